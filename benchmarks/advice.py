@@ -12,15 +12,15 @@ import msgspec
 
 from benchmarks.api_server import GPUS_PER_NODE, described_node, node_name
 from benchmarks.in_use import GPU_MIB, NO_EVENTS, asks, settled
+from gpushare.api.allocation.allocation import allocate_on
+from gpushare.api.node.device import NodeMode
+from gpushare.api.quantity import MemoryUnit
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.ledger import Ledger
-from gpushare.model.allocation import allocate_on
-from gpushare.model.device import NodeMode
-from gpushare.model.quantity import MemoryUnit
-from gpushare.scheduler.decisions import Decisions
-from gpushare.scheduler.records import PodRecord
-from gpushare.scheduler.view import ClusterView, NodeRecord
-from gpushare.scheduler.waiting import waiting as of_waiting
+from gpushare.scheduler.cache.cache import ClusterView, NodeRecord
+from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.plugins.explain.pending_pods import waiting as of_waiting
 
 MODES = (NodeMode.SHARE, NodeMode.SHARE, NodeMode.CORE_MEM, NodeMode.CGPU, NodeMode.TOPOLOGY)
 TIMES = 5

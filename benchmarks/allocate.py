@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.processes import machine, rss_mb
+from gpushare.api import names
+from gpushare.api.quantity import MemoryUnit
 from gpushare.kubeletapi import deviceplugin_pb2 as pb
-from gpushare.model import names
-from gpushare.model.quantity import MemoryUnit
-from gpushare.nodeagent.nvml import FoundGpu
+from gpushare.nodeagent.driver.nvml import FoundGpu
 from gpushare.playground.gpus import preset, write
 from tests.integration.nodeagent import cluster_objects as objects
 from tests.integration.nodeagent.changing import Changes

@@ -14,12 +14,12 @@ import httptools
 import orjson
 import uvloop
 
-from gpushare.model import names
-from gpushare.model.allocation import allocate_on
-from gpushare.model.device import Device, NodeDevices, NodeMode, devices_annotation
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import ContainerKind, ContainerRequest, Request
-from gpushare.model.wire import Stamp, allocation_annotations
+from gpushare.api import names
+from gpushare.api.allocation.allocation import allocate_on
+from gpushare.api.allocation.annotations import Stamp, allocation_annotations
+from gpushare.api.node.device import Device, NodeDevices, NodeMode, devices_annotation
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 
 GPUS_PER_NODE = 8
 

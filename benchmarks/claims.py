@@ -11,10 +11,10 @@ import msgspec
 
 from benchmarks.api_server import GPUS_PER_NODE, node_name
 from benchmarks.in_use import PODS_PER_GPU, UNITS, Figures, asks, cluster, p99, times_ms
-from gpushare.ledger.preemption import MOST_TRIED_BY_RULE, Plan, sequence_from
-from gpushare.model import names
-from gpushare.model.quota_tree import decode_quota_tree
-from gpushare.scheduler.view import ClusterView
+from gpushare.api import names
+from gpushare.api.crd.elastic_quota_tree import decode_quota_tree
+from gpushare.ledger.preemption.victims import MOST_TRIED_BY_RULE, Plan, sequence_from
+from gpushare.scheduler.cache.cache import ClusterView
 
 #: Units that the pod asks for that takes back; its quota has no pods yet.
 ASKED = 40

@@ -22,12 +22,12 @@ from urllib.request import Request, urlopen
 
 from benchmarks.api_server import Cluster, Connection, described_node, node_name, node_object
 from benchmarks.processes import running, wait_for_file
-from gpushare.model import names
-from gpushare.model.allocation import allocate_on
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import ContainerKind, ContainerRequest
-from gpushare.model.request import Request as GpuRequest
-from gpushare.model.wire import Stamp, allocation_annotations
+from gpushare.api import names
+from gpushare.api.allocation.allocation import allocate_on
+from gpushare.api.allocation.annotations import Stamp, allocation_annotations
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import ContainerKind, ContainerRequest
+from gpushare.api.request.request import Request as GpuRequest
 
 if TYPE_CHECKING:
     import subprocess

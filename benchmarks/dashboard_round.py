@@ -17,8 +17,8 @@ import aiohttp
 
 from benchmarks.api_server import Cluster, described_node, node_name
 from benchmarks.dashboard_page import GPU_MIB, TOKEN, served, type_of_figures
-from gpushare.dashboard.history import Sample
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api.quantity import MemoryUnit
+from gpushare.dashboard.data.history import Sample
 
 NODES = 5000
 _LAST_S = 600.0

@@ -14,25 +14,25 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from benchmarks.api_server import GPUS_PER_NODE, described_node, node_name, pod_object
+from gpushare.api import names
+from gpushare.api.allocation.allocation import allocate_on
+from gpushare.api.crd.elastic_quota_tree import decode_quota_tree
+from gpushare.api.crd.resource_policy import decode_policy
+from gpushare.api.node.device import Placement
+from gpushare.api.objects import ObjectReference, decode_pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.ledger import Ledger
-from gpushare.ledger.preemption import sequence_from
-from gpushare.model import names
-from gpushare.model.allocation import allocate_on
-from gpushare.model.device import Placement
-from gpushare.model.objects import ObjectReference, decode_pod
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.quota_tree import decode_quota_tree
-from gpushare.model.request import ContainerKind, ContainerRequest, Request
-from gpushare.model.resource_policy import decode_policy
-from gpushare.scheduler import wire
-from gpushare.scheduler.decisions import Decisions
-from gpushare.scheduler.extender import Bodies, filter_nodes, prioritize_nodes
-from gpushare.scheduler.foreseeing import Foreseeing
-from gpushare.scheduler.policies import Policies
-from gpushare.scheduler.preempt_verb import preempt_pods
-from gpushare.scheduler.records import PodRecord, record_of
-from gpushare.scheduler.view import ClusterView, NodeRecord
+from gpushare.ledger.preemption.victims import sequence_from
+from gpushare.scheduler.cache.cache import ClusterView, NodeRecord
+from gpushare.scheduler.cache.pod_records import PodRecord, record_of
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.precompute import Foreseeing
+from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
+from gpushare.scheduler.plugins.resource_policy.plugin import Policies
+from gpushare.scheduler.server import protocol
 
 GPU_MIB = 81920
 #: Of 80 units of each GPU: seven pods of 11 leave 3, as on a full cluster.
@@ -163,7 +163,7 @@ def _verb(view: ClusterView, nodes: int, calls: int) -> float:
     return p99(
         times_ms(
             calls,
-            lambda number: preempt_pods(view, wire.read_preemption(bodies[number % 4]), lambda uid: None),
+            lambda number: preempt_pods(view, protocol.read_preemption(bodies[number % 4]), lambda uid: None),
         )
     )
 

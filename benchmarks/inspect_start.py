@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.api_server import Cluster
 from benchmarks.processes import api_server
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api.quantity import MemoryUnit
 
 Figures = dict[str, tuple[float, str]]
 

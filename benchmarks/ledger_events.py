@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from gpushare.api.allocation.allocation import Allocation, allocate_on
+from gpushare.api.node.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.ledger import Ledger
-from gpushare.model.allocation import Allocation, allocate_on
-from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import ContainerKind, ContainerRequest, Request
 
 Figures = dict[str, tuple[float, str]]
 

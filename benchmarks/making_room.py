@@ -14,24 +14,24 @@ import msgspec
 
 from benchmarks.api_server import described_node, node_name, pod_object
 from benchmarks.in_use import GPU_MIB, NO_EVENTS, Figures, asks, cluster, settled
+from gpushare.api import names
+from gpushare.api.allocation.allocation import allocate_on
+from gpushare.api.disruption import DisruptionBudget
+from gpushare.api.node.hosting import Guest, HostingNode
+from gpushare.api.objects import Pod, decode_pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.kube.client.errors import ApiError
 from gpushare.kube.clock import SYSTEM_CLOCK
-from gpushare.kube.errors import ApiError
 from gpushare.ledger import Ledger
-from gpushare.model import names
-from gpushare.model.allocation import allocate_on
-from gpushare.model.disruption import DisruptionBudget
-from gpushare.model.hosting import Guest, HostingNode
-from gpushare.model.objects import Pod, decode_pod
-from gpushare.model.quantity import MemoryUnit
-from gpushare.scheduler.defragmentation import Defragmenter
-from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.leading import without_another
-from gpushare.scheduler.limits import Limits
-from gpushare.scheduler.policies import Policies
-from gpushare.scheduler.policy_places import PolicyPlaces
-from gpushare.scheduler.preemption import Preemptor
-from gpushare.scheduler.records import PodRecord, record_of
-from gpushare.scheduler.view import ClusterView, NodeRecord
+from gpushare.scheduler.cache.cache import ClusterView, NodeRecord
+from gpushare.scheduler.cache.pod_records import PodRecord, record_of
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.leader.lease import without_another
+from gpushare.scheduler.plugins.defragmentation.limits import Limits
+from gpushare.scheduler.plugins.defragmentation.plugin import Defragmenter
+from gpushare.scheduler.plugins.preemption.plugin import Preemptor
+from gpushare.scheduler.plugins.resource_policy.move_targets import PolicyPlaces
+from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 
 #: A gang whose pods ask for half a GPU each, of 80 units: others must end for every one.
 GANG, ASKED = 32, 40

@@ -14,22 +14,22 @@ import sys
 import time
 from typing import Any
 
+from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.kube.clock import SYSTEM_CLOCK
-from gpushare.kube.informer import InformerFigures
+from gpushare.kube.watch.informer import InformerFigures
 from gpushare.ledger import Ledger
-from gpushare.model.device import Device, NodeDevices, NodeMode
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import ContainerKind, ContainerRequest, Request
-from gpushare.scheduler.bind import RESERVATION_TTL_S, Reservations
-from gpushare.scheduler.categories import Category
-from gpushare.scheduler.decisions import Decisions
-from gpushare.scheduler.leading import Leading, LeadWatch
-from gpushare.scheduler.metrics import Metrics
-from gpushare.scheduler.observing import Observing
-from gpushare.scheduler.process import export
-from gpushare.scheduler.records import PodRecord
-from gpushare.scheduler.view import ClusterView
-from gpushare.scheduler.waiting_news import FromDecisions, WaitingNews
+from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.framework.binder import RESERVATION_TTL_S, Reservations
+from gpushare.scheduler.leader.lease import Leading, LeadWatch
+from gpushare.scheduler.main import export
+from gpushare.scheduler.observability.cluster_metrics import Observing
+from gpushare.scheduler.observability.metrics import Metrics
+from gpushare.scheduler.observability.pending_pod_events import FromDecisions, WaitingNews
+from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.plugins.explain.reason_kinds import Category
 
 Figures = dict[str, tuple[float, str]]
 

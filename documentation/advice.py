@@ -15,9 +15,9 @@ from typing import Any, Final
 from documentation.chart_values import CHARTS
 from documentation.understood import charts, fault
 from gpushare.__main__ import ROLES
+from gpushare.api import names
+from gpushare.api.node.device import NodeMode
 from gpushare.doctor.options import ROLE
-from gpushare.model import names
-from gpushare.model.device import NodeMode
 
 #: Programs that people are told to start, on their own machine or on a node.
 PROGRAMS: Final = (

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpushare.nodeagent import dcgm_exporter, exporter
-from gpushare.scheduler.gpu_table import LABELS as GPU_LABELS
+from gpushare.nodeagent.observability import dcgm_exporter, gpu_metrics
+from gpushare.scheduler.observability.gpu_metrics import LABELS as GPU_LABELS
 
 _HEAD: Final = """\
 # Metrics
@@ -53,7 +53,7 @@ def page(package: Path) -> str:
     for title, told, room in _PARTS:
         found = sorted(figures(package / room))
         if room == "nodeagent":
-            found = _written(exporter.FAMILIES) + found
+            found = _written(gpu_metrics.FAMILIES) + found
         parts.append(_part(title, told, found))
         if room == "nodeagent":
             parts.append(_part(*_OTHERS, _written(dcgm_exporter.FAMILIES)))

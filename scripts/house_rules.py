@@ -14,9 +14,9 @@ EMPTY_NAME = re.compile(r"(^|/)(utils?|helpers?|manager|common|misc)(\.py|\.c|\.
 HOSTS = re.compile(
     "|".join(["pypi" + r"\.org", "pythonhosted" + r"\.org", "registry" + r"\.npmjs", "proxy" + r"\.golang"])
 )
-# Two megabytes and a sixth of an extender's start (gpushare/kube/quick_aiohttp.py).
+# Two megabytes and a sixth of an extender's start (gpushare/kube/client/fast_aiohttp.py).
 SLOW_IMPORT = re.compile(r"^\s*(import|from) aiohttp\b", re.MULTILINE)
-QUICK_IMPORT = ("src/gpushare/kube/quick_aiohttp.py", "src/gpushare/playground/")
+QUICK_IMPORT = ("src/gpushare/kube/client/fast_aiohttp.py", "src/gpushare/playground/")
 SLEEP = re.compile(r"\btime\.sleep\(|asyncio\.sleep\((?!0\))")
 
 
@@ -47,7 +47,7 @@ def findings(root: Path) -> list[str]:
         if HOSTS.search(text):
             found.append(f"{name}: names the host of a package registry")
         if name.startswith("src/") and not name.startswith(QUICK_IMPORT) and SLOW_IMPORT.search(text):
-            found.append(f"{name}: imports aiohttp itself; take it from gpushare.kube.quick_aiohttp")
+            found.append(f"{name}: imports aiohttp itself; take it from gpushare.kube.client.fast_aiohttp")
         if name.startswith("tests/") and path.suffix == ".py" and SLEEP.search(text):
             found.append(f"{name}: a test that sleeps; wait for a state instead")
     return found

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.admission_words import COUNT, OURS, PodCase, box
 
 LABEL: Final = names.LABEL_POD_APART

@@ -12,7 +12,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.admission_apart import APART
 from tests.admission_peoples_units import PEOPLES
 from tests.admission_slips import SLIPS, large_words

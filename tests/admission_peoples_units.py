@@ -1,6 +1,6 @@
 """The part of the table of admission that is about requests in people's units; see ``admission_cases``."""
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.admission_words import (
     COUNT,
     MEM,

@@ -5,7 +5,7 @@ The parts that only the webhook is asked about are left out of ``OF_THE_SCHEDULE
 
 from typing import Any
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.admission_users import ADMIN, SCHEDULER
 from tests.admission_words import box, type_of_object
 from tests.admission_writes import Write

@@ -1,6 +1,6 @@
 """What of the table of admission is taken with a warning: slips, and names beside them that are none."""
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.admission_words import CORE, COUNT, MEM, MEMORY, OURS, PERCENT, WHOLE, PodCase, box
 
 GANG, LEAST = names.LABEL_GANG_NAME, names.LABEL_GANG_LEAST

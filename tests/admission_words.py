@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gpushare.model import names
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.requested import Counting
+from gpushare.api import names
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.unit_conversion import Counting
 
 type_of_object = dict[str, Any]
 Who = Literal["gpushare", "kubernetes"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.admission_users import (
     ADMIN,
     AGENT_WITHOUT_NODE,
@@ -27,7 +27,7 @@ from tests.admission_words import box, carried_words, type_of_object
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
 
-#: As ``gpushare.model.wire`` writes them; admission does not look into them.
+#: As ``gpushare.api.allocation.annotations`` writes them; admission does not look into them.
 RECORD = {
     names.ANN_SHARE: '{"gpus":[{"uuid":"GPU-1","index":0,"mib":3232,"units":3,"of":15}],"containers":{}}',
     names.ANN_MEM_INDEX: "0",

@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 
-from gpushare.model import names
-from gpushare.model.device import NodeMode
-from gpushare.model.hosting import decode_guest
-from gpushare.model.node_template import NodeTemplate
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.requested import Counting
-from gpushare.model.stand_in import UNSCHEDULABLE, Likeness, stand_in_for
-from gpushare.scheduler.autoscaling_options import INSTANCE_TYPE
+from gpushare.api import names
+from gpushare.api.crd.placeholder_pod import UNSCHEDULABLE, Likeness, stand_in_for
+from gpushare.api.node.device import NodeMode
+from gpushare.api.node.hosting import decode_guest
+from gpushare.api.node.node_template import NodeTemplate
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.unit_conversion import Counting
+from gpushare.scheduler.plugins.autoscaling.settings import INSTANCE_TYPE
 
 V100 = 16160
 #: The kind of all nodes here.

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpushare.model.quantity import parse_quantity
+from gpushare.api.quantity import parse_quantity
 from tests.autoscaler_cases import type_of_object
 
 _HOSTNAME = "kubernetes.io/hostname"

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from gpushare.kube.access import Access
-from gpushare.kube.errors import ApiError
-from gpushare.kube.reviews import AccessReviews, token_of
-from gpushare.kube.session import Session
-from gpushare.model import names
+from gpushare.api import names
+from gpushare.kube.auth.access import Access
+from gpushare.kube.auth.token_reviews import AccessReviews, token_of
+from gpushare.kube.client.errors import ApiError
+from gpushare.kube.client.session import Session
 
 ACCOUNT: dict[str, Any] = {
     "apiVersion": "v1",

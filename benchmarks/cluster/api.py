@@ -13,8 +13,8 @@ import msgspec
 
 from benchmarks.cluster.objects import NAMESPACE
 from benchmarks.cluster.processes import WORK_S, Program, until
-from gpushare.kube.access import Access, load_access
-from gpushare.kube.tls import tls_context
+from gpushare.kube.auth.access import Access, load_access
+from gpushare.kube.auth.tls import tls_context
 
 #: A busy API server gives up on a request after a minute.
 _REQUEST: Final = aiohttp.ClientTimeout(total=90.0)

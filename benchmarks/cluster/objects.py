@@ -3,9 +3,9 @@
 from typing import Any, Final
 
 from benchmarks.api_server import described_node, node_name
-from gpushare.model import names
-from gpushare.model.device import devices_annotation
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api import names
+from gpushare.api.node.device import devices_annotation
+from gpushare.api.quantity import MemoryUnit
 
 NAMESPACE: Final = "bench"
 GPU_MIB: Final = 81920

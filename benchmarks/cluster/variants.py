@@ -13,7 +13,7 @@ import yaml
 from benchmarks.cluster.bed import Bed
 from benchmarks.cluster.chart import adapted
 from benchmarks.cluster.processes import READY_S, Program, file_text, free_port, program, until
-from gpushare.kube.access import load_access
+from gpushare.kube.auth.access import load_access
 
 ALONE: Final = "alone"
 NULL: Final = "null extender"

@@ -15,7 +15,7 @@ from typing import Self
 
 from benchmarks.isolation.peer import Peer
 from benchmarks.isolation.running import alive, line, say
-from gpushare.nodeagent.isolation.files import LIBRARIES
+from gpushare.nodeagent.isolation.storage.files import LIBRARIES
 from gpushare.playground import gpus
 
 ROOT = Path(__file__).parents[2]

@@ -12,12 +12,12 @@ from typing import Any, Final, cast
 import uvloop
 
 from benchmarks.api_server import described_node, node_object, pod_object
-from gpushare.admission.store import KINDS
-from gpushare.kube.access import load_access
-from gpushare.kube.reviews import token_of
-from gpushare.kube.session import Session
-from gpushare.model import names
-from gpushare.model.quantity import MemoryUnit
+from gpushare.admission.certs.store import KINDS
+from gpushare.api import names
+from gpushare.api.quantity import MemoryUnit
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.auth.token_reviews import token_of
+from gpushare.kube.client.session import Session
 from gpushare.playground.apiserver import ApiServer
 from gpushare.playground.apiserver.resources import Resource
 

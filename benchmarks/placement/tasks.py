@@ -4,8 +4,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpushare.model.device import Placement
-from gpushare.simulate.openb import (
+from gpushare.api.node.device import Placement
+from gpushare.simulate.traces.openb import (
     MILLI,
     TraceNode,
     TracePod,
@@ -15,7 +15,7 @@ from gpushare.simulate.openb import (
     read_nodes,
     read_pods,
 )
-from gpushare.simulate.replay import replay
+from gpushare.simulate.traces.replay import replay
 
 #: What arrives, in parts of what the cluster's GPUs have.
 RATIO: Final = 1.3

@@ -12,7 +12,7 @@ from typing import Final
 
 from documentation.understood import ours
 from documentation.understood.shell import ANYTHING, Misunderstood
-from gpushare.model import names
+from gpushare.api import names
 from gpushare.playground.apiserver.resources import Registry
 
 _HELP_S: Final = 20.0
@@ -20,7 +20,7 @@ _PLUGIN: Final = ["inspect", "cgpu"]
 #: As kubectl's help lists the flags of a command.
 _FLAG: Final = re.compile(r"^ +(?:(-\w), )?(--[\w-]+)=(.*):$", re.MULTILINE)
 _USAGE: Final = re.compile(r"^ +kubectl ((?:[a-z-]+ ?)+)(.*)$", re.MULTILINE)
-#: What begins so is ours, and stands in ``model.names`` or in a chart.
+#: What begins so is ours, and stands in ``api.names`` or in a chart.
 _KEYS: Final = re.compile(r"(?:gpushare\.dev|ack\.node\.gpu|ack\.gpushare|aliyun\.com)[\w./-]*")
 _CHART_NAMES: Final = re.compile(r"(?:gpushare|ack)-[a-z-]+")
 _PART: Final = "app.kubernetes.io/name"

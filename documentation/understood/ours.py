@@ -13,9 +13,9 @@ from gpushare.__main__ import ROLES
 from gpushare.inspect import arguments as inspect_arguments
 from gpushare.inspect import completion
 from gpushare.inspect.errors import UsageError
-from gpushare.settings.option import InvalidSettings
-from gpushare.settings.reading import gather
-from gpushare.settings.roles import role_of
+from gpushare.options.option import InvalidSettings
+from gpushare.options.reading import gather
+from gpushare.options.roles import role_of
 from gpushare.simulate import arguments as simulate_arguments
 from gpushare.simulate.errors import SimulateError
 

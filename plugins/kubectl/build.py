@@ -29,7 +29,8 @@ _TIME: Final = (1980, 1, 1, 0, 0, 0)
 def modules(start: str = "gpushare.inspect.__main__") -> dict[str, Path]:
     """Every module of ours that the command may import, by name, with its file."""
     found: dict[str, Path] = {}
-    todo = [start, *(f"gpushare.inspect.{one.stem}" for one in (ROOT / "src/gpushare/inspect").glob("*.py"))]
+    sources = (ROOT / "src").glob("gpushare/inspect/**/*.py")
+    todo = [start, *(".".join(one.relative_to(ROOT / "src").with_suffix("").parts) for one in sources)]
     while todo:
         name = todo.pop()
         path = _file_of(name)

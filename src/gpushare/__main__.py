@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Final
 
 from gpushare import __version__
-from gpushare.putting_off import initialize_later, putting_off
+from gpushare.process.lazy_import import initialize_later, putting_off
 
 _TOOLS: Final = "tools, for people"
 #: Role → (module with ``main(argv) -> int``, what it is), by what they are there for.

@@ -128,8 +128,8 @@ IN_A_PLAYGROUND: Final = (
         "kubectl label node cgpu-t4 gpushare.dev/described-",
     ),
     # Roles as a person starts them: where an agent or a container has its settings from, they say which one they miss.
-    Doing("gpushare scheduler", until="gpushare.scheduler.process: ready"),
-    Doing("gpushare admission", until="gpushare.admission.process: serving at"),
+    Doing("gpushare scheduler", until="gpushare.scheduler.main: ready"),
+    Doing("gpushare admission", until="gpushare.admission.main: serving at"),
     Doing(
         "gpushare node-agent",
         code=2,

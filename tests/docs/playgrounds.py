@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from documentation.blocks import Block, Page, fill
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api.quantity import MemoryUnit
 from gpushare.playground import gpus
 from gpushare.playground.cluster import DEFAULT_NODES, Cluster, NodeDescription
 from tests.docs import samples

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from gpushare.model.device import Device, NodeMode
-from gpushare.model.objects import Node, Pod
+from gpushare.api.node.device import Device, NodeMode
+from gpushare.api.objects import Node, Pod
 from tests.integration.inspect.conftest import ScriptedKubectl
 from tests.integration.inspect.test_command import listed
 from tests.integration.inspect.test_pods import two_nodes

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
-from gpushare.kube.access import Access
-from gpushare.kube.tls import tls_context
+from gpushare.kube.auth.access import Access
+from gpushare.kube.auth.tls import tls_context
 from tests.admission_users import User
 from tests.admission_writes import Write
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.admission_users import User
 from tests.admission_writes import OBJECTS
 from tests.e2e.asking import Api

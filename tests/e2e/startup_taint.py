@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpushare.model.startup import STARTUP_TAINT
+from gpushare.api.node.startup_taint import STARTUP_TAINT
 from tests.admission_scheduler import NODE_WORDS
 from tests.admission_users import SCHEDULER
 from tests.e2e.asking import Answer, Api

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 import yaml
 
-from gpushare.kube.access import load_access
-from gpushare.model import names
+from gpushare.api import names
+from gpushare.kube.auth.access import load_access
 from gpushare.playground.apiserver.errors import ApiError
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
 from tests.admission_slips import unknown_words

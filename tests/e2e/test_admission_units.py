@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.kube.access import load_access
-from gpushare.model import names
+from gpushare.api import names
+from gpushare.kube.auth.access import load_access
 from tests.admission_cases import WORKLOADS, pod, workload
 from tests.admission_slips import SMALL, SMALL_MIB, placed_words
 from tests.admission_words import COUNT, PodCase, box

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gpushare.kube.access import load_access
-from gpushare.model import names
+from gpushare.api import names
+from gpushare.kube.auth.access import load_access
 from tests.admission_words import RECORDS
 from tests.e2e.asking import Answer, Api, Commands
 from tests.e2e.cluster.waiting import wait_for

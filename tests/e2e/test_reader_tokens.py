@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpushare.kube.access import Access, load_access
-from gpushare.kube.errors import ApiError
-from gpushare.kube.reviews import AccessReviews, token_of
-from gpushare.kube.session import Session
-from gpushare.model import names
+from gpushare.api import names
+from gpushare.kube.auth.access import Access, load_access
+from gpushare.kube.auth.token_reviews import AccessReviews, token_of
+from gpushare.kube.client.errors import ApiError
+from gpushare.kube.client.session import Session
 from tests.e2e.asking import Commands
 from tests.e2e.charts.accounts import kubeconfig_of
 from tests.e2e.plane import CHECKOUT, control_plane

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpushare.kube.access import load_access
+from gpushare.kube.auth.access import load_access
 from tests.admission_scheduler import DEBUGS, IMAGE, OF_THE_SCHEDULER
 from tests.admission_users import ADMIN
 from tests.admission_writes import Write

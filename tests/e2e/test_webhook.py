@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from gpushare.kube.access import load_access
-from gpushare.model import names
+from gpushare.api import names
+from gpushare.kube.auth.access import load_access
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
 from tests.admission_scheduler import DEBUGS, IMAGE, OF_THE_SCHEDULER
 from tests.admission_users import SCHEDULER, User

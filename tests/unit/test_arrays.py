@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.arrays import Found, Index
+from gpushare.ledger.arrays import Found, Index
 from tests.randomized import rounds
 
 NAMES = st.text(min_size=1, max_size=3)

@@ -21,15 +21,15 @@ OF_PODS: Final = frozenset(
 )  # fmt: skip
 #: Lines of modules that know of pods which are about the process itself, or about something that is no pod: by module, their words.
 PROCESS: Final[dict[str, frozenset[str]]] = {
-    "scheduler/policy_writes.py": frozenset(
+    "scheduler/plugins/resource_policy/status_writer.py": frozenset(
         {"ResourcePolicies: %s; writing again in %.1f s", "ResourcePolicy %s: its status is not written: %s"}
     ),
-    "scheduler/process.py": frozenset(
-        {"%s on http://%s:%d", "serving http://%s:%d%s, API server %s", "ready"}
+    "scheduler/main.py": frozenset({"%s on http://%s:%d", "serving http://%s:%d%s, API server %s", "ready"}),
+    "scheduler/plugins/elastic_quota/watch.py": frozenset(
+        {"ElasticQuotaTree %s: its status cannot be written: %s"}
     ),
-    "scheduler/quota_watch.py": frozenset({"ElasticQuotaTree %s: its status cannot be written: %s"}),
-    "scheduler/quotas.py": frozenset({"ElasticQuotaTree %s: %s", "elastic quotas: %s"}),
-    "scheduler/takeover.py": frozenset(
+    "scheduler/plugins/elastic_quota/plugin.py": frozenset({"ElasticQuotaTree %s: %s", "elastic quotas: %s"}),
+    "scheduler/leader/resync.py": frozenset(
         {
             "pods and nodes are read anew without knowing who leads: %s",
             "pods and nodes are not read anew yet: %s",
@@ -37,24 +37,26 @@ PROCESS: Final[dict[str, frozenset[str]]] = {
         }
     ),
     "nodeagent/agent.py": frozenset({"there is no node %s; waiting for it"}),
-    "nodeagent/allocator.py": frozenset(
+    "nodeagent/allocate/allocator.py": frozenset(
         # The second is what the kubelet's socket says of itself.
         {"the API server does not say which pods are bound to this node (%s)", "%s"}
     ),
-    "nodeagent/isolation/keeper.py": frozenset(
+    "nodeagent/isolation/storage/garbage_collector.py": frozenset(
         {
             "whether files of containers were lost is not known yet: %s",
             "nothing is taken away: %s",
             "release %s of the isolation libraries is not used any more and removed",
         }
     ),
-    "nodeagent/isolation/trial.py": frozenset(
+    "nodeagent/isolation/selftest/selftest.py": frozenset(
         {
             "isolation libraries %s were tried on this node's driver and hold",
             "isolation libraries %s on this node's driver: %s: %s",
         }
     ),
-    "nodeagent/reconcile.py": frozenset({"%s; until it answers, records follow what we answered ourselves"}),
+    "nodeagent/reconcile/reconciler.py": frozenset(
+        {"%s; until it answers, records follow what we answered ourselves"}
+    ),
 }
 
 

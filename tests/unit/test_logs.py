@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpushare.logs import FIELDS, about, configure
+from gpushare.process.log_setup import FIELDS, about, configure
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def test_a_text_line_ends_with_whose_request_it_is(capsys: pytest.CaptureFixture
     assert told[-1] == "  ValueError: broken"
 
 
-FORGED = "2026-01-01 00:00:00,000 INFO    gpushare.scheduler.bind: pod default/x bound"
+FORGED = "2026-01-01 00:00:00,000 INFO    gpushare.scheduler.framework.binder: pod default/x bound"
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\v", "\f", "\x85", "\u2028", "\x1b[2K\x1b[1G"])

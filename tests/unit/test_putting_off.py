@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.putting_off import initialize_later, putting_off
+from gpushare.process.lazy_import import initialize_later, putting_off
 
 PART = """
 READ = []

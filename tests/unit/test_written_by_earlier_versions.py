@@ -10,21 +10,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.inspect.usage import usage_of
-from gpushare.kube.client import _LEASE
+from gpushare.api import names
+from gpushare.api.crd.elastic_quota_tree import decode_quota_tree
+from gpushare.api.crd.resource_policy import decode_policy, policy_pod_of
+from gpushare.api.node.device import NodeMode
+from gpushare.api.objects import decode_node, decode_pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.inspect.views.allocation_model import usage_of
+from gpushare.kube.client.client import _LEASE
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.ledger import Ledger
-from gpushare.model import names
-from gpushare.model.device import NodeMode
-from gpushare.model.objects import decode_node, decode_pod
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.quota_tree import decode_quota_tree
-from gpushare.model.resource_policy import decode_policy, policy_pod_of
-from gpushare.nodeagent.device_ids import DeviceIds
-from gpushare.nodeagent.isolation.files import CLAIM, LIMITS, fingerprint, read_claim
-from gpushare.scheduler.policies import Policies
-from gpushare.scheduler.process import decode_record
-from gpushare.scheduler.view import ClusterView, NodeReader
+from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
+from gpushare.nodeagent.isolation.storage.files import CLAIM, LIMITS, fingerprint, read_claim
+from gpushare.scheduler.cache.cache import ClusterView, NodeReader
+from gpushare.scheduler.main import decode_record
+from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from tests.unit.scheduler.world import Recorded
 
 WRITTEN = Path(__file__).parents[1] / "fixtures" / "written"

@@ -5,23 +5,23 @@ import sys
 from datetime import timedelta
 from types import SimpleNamespace
 
-from gpushare import logs
+from gpushare.admission.certs.controller import Pace
+from gpushare.admission.certs.rotation import Policy
 from gpushare.admission.errors import InvalidSetting
-from gpushare.admission.keeper import Pace
+from gpushare.admission.main import Settings, serve
 from gpushare.admission.options import ROLE
-from gpushare.admission.process import Settings, serve
-from gpushare.admission.rotation import Policy
-from gpushare.admission.writes import Writers
-from gpushare.kube.access import load_access
-from gpushare.kube.errors import KubeconfigError
-from gpushare.model.errors import InvalidUnit
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.requested import Counting
-from gpushare.serving.command import InvalidAddress, address, address_if, run
-from gpushare.settings.option import InvalidSettings
-from gpushare.settings.reading import read
-from gpushare.settings.refusing import refuse
-from gpushare.settings.variables import warn_of_slips
+from gpushare.admission.review.annotation_guard import Writers
+from gpushare.api.errors import InvalidUnit
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.unit_conversion import Counting
+from gpushare.httpserver.command import InvalidAddress, address, address_if, run
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.errors import KubeconfigError
+from gpushare.options.option import InvalidSettings
+from gpushare.options.reading import read
+from gpushare.options.usage_error import refuse
+from gpushare.options.variables import warn_of_slips
+from gpushare.process import log_setup
 
 
 def _settings(options: SimpleNamespace, account_namespace: str) -> Settings:
@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
         settings = _settings(options, access.namespace)
     except (InvalidSettings, InvalidSetting, InvalidAddress, InvalidUnit, KubeconfigError) as error:
         return refuse(ROLE.program, error)
-    logs.configure(options.log_level, options.log_format, role=ROLE.name)
+    log_setup.configure(options.log_level, options.log_format, role=ROLE.name)
     warn_of_slips(ROLE, os.environ)
     return run(ROLE.program, serve(access, settings))
 

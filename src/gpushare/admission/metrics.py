@@ -4,7 +4,7 @@ from typing import Final
 
 from prometheus_client.metrics import Counter, Histogram
 
-from gpushare.serving.probes import Exposition
+from gpushare.httpserver.probes import Exposition
 
 _BUCKETS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from gpushare.model import names
-from gpushare.model.quantity import MemoryUnit
-from gpushare.settings.kinds import ADDRESS, CHOICE, FILE, HOURS, MIB, SECONDS, TEXT, TEXTS, UNIT
-from gpushare.settings.option import Option, Role
-from gpushare.settings.shared import ACCESS, LOGGING
+from gpushare.api import names
+from gpushare.api.quantity import MemoryUnit
+from gpushare.options.kinds import ADDRESS, CHOICE, FILE, HOURS, MIB, SECONDS, TEXT, TEXTS, UNIT
+from gpushare.options.option import Option, Role
+from gpushare.options.shared import ACCESS, LOGGING
 
 _RIGHTS: Final = """\
 rights that its account needs, and no others:

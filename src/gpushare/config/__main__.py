@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from gpushare.settings.option import PREFIX, InvalidSettings, Role
-from gpushare.settings.reading import CONFIG, gather
-from gpushare.settings.refusing import refuse
-from gpushare.settings.roles import ROLES, role_of
-from gpushare.settings.variables import unread
+from gpushare.options.option import PREFIX, InvalidSettings, Role
+from gpushare.options.reading import CONFIG, gather
+from gpushare.options.roles import ROLES, role_of
+from gpushare.options.usage_error import refuse
+from gpushare.options.variables import unread
 
 _PROGRAM: Final = "gpushare config"
 _EPILOG: Final = """\
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _schema(name: str | None) -> str:
-    from gpushare.settings.schema import schema_of
+    from gpushare.options.schema import schema_of
 
     wanted = tuple(ROLES) if name is None else (name,)
     return json.dumps(schema_of(map(role_of, wanted), ROLES), indent=2, ensure_ascii=False)
@@ -102,7 +102,7 @@ def _with_meant(variables: Mapping[str, str]) -> str:
 
 
 def _check(file: Path) -> int:
-    from gpushare.settings.file import check_file
+    from gpushare.options.file import check_file
 
     problems = check_file(file)
     if problems:

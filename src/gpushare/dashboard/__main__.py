@@ -5,20 +5,20 @@ import sys
 from collections.abc import Mapping
 from types import SimpleNamespace
 
-from gpushare import logs
+from gpushare.api.errors import InvalidUnit
+from gpushare.api.node.device import Placement
+from gpushare.api.quantity import MemoryUnit
 from gpushare.dashboard.errors import InvalidSetting
+from gpushare.dashboard.main import Settings, serve
 from gpushare.dashboard.options import ROLE
-from gpushare.dashboard.process import Settings, serve
-from gpushare.kube.access import load_access
-from gpushare.kube.errors import KubeconfigError
-from gpushare.model.device import Placement
-from gpushare.model.errors import InvalidUnit
-from gpushare.model.quantity import MemoryUnit
-from gpushare.serving.command import InvalidAddress, address, address_if, run
-from gpushare.settings.option import InvalidSettings
-from gpushare.settings.reading import read
-from gpushare.settings.refusing import refuse
-from gpushare.settings.variables import warn_of_slips
+from gpushare.httpserver.command import InvalidAddress, address, address_if, run
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.errors import KubeconfigError
+from gpushare.options.option import InvalidSettings
+from gpushare.options.reading import read
+from gpushare.options.usage_error import refuse
+from gpushare.options.variables import warn_of_slips
+from gpushare.process import log_setup
 
 
 def _settings(options: SimpleNamespace, environ: Mapping[str, str]) -> Settings:
@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         options = read(ROLE, argv, os.environ)
         settings = _settings(options, os.environ)
         access = load_access(options.kubeconfig, options.context)
-        logs.configure(options.log_level, options.log_format, role=ROLE.name)
+        log_setup.configure(options.log_level, options.log_format, role=ROLE.name)
         warn_of_slips(ROLE, os.environ)
         return run(ROLE.program, serve(access, settings))
     except (InvalidSettings, InvalidSetting, InvalidAddress, InvalidUnit, KubeconfigError) as error:

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from gpushare.model.device import Placement
-from gpushare.settings.kinds import ADDRESS, CHOICE, FILE, INTEGER, PLACE, TEXT, TEXTS, UNIT
-from gpushare.settings.option import Option, Role
-from gpushare.settings.shared import ACCESS, LOGGING
+from gpushare.api.node.device import Placement
+from gpushare.options.kinds import ADDRESS, CHOICE, FILE, INTEGER, PLACE, TEXT, TEXTS, UNIT
+from gpushare.options.option import Option, Role
+from gpushare.options.shared import ACCESS, LOGGING
 
 _RIGHTS: Final = """\
 rights that its account needs, and no others:

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Final
 
-from gpushare import logs
 from gpushare.doctor.findings import CODES, Finding, examine, exit_code
 from gpushare.doctor.options import ROLE
 from gpushare.doctor.report import as_json, as_table
-from gpushare.kube.access import Access, load_access
-from gpushare.kube.errors import KubeError
-from gpushare.kube.session import Session
-from gpushare.settings.option import InvalidSettings
-from gpushare.settings.reading import read
-from gpushare.settings.refusing import refuse
-from gpushare.settings.variables import tell_slips
+from gpushare.kube.auth.access import Access, load_access
+from gpushare.kube.client.errors import KubeError
+from gpushare.kube.client.session import Session
+from gpushare.options.option import InvalidSettings
+from gpushare.options.reading import read
+from gpushare.options.usage_error import refuse
+from gpushare.options.variables import tell_slips
+from gpushare.process import log_setup
 
 #: Kubelets tell of what an agent said within 10 s.
 _PATIENCE_S: Final = 12.0
@@ -30,9 +30,9 @@ async def of_cluster(access: Access, timeout_s: float, namespace: str | None = N
 
     Where a kubelet is behind its agent, which it is for seconds after most changes, nodes are read again for a while.
     """
-    from gpushare.doctor.cluster_checks import CHECKS
-    from gpushare.doctor.cluster_reading import Reader
-    from gpushare.doctor.looking_again import settled
+    from gpushare.doctor.cluster.reader import Reader
+    from gpushare.doctor.cluster.registry import CHECKS
+    from gpushare.doctor.retry_checks import settled
 
     try:
         async with Session(access) as session:
@@ -45,8 +45,8 @@ async def of_cluster(access: Access, timeout_s: float, namespace: str | None = N
 
 
 def _of_node(options: SimpleNamespace) -> tuple[list[Finding], str]:
-    from gpushare.doctor.node_checks import CHECKS
-    from gpushare.doctor.node_reading import Places, read_node
+    from gpushare.doctor.node.checks import CHECKS
+    from gpushare.doctor.node.reader import Places, read_node
 
     places = Places(
         host_root=options.host_root,
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = read(ROLE, words[1:] if of_node else words, os.environ)
         tell_slips(ROLE, os.environ)
         # What is wrong is told as findings; a library's own words would come between.
-        logs.configure("error", "text", role=ROLE.name)
+        log_setup.configure("error", "text", role=ROLE.name)
         if of_node:
             findings, target = _of_node(options)
         else:

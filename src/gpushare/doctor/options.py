@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Final
 
-from gpushare.settings.kinds import CHOICE, FOLDER, SECONDS, SWITCH, TEXT
-from gpushare.settings.option import Option, Role
-from gpushare.settings.shared import ACCESS
+from gpushare.options.kinds import CHOICE, FOLDER, SECONDS, SWITCH, TEXT
+from gpushare.options.option import Option, Role
+from gpushare.options.shared import ACCESS
 
 _NODE: Final = "gpushare doctor node"
 _ROOT: Final = Path("/")

@@ -2,7 +2,7 @@
 
 import sys
 
-from gpushare.inspect.interrupts import held_back
+from gpushare.inspect.lazy_sigint import held_back
 
 INTERRUPTED = 130
 

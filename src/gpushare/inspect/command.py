@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from gpushare.inspect.arguments import HELP, Options, parse
 from gpushare.inspect.errors import InspectError, UsageError
-from gpushare.inspect.interrupts import held_back
-from gpushare.inspect.kubectl import Kubectl
-from gpushare.inspect.listing import begin
+from gpushare.inspect.lazy_sigint import held_back
+from gpushare.inspect.sources.kubectl import Kubectl
+from gpushare.inspect.sources.paths import begin
 
 if TYPE_CHECKING:
-    from gpushare.inspect.shown import Shown
+    from gpushare.inspect.view_result import Shown
 
 _PIPE_CLOSED = 141
 
@@ -63,7 +63,7 @@ def _run(arguments: Sequence[str]) -> None:
     kubectl = Kubectl(options.kubectl_flags)
     if options.view == "top" and not options.output and _is_terminal():
         with held_back():
-            from gpushare.inspect.top import top
+            from gpushare.inspect.views.top import top
         top(kubectl, options, sys.stdin, sys.stdout)
         return
     if options.watch:
@@ -78,12 +78,12 @@ def _run(arguments: Sequence[str]) -> None:
 def _show_once(kubectl: Kubectl, options: Options) -> None:
     if options.view:
         with held_back():
-            from gpushare.inspect.views import look as look_at
+            from gpushare.inspect.view_registry import look as look_at
         _write(look_at(kubectl, options, sys.stdout))
         return
     with begin(kubectl, options.node) as begun:
         with held_back():
-            from gpushare.inspect.show import look
+            from gpushare.inspect.render import look
         shown = look(kubectl, options, begun)
     _write(shown)
 
@@ -97,11 +97,11 @@ def _write(shown: "Shown") -> None:
 
 def _watch(kubectl: Kubectl, options: Options) -> None:
     with held_back():
-        from gpushare.inspect.show import look
+        from gpushare.inspect.render import look
         from gpushare.inspect.watch import watch
 
         if options.view:
-            from gpushare.inspect.views import look as look_at
+            from gpushare.inspect.view_registry import look as look_at
 
     separator = "---\n" if options.output == "yaml" else "" if options.output == "json" else "\n"
     watch(

@@ -21,10 +21,10 @@ from gpushare.inspect.arguments import (
     WINDOW,
 )
 from gpushare.inspect.errors import UsageError
-from gpushare.settings.kinds import INTEGER, SECONDS, Kind
-from gpushare.settings.option import InvalidSettings, Option, Role
-from gpushare.settings.reading import DEFAULT, gather
-from gpushare.settings.variables import tell_slips
+from gpushare.options.kinds import INTEGER, SECONDS, Kind
+from gpushare.options.option import InvalidSettings, Option, Role
+from gpushare.options.reading import DEFAULT, gather
+from gpushare.options.variables import tell_slips
 
 _NAME: Final = "inspect"
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, TextIO
 
 from gpushare.inspect.errors import InspectError
-from gpushare.inspect.shown import Shown
+from gpushare.inspect.view_result import Shown
 
 LONGEST_WAIT_S: Final = 30.0
 _CLEARED: Final = "\x1b[H\x1b[2J\x1b[3J"

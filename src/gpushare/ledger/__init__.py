@@ -5,10 +5,10 @@ and what pods hold) and answers where a request fits, why it does not, and what 
 Amounts are kept in MiB as they were recorded, so that the memory unit may change under running pods.
 """
 
-import gpushare.arrays  # noqa: F401 - before all others that import numpy
+import gpushare.ledger.arrays  # noqa: F401 - before all others that import numpy
 from gpushare.ledger.errors import LedgerError, Refused
 from gpushare.ledger.ledger import Ledger
-from gpushare.ledger.records import GpuUsage, Held, NodeUsage, PendingShare, Totals, Verdict
+from gpushare.ledger.results import GpuUsage, Held, NodeUsage, PendingShare, Totals, Verdict
 
 __all__ = [
     "GpuUsage",

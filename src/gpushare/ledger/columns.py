@@ -10,12 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from gpushare.arrays import Ints, Places
-from gpushare.ledger.occupancy import SHUT, UNKNOWN_CPU_MILLI, GpuBook, NodeBook
-from gpushare.ledger.placement import number_of
+from gpushare.api.node.device import Placement
+from gpushare.api.request.request import Request
+from gpushare.ledger.arrays import Ints, Places
+from gpushare.ledger.node_book import SHUT, UNKNOWN_CPU_MILLI, GpuBook, NodeBook
+from gpushare.ledger.placement.policies import number_of
 from gpushare.ledger.priorities import Lacking, Priorities, levels
-from gpushare.model.device import Placement
-from gpushare.model.request import Request
 
 #: The column of nodes that are not known.
 NO_NODE: Final = 0
@@ -88,7 +88,7 @@ class Columns:
     no_whole: Ints
     """1 where it takes none that counts GPUs (``aliyun.com/gpu``)."""
     near: Ints
-    """The number of the matrix that says how near its GPUs are to each other (``ledger.nearness``); 0 for none."""
+    """The number of the matrix that says how near its GPUs are to each other (``ledger.placement.topology_sets``); 0 for none."""
     one_gpu: Ints
     """1 where it gives no pod more than one GPU."""
     full: Ints

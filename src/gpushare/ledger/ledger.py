@@ -9,26 +9,25 @@ from itertools import chain, compress, repeat
 
 import numpy as np
 
-from gpushare.arrays import Found, Index, Mask, Places
+from gpushare.api.allocation.allocation import Allocation, GpuShare
+from gpushare.api.node.device import NodeDevices, Placement
+from gpushare.api.request.request import Request
+from gpushare.ledger.arrays import Found, Index, Mask, Places
 from gpushare.ledger.columns import NO_NODE, Columns
 from gpushare.ledger.errors import Refused
-from gpushare.ledger.fitting import FAR
-from gpushare.ledger.growth import Growth
-from gpushare.ledger.kept import LeftOver
-from gpushare.ledger.kept_room import KeptRoom, type_of_lifted
-from gpushare.ledger.nearness import Nearness
-from gpushare.ledger.occupancy import UNKNOWN_CPU_MILLI, GpuBook, NodeBook, same_gpus
-from gpushare.ledger.placement import Candidate, chosen
-from gpushare.ledger.preemption import Plan, first_plan, type_of_rank
-from gpushare.ledger.priorities import LEAVING
-from gpushare.ledger.quota_claim import NoRule, Rule
-from gpushare.ledger.ranks import MAX_SCORE
-from gpushare.ledger.reasons import standing_refusals, unhealthy_text
-from gpushare.ledger.records import Held, NodeUsage, Totals, Verdict
-from gpushare.ledger.refusals import Refusals
-from gpushare.ledger.scoring import Scoring
-from gpushare.ledger.usage import usage_of
-from gpushare.ledger.vacating import (
+from gpushare.ledger.fit.reasons import standing_refusals, unhealthy_text
+from gpushare.ledger.fit.refusals import Refusals
+from gpushare.ledger.fit.single_gpu import FAR
+from gpushare.ledger.fit.without_pods import fits_without
+from gpushare.ledger.node_book import UNKNOWN_CPU_MILLI, GpuBook, NodeBook, same_gpus
+from gpushare.ledger.nominations import KeptRoom, type_of_lifted
+from gpushare.ledger.placement.fragmentation.growth import Growth
+from gpushare.ledger.placement.policies import Candidate, chosen
+from gpushare.ledger.placement.ranks import MAX_SCORE
+from gpushare.ledger.placement.score_cache import LeftOver
+from gpushare.ledger.placement.scoring import Scoring
+from gpushare.ledger.placement.topology_sets import Nearness
+from gpushare.ledger.preemption.vacating import (
     everywhere,
     host_of,
     roomiest,
@@ -36,11 +35,12 @@ from gpushare.ledger.vacating import (
     type_of_may_move,
     type_of_wanted,
 )
-from gpushare.ledger.without import fits_without
-from gpushare.model.allocation import Allocation, GpuShare
-from gpushare.model.device import NodeDevices, Placement
-from gpushare.model.request import Request
-from gpushare.moves import Host
+from gpushare.ledger.preemption.victims import Plan, first_plan, type_of_rank
+from gpushare.ledger.priorities import LEAVING
+from gpushare.ledger.quota.reclaim import NoRule, Rule
+from gpushare.ledger.results import Held, NodeUsage, Totals, Verdict
+from gpushare.ledger.usage import usage_of
+from gpushare.planning.defragmentation import Host
 
 
 class Ledger:
@@ -59,7 +59,7 @@ class Ledger:
         self._left = LeftOver(self._columns, self._near, node_policy)
         self._growth = Growth(self._columns, self._near)
         self.fragments_mib = self._growth.fragments_mib
-        """How much of what is free the mix of arrivals could not use on average (``ledger.fragmentation``)."""
+        """How much of what is free the mix of arrivals could not use on average (``ledger.placement.fragmentation.measure``)."""
         self._scoring = Scoring(self._columns, self._left, self._growth, self._near)
         self._found = Found(self._column_of)
         self._held: dict[str, Held] = {}

@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from gpushare.arrays import Ints, Mask, Places
-from gpushare.model.request import Request
+from gpushare.api.request.request import Request
+from gpushare.ledger.arrays import Ints, Mask, Places
 
 #: The class of pods that end already: they are gone soon, whatever their priority. Kubernetes' own are from -2**31 on.
 LEAVING: Final = -(1 << 40)

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from gpushare.ledger.occupancy import GpuBook, NodeBook
-from gpushare.ledger.records import GpuUsage, Held, NodeUsage, PendingShare
-from gpushare.model.allocation import GpuShare
+from gpushare.api.allocation.allocation import GpuShare
+from gpushare.ledger.node_book import GpuBook, NodeBook
+from gpushare.ledger.results import GpuUsage, Held, NodeUsage, PendingShare
 
 
 def usage_of(book: NodeBook, held: Callable[[str], Held]) -> NodeUsage:

@@ -8,22 +8,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Final
 
-from gpushare.kube.access import load_access
-from gpushare.kube.errors import KubeError
-from gpushare.logs import configure
-from gpushare.model.errors import InvalidUnit
-from gpushare.model.quantity import MemoryUnit
-from gpushare.nodeagent.container_runtime import Asked
+from gpushare.api.errors import InvalidUnit
+from gpushare.api.quantity import MemoryUnit
+from gpushare.httpserver.listeners import PROBES, REST, doors
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.errors import KubeError
 from gpushare.nodeagent.errors import InvalidSetting
-from gpushare.nodeagent.footprint import prepare
 from gpushare.nodeagent.isolation.options import AskedIsolation, IsolationOptions, Watch
+from gpushare.nodeagent.memory_trim import prepare
 from gpushare.nodeagent.options import ROLE
+from gpushare.nodeagent.runtime.selection import Asked
 from gpushare.nodeagent.settings import Pace, Settings, check_socket_paths
-from gpushare.serving.doors import PROBES, REST, doors
-from gpushare.settings.option import InvalidSettings
-from gpushare.settings.reading import read
-from gpushare.settings.refusing import refuse
-from gpushare.settings.variables import warn_of_slips
+from gpushare.options.option import InvalidSettings
+from gpushare.options.reading import read
+from gpushare.options.usage_error import refuse
+from gpushare.options.variables import warn_of_slips
+from gpushare.process.log_setup import configure
 
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
@@ -112,7 +112,7 @@ def main(argv: list[str] | None = None) -> int:
     configure(options.log_level, options.log_format, role=ROLE.name, node=settings.node)
     warn_of_slips(ROLE, os.environ)
     prepare()
-    process = importlib.import_module("gpushare.nodeagent.process")
+    process = importlib.import_module("gpushare.nodeagent.main")
     code: int = process.run(settings, access, process.DriverNvml(settings.driver_root))
     return code
 

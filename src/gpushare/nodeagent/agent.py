@@ -14,48 +14,54 @@ from typing import Final
 
 import msgspec
 
-from gpushare.kube.client import Client
+from gpushare.api.errors import InvalidQuantity, MalformedDevices
+from gpushare.api.node.device import Device, NodeDevices, NodeMode, devices_annotation, mode_of, with_cordons
+from gpushare.api.quantity import parse_amount
+from gpushare.httpserver.authorization import Readers
+from gpushare.kube.auth.token_reviews import AccessReviews
+from gpushare.kube.client.client import Client
+from gpushare.kube.client.session import Session
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
-from gpushare.kube.events import EventRecorder, Recorder
-from gpushare.kube.reviews import AccessReviews
-from gpushare.kube.session import Session
-from gpushare.model.device import Device, NodeDevices, NodeMode, devices_annotation, mode_of, with_cordons
-from gpushare.model.errors import InvalidQuantity, MalformedDevices
-from gpushare.model.quantity import parse_amount
-from gpushare.nodeagent.allocator import Allocator
-from gpushare.nodeagent.before import Before
-from gpushare.nodeagent.cdi.access import GpuAccess
-from gpushare.nodeagent.cdi.folders import CdiFolders
-from gpushare.nodeagent.claims import ClaimBook
-from gpushare.nodeagent.device_lists import HEALTHY, UNHEALTHY, DeviceList, device_list, resources_of
-from gpushare.nodeagent.discovery import GpuWatch, Inventory
-from gpushare.nodeagent.figures import Figures
-from gpushare.nodeagent.footprint import settle, trim
-from gpushare.nodeagent.health import HealthBook
-from gpushare.nodeagent.isolation.driver_limits import DriverLimits, due_of
-from gpushare.nodeagent.isolation.off import Isolating, NotIsolating, is_off
+from gpushare.kube.event_recorder import EventRecorder, Recorder
+from gpushare.nodeagent.allocate.allocator import Allocator
+from gpushare.nodeagent.allocate.exclusive_gpus import WholeGpus
+from gpushare.nodeagent.allocate.matcher import ClaimBook
+from gpushare.nodeagent.deviceplugin.device_lists import (
+    HEALTHY,
+    UNHEALTHY,
+    DeviceList,
+    device_list,
+    resources_of,
+)
+from gpushare.nodeagent.deviceplugin.handover import Succession
+from gpushare.nodeagent.deviceplugin.registration import ResourceServer
+from gpushare.nodeagent.deviceplugin.service import DeviceFeed, DevicePlugin
+from gpushare.nodeagent.deviceplugin.shutdown import handed_over, rights_are_gone
+from gpushare.nodeagent.deviceplugin.socket_names import new_generation, socket_name
+from gpushare.nodeagent.driver.discovery import GpuWatch, Inventory
+from gpushare.nodeagent.driver.health import HealthBook
+from gpushare.nodeagent.driver.nvml import Nvml
+from gpushare.nodeagent.isolation.backends.driver_limits import DriverLimits, due_of
+from gpushare.nodeagent.isolation.disabled import Isolating, NotIsolating, is_off
 from gpushare.nodeagent.isolation.options import AskedIsolation
-from gpushare.nodeagent.isolation.watchdog import Watchdog
-from gpushare.nodeagent.leaving import handed_over, rights_are_gone
-from gpushare.nodeagent.metrics import Metrics
-from gpushare.nodeagent.news import NodeNews
-from gpushare.nodeagent.node_status import Advertised, NodeStatus
-from gpushare.nodeagent.nodes import NodeHandler, ReportingNode
-from gpushare.nodeagent.nvml import Nvml
-from gpushare.nodeagent.plugin import DeviceFeed, DevicePlugin
-from gpushare.nodeagent.pod_resources import KubeletPodResources, Listing
-from gpushare.nodeagent.pods_on_node import PodsOnNode
-from gpushare.nodeagent.probes import Probes
-from gpushare.nodeagent.readiness import condition_of, mislabelled
-from gpushare.nodeagent.reconcile import Reconciler
-from gpushare.nodeagent.registration import ResourceServer
+from gpushare.nodeagent.isolation.watchdog.watchdog import Watchdog
+from gpushare.nodeagent.memory_trim import settle, trim
+from gpushare.nodeagent.node.condition import condition_of, mislabelled
+from gpushare.nodeagent.node.node_events import NodeNews
+from gpushare.nodeagent.node.node_handler import NodeHandler, ReportingNode
+from gpushare.nodeagent.node.node_status import Advertised, NodeStatus
+from gpushare.nodeagent.node.startup_state import Before
+from gpushare.nodeagent.node.watches import Watches
+from gpushare.nodeagent.observability.metrics import Metrics
+from gpushare.nodeagent.observability.metrics_pages import Figures
+from gpushare.nodeagent.observability.probes import Probes
+from gpushare.nodeagent.observability.usage_history import UsageHistory
+from gpushare.nodeagent.reconcile.pod_handler import PodsOnNode
+from gpushare.nodeagent.reconcile.pod_resources import KubeletPodResources, Listing
+from gpushare.nodeagent.reconcile.reconciler import Reconciler
+from gpushare.nodeagent.runtime.cdi.gpu_access import GpuAccess
+from gpushare.nodeagent.runtime.cdi.spec_dirs import CdiFolders
 from gpushare.nodeagent.settings import SOCKETS, Settings
-from gpushare.nodeagent.socket_names import new_generation, socket_name
-from gpushare.nodeagent.succession import Succession
-from gpushare.nodeagent.usage_history import UsageHistory
-from gpushare.nodeagent.watches import Watches
-from gpushare.nodeagent.whole_gpus import WholeGpus
-from gpushare.serving.readers import Readers
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +190,7 @@ class Agent:
         if is_off(self._settings.isolation):
             return NotIsolating(self.metrics)
         # Only where it is used: it takes a megabyte.
-        state = importlib.import_module("gpushare.nodeagent.isolation.state")
+        state = importlib.import_module("gpushare.nodeagent.isolation.controller")
         made: Isolating = state.Isolation(
             self._settings,
             listing,

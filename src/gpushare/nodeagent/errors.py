@@ -1,6 +1,6 @@
 """What can go wrong on a node, under one root."""
 
-from gpushare.model.errors import Fault
+from gpushare.api.errors import Fault
 
 
 class NodeAgentError(Fault):

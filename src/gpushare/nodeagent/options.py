@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Final
 
-from gpushare.nodeagent.container_runtime import Asked
 from gpushare.nodeagent.isolation.options import (
     CORE_POLICIES,
     ISOLATION_DIR,
@@ -11,10 +10,11 @@ from gpushare.nodeagent.isolation.options import (
     WATCH_POLICIES,
     AskedIsolation,
 )
+from gpushare.nodeagent.runtime.selection import Asked
 from gpushare.nodeagent.settings import CDI_FOLDERS
-from gpushare.settings.kinds import ADDRESS, CHOICE, FOLDER, INTEGER, SECONDS, SOCKET, TEXT, UNIT
-from gpushare.settings.option import Option, Role
-from gpushare.settings.shared import ACCESS, LOGGING
+from gpushare.options.kinds import ADDRESS, CHOICE, FOLDER, INTEGER, SECONDS, SOCKET, TEXT, UNIT
+from gpushare.options.option import Option, Role
+from gpushare.options.shared import ACCESS, LOGGING
 
 _DAY_S: Final = 86400
 _ISOLATION: Final = "isolation"

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gpushare.model import names
-from gpushare.model.quantity import MemoryUnit
-from gpushare.nodeagent.container_runtime import Asked
+from gpushare.api import names
+from gpushare.api.quantity import MemoryUnit
+from gpushare.httpserver.listeners import Door
+from gpushare.nodeagent.deviceplugin.socket_names import PRESENCE, socket_name
 from gpushare.nodeagent.errors import InvalidSetting
 from gpushare.nodeagent.isolation.options import IsolationOptions
-from gpushare.nodeagent.socket_names import PRESENCE, socket_name
-from gpushare.serving.doors import Door
+from gpushare.nodeagent.runtime.selection import Asked
 
 PROGRAM: Final = "gpushare node-agent"
 

@@ -8,15 +8,15 @@ from typing import TextIO
 
 import msgspec
 
-from gpushare.model.device import NodeMode
-from gpushare.model.errors import ModelError
-from gpushare.model.node_template import InvalidTemplate, NodeTemplate, template_of, written
-from gpushare.model.objects import decode_node
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api.errors import ModelError
+from gpushare.api.node.device import NodeMode
+from gpushare.api.node.node_template import InvalidTemplate, NodeTemplate, template_of, written
+from gpushare.api.objects import decode_node
+from gpushare.api.quantity import MemoryUnit
 from gpushare.nodetemplate.options import ROLE
-from gpushare.settings.option import InvalidSettings
-from gpushare.settings.reading import read
-from gpushare.settings.refusing import refuse
+from gpushare.options.option import InvalidSettings
+from gpushare.options.reading import read
+from gpushare.options.usage_error import refuse
 
 
 def _template(options: SimpleNamespace, stdin: TextIO) -> NodeTemplate:

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from gpushare.model.device import NodeMode
-from gpushare.model.node_template import FORMS
-from gpushare.settings.kinds import CHOICE, INTEGER, MIB, TEXT, UNIT
-from gpushare.settings.option import Option, Role
+from gpushare.api.node.device import NodeMode
+from gpushare.api.node.node_template import FORMS
+from gpushare.options.kinds import CHOICE, INTEGER, MIB, TEXT, UNIT
+from gpushare.options.option import Option, Role
 
 _EXAMPLES: Final = """\
 examples:

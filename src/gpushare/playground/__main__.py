@@ -9,7 +9,11 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api.quantity import MemoryUnit
+from gpushare.options.option import InvalidSettings
+from gpushare.options.reading import read
+from gpushare.options.usage_error import refuse
+from gpushare.options.variables import tell_slips
 from gpushare.playground.cluster import Cluster, ClusterError
 from gpushare.playground.cluster.control import Control
 from gpushare.playground.cluster.embedded import EmbeddedControl
@@ -18,10 +22,6 @@ from gpushare.playground.cluster.real import RealControl
 from gpushare.playground.options import ROLE
 from gpushare.playground.walk.examples import CHAPTERS
 from gpushare.playground.walk.story import Story
-from gpushare.settings.option import InvalidSettings
-from gpushare.settings.reading import read
-from gpushare.settings.refusing import refuse
-from gpushare.settings.variables import tell_slips
 
 
 def _control(options: SimpleNamespace) -> Control:

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.requested import Counting
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.unit_conversion import Counting
 
 
 class CountingFile:

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
+from gpushare.kube.client.session import Session
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
-from gpushare.kube.informer import Informer
-from gpushare.kube.session import Session
+from gpushare.kube.watch.informer import Informer
 from gpushare.playground.cache import Cache
 from gpushare.playground.objects import Json, Kind, key_of
 

@@ -12,16 +12,16 @@ from urllib.parse import quote
 
 import msgspec
 
-from gpushare.kube.errors import ApiError
-from gpushare.model.json_objects import Json as Json
-from gpushare.model.json_objects import annotations_of as annotations_of
-from gpushare.model.json_objects import key_of as key_of
-from gpushare.model.json_objects import labels_of as labels_of
-from gpushare.model.json_objects import name_of as name_of
-from gpushare.model.json_objects import namespace_of as namespace_of
-from gpushare.model.json_objects import spec_of as spec_of
-from gpushare.model.json_objects import status_of as status_of
-from gpushare.model.json_objects import uid_of as uid_of
+from gpushare.api.json_objects import Json as Json
+from gpushare.api.json_objects import annotations_of as annotations_of
+from gpushare.api.json_objects import key_of as key_of
+from gpushare.api.json_objects import labels_of as labels_of
+from gpushare.api.json_objects import name_of as name_of
+from gpushare.api.json_objects import namespace_of as namespace_of
+from gpushare.api.json_objects import spec_of as spec_of
+from gpushare.api.json_objects import status_of as status_of
+from gpushare.api.json_objects import uid_of as uid_of
+from gpushare.kube.client.errors import ApiError
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def seconds_of(text: str | None) -> float | None:
 
 
 class Wire(Protocol):
-    """What carries requests to the API server: ``gpushare.kube.session.Session``, or a test's."""
+    """What carries requests to the API server: ``gpushare.kube.client.session.Session``, or a test's."""
 
     async def request(
         self,

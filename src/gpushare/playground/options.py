@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from gpushare.settings.kinds import FILES, FOLDER, SWITCH, UNIT
-from gpushare.settings.option import Option, Role
+from gpushare.options.kinds import FILES, FOLDER, SWITCH, UNIT
+from gpushare.options.option import Option, Role
 
 _CHECKOUT: Final = Path(__file__).resolve().parents[3]
 _REAL: Final = "real control plane"

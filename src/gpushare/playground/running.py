@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 
 from gpushare.playground.cache import Cache
-from gpushare.signals import told_to_end
+from gpushare.process.signals import told_to_end
 
 
 async def run_together(parts: Iterable[Coroutine[None, None, None]]) -> None:

@@ -4,22 +4,22 @@ import os
 import sys
 from types import SimpleNamespace
 
-from gpushare import logs
-from gpushare.kube.access import load_access
-from gpushare.kube.errors import KubeconfigError
-from gpushare.model.device import Placement
-from gpushare.model.errors import InvalidUnit
-from gpushare.model.quantity import MemoryUnit
-from gpushare.scheduler.autoscaling_options import autoscaling_of
-from gpushare.scheduler.limits import Limits
+from gpushare.api.errors import InvalidUnit
+from gpushare.api.node.device import Placement
+from gpushare.api.quantity import MemoryUnit
+from gpushare.httpserver.command import address, address_if, run
+from gpushare.httpserver.listeners import PROBES, REST, doors
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.errors import KubeconfigError
+from gpushare.options.option import InvalidSettings
+from gpushare.options.reading import read
+from gpushare.options.usage_error import refuse
+from gpushare.options.variables import warn_of_slips
+from gpushare.process import log_setup
+from gpushare.scheduler.main import Settings, serve
 from gpushare.scheduler.options import ROLE
-from gpushare.scheduler.process import Settings, serve
-from gpushare.serving.command import address, address_if, run
-from gpushare.serving.doors import PROBES, REST, doors
-from gpushare.settings.option import InvalidSettings
-from gpushare.settings.reading import read
-from gpushare.settings.refusing import refuse
-from gpushare.settings.variables import warn_of_slips
+from gpushare.scheduler.plugins.autoscaling.settings import autoscaling_of
+from gpushare.scheduler.plugins.defragmentation.limits import Limits
 
 
 def _settings(options: SimpleNamespace) -> Settings:
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the extender; 0 after SIGTERM, 2 on bad input, 1 when a part of it failed."""
     try:
         options = read(ROLE, argv, os.environ)
-        logs.configure(options.log_level, options.log_format, role=ROLE.name)
+        log_setup.configure(options.log_level, options.log_format, role=ROLE.name)
         warn_of_slips(ROLE, os.environ)
         settings = _settings(options)
         access = load_access(options.kubeconfig, options.context)

@@ -12,29 +12,29 @@ from typing import Any, Final
 
 import msgspec
 
-from gpushare.kube.access import load_access
-from gpushare.kube.errors import KubeError
-from gpushare.model.counted import counted
-from gpushare.model.device import Placement
-from gpushare.model.errors import ModelError
-from gpushare.model.json_objects import Json
-from gpushare.model.quantity import MemoryUnit
-from gpushare.settings.option import InvalidSettings
-from gpushare.settings.refusing import refuse
-from gpushare.settings.variables import tell_slips
-from gpushare.simulate import curves, report
+from gpushare.api.errors import ModelError
+from gpushare.api.json_objects import Json
+from gpushare.api.node.device import Placement
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.pluralize import counted
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.errors import KubeError
+from gpushare.options.option import InvalidSettings
+from gpushare.options.usage_error import refuse
+from gpushare.options.variables import tell_slips
 from gpushare.simulate.arguments import PROGRAM, parse
-from gpushare.simulate.documents import files_of, read_documents
-from gpushare.simulate.drawing import write_picture
-from gpushare.simulate.enough import Enough, enough
+from gpushare.simulate.engine.engine import Settings
+from gpushare.simulate.engine.min_nodes import Enough, enough
+from gpushare.simulate.engine.simulation import simulate
 from gpushare.simulate.errors import SimulateError
-from gpushare.simulate.manifests import Manifests, joined, manifests_of
+from gpushare.simulate.input.documents import files_of, read_documents
+from gpushare.simulate.input.manifests import Manifests, joined, manifests_of
+from gpushare.simulate.input.node_shapes import shape_of, shapes_there
 from gpushare.simulate.options import ROLE
+from gpushare.simulate.output import curves, report
+from gpushare.simulate.output.image_writer import write_picture
 from gpushare.simulate.progress import Bar
-from gpushare.simulate.scheduling import Settings
-from gpushare.simulate.shapes import shape_of, shapes_there
-from gpushare.simulate.simulation import simulate
-from gpushare.simulate.state import ClusterState, counting_of, read_snapshot, snapshot_of
+from gpushare.simulate.snapshot import ClusterState, counting_of, read_snapshot, snapshot_of
 
 _INTERRUPTED: Final = 130
 _RATIO: Final = 1.3
@@ -116,7 +116,7 @@ def _cluster(options: SimpleNamespace) -> int:
 def _state(options: SimpleNamespace) -> ClusterState:
     if options.snapshot is not None:
         return read_snapshot(_read(options.snapshot), str(options.snapshot))
-    from gpushare.simulate.live import read_cluster
+    from gpushare.simulate.cluster_source import read_cluster
 
     return asyncio.run(read_cluster(load_access(options.kubeconfig, options.context)))
 
@@ -146,7 +146,8 @@ def _enough(
 
 
 def _trace(options: SimpleNamespace) -> int:
-    from gpushare.simulate import trace_report, traces
+    from gpushare.simulate.traces import report as trace_report
+    from gpushare.simulate.traces import traces
 
     policies = [Placement(options.policy)] if options.policy else list(Placement)
     what = traces.Replaying(

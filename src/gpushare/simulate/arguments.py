@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Final
 
-from gpushare.settings.option import InvalidSettings
-from gpushare.settings.reading import read
+from gpushare.options.option import InvalidSettings
+from gpushare.options.reading import read
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.options import ROLE
 

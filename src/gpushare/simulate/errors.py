@@ -1,6 +1,6 @@
 """What can go wrong with what is to be simulated."""
 
-from gpushare.model.errors import Fault
+from gpushare.api.errors import Fault
 
 
 class SimulateError(Fault):

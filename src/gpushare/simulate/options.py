@@ -4,10 +4,10 @@ from typing import Any, Final
 
 import msgspec
 
-from gpushare.model.device import Placement
-from gpushare.settings.kinds import CHOICE, FILE, FILES, FOLDER, INTEGER, MIB, SWITCH, TEXT, UNIT, Kind, Text
-from gpushare.settings.option import Option, Role
-from gpushare.settings.shared import ACCESS
+from gpushare.api.node.device import Placement
+from gpushare.options.kinds import CHOICE, FILE, FILES, FOLDER, INTEGER, MIB, SWITCH, TEXT, UNIT, Kind, Text
+from gpushare.options.option import Option, Role
+from gpushare.options.shared import ACCESS
 
 _EXAMPLES: Final = """\
 exit code: 0 all have a place, 3 pods wait, 2 wrong input, 1 the cluster or a file cannot be read

@@ -6,19 +6,19 @@ import os
 import sys
 from types import SimpleNamespace
 
-from gpushare import logs
-from gpushare.kube.access import Access, load_access
+from gpushare.kube.auth.access import Access, load_access
 from gpushare.kube.backoff import Backoff
+from gpushare.kube.client.errors import KubeconfigError, KubeError
+from gpushare.kube.client.session import Session
 from gpushare.kube.clock import SYSTEM_CLOCK
-from gpushare.kube.errors import KubeconfigError, KubeError
-from gpushare.kube.session import Session
-from gpushare.settings.option import InvalidSettings
-from gpushare.settings.reading import read
-from gpushare.settings.refusing import refuse
-from gpushare.settings.variables import warn_of_slips
-from gpushare.signals import told_to_end
-from gpushare.uninstall.cleaning import Cleaner, Outcome, Pace
-from gpushare.uninstall.cluster import Agents, ApiCluster, OwnObjects
+from gpushare.options.option import InvalidSettings
+from gpushare.options.reading import read
+from gpushare.options.usage_error import refuse
+from gpushare.options.variables import warn_of_slips
+from gpushare.process import log_setup
+from gpushare.process.signals import told_to_end
+from gpushare.uninstall.api import Agents, ApiCluster, OwnObjects
+from gpushare.uninstall.cleaner import Cleaner, Outcome, Pace
 from gpushare.uninstall.options import ROLE
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run to the end; 0, 1 when nodes are not clean, 2 on bad input."""
     try:
         options = read(ROLE, argv, os.environ)
-        logs.configure(options.log_level, options.log_format, role=ROLE.name)
+        log_setup.configure(options.log_level, options.log_format, role=ROLE.name)
         warn_of_slips(ROLE, os.environ)
         pace = _pace(options)
         access = load_access(options.kubeconfig, options.context)

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from gpushare.model import names
-from gpushare.settings.kinds import SECONDS, TEXT
-from gpushare.settings.option import Option, Role
-from gpushare.settings.shared import ACCESS, LOGGING
+from gpushare.api import names
+from gpushare.options.kinds import SECONDS, TEXT
+from gpushare.options.option import Option, Role
+from gpushare.options.shared import ACCESS, LOGGING
 
 _EXAMPLES: Final = """\
 example:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gpushare.kube.access import load_access
-from gpushare.model import names
+from gpushare.api import names
+from gpushare.kube.auth.access import load_access
 from tests.e2e.asking import Api, Commands, prefix
 from tests.e2e.charts.accounts import kubeconfig_of
 from tests.e2e.charts.rendering import CHARTS, INSTALLER, SCHEDULER, arguments

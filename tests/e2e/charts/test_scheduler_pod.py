@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gpushare.model import names
-from gpushare.model.device import Device, NodeMode, devices_annotation
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api import names
+from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.quantity import MemoryUnit
 from gpushare.playground.controlplane.ports import free_ports
 from tests.e2e.asking import Commands
 from tests.e2e.charts.accounts import kubeconfig_of

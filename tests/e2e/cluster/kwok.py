@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from gpushare.model import names
-from gpushare.model.device import Device, NodeMode, devices_annotation
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api import names
+from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.quantity import MemoryUnit
 from tests.e2e.cluster.cluster import Cluster
 from tests.e2e.cluster.waiting import wait_for
 

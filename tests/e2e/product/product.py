@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from gpushare.kube.access import load_access
-from gpushare.kube.tls import tls_context
-from gpushare.model import names
+from gpushare.api import names
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.auth.tls import tls_context
 from tests.e2e.cluster.https import ask
 from tests.e2e.cluster.waiting import wait_for
 

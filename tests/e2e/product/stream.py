@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import grpc
 
+from gpushare.api import names
+from gpushare.api.node.device import Device
 from gpushare.kubeletapi.podresources_pb2 import ListPodResourcesRequest
 from gpushare.kubeletapi.podresources_pb2_grpc import PodResourcesListerStub
-from gpushare.model import names
-from gpushare.model.device import Device
-from gpushare.nodeagent.device_ids import DeviceIds
+from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.product.product import Product, gpu_pod
 

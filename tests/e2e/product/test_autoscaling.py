@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.startup import STARTUP_TAINT
-from gpushare.scheduler.autoscaling_options import INSTANCE_TYPE
+from gpushare.api import names
+from gpushare.api.node.startup_taint import STARTUP_TAINT
+from gpushare.scheduler.plugins.autoscaling.settings import INSTANCE_TYPE
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.product.audit import calls, granted
 from tests.e2e.product.broken_up import APPS, FOUR, ROOMY, broken_up

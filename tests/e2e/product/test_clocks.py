@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.product.product import AGENT, INSTALLER, NAMESPACE, SCHEDULER, Product
 from tests.e2e.product.stream import APP, REPLICAS, settle, stream

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from playwright.async_api import Page, expect
 
-from gpushare.dashboard import assets
+from gpushare.dashboard.server import assets
 from tests.e2e.cluster import Cluster
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.audit import Right, calls

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.product import NAMESPACE, Product, gpu_pod
 

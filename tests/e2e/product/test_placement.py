@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.e2e.cluster import Cluster
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.product import Product, gpu_pod

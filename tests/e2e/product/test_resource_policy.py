@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.product import EXAMPLES, Product
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.e2e.cluster import Cluster, Node, wait_for
 from tests.e2e.product.product import NAMESPACE, SCHEDULER, Product, gpu_pod
 from tests.e2e.product.stream import APP, REPLICAS, settle, stream

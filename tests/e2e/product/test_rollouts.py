@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.product.product import AGENT, INSTALLER, NAMESPACE, SCHEDULER, Product, gpu_pod
 from tests.e2e.product.stream import deployment, disagreements, settle, stream

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.e2e.cluster import Cluster
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.product import EXAMPLES, Json, Product, Ran, gpu_pod

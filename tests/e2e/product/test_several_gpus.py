@@ -2,7 +2,7 @@
 
 import json
 
-from gpushare.model import names
+from gpushare.api import names
 from gpushare.playground import gpus
 from tests.e2e.cluster import Cluster
 from tests.e2e.cluster.waiting import wait_for

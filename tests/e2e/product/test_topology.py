@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from gpushare.playground import gpus
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.product import MODES, Product, gpu_pod

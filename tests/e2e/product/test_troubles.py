@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from gpushare.playground import gpus
 from tests.e2e.cluster import Cluster, Node, driver, wait_for
 from tests.e2e.product.product import AGENT, INSTALLER, NAMESPACE, Product, gpu_pod

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.product import Product, gpu_pod
 

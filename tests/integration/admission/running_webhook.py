@@ -14,11 +14,11 @@ from typing import Any
 
 import aiohttp
 
-from gpushare.admission.keeper import Pace
-from gpushare.admission.process import Settings, serve
-from gpushare.admission.rotation import Policy
-from gpushare.admission.writes import Writers
-from gpushare.kube.access import Access
+from gpushare.admission.certs.controller import Pace
+from gpushare.admission.certs.rotation import Policy
+from gpushare.admission.main import Settings, serve
+from gpushare.admission.review.annotation_guard import Writers
+from gpushare.kube.auth.access import Access
 from gpushare.kube.clock import SystemClock
 from tests.integration.admission.kept_api import KeptApi, kept_api
 from tests.patience import Deadline

@@ -18,12 +18,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gpushare.admission import process
+from gpushare.admission import main as process
 from gpushare.admission.__main__ import main
-from gpushare.admission.app import ReviewApp
-from gpushare.admission.review import MAX_BODY_BYTES
-from gpushare.model import names
-from gpushare.serving import bounded
+from gpushare.admission.review.admission_review import MAX_BODY_BYTES
+from gpushare.admission.review.http_app import ReviewApp
+from gpushare.api import names
+from gpushare.httpserver import limits
 from tests.admission_cases import PODS, pod
 from tests.admission_users import User
 from tests.admission_words import core_words
@@ -229,7 +229,7 @@ async def test_who_says_nothing_or_too_little_is_hung_up_on(
         await running.ready()
         # Not while the others ask: on a busy machine they need as long.
         with monkeypatch.context() as hasty:
-            hasty.setattr(bounded, "HEADER_S", 0.1)
+            hasty.setattr(limits, "HEADER_S", 0.1)
             for begun in (b"", b"POST /validate HTTP/1.1\r\nHost: x\r\n"):
                 tls = running.trusting()
                 reader, writer = await asyncio.open_connection("127.0.0.1", running.reviews, ssl=tls)

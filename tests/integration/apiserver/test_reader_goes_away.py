@@ -5,9 +5,9 @@ import logging
 
 import pytest
 
-from gpushare.kube.access import load_access
-from gpushare.kube.errors import Unreachable
-from gpushare.kube.session import Session
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.errors import Unreachable
+from gpushare.kube.client.session import Session
 from gpushare.playground.apiserver.watches import Watcher
 
 

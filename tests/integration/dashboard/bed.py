@@ -16,13 +16,13 @@ from aiohttp import web
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from benchmarks.api_server import Cluster, Connection, described_node, node_name, node_object
-from gpushare.dashboard.process import Settings, serve
-from gpushare.kube.access import Access
-from gpushare.model import names
-from gpushare.model.allocation import allocate_on
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import ContainerKind, ContainerRequest, Request
-from gpushare.model.wire import Stamp, allocation_annotations
+from gpushare.api import names
+from gpushare.api.allocation.allocation import allocate_on
+from gpushare.api.allocation.annotations import Stamp, allocation_annotations
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
+from gpushare.dashboard.main import Settings, serve
+from gpushare.kube.auth.access import Access
 
 DEADLINE_S: Final = 60.0
 TOKEN: Final = "0123456789abcdef0123456789abcdef"

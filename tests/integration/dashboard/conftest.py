@@ -7,7 +7,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 
-from gpushare.dashboard import app, live, waiting
+from gpushare.dashboard.data import pending
+from gpushare.dashboard.server import app, sessions
 from tests.integration.dashboard.bed import Bed, bed, browser
 
 
@@ -15,8 +16,8 @@ from tests.integration.dashboard.bed import Bed, bed, browser
 def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server's intervals, shortened: nothing here is about their length."""
     monkeypatch.setattr(app, "WRONG_S", 0.05)
-    monkeypatch.setattr(live, "TICK_S", 0.05)
-    monkeypatch.setattr(waiting, "FRESH_S", 0.05)
+    monkeypatch.setattr(sessions, "TICK_S", 0.05)
+    monkeypatch.setattr(pending, "FRESH_S", 0.05)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

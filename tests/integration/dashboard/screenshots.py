@@ -18,19 +18,19 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks.api_server import described_node, node_name, node_object, pod_object
-from gpushare.dashboard.cluster import Cluster
+from gpushare.api import names
+from gpushare.api.allocation.allocation import allocate_on
+from gpushare.api.allocation.annotations import Stamp, allocation_annotations
+from gpushare.api.node.device import NodeDevices, NodeMode, Placement
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
+from gpushare.dashboard.data.cluster import Cluster
 from gpushare.kube.clock import SYSTEM_CLOCK
-from gpushare.model import names
-from gpushare.model.allocation import allocate_on
-from gpushare.model.device import NodeDevices, NodeMode, Placement
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import ContainerKind, ContainerRequest, Request
-from gpushare.model.wire import Stamp, allocation_annotations
-from gpushare.scheduler.decisions import Decisions
-from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.process import decode_record, node_decoder
-from gpushare.scheduler.telling import DECISIONS, told
-from gpushare.scheduler.view import NodeReader
+from gpushare.scheduler.cache.cache import NodeReader
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.main import decode_record, node_decoder
+from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.server.decisions_api import DECISIONS, told
 from tests.at_once import at_once
 from tests.integration.dashboard.bed import Bed, Look, browser, looking
 

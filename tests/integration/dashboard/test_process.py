@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from gpushare.__main__ import main
-from gpushare.dashboard import asking
-from gpushare.dashboard.asking import Asking, CannotAsk, NotKept
+from gpushare.dashboard.data import http_get
+from gpushare.dashboard.data.http_get import Asking, CannotAsk, NotKept
 from tests.integration.dashboard.bed import TOKEN, Bed
 
 CONFIG = """\
@@ -228,10 +228,10 @@ async def test_only_short_answers_of_servers_that_are_there_are_taken(
             await asks.get("http://127.0.0.1:1/")
         with pytest.raises(CannotAsk):
             await asks.get("no url")
-        monkeypatch.setattr(asking, "_MOST_BYTES", 100)
+        monkeypatch.setattr(http_get, "_MOST_BYTES", 100)
         with pytest.raises(CannotAsk, match="larger than 100"):
             await asks.get(f"{url}/200")
-    monkeypatch.setattr(asking, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(http_get, "_TIMEOUT_S", 0.2)
     async with Asking() as hasty:
         with pytest.raises(CannotAsk, match="no answer within"):
             await hasty.get(f"{url}/never")

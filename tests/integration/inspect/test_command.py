@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.model.device import NodeMode
-from gpushare.model.objects import Node, Pod
+from gpushare.api.node.device import NodeMode
+from gpushare.api.objects import Node, Pod
 from tests.integration.inspect.conftest import DEADLINE_S, PLUGIN, Run, ScriptedKubectl, Start, ended
 from tests.unit.inspect.clusters import device, first_generation, foreign_node, node, placed, pod
 

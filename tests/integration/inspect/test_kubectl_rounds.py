@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.inspect.errors import KubectlFailed
-from gpushare.inspect.kubectl import ROUND_TIMEOUT_S, Round, _round_timeout_s
+from gpushare.inspect.sources.kubectl import ROUND_TIMEOUT_S, Round, _round_timeout_s
 from tests.integration.inspect.conftest import ScriptedKubectl
 
 

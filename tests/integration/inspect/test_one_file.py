@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpushare.inspect.decided import proxy_path
-from gpushare.model import names
-from gpushare.model.device import NodeMode
+from gpushare.api import names
+from gpushare.api.node.device import NodeMode
+from gpushare.inspect.sources.decision_client import proxy_path
 from tests.integration.inspect.conftest import DEADLINE_S, PLUGIN, ScriptedKubectl
 from tests.integration.inspect.test_command import listed
 from tests.unit.inspect.clusters import device, first_generation, foreign_node, node, placed, pod
@@ -147,7 +147,7 @@ def test_it_answers_as_the_installed_package_does_with_every_python_that_there_i
 def test_every_module_in_it_is_what_python_3_9_understands(file: Path) -> None:
     with zipfile.ZipFile(file) as archive:
         sources = {name: archive.read(name).decode() for name in archive.namelist()}
-    assert {"__main__.py", "msgspec.py", "gpushare/inspect/why.py"} <= set(sources)
+    assert {"__main__.py", "msgspec.py", "gpushare/inspect/views/explain.py"} <= set(sources)
     for name, source in sources.items():
         tree = ast.parse(source, name, feature_version=(3, 9))
         imported = {
@@ -162,7 +162,7 @@ def test_every_module_in_it_is_what_python_3_9_understands(file: Path) -> None:
             )
         }
         # Asked for by a file in YAML alone, and its absence is told.
-        beside = {"yaml"} if name == "gpushare/settings/yaml_text.py" else set()
+        beside = {"yaml"} if name == "gpushare/options/yaml_text.py" else set()
         assert imported <= sys.stdlib_module_names | {"gpushare", "msgspec"} | beside, name
 
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.allocation import share_of
-from gpushare.model.device import NodeMode
-from gpushare.model.objects import ResourceRequirements
-from gpushare.model.quantity import MemoryUnit
-from gpushare.nodeagent.metrics import Metrics
+from gpushare.api import names
+from gpushare.api.allocation.allocation import share_of
+from gpushare.api.node.device import NodeMode
+from gpushare.api.objects import ResourceRequirements
+from gpushare.api.quantity import MemoryUnit
+from gpushare.nodeagent.observability.metrics import Metrics
 from tests.integration.inspect.conftest import DEADLINE_S, PLUGIN, Run, ScriptedKubectl
 from tests.integration.inspect.test_command import listed
 from tests.unit.inspect.clusters import device, node, placed, pod, with_allocation

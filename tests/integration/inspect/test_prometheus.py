@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.inspect.kubectl import Kubectl
-from gpushare.inspect.prometheus import PrometheusFailed, figures_of_prometheus
+from gpushare.inspect.sources.kubectl import Kubectl
+from gpushare.inspect.sources.prometheus import PrometheusFailed, figures_of_prometheus
 from gpushare.playground.controlplane.ports import free_ports
 from tests.integration.inspect.conftest import Run, ScriptedKubectl
 from tests.unit.fakegpu.building import system_program

@@ -13,9 +13,9 @@ from typing import IO, Final
 
 import pytest
 
-from gpushare.nodeagent.isolation.directories import Directories
-from gpushare.nodeagent.isolation.files import Claimed
-from gpushare.nodeagent.isolation.libraries import deliver
+from gpushare.nodeagent.isolation.storage.directories import Directories
+from gpushare.nodeagent.isolation.storage.files import Claimed
+from gpushare.nodeagent.isolation.storage.libraries import deliver
 from gpushare.playground import gpus
 from tests.integration.isolation.containers import TENANT
 from tests.unit.fakegpu import building as fakegpu

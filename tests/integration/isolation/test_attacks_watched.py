@@ -13,14 +13,14 @@ from typing import Final
 
 import pytest
 
-from gpushare.model.device import Device, NodeDevices, NodeMode
-from gpushare.model.objects import ObjectReference
-from gpushare.model.quantity import MemoryUnit
-from gpushare.nodeagent.claims import ClaimBook
+from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.objects import ObjectReference
+from gpushare.api.quantity import MemoryUnit
+from gpushare.nodeagent.allocate.matcher import ClaimBook
+from gpushare.nodeagent.driver.nvml import DriverNvml
 from gpushare.nodeagent.isolation.options import Watch
-from gpushare.nodeagent.isolation.watchdog import REASON_KILLED, REASON_MEMORY, Watchdog
-from gpushare.nodeagent.metrics import Metrics
-from gpushare.nodeagent.nvml import DriverNvml
+from gpushare.nodeagent.isolation.watchdog.watchdog import REASON_KILLED, REASON_MEMORY, Watchdog
+from gpushare.nodeagent.observability.metrics import Metrics
 from gpushare.playground import gpus
 from tests.integration.isolation.containers import driver_used_mib
 from tests.integration.isolation.placed import AS_TENANT, SLICE_MIB, Way, compiled, given, needs_root, running

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.nodeagent.isolation.region import read_usage
+from gpushare.nodeagent.isolation.storage.usage_file import read_usage
 from tests.integration.isolation.conftest import LimitedContainer
 from tests.integration.isolation.containers import run_tenant, running_tenant
 from tests.integration.isolation.test_compute_limit import LOAD, arbiter, place

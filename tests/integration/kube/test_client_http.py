@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from gpushare.kube.access import Access
-from gpushare.kube.client import Client
-from gpushare.kube.errors import ApiError, InvalidName, MalformedAnswer
-from gpushare.kube.session import MERGE_PATCH, Session
+from gpushare.kube.auth.access import Access
+from gpushare.kube.client.client import Client
+from gpushare.kube.client.errors import ApiError, InvalidName, MalformedAnswer
+from gpushare.kube.client.session import MERGE_PATCH, Session
 from tests.integration.kube.served import Served, refuses, says, serving
 
 POD = {"metadata": {"name": "a", "namespace": "ml", "uid": "u"}, "spec": {"containers": []}, "status": {}}

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from gpushare.kube.access import Access
-from gpushare.kube.errors import ApiError, Unreachable
-from gpushare.kube.session import Session
-from gpushare.kube.tls import tls_context
+from gpushare.kube.auth.access import Access
+from gpushare.kube.auth.tls import tls_context
+from gpushare.kube.client.errors import ApiError, Unreachable
+from gpushare.kube.client.session import Session
 from tests.integration.kube.served import begins, hangs_up, refuses, says, serving, type_of_answer
 from tests.integration.kube.test_session_tls import CA_PEM, secured
 

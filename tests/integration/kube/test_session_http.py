@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from gpushare.kube.access import Access, ExecPlugin
-from gpushare.kube.errors import ApiError, CredentialError, InvalidName, Unreachable
-from gpushare.kube.session import Session, segment
+from gpushare.kube.auth.access import Access, ExecPlugin
+from gpushare.kube.client.errors import ApiError, CredentialError, InvalidName, Unreachable
+from gpushare.kube.client.session import Session, segment
 from tests.integration.kube.served import begins, hangs_up, refuses, says, serving, type_of_answer
 from tests.unit.kube.scripted import ScriptedClock
 from tests.unit.kube.test_exec_plugin import program

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 import trustme
 
-from gpushare.kube.access import Access
-from gpushare.kube.errors import Unreachable
-from gpushare.kube.session import Session
+from gpushare.kube.auth.access import Access
+from gpushare.kube.client.errors import Unreachable
+from gpushare.kube.client.session import Session
 from tests.integration.kube.served import Served, serving
 
 CA = trustme.CA()

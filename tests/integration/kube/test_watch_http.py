@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gpushare.kube.access import Access
+from gpushare.kube.auth.access import Access
 from gpushare.kube.backoff import Backoff
-from gpushare.kube.errors import ApiError, OversizeLine, Unreachable
-from gpushare.kube.informer import Informer
-from gpushare.kube.session import Session
+from gpushare.kube.client.errors import ApiError, OversizeLine, Unreachable
+from gpushare.kube.client.session import Session
+from gpushare.kube.watch.informer import Informer
 from tests.integration.kube.served import (
     Served,
     begins,

@@ -8,9 +8,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from gpushare.kube.access import load_access
-from gpushare.kube.errors import ApiError
-from gpushare.kube.session import MERGE_PATCH, Session
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.errors import ApiError
+from gpushare.kube.client.session import MERGE_PATCH, Session
 from gpushare.playground.apiserver.server import ApiServer
 from gpushare.playground.kubelet.agent import Kubelet
 from gpushare.playground.kubelet.folders import Folders

@@ -7,12 +7,12 @@ folder with our libraries in ``image`` and the driver in ``driver``, for contain
 import sys
 from pathlib import Path
 
-from gpushare.kube.access import Access
-from gpushare.logs import configure
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api.quantity import MemoryUnit
+from gpushare.kube.auth.access import Access
 from gpushare.nodeagent.isolation.options import AskedIsolation, IsolationOptions
-from gpushare.nodeagent.process import run
+from gpushare.nodeagent.main import run
 from gpushare.nodeagent.settings import Pace, Settings
+from gpushare.process.log_setup import configure
 from tests.integration.nodeagent.cluster_objects import NODE
 from tests.integration.nodeagent.scripted_nvml import ScriptedNvml, gpu
 

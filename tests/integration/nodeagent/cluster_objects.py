@@ -4,14 +4,14 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from gpushare.model import names
-from gpushare.model.allocation import Allocation, allocate_over
-from gpushare.model.device import Device, NodeDevices, NodeMode
-from gpushare.model.objects import decode_pod
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import request_of
-from gpushare.model.wire import Stamp, allocation_annotations
-from gpushare.nodeagent.nvml import FoundGpu
+from gpushare.api import names
+from gpushare.api.allocation.allocation import Allocation, allocate_over
+from gpushare.api.allocation.annotations import Stamp, allocation_annotations
+from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.objects import decode_pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import request_of
+from gpushare.nodeagent.driver.nvml import FoundGpu
 
 NODE = "n1"
 _numbers = itertools.count(1)

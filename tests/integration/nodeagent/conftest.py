@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from gpushare.kube.access import Access
+from gpushare.api import names
+from gpushare.api.allocation.allocation import Allocation
+from gpushare.api.allocation.annotations import read_allocation
+from gpushare.api.node.device import NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.kube.auth.access import Access
+from gpushare.kube.client.session import Session
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
-from gpushare.kube.session import Session
-from gpushare.model import names
-from gpushare.model.allocation import Allocation
-from gpushare.model.device import NodeMode
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.wire import read_allocation
-from gpushare.nodeagent import registration, succession
 from gpushare.nodeagent.agent import Agent
-from gpushare.nodeagent.device_lists import resources_of
+from gpushare.nodeagent.deviceplugin import handover, registration
+from gpushare.nodeagent.deviceplugin.device_lists import resources_of
 from gpushare.nodeagent.isolation.options import IsolationOptions
 from gpushare.nodeagent.settings import Pace, Settings
 from tests.integration.nodeagent import cluster_objects as objects
@@ -163,7 +163,7 @@ def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Intervals that are no setting, shortened: nothing here is about their length."""
     monkeypatch.setattr(registration, "_LOOK_S", 0.02)
     monkeypatch.setattr(registration, "_RETRY_FIRST_S", 0.05)
-    monkeypatch.setattr(succession, "_LOOK_S", 0.02)
+    monkeypatch.setattr(handover, "_LOOK_S", 0.02)
 
 
 @pytest.fixture

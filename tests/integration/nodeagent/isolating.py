@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpushare.model import names
-from gpushare.nodeagent.isolation.directories import Directories
-from gpushare.nodeagent.isolation.files import Claimed
+from gpushare.api import names
 from gpushare.nodeagent.isolation.options import AskedIsolation
+from gpushare.nodeagent.isolation.storage.directories import Directories
+from gpushare.nodeagent.isolation.storage.files import Claimed
 from tests.integration.nodeagent.cluster_objects import NODE
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_kubelet import Admitted

@@ -5,11 +5,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpushare.nodeagent.driver.cgroup_memory_limits import NO_LIMIT
+from gpushare.nodeagent.driver.nvml import Enumeration, FoundGpu, Unreadable, XidEvent
+from gpushare.nodeagent.driver.telemetry import GpuReading
 from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
-from gpushare.nodeagent.gpu_readings import GpuReading
-from gpushare.nodeagent.isolation.judging import GpuProcess
-from gpushare.nodeagent.memory_limits import NO_LIMIT
-from gpushare.nodeagent.nvml import Enumeration, FoundGpu, Unreadable, XidEvent
+from gpushare.nodeagent.isolation.watchdog.violations import GpuProcess
 
 
 def gpu(index: int, total_mib: int = 15360, **known: object) -> FoundGpu:

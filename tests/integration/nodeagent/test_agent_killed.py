@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
-from gpushare.nodeagent.isolation.directories import USAGE_BYTES
+from gpushare.api import names
+from gpushare.nodeagent.isolation.storage.directories import USAGE_BYTES
 from tests.integration.nodeagent.cluster_objects import NODE, container, node
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.isolating import LIBRARIES

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
-from gpushare.nodeagent.cdi.access import ANNOTATION
-from gpushare.nodeagent.cdi.folders import OUR_FILE, CdiFolders
-from gpushare.nodeagent.container_runtime import Asked
+from gpushare.api import names
+from gpushare.nodeagent.runtime.cdi.gpu_access import ANNOTATION
+from gpushare.nodeagent.runtime.cdi.spec_dirs import OUR_FILE, CdiFolders
+from gpushare.nodeagent.runtime.selection import Asked
 from tests.integration.nodeagent.cluster_objects import NODE, container, node
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_kubelet import AdmissionFailed

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from gpushare.api import names
 from gpushare.kube.clock import SystemClock
-from gpushare.model import names
 from tests.integration.nodeagent.cluster_objects import container
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_nvml import gpu

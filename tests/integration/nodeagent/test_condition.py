@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.integration.nodeagent.cluster_objects import NODE
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_nvml import gpu

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pynvml
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from gpushare.nodeagent.isolation.options import AskedIsolation
 from tests.integration.nodeagent.cluster_objects import container
 from tests.integration.nodeagent.conftest import World

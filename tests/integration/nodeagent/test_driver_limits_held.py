@@ -16,8 +16,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from gpushare.model import names
-from gpushare.nodeagent.memory_limits import NO_LIMIT
+from gpushare.api import names
+from gpushare.nodeagent.driver.cgroup_memory_limits import NO_LIMIT
 from gpushare.playground.gpus import preset
 from tests.integration.nodeagent.cluster_objects import NODE, container, decide, node, pod
 from tests.integration.nodeagent.conftest import World

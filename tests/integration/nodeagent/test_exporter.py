@@ -7,20 +7,20 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpushare.model import names
-from gpushare.nodeagent import dcgm_exporter, exporter
-from gpushare.nodeagent.gpu_readings import GpuReading
-from gpushare.nodeagent.isolation.directories import USAGE_BYTES, Directories
-from gpushare.nodeagent.isolation.files import Claimed, fingerprint
-from gpushare.nodeagent.isolation.judging import GpuProcess
+from gpushare.api import names
+from gpushare.nodeagent.driver.telemetry import GpuReading
 from gpushare.nodeagent.isolation.options import AskedIsolation
+from gpushare.nodeagent.isolation.storage.directories import USAGE_BYTES, Directories
+from gpushare.nodeagent.isolation.storage.files import Claimed, fingerprint
+from gpushare.nodeagent.isolation.watchdog.violations import GpuProcess
+from gpushare.nodeagent.observability import dcgm_exporter, gpu_metrics
 from tests.integration.nodeagent import cluster_objects as objects
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_nvml import gpu
 from tests.integration.nodeagent.test_watchdog import contained, process, tell_container, uses, watch
 from tests.integration.nodeagent.test_whole_gpus_follow import wants
 
-FAMILIES = {**exporter.FAMILIES, **dcgm_exporter.FAMILIES}
+FAMILIES = {**gpu_metrics.FAMILIES, **dcgm_exporter.FAMILIES}
 MIB = 1 << 20
 NODE = objects.NODE
 G0 = gpu(0).uuid

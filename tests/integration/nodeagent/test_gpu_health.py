@@ -1,9 +1,9 @@
 """GPUs that break and mend, and nodes that have none."""
 
-from gpushare.model import names
-from gpushare.model.device import Device, described_devices
-from gpushare.model.objects import decode_node
-from gpushare.nodeagent.nvml import Unreadable
+from gpushare.api import names
+from gpushare.api.node.device import Device, described_devices
+from gpushare.api.objects import decode_node
+from gpushare.nodeagent.driver.nvml import Unreadable
 from tests.integration.nodeagent.cluster_objects import NODE
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_nvml import gpu
@@ -151,8 +151,8 @@ async def test_gpus_of_different_sizes_each_have_their_own(world: World) -> None
 
 
 async def test_eight_h200_in_128_mib_units_fit_into_the_kubelets_message(world: World) -> None:
+    from gpushare.api.quantity import MemoryUnit
     from gpushare.kubeletapi import MAX_MESSAGE_BYTES
-    from gpushare.model.quantity import MemoryUnit
 
     world.nvml.gpus = [gpu(index, 143771) for index in range(8)]
     world.use(unit=MemoryUnit.MIB_128)

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
-from gpushare.nodeagent.cdi.folders import ISOLATED_FILE
-from gpushare.nodeagent.container_runtime import Asked
-from gpushare.nodeagent.isolation import mps, trial
-from gpushare.nodeagent.isolation.directories import USAGE_BYTES, Directories
-from gpushare.nodeagent.isolation.files import Claimed, read_claim
+from gpushare.api import names
+from gpushare.nodeagent.isolation.backends import mps
+from gpushare.nodeagent.isolation.selftest import selftest
+from gpushare.nodeagent.isolation.storage.directories import USAGE_BYTES, Directories
+from gpushare.nodeagent.isolation.storage.files import Claimed, read_claim
+from gpushare.nodeagent.runtime.cdi.spec_dirs import ISOLATED_FILE
+from gpushare.nodeagent.runtime.selection import Asked
 from tests.integration.nodeagent.cluster_objects import NODE, container, node
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.isolating import (
@@ -99,10 +100,10 @@ async def test_what_is_active_is_in_the_annotation_the_metrics_and_the_log(
     backend: str,
     says: str,
 ) -> None:
-    async def holds(*_: Any) -> trial.Verdict:
-        return trial.Verdict("held")
+    async def holds(*_: Any) -> selftest.Verdict:
+        return selftest.Verdict("held")
 
-    monkeypatch.setattr(trial, "tried", holds)
+    monkeypatch.setattr(selftest, "tried", holds)
     caplog.set_level("INFO")
     install(world)
     daemon = world.folder / "host" / "usr" / "bin" / mps.CONTROL

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.device import description_of
-from gpushare.model.objects import decode_node
-from gpushare.nodeagent.isolation.children import Child
+from gpushare.api import names
+from gpushare.api.node.device import description_of
+from gpushare.api.objects import decode_node
+from gpushare.nodeagent.isolation.backends.subprocesses import Child
 from gpushare.nodeagent.isolation.options import AskedIsolation
 from gpushare.playground.gpus import preset, write
 from tests.integration.isolation.containers import run_tenant

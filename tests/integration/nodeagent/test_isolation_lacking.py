@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
-from gpushare.nodeagent.container_runtime import Asked
-from gpushare.nodeagent.isolation import state, trial
+from gpushare.api import names
+from gpushare.nodeagent.isolation import controller
+from gpushare.nodeagent.isolation.backends.preload import NoDriver, driver_on_host
 from gpushare.nodeagent.isolation.options import AskedIsolation
-from gpushare.nodeagent.isolation.preload import NoDriver, driver_on_host
+from gpushare.nodeagent.isolation.selftest import selftest
+from gpushare.nodeagent.runtime.selection import Asked
 from tests.integration.nodeagent.cluster_objects import NODE, container, node
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.isolating import (
@@ -81,10 +82,10 @@ async def test_who_could_isolate_once_offers_nothing_rather_than_shares_that_nob
 async def test_libraries_that_do_not_stand_the_driver_are_given_to_nobody(
     world: World, monkeypatch: pytest.MonkeyPatch, asked: AskedIsolation
 ) -> None:
-    async def breaks(*_: Any) -> trial.Verdict:
-        return trial.Verdict("broken", "cuInit answers 999, and 0 without them")
+    async def breaks(*_: Any) -> selftest.Verdict:
+        return selftest.Verdict("broken", "cuInit answers 999, and 0 without them")
 
-    monkeypatch.setattr(trial, "tried", breaks)
+    monkeypatch.setattr(selftest, "tried", breaks)
     install(world, asked=asked)
     await world.start(mode="cgpu")
     await world.changes.until(lambda: world.api.told("IsolationUnavailable"), "told")
@@ -144,7 +145,7 @@ async def test_a_driver_that_goes_file_by_file_is_told_as_that_and_holds_up_no_r
             missed.append(error)
             raise
 
-    monkeypatch.setattr(state, "driver_on_host", looked)
+    monkeypatch.setattr(controller, "driver_on_host", looked)
     install(world)
     describe(world)
     world.use(container_runtime=asked)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.nodeagent.isolation import trial
-from gpushare.nodeagent.isolation.libraries import Release, deliver
+from gpushare.nodeagent.isolation.selftest import selftest
+from gpushare.nodeagent.isolation.storage.libraries import Release, deliver
 from gpushare.playground.gpus import preset, write
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation.building import BUILT, OPEN, build
@@ -41,7 +41,7 @@ def driver() -> dict[str, Path]:
 async def test_ours_hold_on_the_stand_in_driver(node: list[str], tmp_path: Path, folder: Path) -> None:
     build("libraries")
     release = deliver(folder, tmp_path / "lib")
-    assert await trial.tried(release, driver(), node) == trial.Verdict("held")
+    assert await selftest.tried(release, driver(), node) == selftest.Verdict("held")
 
 
 def broken(folder: Path, source: str) -> Release:
@@ -61,10 +61,10 @@ def broken(folder: Path, source: str) -> Release:
 
 def given_up_soon(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The program that has the libraries is never through; the one without them may take as long as ever."""
-    run, patience_s = trial._run, trial.TRIAL_S
+    run, patience_s = selftest._run, selftest.TRIAL_S
 
-    async def hasty(way: str, *more: Any) -> trial.Ended:
-        monkeypatch.setattr(trial, "TRIAL_S", 0.5 if way == "ours" else patience_s)
+    async def hasty(way: str, *more: Any) -> selftest.Ended:
+        monkeypatch.setattr(selftest, "TRIAL_S", 0.5 if way == "ours" else patience_s)
         return await run(way, *more)
 
     return hasty
@@ -88,8 +88,8 @@ async def test_one_that_breaks_is_found_out(
     node: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, why: str
 ) -> None:
     if "pause" in source:
-        monkeypatch.setattr(trial, "_run", given_up_soon(monkeypatch))
-    verdict = await trial.tried(broken(tmp_path, source), driver(), node)
+        monkeypatch.setattr(selftest, "_run", given_up_soon(monkeypatch))
+    verdict = await selftest.tried(broken(tmp_path, source), driver(), node)
     assert verdict.outcome == "broken", verdict
     assert why in verdict.why
 
@@ -99,6 +99,6 @@ async def test_a_driver_that_fails_by_itself_says_nothing_about_ours(
 ) -> None:
     build("libraries")
     monkeypatch.setenv("FAKEGPU_NODE", str(tmp_path / "no-such-file"))
-    verdict = await trial.tried(deliver(OPEN, tmp_path / "lib"), driver(), node)
+    verdict = await selftest.tried(deliver(OPEN, tmp_path / "lib"), driver(), node)
     assert verdict.outcome == "untried"
     assert "without them cuInit answers" in verdict.why

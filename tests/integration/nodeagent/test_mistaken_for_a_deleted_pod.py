@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.integration.nodeagent.cluster_objects import container
 from tests.integration.nodeagent.conftest import World
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.device import NodeMode, described_devices
-from gpushare.model.objects import decode_node
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api import names
+from gpushare.api.node.device import NodeMode, described_devices
+from gpushare.api.objects import decode_node
+from gpushare.api.quantity import MemoryUnit
 from tests.integration.nodeagent.cluster_objects import NODE, node
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_nvml import gpu

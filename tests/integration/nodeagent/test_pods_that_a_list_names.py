@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.integration.nodeagent.cluster_objects import NODE, container, pod
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_kubelet import AdmissionFailed
@@ -72,7 +72,7 @@ async def test_a_pod_that_the_watch_never_shows_is_asked_for_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It came and went while the watch was cut, and was named by a list in between."""
-    monkeypatch.setattr("gpushare.nodeagent.allocator.SHOWN_S", 0.05)
+    monkeypatch.setattr("gpushare.nodeagent.allocate.allocator.SHOWN_S", 0.05)
     await world.start()
     await world.run_pod("stays", 3, on=0)
     world.api.watch_held = True

@@ -5,11 +5,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
+from gpushare.api import names
 from gpushare.kube.clock import SystemClock
-from gpushare.model import names
-from gpushare.nodeagent.metrics import Metrics
-from gpushare.nodeagent.plugin import DeviceFeed, DevicePlugin
-from gpushare.nodeagent.registration import ResourceServer
+from gpushare.nodeagent.deviceplugin.registration import ResourceServer
+from gpushare.nodeagent.deviceplugin.service import DeviceFeed, DevicePlugin
+from gpushare.nodeagent.observability.metrics import Metrics
 from tests.integration.nodeagent.changing import Changes
 from tests.integration.nodeagent.scripted_kubelet import ScriptedKubelet
 

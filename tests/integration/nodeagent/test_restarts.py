@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.device import NodeMode
-from gpushare.nodeagent import registration
-from gpushare.nodeagent.device_lists import resources_of
+from gpushare.api import names
+from gpushare.api.node.device import NodeMode
+from gpushare.nodeagent.deviceplugin import registration
+from gpushare.nodeagent.deviceplugin.device_lists import resources_of
 from tests.integration.nodeagent.cluster_objects import NODE, container
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_kubelet import Admitted, HangsUp

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpushare.model import names
+from gpushare.api import names
 from gpushare.playground.controlplane.ports import free_ports
 from gpushare.playground.gpus import GpuNode, preset, write
 from tests.integration.nodeagent.cluster_objects import NODE, container, decide, node, pod

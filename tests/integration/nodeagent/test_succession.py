@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.integration.nodeagent.cluster_objects import NODE, node
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.test_condition import ready
@@ -145,7 +145,7 @@ async def test_an_agent_that_leaves_hands_over_to_one_that_comes_while_it_makes_
 
     left_open: list[Any] = []
     monkeypatch.setattr("gpushare.nodeagent.agent.rights_are_gone", rights_stay)
-    monkeypatch.setattr("gpushare.nodeagent.registration._LEFT_OPEN", left_open)
+    monkeypatch.setattr("gpushare.nodeagent.deviceplugin.registration._LEFT_OPEN", left_open)
     assert await agent.leave()
     assert world.kubelet.disconnections == []
     assert ready(world)[1] == "Sharing"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.integration.nodeagent.cluster_objects import container
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_kubelet import AdmissionFailed

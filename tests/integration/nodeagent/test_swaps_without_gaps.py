@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.objects import decode_pod
-from gpushare.scheduler.records import record_of
+from gpushare.api import names
+from gpushare.api.objects import decode_pod
+from gpushare.scheduler.cache.pod_records import record_of
 from tests.integration.nodeagent.cluster_objects import container
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_nvml import gpu

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from gpushare.model import names
-from gpushare.model.device import described_devices
-from gpushare.model.objects import decode_node
-from gpushare.nodeagent.nvml import Unreadable
+from gpushare.api import names
+from gpushare.api.node.device import described_devices
+from gpushare.api.objects import decode_node
+from gpushare.nodeagent.driver.nvml import Unreadable
 from tests.integration.nodeagent.cluster_objects import NODE
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_nvml import gpu

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.device import Device, described_devices
-from gpushare.model.objects import decode_node
-from gpushare.nodeagent.isolation.cgroups import OUTSIDE, Owner
-from gpushare.nodeagent.isolation.judging import GpuProcess
+from gpushare.api import names
+from gpushare.api.node.device import Device, described_devices
+from gpushare.api.objects import decode_node
 from gpushare.nodeagent.isolation.options import Watch, WatchPolicy
-from gpushare.nodeagent.isolation.processes import kill, owners
+from gpushare.nodeagent.isolation.watchdog.cgroups import OUTSIDE, Owner
+from gpushare.nodeagent.isolation.watchdog.processes import kill, owners
+from gpushare.nodeagent.isolation.watchdog.violations import GpuProcess
 from tests.integration.nodeagent.cluster_objects import NODE
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_kubelet import Admitted

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from gpushare.playground.gpus import preset
 from tests.integration.nodeagent.cluster_objects import NODE, node
 from tests.integration.nodeagent.conftest import World

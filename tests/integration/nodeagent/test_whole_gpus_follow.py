@@ -2,16 +2,16 @@
 
 from typing import Any
 
+from gpushare.api import names
+from gpushare.api.allocation.allocation import Allocation
+from gpushare.api.allocation.annotations import read_allocation
+from gpushare.api.node.device import Device, NodeDevices, NodeMode, description_of, node_devices
+from gpushare.api.node.topology import type_of_near
+from gpushare.api.objects import decode_node
+from gpushare.api.quantity import MemoryUnit
 from gpushare.kubeletapi.deviceplugin_pb2 import ListAndWatchResponse
-from gpushare.model import names
-from gpushare.model.allocation import Allocation
-from gpushare.model.device import Device, NodeDevices, NodeMode, description_of, node_devices
-from gpushare.model.nearness import type_of_near
-from gpushare.model.objects import decode_node
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.wire import read_allocation
-from gpushare.nodeagent.device_ids import DeviceIds
-from gpushare.nodeagent.device_lists import device_list
+from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
+from gpushare.nodeagent.deviceplugin.device_lists import device_list
 from gpushare.playground.gpus import preset
 from tests.integration.nodeagent.cluster_objects import NODE, node
 from tests.integration.nodeagent.conftest import World

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.integration.playground.running_playground import Playground, a_pod, wait_until
 from tests.unit.fakegpu.building import system_program
 

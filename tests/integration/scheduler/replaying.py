@@ -12,14 +12,14 @@ import aiohttp
 import msgspec
 import pytest
 
-from gpushare.model import names
-from gpushare.model.device import NodeDevices
-from gpushare.scheduler.app import ExtenderApp
-from gpushare.scheduler.metrics import Metrics
-from gpushare.scheduler.policies import Policies
-from gpushare.scheduler.wire import BindingArgs
-from gpushare.serving.quick import QuickProtocol
-from gpushare.serving.server import bind, server_of
+from gpushare.api import names
+from gpushare.api.node.device import NodeDevices
+from gpushare.httpserver.fast_path import QuickProtocol
+from gpushare.httpserver.server import bind, server_of
+from gpushare.scheduler.observability.metrics import Metrics
+from gpushare.scheduler.plugins.resource_policy.plugin import Policies
+from gpushare.scheduler.server.app import ExtenderApp
+from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.world import World, gpu_node
 
 FOLDER: Final = Path(__file__).parent / "recording"

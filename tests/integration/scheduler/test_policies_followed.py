@@ -13,16 +13,16 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpushare.kube.access import load_access
+from gpushare.api import names
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.errors import ApiError
+from gpushare.kube.client.session import MERGE_PATCH, Session
 from gpushare.kube.clock import SYSTEM_CLOCK
-from gpushare.kube.errors import ApiError
-from gpushare.kube.session import MERGE_PATCH, Session
-from gpushare.model import names
 from gpushare.playground.apiserver import ApiServer
 from gpushare.playground.cluster.definitions import define
-from gpushare.scheduler import policy_watches, policy_writes
-from gpushare.scheduler.policies import Policies
-from gpushare.scheduler.process import Settings, serve
+from gpushare.scheduler.main import Settings, serve
+from gpushare.scheduler.plugins.resource_policy import status_writer, watch
+from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from tests.unit.policy.policy_samples import policy
 
 DEADLINE_S = 30.0
@@ -158,10 +158,10 @@ async def until(reached: Any) -> None:
 
 @pytest.fixture
 async def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Beside]:
-    monkeypatch.setattr(policy_watches, "_ABSENT_S", 0.05)
-    monkeypatch.setattr(policy_watches, "_PRESENT_S", 0.05)
-    monkeypatch.setattr(policy_writes, "_EVERY_S", 0.05)
-    monkeypatch.setattr(policy_writes, "_SEEN_S", 0.5)
+    monkeypatch.setattr(watch, "_ABSENT_S", 0.05)
+    monkeypatch.setattr(watch, "_PRESENT_S", 0.05)
+    monkeypatch.setattr(status_writer, "_EVERY_S", 0.05)
+    monkeypatch.setattr(status_writer, "_SEEN_S", 0.5)
     async with (
         ApiServer(tmp_path / "api", users=("extender",)) as server,
         Session(load_access(str(server.kubeconfig_path))) as session,
@@ -317,7 +317,7 @@ async def test_the_status_is_written_beside_the_kube_scheduler_that_leads(beside
 async def test_policies_that_may_not_be_read_are_told_and_not_heeded(
     beside: Beside, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watches = policy_watches.PolicyWatches(None, beside.api)  # type: ignore[arg-type]
+    watches = watch.PolicyWatches(None, beside.api)  # type: ignore[arg-type]
     refusals = [ApiError(500, "", "tired", ""), ApiError(403, "Forbidden", "not you", "")]
 
     async def refuse(*args: Any, **kwargs: Any) -> bytes:
@@ -331,8 +331,8 @@ async def test_policies_that_may_not_be_read_are_told_and_not_heeded(
 def test_policies_of_too_many_namespaces_are_passed_over_with_a_word(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(policy_watches, "MOST_NAMESPACES", 0)
+    monkeypatch.setattr(watch, "MOST_NAMESPACES", 0)
     policies = Policies(SYSTEM_CLOCK)
-    policy_watches.PolicyWatches(policies, None).upsert(policy({}))  # type: ignore[arg-type]
+    watch.PolicyWatches(policies, None).upsert(policy({}))  # type: ignore[arg-type]
     assert not policies.in_use
     assert "is passed over" in caplog.text

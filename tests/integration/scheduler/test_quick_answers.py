@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import uvloop
 
-from gpushare.serving.bounded import BoundedProtocol
-from gpushare.serving.exchange import JSON, Receive, Refusal, read_body
-from gpushare.serving.probes import Exposition, Probes
-from gpushare.serving.quick import QuickProtocol, type_of_verb
-from gpushare.serving.server import Server, bind, server_of
+from gpushare.httpserver.exchange import JSON, Receive, Refusal, read_body
+from gpushare.httpserver.fast_path import QuickProtocol, type_of_verb
+from gpushare.httpserver.limits import BoundedProtocol
+from gpushare.httpserver.probes import Exposition, Probes
+from gpushare.httpserver.server import Server, bind, server_of
 
 DEADLINE_S = 60.0
 type_of_http = type[BoundedProtocol]

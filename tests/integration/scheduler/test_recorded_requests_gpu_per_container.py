@@ -3,8 +3,8 @@
 The bodies are recorded: see ``recording/SOURCES.md``.
 """
 
-from gpushare.model.device import NodeMode
-from gpushare.scheduler.wire import BindingArgs
+from gpushare.api.node.device import NodeMode
+from gpushare.scheduler.server.protocol import BindingArgs
 from tests.integration.scheduler.replaying import (
     CASES,
     Replay,

@@ -8,13 +8,13 @@ import json
 import msgspec
 import pytest
 
-from gpushare.model import names
-from gpushare.model.device import NodeMode, Placement
-from gpushare.model.nearness import matrix
-from gpushare.model.objects import decode_pod
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.quota_tree import decode_quota_tree
-from gpushare.model.resource_policy import decode_policy, policy_pod_of
+from gpushare.api import names
+from gpushare.api.crd.elastic_quota_tree import decode_quota_tree
+from gpushare.api.crd.resource_policy import decode_policy, policy_pod_of
+from gpushare.api.node.device import NodeMode, Placement
+from gpushare.api.node.topology import matrix
+from gpushare.api.objects import decode_pod
+from gpushare.api.quantity import MemoryUnit
 from tests.integration.scheduler.replaying import (
     create_waiting,
     every_recording,

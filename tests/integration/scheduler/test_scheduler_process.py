@@ -17,11 +17,11 @@ import aiohttp
 import pytest
 
 from benchmarks.api_server import Cluster, Connection, node_name, pod_object
-from gpushare.kube.access import Access
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api.quantity import MemoryUnit
+from gpushare.httpserver.listeners import PROBES, doors
+from gpushare.kube.auth.access import Access
 from gpushare.scheduler.__main__ import main
-from gpushare.scheduler.process import Settings, serve
-from gpushare.serving.doors import PROBES, doors
+from gpushare.scheduler.main import Settings, serve
 
 DEADLINE_S = 60.0
 
@@ -134,7 +134,7 @@ async def test_a_failing_part_ends_the_process_loudly(
     async def broken(self: object) -> None:
         raise RuntimeError("the ledger cannot take this")
 
-    monkeypatch.setattr("gpushare.scheduler.bind.Binder.sweep", broken)
+    monkeypatch.setattr("gpushare.scheduler.framework.binder.Binder.sweep", broken)
     with pytest.raises(RuntimeError, match="the ledger cannot take this"):
         await asyncio.wait_for(serve(Access("http://127.0.0.1:1"), Settings(port=0)), DEADLINE_S)
 
@@ -200,7 +200,7 @@ def test_an_address_for_probes_that_is_taken_is_named(
 
 
 async def test_probes_have_an_address_of_their_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "gpushare.scheduler.process")
+    caplog.set_level("INFO", "gpushare.scheduler.main")
     settings = Settings(
         port=0, doors=tuple(doors(("127.0.0.1", 0), {PROBES: ("127.0.0.1", 0)})), port_file=tmp_path / "port"
     )

@@ -14,10 +14,10 @@ import aiohttp
 import pytest
 
 from benchmarks.processes import rss_mb
-from gpushare.serving.doors import ALL, METRICS, PROBES, REST, Door
-from gpushare.serving.exchange import TEXT, Receive, Scope, Send, respond
-from gpushare.serving.relayed import behind_relay, relay
-from gpushare.serving.server import open_doors, server_of
+from gpushare.httpserver.exchange import TEXT, Receive, Scope, Send, respond
+from gpushare.httpserver.listeners import ALL, METRICS, PROBES, REST, Door
+from gpushare.httpserver.relay_launcher import behind_relay, relay
+from gpushare.httpserver.server import open_doors, server_of
 
 # The relay runs 10 nicer than others: beside three busy processes on two processors it takes half a minute for the longest test.
 DEADLINE_S = 240.0
@@ -68,7 +68,7 @@ def _is_relay(pid: int) -> bool:
         parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
     except OSError:
         return False
-    return b"gpushare.serving.relay" in said and int(parent) == os.getpid()
+    return b"gpushare.httpserver.relay" in said and int(parent) == os.getpid()
 
 
 async def read(port: int, path: str = "/", **headers: str) -> str:

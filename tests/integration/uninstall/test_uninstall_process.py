@@ -10,13 +10,13 @@ import pytest
 from aiohttp import web
 
 from gpushare.__main__ import main
-from gpushare.kube.access import Access
-from gpushare.kube.errors import ApiError, MalformedAnswer
-from gpushare.kube.session import Session
-from gpushare.model import names
+from gpushare.api import names
+from gpushare.kube.auth.access import Access
+from gpushare.kube.client.errors import ApiError, MalformedAnswer
+from gpushare.kube.client.session import Session
 from gpushare.uninstall.__main__ import _until_signalled, clean
-from gpushare.uninstall.cleaning import Outcome, Pace
-from gpushare.uninstall.cluster import Agents, ApiCluster, OwnObjects
+from gpushare.uninstall.api import Agents, ApiCluster, OwnObjects
+from gpushare.uninstall.cleaner import Outcome, Pace
 from tests.integration.kube.served import Asked, Served, says, serving
 
 AGENTS = Agents("gpu", "gpushare-device-plugin-ds", "app.kubernetes.io/name=gpushare-device-plugin")

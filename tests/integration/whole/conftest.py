@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from gpushare.model import names
-from gpushare.model.device import NodeMode
+from gpushare.api import names
+from gpushare.api.node.device import NodeMode
 from gpushare.playground.cluster import NodeDescription
 from tests.integration.whole.forked import FORKS
 from tests.integration.whole.seen import Json

@@ -27,12 +27,12 @@ _DIES_WITH_PARENT: Final = 1
 _MOST_BYTES: Final = 1 << 20
 _MOST_FILES: Final = 4096
 _MODULES: Final = (
-    "gpushare.nodeagent.process",
+    "gpushare.nodeagent.main",
     "gpushare.playground.apiserver.server",
     "gpushare.playground.controllers.running",
     "gpushare.playground.kubelet.agent",
     "gpushare.playground.kubescheduler.running",
-    "gpushare.scheduler.process",
+    "gpushare.scheduler.main",
 )
 
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from gpushare.kube.informer import Informer
-from gpushare.kube.session import Session
-from gpushare.model import names
+from gpushare.api import names
+from gpushare.kube.client.session import Session
+from gpushare.kube.watch.informer import Informer
 from tests.patience import Deadline
 
 Json = dict[str, Any]

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.startup import STARTUP_TAINT
-from gpushare.scheduler.autoscaling_options import INSTANCE_TYPE
+from gpushare.api import names
+from gpushare.api.node.startup_taint import STARTUP_TAINT
+from gpushare.api.quantity import MemoryUnit
+from gpushare.scheduler.plugins.autoscaling.settings import INSTANCE_TYPE
 from tests.autoscaler_rules import Answer, simulated
 from tests.integration.whole.seen import Json, node_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, run, shared_node

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from gpushare.playground import gpus
 from tests.integration.whole.seen import Json, is_running, phase_of, waits_because
 from tests.integration.whole.world import World, environment, gpu_pod, run, shared_node, until

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 import yaml
 
+from gpushare.api import names
 from gpushare.doctor.__main__ import of_cluster
 from gpushare.doctor.findings import exit_code
 from gpushare.doctor.options import ROLE
 from gpushare.doctor.report import as_json
-from gpushare.kube.access import load_access
-from gpushare.model import names
+from gpushare.kube.auth.access import load_access
+from gpushare.options.reading import read
 from gpushare.playground import gpus
-from gpushare.settings.reading import read
 from tests.integration.whole.seen import Json, is_running, record_of
 from tests.integration.whole.world import CHECKOUT, World, gpu_pod, run, shared_node, until
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.integration.whole.seen import Json, Seen, following, is_running, waits_because
 from tests.integration.whole.world import CHECKOUT, World, gpu_pod, shared_node, until, world
 

@@ -15,11 +15,11 @@ import pytest_asyncio
 from aiohttp import web
 from yarl import URL
 
-from gpushare.kube.access import load_access
-from gpushare.kube.credentials import Credentials
-from gpushare.kube.errors import ApiError
-from gpushare.kube.session import MERGE_PATCH
-from gpushare.model import names
+from gpushare.api import names
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.auth.credentials import Credentials
+from gpushare.kube.client.errors import ApiError
+from gpushare.kube.client.session import MERGE_PATCH
 from gpushare.playground.cluster.parts import Part
 from gpushare.playground.cluster.real import RealControl
 from tests.integration.whole.seen import Json, node_of, record_of, waits_because

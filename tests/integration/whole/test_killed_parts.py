@@ -16,8 +16,8 @@ from functools import partial
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api import names
+from gpushare.api.quantity import MemoryUnit
 from gpushare.playground.cluster.parts import Part
 from tests.integration.whole.seen import (
     Json,

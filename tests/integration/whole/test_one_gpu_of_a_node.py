@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.integration.whole.seen import is_running, record_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node
 

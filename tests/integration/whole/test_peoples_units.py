@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api import names
+from gpushare.api.quantity import MemoryUnit
 from tests.integration.whole.seen import Json, is_running, node_of, record_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from gpushare.model import names
+from gpushare.api import names
 from gpushare.playground import gpus
 from tests.integration.whole.prometheus import RULES, Prometheus, promtool, running_prometheus
 from tests.integration.whole.seen import record_of, waits_because

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.integration.whole.seen import Json, is_finished, is_running, node_of, waits_because
 from tests.integration.whole.world import CHECKOUT, World, gpu_pod, shared_node, until
 

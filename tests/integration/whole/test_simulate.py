@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.model import names
-from gpushare.simulate.state import workload_of
+from gpushare.api import names
+from gpushare.simulate.snapshot import workload_of
 from tests.integration.whole.seen import Json, is_running, node_of, record_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, run, shared_node
 

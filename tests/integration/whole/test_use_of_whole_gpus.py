@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.integration.whole.seen import Json
 from tests.integration.whole.world import World, gpu_pod, shared_node
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gpushare.kube.session import MERGE_PATCH
-from gpushare.model import names
+from gpushare.api import names
+from gpushare.kube.client.session import MERGE_PATCH
 from gpushare.playground.cluster.embedded import EmbeddedControl
 from tests.integration.whole.seen import Json, node_of, record_of, waits_because
 from tests.integration.whole.test_resource_policy import POLICIES, policy, put

@@ -19,14 +19,14 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc.aio
 
-from gpushare.kube.access import load_access
-from gpushare.kube.client import Client
-from gpushare.kube.errors import ApiError
-from gpushare.kube.session import MERGE_PATCH, Session
+from gpushare.api import names
+from gpushare.api.quantity import MemoryUnit
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.client import Client
+from gpushare.kube.client.errors import ApiError
+from gpushare.kube.client.session import MERGE_PATCH, Session
 from gpushare.kubeletapi.podresources_pb2 import AllocatableResourcesRequest, ListPodResourcesRequest
 from gpushare.kubeletapi.podresources_pb2_grpc import PodResourcesListerStub
-from gpushare.model import names
-from gpushare.model.quantity import MemoryUnit
 from gpushare.playground import gpus
 from gpushare.playground.cluster import EXTENDER_COUNTS, Cluster, NodeDescription
 from gpushare.playground.cluster.control import Control

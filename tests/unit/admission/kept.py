@@ -4,12 +4,12 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from gpushare.admission.certificates import Generation
-from gpushare.admission.keeper import Keeper, Pace
-from gpushare.admission.rotation import Policy, Stored
-from gpushare.admission.store import KINDS, Configuration, Secret
-from gpushare.admission.tls import ServerTls
-from gpushare.kube.errors import ApiError
+from gpushare.admission.certs.certificates import Generation
+from gpushare.admission.certs.controller import Keeper, Pace
+from gpushare.admission.certs.rotation import Policy, Stored
+from gpushare.admission.certs.store import KINDS, Configuration, Secret
+from gpushare.admission.certs.tls import ServerTls
+from gpushare.kube.client.errors import ApiError
 
 NAMES = frozenset({"gpushare-admission.n.svc", "127.0.0.1"})
 POLICY = Policy(NAMES, timedelta(days=90), timedelta(days=30))

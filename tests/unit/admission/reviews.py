@@ -4,10 +4,10 @@ import base64
 import json
 from typing import Any
 
-from gpushare.admission.review import UserInfo
-from gpushare.admission.reviewer import Reviewer
-from gpushare.admission.writes import Writers, node_in_token
-from gpushare.model import names
+from gpushare.admission.review.admission_review import UserInfo
+from gpushare.admission.review.annotation_guard import Writers, node_in_token
+from gpushare.admission.review.dispatcher import Reviewer
+from gpushare.api import names
 from gpushare.playground.apiserver.patching import json_patch
 from tests.admission_users import SCHEDULER, User, agent_on
 from tests.admission_words import COUNTING

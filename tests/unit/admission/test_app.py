@@ -4,8 +4,8 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from gpushare.admission.app import ReviewApp
 from gpushare.admission.metrics import Metrics
+from gpushare.admission.review.http_app import ReviewApp
 from tests.unit.admission.reviews import reviewer
 
 
@@ -19,7 +19,7 @@ async def test_of_many_reviews_that_come_at_once_one_begins_in_each_pass_of_the_
         begun_in[passes] += 1
         return b"{}"
 
-    monkeypatch.setattr("gpushare.admission.reviewer.Reviewer.validate", validate)
+    monkeypatch.setattr("gpushare.admission.review.dispatcher.Reviewer.validate", validate)
     app = ReviewApp(reviewer(), Metrics())
 
     async def receive() -> dict[str, Any]:

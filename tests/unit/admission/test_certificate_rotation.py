@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.admission.certificates import (
+from gpushare.admission.certs.certificates import (
     Generation,
     MalformedCertificate,
     make_generation,
     read_generation,
     split_bundle,
 )
-from gpushare.admission.keeper import Keeper
-from gpushare.admission.rotation import Policy, Step, Stored, next_step
-from gpushare.admission.store import KINDS, Configuration
-from gpushare.admission.tls import ServerTls
+from gpushare.admission.certs.controller import Keeper
+from gpushare.admission.certs.rotation import Policy, Step, Stored, next_step
+from gpushare.admission.certs.store import KINDS, Configuration
+from gpushare.admission.certs.tls import ServerTls
 from tests.unit.admission.kept import NAMES, PACE, POLICY, Cut, KeptStore, TurnedClock, keeper, settle
 
 DAY_S = 86400.0

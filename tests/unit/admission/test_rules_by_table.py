@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from gpushare.admission import rules
-from gpushare.model import names
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.requested import Counting
-from gpushare.model.startup import STARTUP_TAINT
+from gpushare.admission.rules import request_rules
+from gpushare.api import names
+from gpushare.api.node.startup_taint import STARTUP_TAINT
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.unit_conversion import Counting
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
 from tests.admission_scheduler import DEBUGS, NODE_WORDS, OF_THE_SCHEDULER
 from tests.admission_slips import SMALL, SMALL_MIB, large_words, placed_words
@@ -215,4 +215,4 @@ async def test_of_a_nodes_taints_the_scheduler_takes_the_startup_taint_alone() -
 
 
 def test_the_table_names_the_same_records() -> None:
-    assert rules.RECORDS == RECORDS
+    assert request_rules.RECORDS == RECORDS

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.unit.admission.reviews import answered, review, reviewer
 
 POD: dict[str, Any] = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from gpushare.playground.apiserver.errors import ApiError
 from gpushare.playground.apiserver.writing import Outcome
 from tests.admission_cases import PODS, WORKLOADS, pod, workload

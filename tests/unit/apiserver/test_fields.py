@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.model.quantity import parse_quantity
+from gpushare.api.quantity import parse_quantity
 from gpushare.playground.apiserver import protobuf
 from gpushare.playground.apiserver.errors import ApiError
 from gpushare.playground.apiserver.fields import (

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import yaml
 
-from gpushare.model import names
+from gpushare.api import names
 from gpushare.playground.apiserver.custom_resources import resources_of
 from gpushare.playground.apiserver.custom_validation import check_custom, settle_custom
 from gpushare.playground.apiserver.writing import WriteOptions

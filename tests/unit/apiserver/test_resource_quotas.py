@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from gpushare.playground.apiserver.deleting import DeleteOptions, Deleter
 from gpushare.playground.apiserver.errors import ApiError
 from gpushare.playground.apiserver.naming import utc_now

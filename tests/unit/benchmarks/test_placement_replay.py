@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from benchmarks.placement import __main__ as command
 from benchmarks.placement.published import POLICIES, published
 from benchmarks.placement.tasks import Done, Task
-from gpushare.model.device import Placement
-from gpushare.simulate import trace_report
-from gpushare.simulate.openb import (
+from gpushare.api.node.device import Placement
+from gpushare.simulate.traces import report
+from gpushare.simulate.traces.openb import (
     TraceError,
     TraceNode,
     TracePod,
@@ -25,7 +25,7 @@ from gpushare.simulate.openb import (
     read_pods,
     trace_name,
 )
-from gpushare.simulate.replay import (
+from gpushare.simulate.traces.replay import (
     FEW_GPUS,
     FEW_PROCESSORS,
     LITTLE_MEMORY,
@@ -156,7 +156,7 @@ def test_why_a_pod_was_dropped_is_counted_by_the_first_reason_of_each_node() -> 
         "",
         {OTHER_MODEL: 1, FEW_PROCESSORS: 1, LITTLE_MEMORY: 1, FEW_GPUS: 1, LITTLE_ON_GPUS: 1},
     )
-    assert trace_report.left_for([first, second, second])[FEW_GPUS] == (2, 2)
+    assert report.left_for([first, second, second])[FEW_GPUS] == (2, 2)
 
 
 def test_pods_without_a_gpu_go_where_most_is_free() -> None:

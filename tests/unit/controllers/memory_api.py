@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from gpushare.kube.errors import ApiError, Unreachable
-from gpushare.model.objects import ObjectReference
+from gpushare.api.objects import ObjectReference
+from gpushare.kube.client.errors import ApiError, Unreachable
 from gpushare.playground.cache import Cache
 from gpushare.playground.objects import Json, Kind, Objects, key_of
 from tests.patience import Deadline

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.requested import Counting
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.unit_conversion import Counting
 from gpushare.playground.__main__ import main
 from gpushare.playground.cluster import Cluster, ClusterError
 from gpushare.playground.cluster.real import RIGHTS, TWO_RULES, RealControl

@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from gpushare.dashboard.agents import Agents
-from gpushare.dashboard.asking import CannotAsk, NotKept
-from gpushare.dashboard.cluster import Cluster
-from gpushare.dashboard.history import History
-from gpushare.dashboard.live import Live
-from gpushare.dashboard.stream import Stream
-from gpushare.dashboard.waiting import Source
-from gpushare.model.allocation import Allocation, GpuShare
-from gpushare.model.device import Device, NodeDevices, NodeMode
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import ContainerKind, ContainerRequest, Request
-from gpushare.scheduler.records import PodRecord
-from gpushare.scheduler.view import NodeRecord
+from gpushare.api.allocation.allocation import Allocation, GpuShare
+from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
+from gpushare.dashboard.data.agent_client import Agents
+from gpushare.dashboard.data.cluster import Cluster
+from gpushare.dashboard.data.history import History
+from gpushare.dashboard.data.http_get import CannotAsk, NotKept
+from gpushare.dashboard.data.pending import Source
+from gpushare.dashboard.server.event_stream import Stream
+from gpushare.dashboard.server.sessions import Live
+from gpushare.scheduler.cache.cache import NodeRecord
+from gpushare.scheduler.cache.pod_records import PodRecord
 from tests.unit.scheduler.world import TurnedClock
 
 MIB = 16384

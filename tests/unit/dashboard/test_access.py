@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.dashboard.access import COOKIE, LOGIN_S, Guard, TokenFile
 from gpushare.dashboard.errors import InvalidSetting
+from gpushare.dashboard.server.auth import COOKIE, LOGIN_S, Guard, TokenFile
 
 TOKEN = b"0123456789abcdef"
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from gpushare.dashboard import app as apps
-from gpushare.dashboard import assets
-from gpushare.dashboard import stream as streams
-from gpushare.dashboard.access import LOGIN_S, Guard
-from gpushare.dashboard.app import Asked, DashboardApp, as_binary, as_json
-from gpushare.dashboard.stream import Stream
-from gpushare.serving.exchange import Refusal
-from gpushare.serving.probes import Exposition, Probes
+from gpushare.dashboard.server import app as apps
+from gpushare.dashboard.server import assets
+from gpushare.dashboard.server import event_stream as streams
+from gpushare.dashboard.server.app import Asked, DashboardApp, as_binary, as_json
+from gpushare.dashboard.server.auth import LOGIN_S, Guard
+from gpushare.dashboard.server.event_stream import Stream
+from gpushare.httpserver.exchange import Refusal
+from gpushare.httpserver.probes import Exposition, Probes
 
 TOKEN = b"0123456789abcdef"
 BEARER = ((b"authorization", b"Bearer " + TOKEN),)

@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.dashboard.board import COLUMNS, MAGIC, UNKNOWN, Board, Real, State
+from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.dashboard.data.heatmap import COLUMNS, MAGIC, UNKNOWN, Board, Real, State
 from gpushare.ledger import Ledger
-from gpushare.model.device import Device, NodeDevices, NodeMode
-from gpushare.model.quantity import MemoryUnit
 from tests.unit.dashboard.showing import Shown, described, gpu, holder, share
 
 type_of_seen = dict[str, dict[str, list[int]]]

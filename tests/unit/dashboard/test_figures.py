@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.dashboard import agents as asking_agents
-from gpushare.dashboard.agents import Agents
-from gpushare.dashboard.board import UNKNOWN, Real
-from gpushare.dashboard.exposition import ContainerUse, read
-from gpushare.dashboard.history import Sample
-from gpushare.nodeagent.metrics import Metrics
+from gpushare.dashboard.data import agent_client as asking_agents
+from gpushare.dashboard.data.agent_client import Agents
+from gpushare.dashboard.data.heatmap import UNKNOWN, Real
+from gpushare.dashboard.data.history import Sample
+from gpushare.dashboard.data.metrics_parser import ContainerUse, read
+from gpushare.nodeagent.observability.metrics import Metrics
 from tests.unit.dashboard.showing import Shown, described, exposed, gpu, holder, share
 from tests.unit.scheduler.world import TurnedClock
 

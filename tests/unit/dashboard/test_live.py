@@ -6,21 +6,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.dashboard import details, fragmentation, waiting
-from gpushare.dashboard import history as histories
-from gpushare.dashboard.app import Asked
-from gpushare.dashboard.board import MOST_ROWS
-from gpushare.dashboard.history import History, Sample
-from gpushare.dashboard.waiting import Waiting
-from gpushare.inspect import decided
+from gpushare.api import names
+from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.pod_group import Gang
+from gpushare.dashboard.data import details, fragmentation, pending
+from gpushare.dashboard.data import history as histories
+from gpushare.dashboard.data.heatmap import MOST_ROWS
+from gpushare.dashboard.data.history import History, Sample
+from gpushare.dashboard.data.pending import Waiting
+from gpushare.dashboard.server.app import Asked
+from gpushare.httpserver.exchange import Refusal
+from gpushare.inspect.sources import decision_client
 from gpushare.ledger import Ledger
-from gpushare.model import names
-from gpushare.model.device import NodeDevices, NodeMode
-from gpushare.model.gang import Gang
-from gpushare.model.quantity import MemoryUnit
-from gpushare.scheduler.categories import NOT_ROOM
-from gpushare.scheduler.view import NodeRecord
-from gpushare.serving.exchange import Refusal
+from gpushare.scheduler.cache.cache import NodeRecord
+from gpushare.scheduler.plugins.explain.reason_kinds import NOT_ROOM
 from tests.unit.dashboard.showing import Shown, described, exposed, gpu, holder, share, waiter
 from tests.unit.dashboard.test_board import Page, read_snapshot
 
@@ -233,12 +233,12 @@ async def test_a_pod_that_waits_is_told_with_why_and_what_would_help() -> None:
     shown = await shown_cluster()
 
     async def why() -> tuple[str, str, str]:
-        await shown.clock.turn(waiting.FRESH_S)
+        await shown.clock.turn(pending.FRESH_S)
         pod = await ask(shown, "pod", key="default/big")
         return pod["reason"], pod["remedy"], pod["unexplained"]
 
     told = Waiting("default/big", 5.0, "40", "memory", "no GPU is so large", "ask for less")
-    other = [Waiting(f"default/p{n}", 1.0, "1", "memory", "no", "") for n in range(waiting.MOST_SHOWN)]
+    other = [Waiting(f"default/p{n}", 1.0, "1", "memory", "no", "") for n in range(pending.MOST_SHOWN)]
     url = "http://scheduler/gpushare/decisions"
     assert "cannot be asked" in (await why())[2]
     shown.asks.answers[url] = msgspec.json.encode(other)
@@ -379,7 +379,7 @@ async def test_what_else_than_room_keeps_a_pod_is_told_beside_its_moves() -> Non
 
 
 def test_the_dashboard_and_kubectl_inspect_mean_the_same_kinds() -> None:
-    assert set(NOT_ROOM) == set(decided.NOT_ROOM)
+    assert set(NOT_ROOM) == set(decision_client.NOT_ROOM)
 
 
 async def test_more_who_wait_than_are_looked_at_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

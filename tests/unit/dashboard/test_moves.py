@@ -7,12 +7,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.dashboard.app import Asked
-from gpushare.dashboard.seen import decode_seen, seen_node_decoder
-from gpushare.inspect.fragments import fragments_document
-from gpushare.model.objects import Affinity, Node, Pod
-from gpushare.model.quantity import MemoryUnit
-from gpushare.scheduler.view import NodeReader
+from gpushare.api.objects import Affinity, Node, Pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.dashboard.data.records import decode_seen, seen_node_decoder
+from gpushare.dashboard.server.app import Asked
+from gpushare.inspect.views.fragmentation import fragments_document
+from gpushare.scheduler.cache.cache import NodeReader
 from tests.unit.dashboard.showing import Shown
 from tests.unit.inspect.clusters import device, node, placed, pod, required, seen
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gpushare.dashboard.data.endpoints import AgentsFile, Place, Places, decode_place
 from gpushare.dashboard.errors import InvalidSetting
-from gpushare.dashboard.places import AgentsFile, Place, Places, decode_place
 
 
 def pod(name: str, program: str, ip: str = "10.0.0.1", **more: Any) -> bytes:

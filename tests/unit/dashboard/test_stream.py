@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.dashboard import stream as streams
-from gpushare.dashboard.stream import Page, Stream, TooManyPages
+from gpushare.dashboard.server import event_stream as streams
+from gpushare.dashboard.server.event_stream import Page, Stream, TooManyPages
 
 
 async def told(page: Page) -> bytes | None:

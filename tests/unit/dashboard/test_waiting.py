@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from gpushare.dashboard import waiting
-from gpushare.dashboard.waiting import Source, Waiting
-from gpushare.kube.errors import Unreachable
+from gpushare.dashboard.data import pending
+from gpushare.dashboard.data.pending import Source, Waiting
+from gpushare.kube.client.errors import Unreachable
 from tests.unit.dashboard.showing import Answering
 from tests.unit.scheduler.world import TurnedClock
 
@@ -45,7 +45,7 @@ async def test_the_scheduler_that_leads_is_asked() -> None:
     assert [one.key for one in line.pods] == ["default/two", "default/one"]
     assert (line.count, line.problem, line.by_category) == (2, "", {"memory": 1, "compute": 1})
     assert await replicas.source.line() is line
-    await replicas.clock.turn(waiting.FRESH_S)
+    await replicas.clock.turn(pending.FRESH_S)
     assert await replicas.source.line() is not line
 
 
@@ -94,7 +94,7 @@ async def test_an_older_scheduler_and_one_that_talks_nonsense_are_told_apart() -
     replicas = Replicas()
     replicas.asks.answers[HERE] = None
     assert "older version" in (await replicas.source.line()).problem
-    await replicas.clock.turn(waiting.FRESH_S)
+    await replicas.clock.turn(pending.FRESH_S)
     replicas.asks.answers[HERE] = b"{"
     assert "does not understand" in (await replicas.source.line()).problem
     replicas.asks.answers[f"{HERE}/default/one/nodes"] = None
@@ -102,7 +102,7 @@ async def test_an_older_scheduler_and_one_that_talks_nonsense_are_told_apart() -
 
 
 async def test_of_very_many_only_some_are_shown_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "MOST_SHOWN", 1)
+    monkeypatch.setattr(pending, "MOST_SHOWN", 1)
     asks = Answering()
     asks.answers[ALONE] = msgspec.json.encode([ONE, TWO])
     line = await Source(asks, "http://scheduler", TurnedClock()).line()
@@ -123,6 +123,6 @@ async def test_a_token_to_read_with_is_shown_and_renewed_before_it_ends() -> Non
     for shown in ("token-0", "token-0", "token-1"):
         assert (await source.line()).problem == ""
         assert asks.tokens[-1] == shown
-        await clock.turn(waiting.TOKEN_S / 2 - waiting.FRESH_S)
-    await clock.turn(waiting.TOKEN_S)
+        await clock.turn(pending.TOKEN_S / 2 - pending.FRESH_S)
+    await clock.turn(pending.TOKEN_S)
     assert "no token to read with can be had: /token: nobody answers" in (await source.line()).problem

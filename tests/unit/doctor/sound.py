@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import yaml
 
-from gpushare.doctor.cluster_facts import ClusterFacts, Json, NodeDetails, SeenNode
-from gpushare.doctor.cluster_reading import READS, right_name
-from gpushare.model import names
-from gpushare.model.allocation import GpuShare
-from gpushare.model.device import Device, NodeMode, devices_annotation
-from gpushare.model.objects import Pod, decode_node, decode_pod
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api import names
+from gpushare.api.allocation.allocation import GpuShare
+from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.objects import Pod, decode_node, decode_pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.doctor.cluster.facts import ClusterFacts, Json, NodeDetails, SeenNode
+from gpushare.doctor.cluster.reader import READS, right_name
 
 GOLDEN = Path(__file__).parents[2] / "e2e" / "charts" / "golden"
 NOW_S = 1_795_000_000.0

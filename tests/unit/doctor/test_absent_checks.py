@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from gpushare.doctor.cluster_checks import CHECKS
-from gpushare.doctor.cluster_facts import ClusterFacts
+from gpushare.api import names
+from gpushare.doctor.cluster.facts import ClusterFacts
+from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Unread, examine, exit_code
-from gpushare.model import names
 from tests.unit.doctor.sound import node_of, sound
 
 KIND = Unread("404", absent=True)

@@ -14,13 +14,13 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from gpushare.doctor.cluster_checks import CHECKS
-from gpushare.doctor.cluster_facts import ClusterFacts, Json, SeenNode, name_of
+from gpushare.api import names
+from gpushare.api.node.device import Device, NodeMode
+from gpushare.api.objects import decode_pod
+from gpushare.doctor.cluster.facts import ClusterFacts, Json, SeenNode, name_of
+from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Unread, catalogue, examine, exit_code
-from gpushare.doctor.node_checks import CHECKS as NODE_CHECKS
-from gpushare.model import names
-from gpushare.model.device import Device, NodeMode
-from gpushare.model.objects import decode_pod
+from gpushare.doctor.node.checks import CHECKS as NODE_CHECKS
 from tests.unit.doctor.sound import (
     NOW_S,
     agent_pod,

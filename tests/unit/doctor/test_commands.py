@@ -6,9 +6,9 @@ import pytest
 
 from documentation.__main__ import PROJECT
 from documentation.advice import Told, trouble
-from gpushare.doctor.cluster_checks import CHECKS
+from gpushare.api import names
+from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import examine
-from gpushare.model import names
 from tests.unit.doctor.sound import node_of, sound
 from tests.unit.doctor.test_cluster_checks import FAULTS, deployment_with
 

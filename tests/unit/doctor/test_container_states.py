@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.doctor.cluster_checks import CHECKS
-from gpushare.doctor.cluster_facts import ClusterFacts, Json
-from gpushare.doctor.container_states import shortened
+from gpushare.doctor.cluster.checks.container_states import shortened
+from gpushare.doctor.cluster.facts import ClusterFacts, Json
+from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, examine
 from tests.unit.doctor.sound import agent_pod, scheduler_pod, sound
 from tests.unit.doctor.test_cluster_checks import deployment_with, lease

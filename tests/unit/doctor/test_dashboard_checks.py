@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from gpushare.doctor.cluster_checks import CHECKS
-from gpushare.doctor.cluster_facts import ClusterFacts, Json, name_of
+from gpushare.doctor.cluster.facts import ClusterFacts, Json, name_of
+from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, Unread, examine
 from tests.unit.doctor.sound import agent_pod, endpoints, rendered, scheduler_pod, sound
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from gpushare.doctor.cluster_checks import CHECKS
-from gpushare.doctor.cluster_facts import Json
+from gpushare.api import names
+from gpushare.api.node.device import Device, NodeMode
+from gpushare.api.objects import Pod, decode_pod
+from gpushare.doctor.cluster.facts import Json
+from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import examine
-from gpushare.model import names
-from gpushare.model.device import Device, NodeMode
-from gpushare.model.objects import Pod, decode_pod
 from tests.unit.doctor.sound import ago, held, node_of, sound
 
 TWO = (Device(0, "GPU-1", 16160), Device(1, "GPU-2", 16160, healthy=False, reason="XID 79"))

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from gpushare.doctor.cluster_checks import CHECKS
-from gpushare.doctor.cluster_facts import ClusterFacts, Json, name_of
-from gpushare.doctor.cluster_reading import Reader
+from gpushare.doctor.cluster.facts import ClusterFacts, Json, name_of
+from gpushare.doctor.cluster.reader import Reader
+from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, Unread, examine
-from gpushare.kube.errors import ApiError
+from gpushare.kube.client.errors import ApiError
 from tests.unit.doctor.sound import objects, sound
 from tests.unit.doctor.test_reading_of_the_webhook import Server
 

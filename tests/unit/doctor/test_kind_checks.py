@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gpushare.doctor.checks_kinds import lacking
-from gpushare.doctor.cluster_checks import CHECKS
-from gpushare.doctor.cluster_facts import Json, name_of
+from gpushare.doctor.cluster.checks.crds import lacking
+from gpushare.doctor.cluster.facts import Json, name_of
+from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, Unread, examine
-from gpushare.kube.own_kinds import MANIFESTS, definition
+from gpushare.kube.crds import MANIFESTS, definition
 from tests.unit.doctor.sound import sound
 
 POLICIES = "resourcepolicies.scheduling.alibabacloud.com"

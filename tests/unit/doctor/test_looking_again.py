@@ -4,12 +4,12 @@ import time
 
 import pytest
 
-from gpushare.doctor.cluster_checks import CHECKS
-from gpushare.doctor.cluster_facts import ClusterFacts, SeenNode
+from gpushare.api import names
+from gpushare.api.node.device import Device
+from gpushare.doctor.cluster.facts import ClusterFacts, SeenNode
+from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Unread, examine
-from gpushare.doctor.looking_again import settled
-from gpushare.model import names
-from gpushare.model.device import Device
+from gpushare.doctor.retry_checks import settled
 from tests.unit.doctor.sound import node_of, sound
 
 BEHIND = node_of(allocatable={names.GPU_MEM: "0"})

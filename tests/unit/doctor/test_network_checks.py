@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.doctor.cluster_facts import Json
+from gpushare.doctor.cluster.facts import Json
 from tests.unit.doctor.test_webhook_checks import PLACE, bad, kinds, with_webhook
 
 NAME = "app.kubernetes.io/name"

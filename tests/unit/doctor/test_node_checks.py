@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from gpushare.doctor.findings import Unread, examine
-from gpushare.doctor.node_checks import CHECKS
-from gpushare.doctor.node_facts import Disk, NodeFacts, SeenDriver, SeenGpu
+from gpushare.doctor.node.checks import CHECKS
+from gpushare.doctor.node.facts import Disk, NodeFacts, SeenDriver, SeenGpu
 
 GPU = SeenGpu(0, "GPU-1", 16160, "Tesla V100", 0)
 AWAY = Unread("it may not be read")

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from gpushare.doctor.cluster_checks import CHECKS
-from gpushare.doctor.cluster_facts import SeenNode
+from gpushare.api.node.device import Device
+from gpushare.doctor.cluster.facts import SeenNode
+from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import examine
-from gpushare.model.device import Device
 from tests.unit.doctor.sound import node_of, scheduler_pod, sound
 
 LOST = Device(0, "GPU-1", 16160, healthy=False, reason="XID 79")

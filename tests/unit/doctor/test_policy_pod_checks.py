@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from gpushare.doctor.cluster_checks import CHECKS
-from gpushare.doctor.cluster_facts import Json
+from gpushare.api import names
+from gpushare.api.objects import Pod, decode_pod
+from gpushare.doctor.cluster.facts import Json
+from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import examine
-from gpushare.model import names
-from gpushare.model.objects import Pod, decode_pod
 from tests.unit.doctor.sound import sound
 
 

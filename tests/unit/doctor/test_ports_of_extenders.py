@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare.doctor.cluster_reading import health_port
+from gpushare.doctor.cluster.reader import health_port
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from gpushare.doctor.cluster_checks import CHECKS
-from gpushare.doctor.cluster_facts import Json
+from gpushare.api import names
+from gpushare.doctor.cluster.facts import Json
+from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, examine
-from gpushare.model import names
 from tests.unit.doctor.sound import sound
 
 TEAMS = frozenset(("default", "kube-system", "team-a", "team-b"))

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from gpushare.doctor.cluster_reading import Reader
+from gpushare.doctor.cluster.reader import Reader
 from gpushare.doctor.options import ROLE
-from gpushare.kube.errors import ApiError
-from gpushare.settings.reading import read
+from gpushare.kube.client.errors import ApiError
+from gpushare.options.reading import read
 from tests.unit.doctor.test_reading_of_the_webhook import Server
 
 

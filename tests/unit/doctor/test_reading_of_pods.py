@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from gpushare.doctor.cluster_facts import name_of
-from gpushare.doctor.cluster_reading import Reader
+from gpushare.api import names
+from gpushare.doctor.cluster.facts import name_of
+from gpushare.doctor.cluster.reader import Reader
 from gpushare.doctor.findings import Unread
-from gpushare.kube.errors import ApiError
-from gpushare.model import names
+from gpushare.kube.client.errors import ApiError
 from tests.unit.doctor.test_reading_of_the_webhook import Server, read
 
 PODS = "/api/v1/pods"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gpushare.doctor.cluster_facts import ClusterFacts, ready_endpoints
-from gpushare.doctor.cluster_reading import Reader
+from gpushare.doctor.cluster.facts import ClusterFacts, ready_endpoints
+from gpushare.doctor.cluster.reader import Reader
 from gpushare.doctor.findings import Unread
-from gpushare.kube.errors import ApiError
+from gpushare.kube.client.errors import ApiError
 from tests.unit.doctor.sound import endpoints
 from tests.unit.doctor.test_webhook_checks import ALL, deployment, hooks
 

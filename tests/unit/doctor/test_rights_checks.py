@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.doctor.cluster_checks import CHECKS
-from gpushare.doctor.cluster_facts import ClusterFacts, Json, name_of
+from gpushare.doctor.cluster.facts import ClusterFacts, Json, name_of
+from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, examine
 from tests.unit.doctor.sound import sound
 from tests.unit.doctor.test_webhook_checks import with_webhook

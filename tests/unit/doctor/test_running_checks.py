@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from gpushare.doctor.cluster_checks import CHECKS
-from gpushare.doctor.cluster_facts import ClusterFacts, Json
+from gpushare.api import names
+from gpushare.doctor.cluster.facts import ClusterFacts, Json
+from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import examine
-from gpushare.model import names
 from tests.unit.doctor.sound import agent_pod, ago, objects, scheduler_pod, sound
 from tests.unit.doctor.test_cluster_checks import deployment_with
 

@@ -3,12 +3,12 @@
 import json
 from typing import Any
 
-from gpushare.doctor.checks_shares import pod_shares
-from gpushare.doctor.cluster_facts import SeenNode
-from gpushare.model import names
-from gpushare.model.device import Device, NodeMode, devices_annotation
-from gpushare.model.objects import Pod
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api import names
+from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.objects import Pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.doctor.cluster.checks.shares import pod_shares
+from gpushare.doctor.cluster.facts import SeenNode
 from tests.unit.doctor.sound import gpu_pod, held, node_of, sound
 
 

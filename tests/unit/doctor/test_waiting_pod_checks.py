@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from gpushare.doctor.cluster_checks import CHECKS
+from gpushare.api import names
+from gpushare.api.objects import PodCondition
+from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, examine
-from gpushare.model import names
-from gpushare.model.objects import PodCondition
 from tests.unit.doctor.sound import node_of, sound
 from tests.unit.doctor.test_cluster_checks import waiting
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.doctor.checks_services import _EFFECTS, meanwhile
-from gpushare.doctor.cluster_checks import CHECKS
-from gpushare.doctor.cluster_facts import ClusterFacts, Json
+from gpushare.doctor.cluster.checks.services import _EFFECTS, meanwhile
+from gpushare.doctor.cluster.facts import ClusterFacts, Json
+from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, Unread, examine
 from tests.unit.doctor.sound import agent_pod, endpoints, node_of, rendered, scheduler_pod, sound
 from tests.unit.doctor.test_cluster_checks import bundle, deployment_with

@@ -123,7 +123,7 @@ def test_many_messages_are_found_in_every_room_that_speaks() -> None:
     rooms = [one.where.partition("/")[0] for one in FOUND.answers]
     for room in (
         "ledger",
-        "model",
+        "api",
         "scheduler",
         "nodeagent",
         "admission",
@@ -217,7 +217,7 @@ def test_messages_are_texts_for_people_and_nothing_else() -> None:
 def test_a_sentence_is_a_help_in_modules_of_metrics_alone() -> None:
     told = 'def f():\n    print("The whole cluster is gone.")\n'
     assert [one.template for one in of_module("playground/x.py", told)] == ["The whole cluster is gone."]
-    assert of_module("scheduler/metrics.py", told) == []
+    assert of_module("scheduler/observability/metrics.py", told) == []
 
 
 def test_of_a_row_of_the_gpu_check_what_was_promised_is_a_message_and_its_name_is_none(
@@ -248,7 +248,7 @@ def test_of_the_walk_what_it_types_and_compares_is_no_message() -> None:
 
 def test_a_function_is_left_out_by_its_name() -> None:
     told = 'def cookie():\n    return "three words here"\n\ndef said():\n    return "and three others"\n'
-    assert [one.template for one in of_module("dashboard/access.py", told)] == ["and three others"]
+    assert [one.template for one in of_module("dashboard/server/auth.py", told)] == ["and three others"]
 
 
 ENTRY = Entry("p.md:1", "no single GPU has … free (largest free: … on GPU …)", ("why it comes", "what to do"))

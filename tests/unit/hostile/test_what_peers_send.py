@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.serving.bounded import BoundedProtocol
-from gpushare.serving.exchange import Receive, Refusal, Scope, Send, read_body, respond
-from gpushare.serving.quick import QuickProtocol
-from gpushare.serving.server import Server, bind, server_of
-from gpushare.serving.small_http import TEXT, Answer, Get, SmallServer
+from gpushare.httpserver.exchange import Receive, Refusal, Scope, Send, read_body, respond
+from gpushare.httpserver.fast_path import QuickProtocol
+from gpushare.httpserver.limits import BoundedProtocol
+from gpushare.httpserver.server import Server, bind, server_of
+from gpushare.httpserver.small_http import TEXT, Answer, Get, SmallServer
 from tests.randomized import SOAK, rounds
 
 PROBE: Final = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

@@ -16,17 +16,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.admission.app import ReviewApp
 from gpushare.admission.metrics import Metrics
-from gpushare.model import names
-from gpushare.model.json_objects import Json
-from gpushare.model.objects import decode_pod
-from gpushare.nodeagent.bound_pods import decode_bound_pod
-from gpushare.scheduler.policy_watches import decode_keyed_policy, decode_policy_pod
-from gpushare.scheduler.process import decode_record
-from gpushare.scheduler.quota_watch import decode_tree
-from gpushare.scheduler.records import counted_record_of
-from gpushare.scheduler.wire import WireError, read_args, read_binding, read_preemption
+from gpushare.admission.review.http_app import ReviewApp
+from gpushare.api import names
+from gpushare.api.json_objects import Json
+from gpushare.api.objects import decode_pod
+from gpushare.nodeagent.allocate.pod_allocations import decode_bound_pod
+from gpushare.scheduler.cache.pod_records import counted_record_of
+from gpushare.scheduler.main import decode_record
+from gpushare.scheduler.plugins.elastic_quota.watch import decode_tree
+from gpushare.scheduler.plugins.resource_policy.watch import decode_keyed_policy, decode_policy_pod
+from gpushare.scheduler.server.protocol import WireError, read_args, read_binding, read_preemption
 from tests.randomized import SOAK, rounds
 from tests.unit.admission.reviews import review, reviewer
 

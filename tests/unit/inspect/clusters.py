@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from gpushare.inspect.usage import ClusterUsage, usage_of
-from gpushare.model import names
-from gpushare.model.allocation import Allocation, GpuShare, share_of
-from gpushare.model.device import Device, NodeMode, devices_annotation
-from gpushare.model.objects import (
+from gpushare.api import names
+from gpushare.api.allocation.allocation import Allocation, GpuShare, share_of
+from gpushare.api.allocation.annotations import Stamp, allocation_annotations
+from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.objects import (
     Affinity,
     Container,
     Node,
@@ -21,9 +21,9 @@ from gpushare.model.objects import (
     PodStatus,
     ResourceRequirements,
 )
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import request_of
-from gpushare.model.wire import Stamp, allocation_annotations
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import request_of
+from gpushare.inspect.views.allocation_model import ClusterUsage, usage_of
 
 T4_MIB = 15360
 V100_MIB = 16160

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.inspect.advice import Advised, Rules, Waits, advise, told_s
-from gpushare.inspect.agent_figures import ANSWER, used_of
-from gpushare.inspect.owners import Workload, workload_of
-from gpushare.inspect.used import Used
-from gpushare.model import names
-from gpushare.model.allocation import share_of
-from gpushare.model.device import NodeMode
-from gpushare.model.objects import ObjectMeta, OwnerReference, Pod
-from gpushare.model.quantity import MemoryUnit, granted_mib
-from gpushare.model.request import ContainerKind, ContainerRequest, Request
-from gpushare.nodeagent.isolation.judging import Holder, Use
-from gpushare.nodeagent.usage_history import UsageHistory
+from gpushare.api import names
+from gpushare.api.allocation.allocation import share_of
+from gpushare.api.node.device import NodeMode
+from gpushare.api.objects import ObjectMeta, OwnerReference, Pod
+from gpushare.api.quantity import MemoryUnit, granted_mib
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
+from gpushare.inspect.sources.agent_usage import ANSWER, used_of
+from gpushare.inspect.sources.owners import Workload, workload_of
+from gpushare.inspect.sources.usage_samples import Used
+from gpushare.inspect.views.recommender import Advised, Rules, Waits, advise, told_s
+from gpushare.nodeagent.isolation.watchdog.violations import Holder, Use
+from gpushare.nodeagent.observability.usage_history import UsageHistory
 from tests.unit.inspect.clusters import device, node, placed, pod, seen, with_allocation
 from tests.unit.nodeagent.test_usage_history import Wall
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from gpushare.inspect.advising import advised
-from gpushare.inspect.agent_figures import paths_of
+from gpushare.api import names
+from gpushare.api.node.device import NodeMode
+from gpushare.api.objects import Pod
 from gpushare.inspect.arguments import parse
 from gpushare.inspect.errors import InspectError, KubectlFailed, UnreadableAnswer, UsageError
-from gpushare.inspect.prometheus import PrometheusFailed, figures_of_prometheus, queries
-from gpushare.inspect.used import Used
-from gpushare.model import names
-from gpushare.model.device import NodeMode
-from gpushare.model.objects import Pod
+from gpushare.inspect.sources.agent_usage import paths_of
+from gpushare.inspect.sources.prometheus import PrometheusFailed, figures_of_prometheus, queries
+from gpushare.inspect.sources.usage_samples import Used
+from gpushare.inspect.views.recommend import advised
 from tests.unit.inspect.clusters import device, node, placed, pod
 from tests.unit.inspect.reads import Reads
 from tests.unit.inspect.schema import faults

@@ -9,7 +9,7 @@ from gpushare.inspect.arguments import HELP, OWN, VALUED, Options, parse
 from gpushare.inspect.completion import FLAGS
 from gpushare.inspect.errors import UsageError
 from gpushare.inspect.options import ROLE
-from gpushare.settings.option import Option
+from gpushare.options.option import Option
 
 
 @pytest.mark.parametrize(
@@ -175,6 +175,6 @@ def test_a_command_line_alone_is_read_without_what_reads_variables_and_files() -
     program = (
         "import sys; from gpushare.inspect.arguments import parse;"
         "parse(['--advise', '--margin=3'], {'GPUSHARE_LOG_LEVEL': 'debug'});"
-        "assert not {'gpushare.inspect.options', 'gpushare.settings', 'msgspec'} & set(sys.modules)"
+        "assert not {'gpushare.inspect.options', 'gpushare.options', 'msgspec'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.inspect.columns import PADDING, aligned, printable, raw_length
+from gpushare.inspect.tabwriter import PADDING, aligned, printable, raw_length
 
 CELLS = st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), max_size=12)
 LINES = st.lists(st.lists(CELLS, min_size=1, max_size=5), max_size=12)

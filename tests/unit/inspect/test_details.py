@@ -1,10 +1,10 @@
 import msgspec
 
-from gpushare.inspect.details import details
-from gpushare.inspect.tables import summary
-from gpushare.inspect.usage import ClusterUsage
-from gpushare.model import names
-from gpushare.model.device import NodeMode
+from gpushare.api import names
+from gpushare.api.node.device import NodeMode
+from gpushare.inspect.views.allocation_model import ClusterUsage
+from gpushare.inspect.views.node_details import details
+from gpushare.inspect.views.nodes import summary
 from tests.unit.inspect.clusters import device, first_generation, foreign_node, node, placed, pod, seen
 
 

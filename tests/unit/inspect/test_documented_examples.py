@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from gpushare.inspect.details import details
-from gpushare.inspect.tables import summary
-from gpushare.model.device import NodeMode
-from gpushare.model.objects import Node, Pod
+from gpushare.api.node.device import NodeMode
+from gpushare.api.objects import Node, Pod
+from gpushare.inspect.views.node_details import details
+from gpushare.inspect.views.nodes import summary
 from tests.unit.inspect.clusters import V100_MIB, device, node, placed, seen
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "inspect.md"

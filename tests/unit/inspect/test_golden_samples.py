@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.inspect.details import details
-from gpushare.inspect.tables import summary
-from gpushare.inspect.usage import ClusterUsage
-from gpushare.model.device import NodeMode
-from gpushare.model.objects import Node
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api.node.device import NodeMode
+from gpushare.api.objects import Node
+from gpushare.api.quantity import MemoryUnit
+from gpushare.inspect.views.allocation_model import ClusterUsage
+from gpushare.inspect.views.node_details import details
+from gpushare.inspect.views.nodes import summary
 from tests.unit.inspect.clusters import (
     V100_MIB,
     device,

@@ -6,21 +6,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.inspect.colour import Paint
-from gpushare.inspect.details import details
-from gpushare.inspect.kubectl import Kubectl
-from gpushare.inspect.pods import Rows, _rows, pods
-from gpushare.inspect.real_use import RealUse
-from gpushare.inspect.shown import Shown
-from gpushare.inspect.structured import encoded
-from gpushare.inspect.why import why
-from gpushare.model import names
-from gpushare.model.allocation import Allocation, share_of
-from gpushare.model.device import Device, NodeMode
-from gpushare.model.holding import not_held_text
-from gpushare.model.objects import Pod
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.wire import _record
+from gpushare.api import names
+from gpushare.api.allocation.allocation import Allocation, share_of
+from gpushare.api.allocation.annotations import _record
+from gpushare.api.node.device import Device, NodeMode
+from gpushare.api.node.enforcement_text import not_held_text
+from gpushare.api.objects import Pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.inspect.color import Paint
+from gpushare.inspect.sources.kubectl import Kubectl
+from gpushare.inspect.sources.live_usage import RealUse
+from gpushare.inspect.view_result import Shown
+from gpushare.inspect.views.explain import why
+from gpushare.inspect.views.json_output import encoded
+from gpushare.inspect.views.node_details import details
+from gpushare.inspect.views.pods import Rows, _rows, pods
 from tests.unit.inspect.clusters import device, node, placed, pod, seen
 from tests.unit.inspect.test_views import Answers, both, cluster, options
 from tests.unit.scheduler.test_app import Browser
@@ -162,7 +162,9 @@ async def test_pods_and_nodes_say_which_container_has_which_gpu_where_one_of_the
     def told(*pods_: Pod) -> tuple[list[str], Any, Any]:
         cluster_ = seen([node("n", "10.0.0.1", gpus)], pods_)
         use = RealUse({}, {}, frozenset({"n"}))
-        monkeypatch.setattr("gpushare.inspect.pods.rows", lambda *_: Rows(_rows(cluster_, use, None), ()))
+        monkeypatch.setattr(
+            "gpushare.inspect.views.pods.rows", lambda *_: Rows(_rows(cluster_, use, None), ())
+        )
 
         def written(form: str) -> Shown:
             return pods(Kubectl(), options("--pods", "-o", form), PLAIN)

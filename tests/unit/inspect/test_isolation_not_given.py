@@ -5,10 +5,10 @@ from typing import cast
 
 import msgspec
 
+from gpushare.api import names
 from gpushare.inspect.arguments import parse
-from gpushare.inspect.kubectl import Kubectl, Round
-from gpushare.inspect.show import look
-from gpushare.model import names
+from gpushare.inspect.render import look
+from gpushare.inspect.sources.kubectl import Kubectl, Round
 from tests.unit.inspect.clusters import device, node
 
 WHY = "mode cgpu asks for isolation, and this node cannot: no NVIDIA driver"

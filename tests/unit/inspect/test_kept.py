@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.inspect.show import look
-from gpushare.inspect.shown import Shown
-from gpushare.model import names
-from gpushare.model.device import NodeMode
-from gpushare.model.objects import Node, Pod
-from gpushare.scheduler.telling import told
+from gpushare.api import names
+from gpushare.api.node.device import NodeMode
+from gpushare.api.objects import Node, Pod
+from gpushare.inspect.render import look
+from gpushare.inspect.view_result import Shown
+from gpushare.scheduler.server.decisions_api import told
 from tests.at_once import at_once
 from tests.unit.inspect.clusters import device, node
 from tests.unit.inspect.test_views import DECISIONS, Answers, both, options
@@ -82,7 +82,7 @@ async def test_a_line_below_the_table_says_what_is_kept_and_for_whom(world: Worl
 
 
 async def test_compute_is_named_and_of_many_gpus_the_first(world: World, monkeypatch: Any) -> None:
-    monkeypatch.setattr("gpushare.inspect.kept._NAMED", 1)
+    monkeypatch.setattr("gpushare.inspect.sources.gang_reservations._NAMED", 1)
     kubectl = await keeping(world, mode=NodeMode.CORE_MEM, core=60)
     all_of_it = "15 GiB and 60% compute on node n1 GPU 0"
     assert kept_lines(look(kubectl, options())) == [

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from gpushare.inspect.errors import InspectError, KubectlFailed
-from gpushare.inspect.pods import pods
-from gpushare.inspect.waiting import waiting
-from gpushare.inspect.why import why
+from gpushare.inspect.views.explain import why
+from gpushare.inspect.views.pending import waiting
+from gpushare.inspect.views.pods import pods
 from tests.unit.inspect.reads import Reads
 from tests.unit.inspect.test_views import DECISIONS, PLAIN, Answers, itself, options
 

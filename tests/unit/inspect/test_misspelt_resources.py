@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare.inspect.why import why
+from gpushare.inspect.views.explain import why
 from tests.unit.inspect.test_views import PLAIN, cluster, options
 from tests.unit.scheduler.world import World
 

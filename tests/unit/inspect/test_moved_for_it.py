@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.inspect.why import why
-from gpushare.model import names
+from gpushare.api import names
+from gpushare.inspect.views.explain import why
 from tests.unit.inspect.test_views import PLAIN, cluster, options
 from tests.unit.scheduler.test_app import Browser
 from tests.unit.scheduler.test_decisions import give

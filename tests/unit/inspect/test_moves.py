@@ -4,17 +4,26 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.inspect.fragments import fragments, fragments_document
-from gpushare.inspect.hosts import hosts_of
-from gpushare.inspect.usage import ClusterUsage
-from gpushare.model import names
-from gpushare.model.device import NodeMode
-from gpushare.model.objects import Node, Pod
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import ContainerKind, ContainerRequest, Request
-from gpushare.model.requested import Counting, requested_text
-from gpushare.moves import LOOKED_AT_ONCE, NO_CAP, Gpu, Host, Occupant, Outlook, cheaper_ways, roomiest
-from gpushare.moves import outlook as outlook_on
+from gpushare.api import names
+from gpushare.api.node.device import NodeMode
+from gpushare.api.objects import Node, Pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
+from gpushare.api.request.unit_conversion import Counting, requested_text
+from gpushare.inspect.sources.defrag_hosts import hosts_of
+from gpushare.inspect.views.allocation_model import ClusterUsage
+from gpushare.inspect.views.fragmentation import fragments, fragments_document
+from gpushare.planning.defragmentation import (
+    LOOKED_AT_ONCE,
+    NO_CAP,
+    Gpu,
+    Host,
+    Occupant,
+    Outlook,
+    cheaper_ways,
+    roomiest,
+)
+from gpushare.planning.defragmentation import outlook as outlook_on
 from tests.unit.inspect.clusters import device, node, placed, pod, required, seen
 from tests.unit.inspect.schema import faults
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.inspect.waiting import waiting
-from gpushare.inspect.why import why
+from gpushare.inspect.views.explain import why
+from gpushare.inspect.views.pending import waiting
 from tests.unit.inspect.test_views import DECISIONS, PLAIN, Answers, options
 
 LINE = {"name": "a", "started": 1.0, "firstAsked": 1.0, "lastAsked": 9.0}

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from gpushare.inspect.colour import Paint
-from gpushare.inspect.kubectl import Kubectl
-from gpushare.inspect.pod_table import Row, table
-from gpushare.inspect.pods import Rows, _rows, pods
-from gpushare.inspect.real_use import RealUse, Use
+from gpushare.inspect.color import Paint
+from gpushare.inspect.sources.kubectl import Kubectl
+from gpushare.inspect.sources.live_usage import RealUse, Use
+from gpushare.inspect.views.pod_table import Row, table
+from gpushare.inspect.views.pods import Rows, _rows, pods
 from tests.unit.inspect.clusters import device, node, placed, seen
 from tests.unit.inspect.test_views import PLAIN, both, options
 
@@ -50,7 +50,7 @@ def test_top_for_programs_is_one_document_that_begins_with_who_uses_most(
     there = seen([node("n", "10.0.0.1", [gpu])], [placed(name, "n", gpu, 4) for name in ("a", "b", "c")])
     used = {("default/b", gpu.uuid): Use(700.0, 5.0), ("default/c", gpu.uuid): Use(900.0, 1.0)}
     found = Rows(_rows(there, RealUse(used, {}, frozenset()), None), ("warning: of a not known",))
-    monkeypatch.setattr("gpushare.inspect.pods.rows", lambda *_: found)
+    monkeypatch.setattr("gpushare.inspect.views.pods.rows", lambda *_: found)
 
     def look(*words: str) -> Any:
         return both(lambda form: pods(Kubectl(), options(*words, "-o", form), PLAIN))

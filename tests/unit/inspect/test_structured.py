@@ -3,12 +3,12 @@ import json
 import msgspec
 import yaml
 
-from gpushare.inspect.details import details
-from gpushare.inspect.structured import encoded
-from gpushare.inspect.usage import usage_of
-from gpushare.model import names
-from gpushare.model.device import NodeMode
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api import names
+from gpushare.api.node.device import NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.inspect.views.allocation_model import usage_of
+from gpushare.inspect.views.json_output import encoded
+from gpushare.inspect.views.node_details import details
 from tests.unit.inspect.clusters import device, foreign_node, node, placed, pod, seen
 from tests.unit.inspect.schema import faults
 

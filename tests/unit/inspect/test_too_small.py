@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.inspect.colour import Paint
-from gpushare.inspect.why import why
-from gpushare.model import names
-from gpushare.model.device import Device, NodeMode, devices_annotation
-from gpushare.model.objects import Node
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api import names
+from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.objects import Node
+from gpushare.api.quantity import MemoryUnit
+from gpushare.inspect.color import Paint
+from gpushare.inspect.views.explain import why
 from tests.unit.inspect.clusters import device, node, placed, pod
 from tests.unit.inspect.test_views import Answers, both, options
 

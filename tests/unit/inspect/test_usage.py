@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.inspect.usage import ClusterUsage, percent, usage_of
-from gpushare.model import names
-from gpushare.model.allocation import GpuShare, share_of
-from gpushare.model.device import NodeMode, index_uuid
-from gpushare.model.objects import Node, NodeStatus, ObjectMeta, Pod, ResourceRequirements
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api import names
+from gpushare.api.allocation.allocation import GpuShare, share_of
+from gpushare.api.node.device import NodeMode, index_uuid
+from gpushare.api.objects import Node, NodeStatus, ObjectMeta, Pod, ResourceRequirements
+from gpushare.api.quantity import MemoryUnit
+from gpushare.inspect.views.allocation_model import ClusterUsage, percent, usage_of
 from tests.unit.inspect.clusters import (
     T4_MIB,
     V100_MIB,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gpushare.inspect import pods
-from gpushare.inspect.real_use import NOT_LOOKED, RealUse, Use
-from gpushare.inspect.source import Snapshot
+from gpushare.inspect.sources.cluster_source import Snapshot
+from gpushare.inspect.sources.live_usage import NOT_LOOKED, RealUse, Use
+from gpushare.inspect.views import pods
 from tests.unit.inspect.clusters import device, node, placed
 from tests.unit.inspect.test_views import Answers
 

@@ -7,19 +7,19 @@ import msgspec
 import pytest
 import yaml
 
+from gpushare.api import names
+from gpushare.api.names import LABEL_GANG_LEAST, LABEL_GANG_NAME
 from gpushare.inspect.arguments import Options, parse
-from gpushare.inspect.colour import Paint
-from gpushare.inspect.decided import proxy_path
+from gpushare.inspect.color import Paint
 from gpushare.inspect.errors import InspectError, KubectlFailed, UsageError
-from gpushare.inspect.kubectl import Kubectl
-from gpushare.inspect.shown import Shown
-from gpushare.inspect.structured import encoded
-from gpushare.inspect.waiting import waiting
-from gpushare.inspect.why import why
-from gpushare.inspect.written import written
-from gpushare.model import names
-from gpushare.model.names import LABEL_GANG_LEAST, LABEL_GANG_NAME
-from gpushare.scheduler.telling import told
+from gpushare.inspect.sources.decision_client import proxy_path
+from gpushare.inspect.sources.kubectl import Kubectl
+from gpushare.inspect.view_result import Shown
+from gpushare.inspect.views.documents import written
+from gpushare.inspect.views.explain import why
+from gpushare.inspect.views.json_output import encoded
+from gpushare.inspect.views.pending import waiting
+from gpushare.scheduler.server.decisions_api import told
 from tests.at_once import at_once
 from tests.unit.inspect.clusters import device, node, placed, seen
 from tests.unit.inspect.reads import Reads

@@ -3,7 +3,7 @@ import io
 import pytest
 
 from gpushare.inspect.errors import InspectError
-from gpushare.inspect.show import Shown
+from gpushare.inspect.render import Shown
 from gpushare.inspect.watch import LONGEST_WAIT_S, watch
 
 

@@ -6,11 +6,11 @@ from typing import cast
 import msgspec
 import pytest
 
+from gpushare.api.node.device import NodeMode
+from gpushare.api.objects import Node
 from gpushare.inspect.arguments import parse
-from gpushare.inspect.kubectl import Kubectl, Round
-from gpushare.inspect.show import look
-from gpushare.model.device import NodeMode
-from gpushare.model.objects import Node
+from gpushare.inspect.render import look
+from gpushare.inspect.sources.kubectl import Kubectl, Round
 from tests.unit.inspect.clusters import device, node
 
 SHARES = node("a", "10.0.0.1", [device(0)])

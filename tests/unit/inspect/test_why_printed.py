@@ -7,8 +7,8 @@ from collections import Counter
 from typing import Any
 
 from gpushare.inspect.arguments import parse
-from gpushare.inspect.colour import Paint
-from gpushare.inspect.why import why
+from gpushare.inspect.color import Paint
+from gpushare.inspect.views.explain import why
 from tests.unit.inspect.test_views import cluster
 from tests.unit.scheduler.why_world import Scene
 

@@ -2,11 +2,11 @@ from typing import Any
 
 import pytest
 
-from gpushare.intree.amounts import amounts_of, requests_of
-from gpushare.intree.filters import Wanted, ignored_wishes
-from gpushare.intree.fit_error import fit_error
-from gpushare.intree.occupancy import NodeState, Occupancy
-from gpushare.intree.scores import best, score
+from gpushare.kubescheduler.filters import Wanted, ignored_wishes
+from gpushare.kubescheduler.fit_error import fit_error
+from gpushare.kubescheduler.node_usage import NodeState, Occupancy
+from gpushare.kubescheduler.resources import amounts_of, requests_of
+from gpushare.kubescheduler.scores import best, score
 from gpushare.playground.objects import Json
 from tests.unit.kubescheduler.pods import a_node, a_pod
 

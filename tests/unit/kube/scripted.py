@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from gpushare.kube.errors import ApiError, KubeError, OversizeLine, Unreachable
-from gpushare.kube.session import status_error
+from gpushare.kube.client.errors import ApiError, KubeError, OversizeLine, Unreachable
+from gpushare.kube.client.session import status_error
 from tests.patience import Deadline
 
 GONE = {

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.kube.access import load_access
-from gpushare.kube.errors import KubeconfigError
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.errors import KubeconfigError
 
 FILE = """
 current-context: c

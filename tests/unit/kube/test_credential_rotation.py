@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import trustme
 
-from gpushare.kube.access import Access, ExecPlugin
-from gpushare.kube.credentials import LOOK_S, REFUSAL_PAUSE_S, REREAD_S, Credentials
-from gpushare.kube.errors import CredentialError, KubeconfigError
-from gpushare.kube.execplugin import Credential
+from gpushare.kube.auth.access import Access, ExecPlugin
+from gpushare.kube.auth.credentials import LOOK_S, REFUSAL_PAUSE_S, REREAD_S, Credentials
+from gpushare.kube.auth.execplugin import Credential
+from gpushare.kube.client.errors import CredentialError, KubeconfigError
 from tests.unit.kube.scripted import ScriptedClock
 
 LAB = "http://lab"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare.kube.proxy import environment_proxy
+from gpushare.kube.auth.proxy import environment_proxy
 
 PROXY = "http://proxy:3128"
 

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpushare.api.objects import ObjectReference, node_reference
 from gpushare.kube.backoff import Backoff
-from gpushare.kube.errors import ApiError, KubeError, Unreachable
-from gpushare.kube.events import COMINGS, JUST_TOLD_S, SERIES_END_S, EventRecorder, type_of_telling
-from gpushare.model.objects import ObjectReference, node_reference
+from gpushare.kube.client.errors import ApiError, KubeError, Unreachable
+from gpushare.kube.event_recorder import COMINGS, JUST_TOLD_S, SERIES_END_S, EventRecorder, type_of_telling
 from tests.unit.kube.scripted import ScriptedClock, until
 
 POD = ObjectReference("Pod", "a", "ml", "uid-a")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpushare.model.objects import node_reference
+from gpushare.api.objects import node_reference
 from tests.unit.kube.test_event_recorder import PATH, Ears, Talk, refusal
 
 

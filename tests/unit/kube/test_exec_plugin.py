@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.kube.access import ExecPlugin
-from gpushare.kube.errors import CredentialError
-from gpushare.kube.execplugin import Credential, run_plugin
+from gpushare.kube.auth.access import ExecPlugin
+from gpushare.kube.auth.execplugin import Credential, run_plugin
+from gpushare.kube.client.errors import CredentialError
 
 V1 = "client.authentication.k8s.io/v1"
 V1BETA1 = "client.authentication.k8s.io/v1beta1"

@@ -13,9 +13,9 @@ def loaded_with(module: str) -> set[str]:
 
 
 def test_nothing_heavy_comes_along() -> None:
-    modules = ("gpushare.kube.client", "gpushare.kube.informer", "gpushare.kube.events")
+    modules = ("gpushare.kube.client.client", "gpushare.kube.watch.informer", "gpushare.kube.event_recorder")
     assert not loaded_with(", ".join(modules)) & {"numpy", "grpc", "rich", "yaml", "pynvml", "cryptography"}
 
 
 def test_access_alone_needs_no_http() -> None:
-    assert not loaded_with("gpushare.kube.access") & {"aiohttp", "yaml", "asyncio", "ssl"}
+    assert not loaded_with("gpushare.kube.auth.access") & {"aiohttp", "yaml", "asyncio", "ssl"}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gpushare.kube.backoff import Backoff
-from gpushare.kube.errors import ApiError, MalformedAnswer, Unreachable
-from gpushare.kube.informer import Informer
+from gpushare.kube.client.errors import ApiError, MalformedAnswer, Unreachable
+from gpushare.kube.watch.informer import Informer
 from tests.unit.kube.scripted import PATH, ScriptedClock, ScriptedServer, View, decode, until
 
 

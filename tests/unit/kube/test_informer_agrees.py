@@ -6,8 +6,8 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.kube.errors import ApiError, Unreachable
-from gpushare.kube.informer import Informer
+from gpushare.kube.client.errors import ApiError, Unreachable
+from gpushare.kube.watch.informer import Informer
 from tests.randomized import rounds
 from tests.unit.kube.scripted import PATH, ScriptedClock, ScriptedServer, View, decode, until
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gpushare.kube.access import Access, load_access
-from gpushare.kube.errors import KubeconfigError
+from gpushare.kube.auth.access import Access, load_access
+from gpushare.kube.client.errors import KubeconfigError
 
 
 def config(**changes: Any) -> dict[str, Any]:

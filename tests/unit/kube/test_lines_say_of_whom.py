@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.kube.informer import Informer
-from gpushare.model.objects import ObjectReference
+from gpushare.api.objects import ObjectReference
+from gpushare.kube.watch.informer import Informer
 from tests.unit.kube.scripted import PATH, ScriptedClock, ScriptedServer, View, decode
 from tests.unit.kube.test_event_recorder import Talk, refusal
 

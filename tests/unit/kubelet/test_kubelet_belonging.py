@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gpushare.nodeagent.isolation.cgroups import Owner, owner
+from gpushare.nodeagent.isolation.watchdog.cgroups import Owner, owner
 from gpushare.playground.kubelet.belonging import Told, belonging, parents
 from gpushare.playground.kubelet.cgroups import told as cgroup_of
 from gpushare.playground.kubelet.containers import Attempt

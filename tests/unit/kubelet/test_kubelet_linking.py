@@ -2,8 +2,8 @@
 
 import os
 
-from gpushare.nodeagent.isolation.files import IN_CONTAINER, LIBRARIES, LIMITS, SHIMS, USAGE
-from gpushare.nodeagent.isolation.libraries import deliver
+from gpushare.nodeagent.isolation.storage.files import IN_CONTAINER, LIBRARIES, LIMITS, SHIMS, USAGE
+from gpushare.nodeagent.isolation.storage.libraries import deliver
 from gpushare.playground.kubelet.linking import PRELOAD, RUN, play_mounts
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.kube.errors import ApiError
+from gpushare.kube.client.errors import ApiError
 from gpushare.playground.kubescheduler.leading import Lead, LeadLost, identity
-from gpushare.scheduler.leading import Leading
+from gpushare.scheduler.leader.lease import Leading
 
 
 class Clock:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from gpushare.model.allocation import Allocation, GpuShare
-from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import ContainerKind, ContainerRequest, Request
+from gpushare.api.allocation.allocation import Allocation, GpuShare
+from gpushare.api.node.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 
 V100 = 16160
 T4 = 15360

@@ -5,9 +5,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from gpushare.ledger.mix import ARRIVAL, Kind
-from gpushare.model.device import Device, NodeDevices, Placement
-from gpushare.model.request import Request
+from gpushare.api.node.device import Device, NodeDevices, Placement
+from gpushare.api.request.request import Request
+from gpushare.ledger.placement.fragmentation.workload_mix import ARRIVAL, Kind
 from tests.unit.ledger.naive_fragmentation import NaiveGpu, NaiveNode
 from tests.unit.ledger.naive_ledger import NaiveLedger
 

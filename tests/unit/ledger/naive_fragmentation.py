@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpushare.ledger.fragmentation import LOADS
-from gpushare.ledger.mix import Kind
+from gpushare.ledger.placement.fragmentation.measure import LOADS
+from gpushare.ledger.placement.fragmentation.workload_mix import Kind
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The ledger as one would write it without a thought for speed: lists, sums, everything from scratch.
 
-The tests compare the real one with it. Wording is shared with ``gpushare.ledger.reasons`` (tables of
+The tests compare the real one with it. Wording is shared with ``gpushare.ledger.fit.reasons`` (tables of
 sentences test that), which reason is given is worked out here once more.
 """
 
@@ -10,10 +10,11 @@ from fractions import Fraction
 from itertools import combinations
 from math import ceil, floor
 
-from gpushare.ledger import GpuUsage, NodeUsage, PendingShare, Totals, reasons
-from gpushare.model.allocation import Allocation, GpuShare, allocate_over
-from gpushare.model.device import Device, NodeDevices, Placement
-from gpushare.model.request import Request
+from gpushare.api.allocation.allocation import Allocation, GpuShare, allocate_over
+from gpushare.api.node.device import Device, NodeDevices, Placement
+from gpushare.api.request.request import Request
+from gpushare.ledger import GpuUsage, NodeUsage, PendingShare, Totals
+from gpushare.ledger.fit import reasons
 
 
 @dataclass

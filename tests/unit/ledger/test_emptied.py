@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from gpushare.ledger.emptied import would_hold
-from gpushare.model.device import Device, NodeDevices, NodeMode
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import ContainerKind, ContainerRequest, Request
+from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
+from gpushare.ledger.fit.empty_node import would_hold
 
 
 def node(*sizes_mib: int, mode: NodeMode = NodeMode.SHARE, **more: object) -> NodeDevices:

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger, Refused
-from gpushare.model.device import Device, NodeDevices, NodeMode
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import Request
 
 MODES = (NodeMode.SHARE, NodeMode.CORE_MEM)
 GIB = 1024

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.ledger.fitting import FAR
-from gpushare.ledger.fragmentation import (
+from gpushare.ledger.fit.single_gpu import FAR
+from gpushare.ledger.node_book import UNKNOWN_CPU_MILLI
+from gpushare.ledger.placement.fragmentation.measure import (
     MOST_WEIGHED,
     State,
     Weighed,
 )
-from gpushare.ledger.mix import ARRIVAL, MOST_ARRIVALS, MOST_KINDS, Kind, Mix
-from gpushare.ledger.occupancy import UNKNOWN_CPU_MILLI
-from gpushare.ledger.served import OPEN_TO_CORE, OPEN_TO_MEMORY
+from gpushare.ledger.placement.fragmentation.served import OPEN_TO_CORE, OPEN_TO_MEMORY
+from gpushare.ledger.placement.fragmentation.workload_mix import ARRIVAL, MOST_ARRIVALS, MOST_KINDS, Kind, Mix
 from tests.randomized import rounds
 from tests.unit.ledger.naive_fragmentation import NaiveGpu, NaiveNode
 
@@ -81,7 +81,7 @@ def state_of(nodes: list[NaiveNode]) -> State:
 
 
 def whole_mix(weights: dict[Kind, int], monkeypatch: pytest.MonkeyPatch) -> Weighed:
-    monkeypatch.setattr("gpushare.ledger.fragmentation.WEIGHED_PERCENT", 100)
+    monkeypatch.setattr("gpushare.ledger.placement.fragmentation.measure.WEIGHED_PERCENT", 100)
     return Weighed(weights)
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from gpushare.api.node.device import Device, NodeDevices, NodeMode, index_uuid
+from gpushare.api.quantity import MemoryUnit
 from gpushare.ledger import Ledger, Refused
-from gpushare.model.device import Device, NodeDevices, NodeMode, index_uuid
-from gpushare.model.quantity import MemoryUnit
 from tests.unit.ledger.ledger_samples import asks, holding, share
 
 DESCRIBED = NodeDevices(

@@ -3,9 +3,9 @@
 import pytest
 from msgspec import structs
 
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger, Refused
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import Request
 from tests.unit.ledger.ledger_samples import V100, asks, node
 
 

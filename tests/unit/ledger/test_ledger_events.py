@@ -2,10 +2,10 @@
 
 from itertools import permutations
 
+from gpushare.api.allocation.allocation import Allocation, GpuShare
+from gpushare.api.node.device import NodeDevices, NodeMode, Placement
+from gpushare.api.quantity import MemoryUnit
 from gpushare.ledger import Held, Ledger, PendingShare, Totals
-from gpushare.model.allocation import Allocation, GpuShare
-from gpushare.model.device import NodeDevices, NodeMode, Placement
-from gpushare.model.quantity import MemoryUnit
 from tests.unit.ledger.ledger_samples import T4, V100, asks, gpus, holding, node, share
 
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpushare.api.node.device import NodeDevices, NodeMode, Placement
+from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
 from gpushare.ledger import columns as columns_module
-from gpushare.ledger import kept as kept_module
-from gpushare.ledger.fitting import FAR
-from gpushare.ledger.growth import Growth
-from gpushare.ledger.mix import ARRIVAL, Kind
-from gpushare.model.device import NodeDevices, NodeMode, Placement
-from gpushare.model.request import Request
+from gpushare.ledger.fit.single_gpu import FAR
+from gpushare.ledger.placement import score_cache as kept_module
+from gpushare.ledger.placement.fragmentation.growth import Growth
+from gpushare.ledger.placement.fragmentation.workload_mix import ARRIVAL, Kind
 from tests.randomized import rounds
 from tests.unit.ledger.ledger_samples import A100, T4, asks, holding, node, share
 from tests.unit.ledger.naive_fragmentation import NaiveGpu, NaiveNode
@@ -208,7 +208,7 @@ def test_the_node_that_scores_highest_gives_the_gpus_that_the_score_is_of(
         play(ledger, number, what, with_what)
     weights = ledger._growth._mix.weights
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("gpushare.ledger.fragmentation.WEIGHED_PERCENT", 100)
+        monkeypatch.setattr("gpushare.ledger.placement.fragmentation.measure.WEIGHED_PERCENT", 100)
         ledger._growth._weights = {}
         fits = ledger.filter(request, NAMES).fits
         scored = dict(zip(fits, ledger.score(request, fits), strict=True))

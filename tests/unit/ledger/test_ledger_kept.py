@@ -5,13 +5,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpushare.api.node.device import Placement
 from gpushare.ledger import Ledger
 from gpushare.ledger import columns as columns_module
-from gpushare.ledger import growth as growth_module
-from gpushare.ledger import kept as kept_module
-from gpushare.ledger.fitting import left_over
-from gpushare.ledger.reasons import UNKNOWN_NODE
-from gpushare.model.device import Placement
+from gpushare.ledger.fit.reasons import UNKNOWN_NODE
+from gpushare.ledger.fit.single_gpu import left_over
+from gpushare.ledger.placement import score_cache as kept_module
+from gpushare.ledger.placement.fragmentation import growth as growth_module
 from tests.unit.ledger.ledger_samples import asks, node
 
 quick = settings(

@@ -9,14 +9,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec import structs
 from numpy.testing import assert_array_equal
 
-from gpushare.ledger import Held, Ledger, Refused, several
-from gpushare.ledger.fitting import left_over
-from gpushare.ledger.preemption import Rank
-from gpushare.model.allocation import Allocation, GpuShare
-from gpushare.model.device import Device, NodeDevices, NodeMode, Placement, index_uuid
-from gpushare.model.nearness import matrix
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import Request
+from gpushare.api.allocation.allocation import Allocation, GpuShare
+from gpushare.api.node.device import Device, NodeDevices, NodeMode, Placement, index_uuid
+from gpushare.api.node.topology import matrix
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import Request
+from gpushare.ledger import Held, Ledger, Refused
+from gpushare.ledger.fit import multi_gpu
+from gpushare.ledger.fit.single_gpu import left_over
+from gpushare.ledger.preemption.victims import Rank
 from tests.randomized import rounds
 from tests.unit.ledger.ledger_samples import asks, counts
 from tests.unit.ledger.naive_ledger import Holding, NaiveLedger
@@ -332,7 +333,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def what_is_kept_is_as_if_worked_out_anew(self) -> None:
         for units, core, gpus, whole, by_gpu in list(self.ledger._left._kept):
             request = counts(gpus) if by_gpu else asks(units, core, gpus=gpus, whole=whole)
-            anew = several.left_over(self.ledger._columns, request, self.ledger._near)
+            anew = multi_gpu.left_over(self.ledger._columns, request, self.ledger._near)
             assert_array_equal(self.ledger._left.of(request), anew)
             if request.is_ordinary:
                 # The way for several GPUs says the same of one.

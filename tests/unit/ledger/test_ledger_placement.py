@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
+from gpushare.api.allocation.allocation import GpuShare
+from gpushare.api.node.device import NodeMode, Placement
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.ledger import Held, Ledger, Refused
-from gpushare.model.allocation import GpuShare
-from gpushare.model.device import NodeMode, Placement
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import ContainerKind, ContainerRequest, Request
 from tests.unit.ledger.ledger_samples import A100, T4, V100, asks, holding, node, share, uuids
 
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from gpushare.api.node.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.api.quantity import MemoryUnit
 from gpushare.ledger import Ledger, Refused
-from gpushare.ledger.preemption import Plan, Rank
-from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
-from gpushare.model.quantity import MemoryUnit
+from gpushare.ledger.preemption.victims import Plan, Rank
 from tests.unit.ledger.ledger_samples import asks
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpushare.api.node.device import NodeMode
+from gpushare.api.quantity import MemoryUnit
 from gpushare.ledger import Ledger, Refused
-from gpushare.model.device import NodeMode
-from gpushare.model.quantity import MemoryUnit
 from tests.randomized import rounds
 from tests.unit.ledger.ledger_samples import asks, holding, node, share
 

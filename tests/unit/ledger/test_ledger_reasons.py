@@ -2,11 +2,11 @@
 
 import pytest
 
+from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger, LedgerError, Refused
-from gpushare.ledger.reasons import Parts
-from gpushare.model.device import NodeDevices, NodeMode
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import Request
+from gpushare.ledger.fit.reasons import Parts
 from tests.unit.ledger.ledger_samples import T4, V100, asks, holding, node, share
 
 type_of_case = tuple[NodeDevices | None, list[Request], Request, str, bool]

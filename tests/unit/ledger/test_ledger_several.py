@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
+from gpushare.api.node.device import NodeDevices, NodeMode, Placement
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger, Refused
-from gpushare.model.device import NodeDevices, NodeMode, Placement
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import Request
 from tests.unit.ledger.ledger_samples import A100, T4, V100, asks, gpus, node
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from gpushare.api import names
+from gpushare.api.node.device import NodeMode, devices_annotation, node_devices
+from gpushare.api.objects import Node, NodeStatus, ObjectMeta
+from gpushare.api.quantity import MemoryUnit
 from gpushare.ledger import Ledger, Refused
-from gpushare.model import names
-from gpushare.model.device import NodeMode, devices_annotation, node_devices
-from gpushare.model.objects import Node, NodeStatus, ObjectMeta
-from gpushare.model.quantity import MemoryUnit
 from tests.unit.ledger.ledger_samples import T4, asks, gpus
 
 

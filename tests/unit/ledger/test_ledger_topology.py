@@ -8,13 +8,13 @@ from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from gpushare.api.allocation.allocation import GpuShare
+from gpushare.api.node.device import NodeDevices, NodeMode, Placement
+from gpushare.api.node.topology import MOST_GPUS, matrix, type_of_near
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.ledger import Ledger, Refused
-from gpushare.ledger.nearness import MOST_KINDS, Nearness
-from gpushare.ledger.preemption import Rank
-from gpushare.model.allocation import GpuShare
-from gpushare.model.device import NodeDevices, NodeMode, Placement
-from gpushare.model.nearness import MOST_GPUS, matrix, type_of_near
-from gpushare.model.request import ContainerKind, ContainerRequest, Request
+from gpushare.ledger.placement.topology_sets import MOST_KINDS, Nearness
+from gpushare.ledger.preemption.victims import Rank
 from tests.unit.ledger.ledger_samples import A100, T4, V100, asks, counts, holding, node, share
 
 ISLANDS = matrix(8, lambda a, b: 100 if a // 4 == b // 4 else 1)
@@ -273,14 +273,14 @@ def test_on_nodes_with_very_many_gpus_the_placement_alone_decides() -> None:
 
 
 def test_kinds_of_node_beyond_a_bound_count_as_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpushare.ledger.nearness.MOST_KINDS", 2)
+    monkeypatch.setattr("gpushare.ledger.placement.topology_sets.MOST_KINDS", 2)
     assert MOST_KINDS > 2
     near = Nearness()
     assert [near.number_of(one) for one in ((), ISLANDS, SWITCHED, ISLANDS)] == [0, 1, 0, 1]
 
 
 def test_what_is_remembered_of_sets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpushare.ledger.nearness._MOST_KEPT", 1)
+    monkeypatch.setattr("gpushare.ledger.placement.topology_sets._MOST_KEPT", 1)
     ledger = ledger_with(topology("islands"), topology("switched", SWITCHED))
     for _ in range(2):
         assert ledger.score(counts(2), ["islands", "switched"]) == [0, 10]

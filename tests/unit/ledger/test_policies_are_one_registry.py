@@ -9,15 +9,15 @@ import pytest
 from msgspec import structs
 
 import gpushare
+from gpushare.api import names
+from gpushare.api.node.device import Device, NodeMode, Placement, devices_annotation
+from gpushare.api.objects import Node, ObjectMeta
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
-from gpushare.ledger.placement import POLICIES, Candidate, Policy
-from gpushare.model import names
-from gpushare.model.device import Device, NodeMode, Placement, devices_annotation
-from gpushare.model.objects import Node, ObjectMeta
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import Request
-from gpushare.scheduler.view import NodeReader
-from gpushare.settings.option import Role
+from gpushare.ledger.placement.policies import POLICIES, Candidate, Policy
+from gpushare.options.option import Role
+from gpushare.scheduler.cache.cache import NodeReader
 from tests.unit.ledger.ledger_samples import asks, holding, share
 
 PACKAGE = Path(gpushare.__file__).parent

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
-from gpushare.ledger.preemption import ENOUGH, MOST_TRIED, Plan, Rank
+from gpushare.ledger.preemption.victims import ENOUGH, MOST_TRIED, Plan, Rank
 from gpushare.ledger.priorities import ANY, LEAVING, MOST_CLASSES, Priorities
-from gpushare.model.device import Device, NodeDevices, NodeMode
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import Request
 from tests.unit.ledger.ledger_samples import asks, counts, holding, share
 
 NODES = ("a", "b", "c")

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.ledger.quota import Charge, QuotaBooks
-from gpushare.model.quota_tree import QuotaTree, quota_tree_of
+from gpushare.api.crd.elastic_quota_tree import QuotaTree, quota_tree_of
+from gpushare.ledger.quota.accounting import Charge, QuotaBooks
 
 MEM, CPU = "aliyun.com/gpu-mem", "cpu"
 

@@ -3,11 +3,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpushare.api.crd.elastic_quota_tree import QuotaTree
 from gpushare.ledger import Ledger
-from gpushare.ledger.preemption import Rank
-from gpushare.ledger.quota import Charge, QuotaBooks
-from gpushare.ledger.quota_claim import Claim, NoRule
-from gpushare.model.quota_tree import QuotaTree
+from gpushare.ledger.preemption.victims import Rank
+from gpushare.ledger.quota.accounting import Charge, QuotaBooks
+from gpushare.ledger.quota.reclaim import Claim, NoRule
 from tests.unit.ledger.ledger_samples import asks, node
 from tests.unit.ledger.test_quota_books import CPU, MEM, books_of, family, mem, tree_of
 

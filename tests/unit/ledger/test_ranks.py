@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.ledger import ranks as ranks_module
-from gpushare.ledger.fitting import FAR
-from gpushare.ledger.ranks import first_of_best, ranks, ranks_in_turn
+from gpushare.ledger.fit.single_gpu import FAR
+from gpushare.ledger.placement import ranks as ranks_module
+from gpushare.ledger.placement.ranks import first_of_best, ranks, ranks_in_turn
 
 quick = settings(max_examples=150, deadline=None)
 amounts = st.lists(st.one_of(st.integers(0, 8), st.integers(0, 1 << 50), st.just(FAR)), max_size=60)

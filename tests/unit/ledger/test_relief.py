@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.ledger import relief as room
-from gpushare.ledger.preemption import Rank
-from gpushare.ledger.quota import Charge
-from gpushare.ledger.quota_claim import Claim
-from gpushare.ledger.relief import relief
+from gpushare.ledger.preemption import quota_relief as room
+from gpushare.ledger.preemption.quota_relief import relief
+from gpushare.ledger.preemption.victims import Rank
+from gpushare.ledger.quota.accounting import Charge
+from gpushare.ledger.quota.reclaim import Claim
 from tests.unit.ledger.test_quota_books import CPU, MEM, books_of, family, mem, tree_of
 from tests.unit.ledger.test_quota_claim import claim_of, two
 

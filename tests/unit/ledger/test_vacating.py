@@ -5,10 +5,10 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpushare.api.node.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.api.quantity import MemoryUnit
 from gpushare.ledger import Ledger, Refused
-from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
-from gpushare.model.quantity import MemoryUnit
-from gpushare.moves import MOST_HOSTS, NO_CAP, Outlook, cheaper_way, outlook
+from gpushare.planning.defragmentation import MOST_HOSTS, NO_CAP, Outlook, cheaper_way, outlook
 from tests.unit.ledger.ledger_samples import asks, holding, share
 
 

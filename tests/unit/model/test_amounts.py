@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.model.amounts import amounts_of, written
-from gpushare.model.objects import decode_pod
+from gpushare.api.objects import decode_pod
+from gpushare.api.request.amounts import amounts_of, written
 
 
 def container(

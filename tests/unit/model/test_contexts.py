@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.allocation import allocate_over
-from gpushare.model.contexts import can_be_too_small, too_small_anywhere, too_small_there
-from gpushare.model.device import Device, NodeDevices, NodeMode
-from gpushare.model.objects import decode_pod
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import Request, request_of
+from gpushare.api import names
+from gpushare.api.allocation.allocation import allocate_over
+from gpushare.api.node.context_cost import can_be_too_small, too_small_anywhere, too_small_there
+from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.objects import decode_pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import Request, request_of
 
 HELD = "preload (by CDI): mode cgpu"
 #: Measured on an H200: 518 MiB by the driver's count.

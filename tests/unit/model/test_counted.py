@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare.model.counted import counted
+from gpushare.api.request.pluralize import counted
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.model.device import (
+from gpushare.api.errors import MalformedDevices
+from gpushare.api.node.device import (
     Device,
     NodeMode,
     Placement,
@@ -15,10 +16,9 @@ from gpushare.model.device import (
     mode_of,
     node_devices,
 )
-from gpushare.model.errors import MalformedDevices
-from gpushare.model.nearness import matrix
-from gpushare.model.objects import Node, decode_node
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api.node.topology import matrix
+from gpushare.api.objects import Node, decode_node
+from gpushare.api.quantity import MemoryUnit
 
 T4 = Device(0, "GPU-a", 15360, "Tesla T4")
 

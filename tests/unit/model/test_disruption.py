@@ -2,8 +2,8 @@
 
 import msgspec
 
-from gpushare.model.disruption import DisruptionBudget, decode_budget, protected, violating
-from gpushare.model.objects import Pod, decode_pod
+from gpushare.api.disruption import DisruptionBudget, decode_budget, protected, violating
+from gpushare.api.objects import Pod, decode_pod
 
 
 def pod(name: str, **labels: str) -> Pod:

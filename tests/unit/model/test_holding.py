@@ -2,13 +2,13 @@
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.allocation import GpuShare
-from gpushare.model.device import Device, NodeDevices, NodeMode, node_devices
-from gpushare.model.holding import not_held
-from gpushare.model.objects import decode_node
-from gpushare.model.quantity import MemoryUnit
-from gpushare.nodeagent.isolation.modes import backing, cannot
+from gpushare.api import names
+from gpushare.api.allocation.allocation import GpuShare
+from gpushare.api.node.device import Device, NodeDevices, NodeMode, node_devices
+from gpushare.api.node.enforcement_text import not_held
+from gpushare.api.objects import decode_node
+from gpushare.api.quantity import MemoryUnit
+from gpushare.nodeagent.isolation.backend_selection import backing, cannot
 from gpushare.nodeagent.isolation.options import AskedIsolation
 
 TRUSTS = "mode share trusts containers to keep to their share"

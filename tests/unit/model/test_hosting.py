@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.model.hosting import Guest, HostingNode, decode_guest, decode_hosting, objection
+from gpushare.api.node.hosting import Guest, HostingNode, decode_guest, decode_hosting, objection
 
 
 def node(**spec: Any) -> HostingNode:

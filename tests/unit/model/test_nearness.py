@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.model.nearness import (
+from gpushare.api.node.topology import (
     MOST_GPUS,
     OTHER_SOCKET,
     best_set,

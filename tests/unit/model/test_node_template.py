@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.model import names
-from gpushare.model.device import Device, NodeMode, devices_annotation
-from gpushare.model.node_template import FORMS, InvalidTemplate, NodeTemplate, template_of, written
-from gpushare.model.objects import decode_node
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api import names
+from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.node.node_template import FORMS, InvalidTemplate, NodeTemplate, template_of, written
+from gpushare.api.objects import decode_node
+from gpushare.api.quantity import MemoryUnit
 from gpushare.nodetemplate.__main__ import main
 
 MODES = st.sampled_from([mode for mode in NodeMode if mode is not NodeMode.DEFAULT])

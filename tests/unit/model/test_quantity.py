@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.model.errors import InvalidQuantity, InvalidUnit
-from gpushare.model.quantity import MAX_AMOUNT, MemoryUnit, granted_mib, parse_amount, parse_quantity
+from gpushare.api.errors import InvalidQuantity, InvalidUnit
+from gpushare.api.quantity import MAX_AMOUNT, MemoryUnit, granted_mib, parse_amount, parse_quantity
 
 
 @pytest.mark.parametrize(

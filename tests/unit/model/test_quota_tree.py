@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import quota_tree
-from gpushare.model.errors import InvalidQuotaTree
-from gpushare.model.quota_tree import MOST_LEVELS, MOST_QUOTAS, decode_quota_tree, quota_tree_of
+from gpushare.api.crd import elastic_quota_tree
+from gpushare.api.crd.elastic_quota_tree import MOST_LEVELS, MOST_QUOTAS, decode_quota_tree, quota_tree_of
+from gpushare.api.errors import InvalidQuotaTree
 
 MEM, CORE = "aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage"
 
@@ -154,7 +154,7 @@ def test_what_nobody_means_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for level in range(MOST_LEVELS):
         deep = quota(f"level-{level}", deep)
     assert f"more than {MOST_LEVELS} levels" in problem(deep)
-    monkeypatch.setattr(quota_tree, "MOST_QUOTAS", 3)
+    monkeypatch.setattr(elastic_quota_tree, "MOST_QUOTAS", 3)
     assert "more than 3 quotas" in problem(quota("root", quota("a"), quota("b"), quota("c")))
     assert MOST_QUOTAS == 1000
 
@@ -162,7 +162,7 @@ def test_what_nobody_means_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_record_remembers_what_was_in_force_before_a_bad_change() -> None:
     good = json.dumps(quota("root", namespaces=["a"], max={MEM: 5}))
 
-    def read(root: Any, status: Any) -> quota_tree.QuotaTreeRecord:
+    def read(root: Any, status: Any) -> elastic_quota_tree.QuotaTreeRecord:
         meta = {"name": "t", "uid": "u", "generation": 3, "creationTimestamp": "2026-11-22T10:00:00Z"}
         return decode_quota_tree(
             json.dumps({"metadata": meta, "spec": {"root": root}, "status": status}).encode()

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.model.asked import asks_text
-from gpushare.model.errors import InvalidRequest
-from gpushare.model.objects import Pod, decode_pod
-from gpushare.model.request import ContainerKind, effective_amount, request_of
+from gpushare.api.errors import InvalidRequest
+from gpushare.api.objects import Pod, decode_pod
+from gpushare.api.request.describe import asks_text
+from gpushare.api.request.request import ContainerKind, effective_amount, request_of
 from tests.admission_cases import PODS
 from tests.admission_cases import pod as admission_pod
 from tests.admission_words import PodCase

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.model import names
-from gpushare.model.errors import InvalidRequest
-from gpushare.model.objects import decode_pod
-from gpushare.model.quantity import MAX_AMOUNT, MemoryUnit, granted_mib
-from gpushare.model.request import request_of
-from gpushare.model.requested import (
+from gpushare.api import names
+from gpushare.api.errors import InvalidRequest
+from gpushare.api.objects import decode_pod
+from gpushare.api.quantity import MAX_AMOUNT, MemoryUnit, granted_mib
+from gpushare.api.request.request import request_of
+from gpushare.api.request.unit_conversion import (
     Counting,
     Requested,
     mib_of,

@@ -8,10 +8,9 @@ import msgspec
 import pytest
 import yaml
 
-from gpushare.admission.rules import RECORDS
-from gpushare.model import names
-from gpushare.model.objects import decode_pod
-from gpushare.model.resource_policy import (
+from gpushare.admission.rules.request_rules import RECORDS
+from gpushare.api import names
+from gpushare.api.crd.resource_policy import (
     Kind,
     MalformedPolicy,
     TryNext,
@@ -21,6 +20,7 @@ from gpushare.model.resource_policy import (
     policy_pod_of,
     seconds_of,
 )
+from gpushare.api.objects import decode_pod
 from tests.unit.policy.policy_samples import policy, written
 
 CHECKOUT = Path(__file__).parents[3]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.model.objects import decode_pod
-from gpushare.model.selecting import mistyped, unmet
+from gpushare.api.objects import decode_pod
+from gpushare.lint.impossible_selectors import mistyped, unmet
 
 
 def affinity(*requirements: tuple[str, str, list[str] | None]) -> dict[str, Any]:

@@ -5,9 +5,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.model import names
-from gpushare.model.hosting import decode_guest
-from gpushare.model.stand_in import UNSCHEDULABLE, Likeness, StandIn, decode_stand_in, obstacle, stand_in_for
+from gpushare.api import names
+from gpushare.api.crd.placeholder_pod import (
+    UNSCHEDULABLE,
+    Likeness,
+    StandIn,
+    decode_stand_in,
+    obstacle,
+    stand_in_for,
+)
+from gpushare.api.node.hosting import decode_guest
 
 TYPE = "node.kubernetes.io/instance-type"
 LIKENESS = Likeness(frozenset({"n1", "n2"}), TYPE, frozenset({"gpu.large"}))

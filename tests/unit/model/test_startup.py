@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.model import names
-from gpushare.model.device import Device, NodeMode, devices_annotation
-from gpushare.model.objects import decode_node
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.startup import STARTUP_TAINT, has_startup_taint, lacks
+from gpushare.api import names
+from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.node.startup_taint import STARTUP_TAINT, has_startup_taint, lacks
+from gpushare.api.objects import decode_node
+from gpushare.api.quantity import MemoryUnit
 
 GPU = (Device(0, "GPU-1", 16160),)
 

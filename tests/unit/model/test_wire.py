@@ -7,13 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.model import names
-from gpushare.model.allocation import Allocation, GpuShare, allocate_on, allocate_over
-from gpushare.model.device import Device, NodeDevices, NodeMode
-from gpushare.model.errors import MalformedAllocation
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import ContainerKind, ContainerRequest, Request
-from gpushare.model.wire import Stamp, allocation_annotations, is_allocated, read_allocation, read_stamp
+from gpushare.api import names
+from gpushare.api.allocation.allocation import Allocation, GpuShare, allocate_on, allocate_over
+from gpushare.api.allocation.annotations import (
+    Stamp,
+    allocation_annotations,
+    is_allocated,
+    read_allocation,
+    read_stamp,
+)
+from gpushare.api.errors import MalformedAllocation
+from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 
 NODE = NodeDevices(
     "n1",

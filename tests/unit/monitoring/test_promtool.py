@@ -6,10 +6,10 @@ from pathlib import Path
 import yaml
 
 from gpushare.admission.metrics import Metrics as AdmissionMetrics
-from gpushare.nodeagent import dcgm_exporter, exporter
-from gpushare.nodeagent.metrics import Metrics as AgentMetrics
-from gpushare.nodeagent.scraped import Page, type_of_families
-from gpushare.scheduler.metrics import Metrics as SchedulerMetrics
+from gpushare.nodeagent.observability import dcgm_exporter, gpu_metrics
+from gpushare.nodeagent.observability.metrics import Metrics as AgentMetrics
+from gpushare.nodeagent.observability.snapshot import Page, type_of_families
+from gpushare.scheduler.observability.metrics import Metrics as SchedulerMetrics
 from tests.integration.whole.prometheus import RULES, promtool
 from tests.integration.whole.world import CHECKOUT
 
@@ -64,7 +64,7 @@ def test_every_page_of_ours_is_as_prometheus_wants_it() -> None:
     agent.allocations.add("aliyun.com/gpu-mem")
     agent.allocate_seconds.observe("aliyun.com/gpu-mem", 0.01)
     pages = {
-        "node agent": agent.exposition().decode() + exported(exporter.FAMILIES),
+        "node agent": agent.exposition().decode() + exported(gpu_metrics.FAMILIES),
         "scheduler": SchedulerMetrics().render().decode(),
         "webhook": AdmissionMetrics().render().decode(),
     }
@@ -89,7 +89,7 @@ def test_every_figure_under_anothers_name_has_one_in_ours() -> None:
     for row, ours in rows:
         named = re.findall(r"`(gpushare_\w+)`", ours)
         assert named, row
-        assert set(named) <= exporter.FAMILIES.keys()
+        assert set(named) <= gpu_metrics.FAMILIES.keys()
 
 
 def exported(families: type_of_families) -> str:

@@ -5,17 +5,17 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gpushare.model import names
-from gpushare.model.allocation import allocate_over
-from gpushare.model.device import Device, NodeDevices, NodeMode, index_uuid
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import ContainerKind, ContainerRequest, Request, effective_amount
-from gpushare.model.wire import Stamp, allocation_annotations
-from gpushare.nodeagent.amounts import amount_of
-from gpushare.nodeagent.answers import Slot
-from gpushare.nodeagent.bound_pods import BoundPod, Claim, claim_of
-from gpushare.nodeagent.claims import ClaimBook, Match
-from gpushare.nodeagent.writeback import Correction, correction, relocation
+from gpushare.api import names
+from gpushare.api.allocation.allocation import allocate_over
+from gpushare.api.allocation.annotations import Stamp, allocation_annotations
+from gpushare.api.node.device import Device, NodeDevices, NodeMode, index_uuid
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request, effective_amount
+from gpushare.nodeagent.allocate.grant_log import Slot
+from gpushare.nodeagent.allocate.matcher import ClaimBook, Match
+from gpushare.nodeagent.allocate.pod_allocations import BoundPod, Claim, claim_of
+from gpushare.nodeagent.allocate.requested_devices import amount_of
+from gpushare.nodeagent.reconcile.allocation_patch import Correction, correction, relocation
 
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
 _numbers = itertools.count(1)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.logs import configure
 from gpushare.nodeagent.__main__ import main
-from gpushare.nodeagent.footprint import prepare, settle
+from gpushare.nodeagent.memory_trim import prepare, settle
+from gpushare.process.log_setup import configure
 
 TOO_LONG = "/" + "x" * 90
 

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpushare.kube.reviews import Caller
-from gpushare.model import names
-from gpushare.nodeagent.metrics import Metrics
-from gpushare.nodeagent.probes import Probes
-from gpushare.serving.readers import Readers
+from gpushare.api import names
+from gpushare.httpserver.authorization import Readers
+from gpushare.kube.auth.token_reviews import Caller
+from gpushare.nodeagent.observability.metrics import Metrics
+from gpushare.nodeagent.observability.probes import Probes
 
 
 def test_the_exposition_is_what_prometheus_reads() -> None:

@@ -1,9 +1,9 @@
 """What is held of an answer between the moment it was given and the moment the kubelet lists it."""
 
-from gpushare.model import names
-from gpushare.nodeagent.answers import PREFERRED_GRACE_S, UNLISTED_GRACE_S, Slot
-from gpushare.nodeagent.bound_pods import Claim, claim_of
-from gpushare.nodeagent.claims import ClaimBook
+from gpushare.api import names
+from gpushare.nodeagent.allocate.grant_log import PREFERRED_GRACE_S, UNLISTED_GRACE_S, Slot
+from gpushare.nodeagent.allocate.matcher import ClaimBook
+from gpushare.nodeagent.allocate.pod_allocations import Claim, claim_of
 from tests.unit.nodeagent.claiming import APP, claim, node_of, request
 
 MEMORY = ("c0", names.GPU_MEM)

@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from gpushare.model import names
-from gpushare.model.device import Device, NodeMode, devices_annotation
-from gpushare.model.quantity import MemoryUnit
-from gpushare.nodeagent.before import Before
-from gpushare.nodeagent.discovery import Inventory
-from gpushare.nodeagent.nodes import ReportingNode, decode_reporting_node
-from gpushare.nodeagent.nvml import Unreadable
+from gpushare.api import names
+from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.quantity import MemoryUnit
+from gpushare.nodeagent.driver.discovery import Inventory
+from gpushare.nodeagent.driver.nvml import Unreadable
+from gpushare.nodeagent.node.node_handler import ReportingNode, decode_reporting_node
+from gpushare.nodeagent.node.startup_state import Before
 
 GPUS = tuple(Device(index, f"GPU-{index}", 16384) for index in range(3))
 NEAR = ((0, 5, 1), (5, 0, 2), (1, 2, 0))

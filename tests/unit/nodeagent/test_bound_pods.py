@@ -2,10 +2,10 @@
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.errors import MalformedAllocation
-from gpushare.model.objects import decode_pod
-from gpushare.nodeagent.bound_pods import BoundPod, bound_pod, claim_of, decode_bound_pod
+from gpushare.api import names
+from gpushare.api.errors import MalformedAllocation
+from gpushare.api.objects import decode_pod
+from gpushare.nodeagent.allocate.pod_allocations import BoundPod, bound_pod, claim_of, decode_bound_pod
 from tests.unit.nodeagent.claiming import APP, INIT, claim, node_of, request, undescribed
 
 NODE = node_of(16160, 16160)

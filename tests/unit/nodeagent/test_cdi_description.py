@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gpushare.model.device import Device
-from gpushare.nodeagent.cdi.deriving import KIND, derived
-from gpushare.nodeagent.cdi.folders import OUR_FILE, CdiFolders
-from gpushare.nodeagent.cdi.reading import BadDescription, cdi_description
+from gpushare.api.node.device import Device
+from gpushare.nodeagent.runtime.cdi.derive_spec import KIND, derived
+from gpushare.nodeagent.runtime.cdi.read_spec import BadDescription, cdi_description
+from gpushare.nodeagent.runtime.cdi.spec_dirs import OUR_FILE, CdiFolders
 
 GPUS = tuple(Device(index, f"GPU-{index}aaa", 15360) for index in range(2))
 MINORS = {"GPU-0aaa": 0, "GPU-1aaa": 1}

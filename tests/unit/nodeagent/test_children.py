@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
+from gpushare.api.allocation.allocation import GpuShare
+from gpushare.api.node.device import NodeMode
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import SYSTEM_CLOCK
-from gpushare.model.allocation import GpuShare
-from gpushare.model.device import NodeMode
+from gpushare.nodeagent.allocate.container_response import Grant, Mount
 from gpushare.nodeagent.errors import ClaimRefused
-from gpushare.nodeagent.injection import Grant, Mount
-from gpushare.nodeagent.isolation import children, daemons, mps
-from gpushare.nodeagent.isolation.children import Child
+from gpushare.nodeagent.isolation.backends import daemons, mps, subprocesses
+from gpushare.nodeagent.isolation.backends.subprocesses import Child
 
 DEADLINE_S = 60.0
 #: Longer than a program that fails takes to start and end on a busy machine.
@@ -131,7 +131,7 @@ async def test_it_ends_when_we_are_killed(tmp_path: Path) -> None:
     script = (
         "import asyncio, os\n"
         "from gpushare.kube.clock import SYSTEM_CLOCK\n"
-        "from gpushare.nodeagent.isolation.children import Child\n"
+        "from gpushare.nodeagent.isolation.backends.subprocesses import Child\n"
         f"argv = ('sh', '-c', '{noting(noted)}')\n"
         "asyncio.run(Child(argv, env=os.environ, clock=SYSTEM_CLOCK, on_change=lambda: None).run())\n"
     )
@@ -242,7 +242,7 @@ async def test_mps_daemons_are_started_again_when_the_node_has_processes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     watched = Watched()
-    for module in (children, daemons):
+    for module in (subprocesses, daemons):
         monkeypatch.setattr(module, "Backoff", lambda *_: Backoff(0.01, 0.02))
     control(tmp_path, noting(tmp_path / "pid"))
     backend = servers(tmp_path, watched, monkeypatch)
@@ -379,7 +379,7 @@ async def test_a_node_where_no_daemon_ever_ran_is_one_that_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     watched = Watched()
-    for module in (children, daemons):
+    for module in (subprocesses, daemons):
         monkeypatch.setattr(module, "Backoff", lambda *_: Backoff(0.01, 0.02))
     backend = servers(tmp_path, watched, monkeypatch, steady_s=FAILS_S)
     assert not backend.unable

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gpushare.model import names
-from gpushare.model.device import NodeDevices, NodeMode
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import Request
-from gpushare.nodeagent.answers import UNLISTED_GRACE_S, Slot
-from gpushare.nodeagent.bound_pods import claim_of
-from gpushare.nodeagent.claims import ClaimBook
+from gpushare.api import names
+from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import Request
+from gpushare.nodeagent.allocate.grant_log import UNLISTED_GRACE_S, Slot
+from gpushare.nodeagent.allocate.matcher import ClaimBook
+from gpushare.nodeagent.allocate.pod_allocations import claim_of
 from gpushare.nodeagent.errors import ClaimRefused
 from tests.unit.nodeagent.claiming import (
     APP,

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.model import names
-from gpushare.model.device import NodeMode
-from gpushare.model.quantity import MemoryUnit
-from gpushare.nodeagent.bound_pods import claim_of
-from gpushare.nodeagent.claims import ClaimBook
+from gpushare.api import names
+from gpushare.api.node.device import NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.nodeagent.allocate.matcher import ClaimBook
+from gpushare.nodeagent.allocate.pod_allocations import claim_of
 from gpushare.nodeagent.errors import ClaimRefused
-from gpushare.nodeagent.isolation.cgroups import Owner
-from gpushare.nodeagent.isolation.watchdog import Watchdog
-from gpushare.nodeagent.scraped import Scrape
+from gpushare.nodeagent.isolation.watchdog.cgroups import Owner
+from gpushare.nodeagent.isolation.watchdog.watchdog import Watchdog
+from gpushare.nodeagent.observability.snapshot import Scrape
 from tests.unit.nodeagent.claiming import APP, INIT, SIDECAR, Admitting, claim, node_of, request
 from tests.unit.nodeagent.test_claims import check
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpushare.nodeagent.cdi.deriving import Derived
-from gpushare.nodeagent.container_runtime import Asked, Reported, choose, needs_annotation
+from gpushare.nodeagent.runtime.cdi.derive_spec import Derived
+from gpushare.nodeagent.runtime.selection import Asked, Reported, choose, needs_annotation
 
 ALL = Derived(b"{}", "/var/run/cdi/nvidia.yaml", frozenset({"GPU-a", "GPU-b"}))
 ONE = Derived(b"{}", "/etc/cdi/nvidia.yaml", frozenset({"GPU-a"}))

@@ -3,8 +3,8 @@
 import struct
 from pathlib import Path
 
-from gpushare.nodeagent.isolation.files import USAGE, Claimed
-from gpushare.nodeagent.isolation.measured import contexts_mib
+from gpushare.nodeagent.isolation.selftest.context_cost import contexts_mib
+from gpushare.nodeagent.isolation.storage.files import USAGE, Claimed
 
 MIB = 1 << 20
 PAGE = 4096

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpushare.api import names
+from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.quantity import MemoryUnit
 from gpushare.kubeletapi import MAX_MESSAGE_BYTES
 from gpushare.kubeletapi.deviceplugin_pb2 import ListAndWatchResponse
-from gpushare.model import names
-from gpushare.model.device import Device, NodeDevices, NodeMode
-from gpushare.model.quantity import MemoryUnit
-from gpushare.nodeagent.device_ids import MAX_ID_LENGTH, DeviceIds, in_order
-from gpushare.nodeagent.device_lists import device_list, resources_of
+from gpushare.nodeagent.deviceplugin.device_ids import MAX_ID_LENGTH, DeviceIds, in_order
+from gpushare.nodeagent.deviceplugin.device_lists import device_list, resources_of
 from gpushare.nodeagent.errors import UnknownDeviceId
 
 hexadecimal = st.text("0123456789abcdef", min_size=12, max_size=12)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.nodeagent.device_nodes import link_device_nodes
+from gpushare.nodeagent.driver.device_nodes import link_device_nodes
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpushare.nodeagent import driver_loading
-from gpushare.nodeagent.driver_library import FOLDERS, LIBRARY, libraries
-from gpushare.nodeagent.driver_loading import Driver
+from gpushare.nodeagent.driver import driver_loading
+from gpushare.nodeagent.driver.driver_library import FOLDERS, LIBRARY, libraries
+from gpushare.nodeagent.driver.driver_loading import Driver
+from gpushare.nodeagent.driver.nvml import DriverNvml
 from gpushare.nodeagent.errors import DriverMissing
-from gpushare.nodeagent.nvml import DriverNvml
 
 
 def put(root: Path, folder: str, content: str = "library") -> Path:

@@ -9,10 +9,10 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpushare.nodeagent.driver_faults import remedy_of
+from gpushare.nodeagent.driver.cgroup_memory_limits import NO_LIMIT
+from gpushare.nodeagent.driver.driver_faults import remedy_of
+from gpushare.nodeagent.driver.nvml import DriverNvml, FoundGpu, XidEvent
 from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
-from gpushare.nodeagent.memory_limits import NO_LIMIT
-from gpushare.nodeagent.nvml import DriverNvml, FoundGpu, XidEvent
 
 MIB = 1 << 20
 
@@ -269,7 +269,7 @@ def test_events_that_stop_leave_the_probes(driver: Driver) -> None:
 
 def test_events_that_stop_are_listened_for_again(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     """No probe of a GPU need fail for that, and nothing else would open NVML anew."""
-    monkeypatch.setattr("gpushare.nodeagent.nvml._LISTEN_AGAIN_S", 0.0)
+    monkeypatch.setattr("gpushare.nodeagent.driver.nvml._LISTEN_AGAIN_S", 0.0)
     nvml = opened()
     driver.says("nvmlEventSetWait_v2", fails(pynvml.NVML_ERROR_UNKNOWN))
     assert nvml.wait_xids(0.01) == []

@@ -11,23 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.kube.events import ObjectReference, type_of_kind, type_of_telling
-from gpushare.model import names
-from gpushare.model.device import NodeMode
-from gpushare.model.objects import Pod
-from gpushare.model.wire import read_allocation
-from gpushare.nodeagent.allocator import Allocator
-from gpushare.nodeagent.answers import type_of_listing
-from gpushare.nodeagent.bound_pods import BoundPod, Claim, bound_pod, claim_of
-from gpushare.nodeagent.cdi.access import Access
-from gpushare.nodeagent.claims import ClaimBook
-from gpushare.nodeagent.device_ids import CORE_PER_GPU
+from gpushare.api import names
+from gpushare.api.allocation.annotations import read_allocation
+from gpushare.api.node.device import NodeMode
+from gpushare.api.objects import Pod
+from gpushare.kube.event_recorder import ObjectReference, type_of_kind, type_of_telling
+from gpushare.nodeagent.allocate.allocator import Allocator
+from gpushare.nodeagent.allocate.container_response import NoIsolation
+from gpushare.nodeagent.allocate.exclusive_gpus import WholeGpus
+from gpushare.nodeagent.allocate.grant_log import type_of_listing
+from gpushare.nodeagent.allocate.matcher import ClaimBook
+from gpushare.nodeagent.allocate.pod_allocations import BoundPod, Claim, bound_pod, claim_of
+from gpushare.nodeagent.deviceplugin.device_ids import CORE_PER_GPU
 from gpushare.nodeagent.errors import ClaimRefused
-from gpushare.nodeagent.injection import NoIsolation
-from gpushare.nodeagent.metrics import Metrics
-from gpushare.nodeagent.pods_on_node import PodsOnNode
-from gpushare.nodeagent.reconcile import Reconciler
-from gpushare.nodeagent.whole_gpus import WholeGpus
+from gpushare.nodeagent.observability.metrics import Metrics
+from gpushare.nodeagent.reconcile.pod_handler import PodsOnNode
+from gpushare.nodeagent.reconcile.reconciler import Reconciler
+from gpushare.nodeagent.runtime.cdi.gpu_access import Access
 from tests.randomized import rounds
 from tests.unit.nodeagent.claiming import APP, claim, node_of, request
 

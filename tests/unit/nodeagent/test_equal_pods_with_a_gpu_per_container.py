@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.model.request import Request
-from gpushare.nodeagent.answers import type_of_listing
-from gpushare.nodeagent.bound_pods import claim_of
-from gpushare.nodeagent.device_ids import CORE_PER_GPU
+from gpushare.api.request.request import Request
+from gpushare.nodeagent.allocate.grant_log import type_of_listing
+from gpushare.nodeagent.allocate.pod_allocations import claim_of
+from gpushare.nodeagent.deviceplugin.device_ids import CORE_PER_GPU
 from gpushare.nodeagent.errors import ClaimRefused
 from tests.randomized import rounds
 from tests.unit.nodeagent.claiming import APP, claim, request

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.nodeagent.health import APPLICATION_XIDS, HealthBook
+from gpushare.nodeagent.driver.health import APPLICATION_XIDS, HealthBook
 
 GPU = "GPU-1"
 

@@ -1,8 +1,8 @@
 """What a container is told of its GPUs."""
 
-from gpushare.model.allocation import GpuShare
-from gpushare.model.device import NodeMode
-from gpushare.nodeagent.injection import Grant, memory_envs
+from gpushare.api.allocation.allocation import GpuShare
+from gpushare.api.node.device import NodeMode
+from gpushare.nodeagent.allocate.container_response import Grant, memory_envs
 
 
 def told(*shares: GpuShare, pod_units: int) -> dict[str, str]:

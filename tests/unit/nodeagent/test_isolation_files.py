@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.nodeagent.isolation import directories as module
-from gpushare.nodeagent.isolation.directories import USAGE_BYTES, Directories
-from gpushare.nodeagent.isolation.files import (
+from gpushare.nodeagent.isolation.storage import directories as module
+from gpushare.nodeagent.isolation.storage.directories import USAGE_BYTES, Directories
+from gpushare.nodeagent.isolation.storage.files import (
     MOST_GPUS,
     Claimed,
     claim_text,
@@ -22,7 +22,7 @@ from gpushare.nodeagent.isolation.files import (
     limits_text,
     read_claim,
 )
-from gpushare.nodeagent.isolation.keeping import Kept, unused
+from gpushare.nodeagent.isolation.storage.in_use import Kept, unused
 
 C_SOURCES = Path(__file__).parents[3] / "isolation"
 

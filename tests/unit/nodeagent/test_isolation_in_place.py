@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.nodeagent.isolation.in_place import NotShimmed, qualified, shimmed
+from gpushare.nodeagent.isolation.backends.cdi_overlay import NotShimmed, qualified, shimmed
 
 LIBRARY = Path("/var/lib/gpushare/lib/ab12")
 DEBIAN = "/usr/lib/x86_64-linux-gnu"

@@ -4,11 +4,11 @@ import asyncio
 from pathlib import Path
 
 from gpushare.kube.clock import SYSTEM_CLOCK
-from gpushare.nodeagent.answers import type_of_listing
-from gpushare.nodeagent.isolation.directories import Directories
-from gpushare.nodeagent.isolation.files import Claimed
-from gpushare.nodeagent.isolation.keeper import Keeper
-from gpushare.nodeagent.metrics import Metrics
+from gpushare.nodeagent.allocate.grant_log import type_of_listing
+from gpushare.nodeagent.isolation.storage.directories import Directories
+from gpushare.nodeagent.isolation.storage.files import Claimed
+from gpushare.nodeagent.isolation.storage.garbage_collector import Keeper
+from gpushare.nodeagent.observability.metrics import Metrics
 
 
 class Slow:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.nodeagent.isolation import libraries
-from gpushare.nodeagent.isolation.files import LIBRARIES
-from gpushare.nodeagent.isolation.libraries import NoLibrary, deliver, hold, remove_others
+from gpushare.nodeagent.isolation.storage import libraries
+from gpushare.nodeagent.isolation.storage.files import LIBRARIES
+from gpushare.nodeagent.isolation.storage.libraries import NoLibrary, deliver, hold, remove_others
 
 
 @pytest.fixture

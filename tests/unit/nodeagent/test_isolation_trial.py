@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gpushare.kube.clock import SYSTEM_CLOCK
-from gpushare.nodeagent.isolation import trial
-from gpushare.nodeagent.isolation.libraries import Release
-from gpushare.nodeagent.isolation.trial import Answers, Ended, Trials, Verdict, judged
+from gpushare.nodeagent.isolation.selftest import selftest
+from gpushare.nodeagent.isolation.selftest.selftest import Answers, Ended, Trials, Verdict, judged
+from gpushare.nodeagent.isolation.storage.libraries import Release
 
 A, B = "GPU-a", "GPU-b"
 GIB = 1 << 30
@@ -77,7 +77,7 @@ class Scripted:
         self.files: dict[str, Path] | None = {"libcuda.so.1": folder / "libcuda.so.535"}
         (folder / "libcuda.so.535").touch()
         self.now_s = 1000.0
-        monkeypatch.setattr(trial, "tried", self.tried)
+        monkeypatch.setattr(selftest, "tried", self.tried)
 
     async def tried(self, *_: object) -> Verdict:
         self.tries += 1
@@ -135,9 +135,9 @@ async def test_what_did_not_hold_is_tried_again_later(node: Tried) -> None:
     assert await node.verdict() == Verdict("broken", "x")
     assert await node.verdict() == Verdict("broken", "x")
     assert script.tries == 2
-    script.now_s += trial.AGAIN_S
+    script.now_s += selftest.AGAIN_S
     assert (await node.verdict()).outcome == "untried"
-    script.now_s += 2 * trial.AGAIN_S
+    script.now_s += 2 * selftest.AGAIN_S
     assert (await node.verdict()).outcome == "held"
 
 

@@ -2,11 +2,18 @@
 
 import pytest
 
-from gpushare.model.device import NodeMode
-from gpushare.nodeagent.isolation.cgroups import OUTSIDE, Owner, container_cgroup, owner
-from gpushare.nodeagent.isolation.judging import ForeignBook, GpuProcess, Holder, Overuse, Use, seen
-from gpushare.nodeagent.isolation.modes import backing
+from gpushare.api.node.device import NodeMode
+from gpushare.nodeagent.isolation.backend_selection import backing
 from gpushare.nodeagent.isolation.options import AskedIsolation
+from gpushare.nodeagent.isolation.watchdog.cgroups import OUTSIDE, Owner, container_cgroup, owner
+from gpushare.nodeagent.isolation.watchdog.violations import (
+    ForeignBook,
+    GpuProcess,
+    Holder,
+    Overuse,
+    Use,
+    seen,
+)
 
 UID = "2f1c3a5e-0d6b-4c2a-9a57-0b8f2f1d7e12"
 LOW = UID.replace("-", "_")

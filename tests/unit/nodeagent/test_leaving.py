@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpushare.kube.errors import ApiError, Unreachable
-from gpushare.nodeagent.leaving import RIGHTS_S, rights_are_gone
+from gpushare.kube.client.errors import ApiError, Unreachable
+from gpushare.nodeagent.deviceplugin.shutdown import RIGHTS_S, rights_are_gone
 
 
 class Time:

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from gpushare.model.allocation import Allocation, share_of
-from gpushare.nodeagent.bound_pods import Claim
-from gpushare.nodeagent.claims import ClaimBook
-from gpushare.nodeagent.isolation.driver_limits import due_of
+from gpushare.api.allocation.allocation import Allocation, share_of
+from gpushare.nodeagent.allocate.matcher import ClaimBook
+from gpushare.nodeagent.allocate.pod_allocations import Claim
+from gpushare.nodeagent.isolation.backends.driver_limits import due_of
 from tests.unit.nodeagent.claiming import APP, INIT, SIDECAR, claim, node_of, request
 
 NODE = node_of(15360, 15360, 16160)

@@ -7,8 +7,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpushare.model.nearness import LEAST_NVLINK
-from gpushare.nodeagent.nearness import Seen, near_of
+from gpushare.api.node.topology import LEAST_NVLINK
+from gpushare.nodeagent.driver.topology import Seen, near_of
 
 A, B, C = (
     Seen(f"GPU-{name}", name, f"00000000:{bus}:00.0") for name, bus in (("a", "3A"), ("b", "3B"), ("c", "3C"))

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from gpushare.model.device import Device
-from gpushare.nodeagent.discovery import Inventory, Trouble, type_of_trouble
-from gpushare.nodeagent.metrics import Metrics
-from gpushare.nodeagent.news import NodeNews
-from gpushare.nodeagent.nvml import IN_MIG_MODE, NOT_FOUND
+from gpushare.api.node.device import Device
+from gpushare.nodeagent.driver.discovery import Inventory, Trouble, type_of_trouble
+from gpushare.nodeagent.driver.nvml import IN_MIG_MODE, NOT_FOUND
+from gpushare.nodeagent.node.node_events import NodeNews
+from gpushare.nodeagent.observability.metrics import Metrics
 
 SOUND, OTHER = Device(0, "GPU-a", 16384), Device(1, "GPU-b", 16384)
 WELL: dict[str, Any] = {"access": "", "faults": (), "isolation": "", "fallen": "", "mode": "cgpu"}

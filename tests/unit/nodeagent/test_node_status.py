@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import asdict
 
+from gpushare.api import names
+from gpushare.kube.client.errors import Unreachable
 from gpushare.kube.clock import SYSTEM_CLOCK
-from gpushare.kube.errors import Unreachable
-from gpushare.model import names
-from gpushare.nodeagent.node_status import Advertised, NodeStatus
-from gpushare.nodeagent.nodes import ReportingNode, decode_reporting_node
-from gpushare.nodeagent.readiness import Condition
+from gpushare.nodeagent.node.condition import Condition
+from gpushare.nodeagent.node.node_handler import ReportingNode, decode_reporting_node
+from gpushare.nodeagent.node.node_status import Advertised, NodeStatus
 
 STOPPED = "the node agent has ended; before that: all well"
 SHARES, BROKEN = Condition("True", "Sharing", "all well"), Condition("False", "DriverNotFound", "no driver")

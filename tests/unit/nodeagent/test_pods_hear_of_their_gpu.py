@@ -5,14 +5,14 @@ from typing import Any
 
 import msgspec
 
-from gpushare.model.device import Device, NodeDevices, NodeMode
-from gpushare.model.objects import ObjectReference, decode_pod
-from gpushare.model.quantity import MemoryUnit
-from gpushare.nodeagent.bound_pods import bound_pod
-from gpushare.nodeagent.claims import ClaimBook
-from gpushare.nodeagent.nvml import FoundGpu
-from gpushare.nodeagent.pods_on_node import PodsOnNode
-from gpushare.nodeagent.whole_gpus import WholeGpus
+from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.objects import ObjectReference, decode_pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.nodeagent.allocate.exclusive_gpus import WholeGpus
+from gpushare.nodeagent.allocate.matcher import ClaimBook
+from gpushare.nodeagent.allocate.pod_allocations import bound_pod
+from gpushare.nodeagent.driver.nvml import FoundGpu
+from gpushare.nodeagent.reconcile.pod_handler import PodsOnNode
 from tests.integration.nodeagent.cluster_objects import container, decide, pod
 from tests.integration.nodeagent.scripted_nvml import gpu
 

@@ -6,10 +6,10 @@ import socket
 
 import pytest
 
-from gpushare.kube.reviews import AccessReviews
-from gpushare.nodeagent.probes import Probes
-from gpushare.serving.doors import PROBES, REST, doors
-from gpushare.serving.readers import Readers
+from gpushare.httpserver.authorization import Readers
+from gpushare.httpserver.listeners import PROBES, REST, doors
+from gpushare.kube.auth.token_reviews import AccessReviews
+from gpushare.nodeagent.observability.probes import Probes
 
 TENANT, KUBELET = "127.0.0.2", "127.0.0.3"
 

@@ -6,8 +6,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpushare.nodeagent.isolation.judging import GpuProcess
-from gpushare.nodeagent.process_usage import ProcessUsage
+from gpushare.nodeagent.driver.process_usage import ProcessUsage
+from gpushare.nodeagent.isolation.watchdog.violations import GpuProcess
 
 MIB = 1 << 20
 

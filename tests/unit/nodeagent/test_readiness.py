@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from gpushare.model.device import Device, NodeDevices, NodeMode
-from gpushare.model.quantity import MemoryUnit
-from gpushare.nodeagent.discovery import Inventory, Trouble
-from gpushare.nodeagent.readiness import Condition, condition_of, mislabelled, stopped
+from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.nodeagent.driver.discovery import Inventory, Trouble
+from gpushare.nodeagent.node.condition import Condition, condition_of, mislabelled, stopped
 
 WELL, LOST = Device(0, "GPU-a", 15360), Device(1, "GPU-b", 15360, healthy=False, reason="GPU is lost")
 HELD = Device(0, "GPU-a", 15360, healthy=False, reason="held whole by pod a/b until it ends", kept_back=True)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from gpushare.nodeagent.errors import ClaimRefused
 from tests.unit.nodeagent.test_equal_pods_in_any_order import EQUAL, Node
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from gpushare.kube.clock import SYSTEM_CLOCK
-from gpushare.nodeagent.open_connections import connections_to
-from gpushare.nodeagent.socket_names import PRESENCE, generation_of, new_generation, socket_name
-from gpushare.nodeagent.succession import Succession
+from gpushare.nodeagent.deviceplugin.handover import Succession
+from gpushare.nodeagent.deviceplugin.open_connections import connections_to
+from gpushare.nodeagent.deviceplugin.socket_names import PRESENCE, generation_of, new_generation, socket_name
 
 
 class Node:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpushare.nodeagent.twins import Standing, exchanges, left_to
+from gpushare.nodeagent.allocate.identical_pods import Standing, exchanges, left_to
 from tests.unit.nodeagent.claiming import APP, claim, node_of, request
 
 NODE = node_of(15_360, 15_360, 15_360, 15_360)

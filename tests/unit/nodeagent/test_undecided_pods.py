@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.kube.errors import Unreachable
-from gpushare.model import names
-from gpushare.model.objects import Pod
-from gpushare.nodeagent.answers import type_of_listing
-from gpushare.nodeagent.bound_pods import bound_pod
+from gpushare.api import names
+from gpushare.api.objects import Pod
+from gpushare.kube.client.errors import Unreachable
+from gpushare.nodeagent.allocate.grant_log import type_of_listing
+from gpushare.nodeagent.allocate.pod_allocations import bound_pod
 from gpushare.nodeagent.errors import ClaimRefused, PodResourcesUnavailable
 from tests.randomized import rounds
 from tests.unit.nodeagent.test_equal_pods_in_any_order import CONTAINER, GPUS, Node, Wish

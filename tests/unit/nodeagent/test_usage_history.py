@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.nodeagent import usage_history
-from gpushare.nodeagent.isolation import region
-from gpushare.nodeagent.isolation.files import USAGE, Claimed
-from gpushare.nodeagent.isolation.judging import Holder, Use
-from gpushare.nodeagent.usage_history import UsageHistory, most_in, step_of
+from gpushare.nodeagent.isolation.storage import usage_file
+from gpushare.nodeagent.isolation.storage.files import USAGE, Claimed
+from gpushare.nodeagent.isolation.watchdog.violations import Holder, Use
+from gpushare.nodeagent.observability import usage_history
+from gpushare.nodeagent.observability.usage_history import UsageHistory, most_in, step_of
 from tests.randomized import rounds
 
 quick = settings(max_examples=rounds(100, soak=200), deadline=None)
@@ -222,9 +222,9 @@ class Waits:
         self.claimed = Claimed("default/a", "uid-a", "main", "GPU-0", 4096, "ids", core_percent)
 
     def say(self, waited_s: float) -> None:
-        text = bytearray(region._GPUS_AT + region._GPU_BYTES)
-        region._HEADER.pack_into(text, 0, region._MAGIC, region._VERSION)
-        struct.pack_into("<QQQ", text, region._PAGE + region._TURN_AT, 0, 0, int(waited_s * 1e9))
+        text = bytearray(usage_file._GPUS_AT + usage_file._GPU_BYTES)
+        usage_file._HEADER.pack_into(text, 0, usage_file._MAGIC, usage_file._VERSION)
+        struct.pack_into("<QQQ", text, usage_file._PAGE + usage_file._TURN_AT, 0, 0, int(waited_s * 1e9))
         (self.folder / USAGE).write_bytes(text)
 
     def directories(self) -> list[tuple[Claimed, Path]]:

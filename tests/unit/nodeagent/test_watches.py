@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpushare.kube.errors import ApiError
-from gpushare.nodeagent.figures import Figures
-from gpushare.nodeagent.metrics import Metrics
-from gpushare.nodeagent.watches import Watches
+from gpushare.kube.client.errors import ApiError
+from gpushare.nodeagent.node.watches import Watches
+from gpushare.nodeagent.observability.metrics import Metrics
+from gpushare.nodeagent.observability.metrics_pages import Figures
 from tests.unit.kube.scripted import PATH, ScriptedClock, ScriptedServer, until
 
 

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from gpushare.model import names
-from gpushare.model.allocation import allocate_over
-from gpushare.model.device import Device, NodeDevices, NodeMode
-from gpushare.model.nearness import MOST_GPUS, matrix
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import ContainerKind, ContainerRequest, Request, effective_amount
-from gpushare.model.wire import Stamp, allocation_annotations, read_allocation
-from gpushare.nodeagent.bound_pods import BoundPod
-from gpushare.nodeagent.device_ids import DeviceIds
-from gpushare.nodeagent.whole_gpus import WholeGpus, WholePod
+from gpushare.api import names
+from gpushare.api.allocation.allocation import allocate_over
+from gpushare.api.allocation.annotations import Stamp, allocation_annotations, read_allocation
+from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.node.topology import MOST_GPUS, matrix
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request, effective_amount
+from gpushare.nodeagent.allocate.exclusive_gpus import WholeGpus, WholePod
+from gpushare.nodeagent.allocate.pod_allocations import BoundPod
+from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
 
 APP, INIT = ContainerKind.APP, ContainerKind.INIT
 NEAR = matrix(8, lambda a, b: 100 if a // 4 == b // 4 else 1)

@@ -2,14 +2,14 @@
 
 import msgspec
 
-from gpushare.model import names
-from gpushare.model.device import NodeDevices, NodeMode
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.wire import read_allocation
-from gpushare.nodeagent.amounts import is_complete
-from gpushare.nodeagent.bound_pods import BoundPod, Claim, claim_of
-from gpushare.nodeagent.device_ids import DeviceIds
-from gpushare.nodeagent.writeback import correction, relocation
+from gpushare.api import names
+from gpushare.api.allocation.annotations import read_allocation
+from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.nodeagent.allocate.pod_allocations import BoundPod, Claim, claim_of
+from gpushare.nodeagent.allocate.requested_devices import is_complete
+from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
+from gpushare.nodeagent.reconcile.allocation_patch import correction, relocation
 from tests.unit.nodeagent.claiming import APP, INIT, SIDECAR, claim, node_of, request, undescribed
 
 type_of_given = dict[tuple[str, str], frozenset[str]]

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from gpushare.model.resource_policy import PolicyPod, ResourcePolicy, decode_policy
-from gpushare.policy.book import PolicyBook
-from gpushare.policy.census import Census
+from gpushare.api.crd.resource_policy import PolicyPod, ResourcePolicy, decode_policy
+from gpushare.scheduler.plugins.resource_policy.model.policy_index import Census
+from gpushare.scheduler.plugins.resource_policy.model.unit_usage import PolicyBook
 
 
 def written(

@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from gpushare.policy.choosing import PREEMPTION_S, Choice, Standing, choose
+from gpushare.scheduler.plugins.resource_policy.model.unit_selection import (
+    PREEMPTION_S,
+    Choice,
+    Standing,
+    choose,
+)
 from tests.unit.policy.policy_samples import policy
 
 TAKES = Standing("", takes=True)

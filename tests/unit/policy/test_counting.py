@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.model import names
-from gpushare.model.resource_policy import PolicyPod
-from gpushare.policy.census import Census
-from gpushare.policy.choosing import choose
+from gpushare.api import names
+from gpushare.api.crd.resource_policy import PolicyPod
+from gpushare.scheduler.plugins.resource_policy.model.policy_index import Census
+from gpushare.scheduler.plugins.resource_policy.model.unit_selection import choose
 from tests.unit.policy.policy_samples import book_of, census, pod, policy
 
 COST = names.ANN_DELETION_COST

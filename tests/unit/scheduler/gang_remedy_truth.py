@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gpushare.model.request import Request
+from gpushare.api.request.request import Request
 from tests.unit.scheduler import why_truth
 from tests.unit.scheduler.quota_remedy_truth import PATHS
 from tests.unit.scheduler.remedy_truth import Judge

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpushare.model.device import NodeDevices
+from gpushare.api.node.device import NodeDevices
 from tests.unit.scheduler.why_world import OFFERS
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gpushare.model import names
-from gpushare.scheduler.defragmentation import KEPT_S
+from gpushare.api import names
+from gpushare.scheduler.plugins.defragmentation.plugin import KEPT_S
 from tests.unit.scheduler.machine_owners import budget
 from tests.unit.scheduler.replicas import LIMITS, Replica
 from tests.unit.scheduler.some_pods import made_pod

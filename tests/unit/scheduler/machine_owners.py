@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gpushare.model.disruption import decode_budget
+from gpushare.api.disruption import decode_budget
 from tests.unit.scheduler.watched import Cluster
 
 

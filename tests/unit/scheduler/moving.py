@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpushare.kube.errors import ApiError
-from gpushare.model import names
-from gpushare.model.disruption import decode_budget
-from gpushare.model.hosting import Guest, HostingNode, decode_guest, decode_hosting
-from gpushare.scheduler.defragmentation import LOOK_S, Defragmenter, Limits
-from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.leading import NotLeading
-from gpushare.scheduler.mobility import with_mobility
-from gpushare.scheduler.policies import Policies
-from gpushare.scheduler.policy_places import PolicyPlaces
-from gpushare.scheduler.process import decode_record
-from gpushare.scheduler.wire import BindingArgs
+from gpushare.api import names
+from gpushare.api.disruption import decode_budget
+from gpushare.api.node.hosting import Guest, HostingNode, decode_guest, decode_hosting
+from gpushare.kube.client.errors import ApiError
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.leader.lease import NotLeading
+from gpushare.scheduler.main import decode_record
+from gpushare.scheduler.plugins.defragmentation.mobility import with_mobility
+from gpushare.scheduler.plugins.defragmentation.plugin import LOOK_S, Defragmenter, Limits
+from gpushare.scheduler.plugins.resource_policy.move_targets import PolicyPlaces
+from gpushare.scheduler.plugins.resource_policy.plugin import Policies
+from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.world import Api, World, gpu_node, pod_object
 
 if TYPE_CHECKING:

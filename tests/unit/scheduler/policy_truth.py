@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from gpushare.model import names
-from gpushare.model.amounts import amounts_of
-from gpushare.model.objects import decode_pod
-from gpushare.model.resource_policy import ResourcePolicy, decode_policy
-from gpushare.policy.book import PolicyBook
+from gpushare.api import names
+from gpushare.api.crd.resource_policy import ResourcePolicy, decode_policy
+from gpushare.api.objects import decode_pod
+from gpushare.api.request.amounts import amounts_of
+from gpushare.scheduler.plugins.resource_policy.model.unit_usage import PolicyBook
 from tests.unit.policy.policy_samples import written
 from tests.unit.scheduler.watched import Cluster
 

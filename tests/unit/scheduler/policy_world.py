@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
-from gpushare.model.objects import decode_pod
-from gpushare.model.resource_policy import decode_policy, policy_pod_of
-from gpushare.scheduler import wire
-from gpushare.scheduler.bind import Binder
-from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.policies import Policies
-from gpushare.scheduler.policy_binding import PolicyBinding
-from gpushare.scheduler.preempt_verb import preempt_pods
-from gpushare.scheduler.wire import BindingArgs
+from gpushare.api.crd.resource_policy import decode_policy, policy_pod_of
+from gpushare.api.objects import decode_pod
+from gpushare.scheduler.framework.binder import Binder
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
+from gpushare.scheduler.plugins.resource_policy.plugin import Policies
+from gpushare.scheduler.plugins.resource_policy.prebind import PolicyBinding
+from gpushare.scheduler.server import protocol
+from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.policy.policy_samples import written
 from tests.unit.scheduler.world import World, pod_object
 
@@ -83,7 +83,7 @@ class PolicyWorld(World):
         """On which nodes kube-scheduler may end somebody for the pod."""
         offered = {node: {"Pods": [{"UID": "v"}], "NumPDBViolations": 0} for node in nodes}
         body = {"Pod": self.api.pods[f"default/{name}"], "NodeNameToMetaVictims": offered}
-        args = wire.read_preemption(json.dumps(body).encode())
+        args = protocol.read_preemption(json.dumps(body).encode())
         answer = preempt_pods(self.view, args, lambda uid: None, self.policies)
         return list(msgspec.json.decode(answer)["NodeNameToMetaVictims"])
 

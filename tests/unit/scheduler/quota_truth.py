@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from gpushare.ledger.quota import below
-from gpushare.model import names
-from gpushare.model.amounts import type_of_amounts
-from gpushare.model.quota_tree import QuotaTree, QuotaTreeRecord
+from gpushare.api import names
+from gpushare.api.crd.elastic_quota_tree import QuotaTree, QuotaTreeRecord
+from gpushare.api.request.amounts import type_of_amounts
+from gpushare.ledger.quota.accounting import below
 from tests.unit.scheduler.test_quotas import root, tree
 from tests.unit.scheduler.watched import Cluster, given
 

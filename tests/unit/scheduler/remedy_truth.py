@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from gpushare.model.device import NodeMode
-from gpushare.model.request import Request
+from gpushare.api.node.device import NodeMode
+from gpushare.api.request.request import Request
 from tests.unit.scheduler import why_truth
 from tests.unit.scheduler.end_remedy_truth import ENOUGH, enough
 from tests.unit.scheduler.health_remedy_truth import in_service, of_service

@@ -3,18 +3,18 @@
 import asyncio
 from collections.abc import Callable, Collection
 
-from gpushare.model.objects import decode_pod
-from gpushare.model.resource_policy import policy_pod_of
-from gpushare.scheduler.bind import Binder
-from gpushare.scheduler.defragmentation import Defragmenter
-from gpushare.scheduler.leading import Leading, LeadWatch
-from gpushare.scheduler.limits import Limits
-from gpushare.scheduler.policies import Policies
-from gpushare.scheduler.policy_binding import PolicyBinding
-from gpushare.scheduler.policy_places import PolicyPlaces
-from gpushare.scheduler.records import PodRecord
-from gpushare.scheduler.takeover import Takeover
-from gpushare.scheduler.view import NodeRecord
+from gpushare.api.crd.resource_policy import policy_pod_of
+from gpushare.api.objects import decode_pod
+from gpushare.scheduler.cache.cache import NodeRecord
+from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.framework.binder import Binder
+from gpushare.scheduler.leader.lease import Leading, LeadWatch
+from gpushare.scheduler.leader.resync import Takeover
+from gpushare.scheduler.plugins.defragmentation.limits import Limits
+from gpushare.scheduler.plugins.defragmentation.plugin import Defragmenter
+from gpushare.scheduler.plugins.resource_policy.move_targets import PolicyPlaces
+from gpushare.scheduler.plugins.resource_policy.plugin import Policies
+from gpushare.scheduler.plugins.resource_policy.prebind import PolicyBinding
 from tests.unit.scheduler.watched_api import Face, Feed, MoverFace, WatchedApi
 from tests.unit.scheduler.world import TurnedClock, World
 

@@ -5,15 +5,15 @@ from typing import Any
 
 import msgspec
 
-from gpushare.kube.errors import ApiError
-from gpushare.model.device import NodeMode
-from gpushare.model.hosting import Guest, decode_guest
-from gpushare.model.stand_in import decode_stand_in
-from gpushare.scheduler.autoscaling_options import StandInLimits
-from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.leading import Leading
-from gpushare.scheduler.stand_ins import Marks, StandIns
-from gpushare.scheduler.wire import BindingArgs
+from gpushare.api.crd.placeholder_pod import decode_stand_in
+from gpushare.api.node.device import NodeMode
+from gpushare.api.node.hosting import Guest, decode_guest
+from gpushare.kube.client.errors import ApiError
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.leader.lease import Leading
+from gpushare.scheduler.plugins.autoscaling.placeholder_pods import Marks, StandIns
+from gpushare.scheduler.plugins.autoscaling.settings import StandInLimits
+from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.world import Api, World, gpu_node
 
 WAIT_S = 30.0

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpushare.model.device import Device, NodeDevices
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.quantity import MemoryUnit
 
 if TYPE_CHECKING:
     from tests.unit.scheduler.remedy_truth import Judge

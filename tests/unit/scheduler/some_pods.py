@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gpushare.model import names
+from gpushare.api import names
 from tests.unit.scheduler.world import pod_object
 
 #: Gangs and how many of each must run together.

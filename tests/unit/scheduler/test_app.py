@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from gpushare.kube.reviews import Caller
-from gpushare.model import names
-from gpushare.model.device import NodeMode
-from gpushare.scheduler.app import ExtenderApp
-from gpushare.scheduler.extender import Bodies
-from gpushare.scheduler.metrics import Metrics
-from gpushare.serving.probes import Probes
-from gpushare.serving.readers import Readers
+from gpushare.api import names
+from gpushare.api.node.device import NodeMode
+from gpushare.httpserver.authorization import Readers
+from gpushare.httpserver.probes import Probes
+from gpushare.kube.auth.token_reviews import Caller
+from gpushare.scheduler.framework.cycle import Bodies
+from gpushare.scheduler.observability.metrics import Metrics
+from gpushare.scheduler.server.app import ExtenderApp
 from tests.unit.scheduler.test_quotas import tree
 from tests.unit.scheduler.test_quotas_of_every_pod import plain, processors
 from tests.unit.scheduler.world import World, gpu_node, pod_object
@@ -195,7 +195,7 @@ async def test_what_cannot_be_read_is_answered_in_words(
     assert (await browser.call("POST", "/gpushare/score", b"{}"))[0] == 404
     assert (await browser.call("GET", "/other"))[0] == 404
     assert await browser.call("POST", "/gpushare/filter", b"{", cut=True) == (400, b"the body was cut off\n")
-    monkeypatch.setattr("gpushare.scheduler.wire.MAX_BODY_BYTES", 10)
+    monkeypatch.setattr("gpushare.scheduler.server.protocol.MAX_BODY_BYTES", 10)
     assert (await browser.call("POST", "/gpushare/filter", b"x" * 8, b"x" * 8))[0] == 413
 
 

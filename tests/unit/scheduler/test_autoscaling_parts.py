@@ -8,21 +8,21 @@ import msgspec
 import pytest
 from prometheus_client import generate_latest
 
-from gpushare.kube.access import Access
-from gpushare.kube.session import Session
-from gpushare.model import names
-from gpushare.model.objects import decode_node
-from gpushare.scheduler.autoscaling_options import (
+from gpushare.api import names
+from gpushare.api.objects import decode_node
+from gpushare.kube.auth.access import Access
+from gpushare.kube.client.session import Session
+from gpushare.options.option import InvalidSettings
+from gpushare.options.reading import read
+from gpushare.scheduler.observability.metrics import Metrics
+from gpushare.scheduler.options import ROLE
+from gpushare.scheduler.plugins.autoscaling.settings import (
     INSTANCE_TYPE,
     Autoscaling,
     StandInLimits,
     autoscaling_of,
 )
-from gpushare.scheduler.autoscaling_seam import Scaling, Unscaled, scaling_of
-from gpushare.scheduler.metrics import Metrics
-from gpushare.scheduler.options import ROLE
-from gpushare.settings.option import InvalidSettings
-from gpushare.settings.reading import read
+from gpushare.scheduler.plugins.autoscaling.wiring import Scaling, Unscaled, scaling_of
 from tests.unit.scheduler.test_startup_taints import OURS, node
 from tests.unit.scheduler.world import World
 
@@ -131,9 +131,7 @@ def decode_anew(raw: bytes) -> tuple[str, list[str]]:
 
 
 def test_nothing_is_imported_where_nothing_is_asked_for() -> None:
-    code = (
-        "import sys, gpushare.scheduler.process; print([name for name in sys.modules if 'stand_in' in name])"
-    )
+    code = "import sys, gpushare.scheduler.main; print([name for name in sys.modules if 'stand_in' in name])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout.strip() == "[]"
     assert isinstance(scaling(None)[0], Unscaled)

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from gpushare.kube.errors import ApiError, Unreachable
-from gpushare.model import names
-from gpushare.model.wire import read_allocation
-from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.wire import BindingArgs
+from gpushare.api import names
+from gpushare.api.allocation.annotations import read_allocation
+from gpushare.kube.client.errors import ApiError, Unreachable
+from gpushare.scheduler.framework.binder import BindRefused
+from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 

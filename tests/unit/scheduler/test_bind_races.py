@@ -5,13 +5,13 @@ import copy
 
 import pytest
 
-from gpushare.kube.errors import ApiError, CredentialError
-from gpushare.model import names
-from gpushare.model.objects import Pod, decode_pod
-from gpushare.model.request import request_of
-from gpushare.model.wire import Stamp, allocation_annotations
-from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.records import record_of
+from gpushare.api import names
+from gpushare.api.allocation.annotations import Stamp, allocation_annotations
+from gpushare.api.objects import Pod, decode_pod
+from gpushare.api.request.request import request_of
+from gpushare.kube.client.errors import ApiError, CredentialError
+from gpushare.scheduler.cache.pod_records import record_of
+from gpushare.scheduler.framework.binder import BindRefused
 from tests.unit.scheduler.test_bind import BROKEN, LOST, NEVER_SENT, args, fail
 from tests.unit.scheduler.test_gangs import gang
 from tests.unit.scheduler.test_preemption import ask

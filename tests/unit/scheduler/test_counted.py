@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gpushare.ledger import reasons
-from gpushare.model.device import NodeDevices, NodeMode
-from gpushare.model.gang import Gang
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import Request
-from gpushare.scheduler.counted import on_nodes
-from gpushare.scheduler.remedies import fitting_text, reason_text
-from gpushare.scheduler.verdicts import Example, Group, Summary
+from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.pod_group import Gang
+from gpushare.api.request.request import Request
+from gpushare.ledger.fit import reasons
+from gpushare.scheduler.plugins.explain.hints.hints import fitting_text, reason_text
+from gpushare.scheduler.plugins.explain.phrases import on_nodes
+from gpushare.scheduler.plugins.explain.result_summary import Example, Group, Summary
 from tests.unit.ledger.test_ledger_reasons import CASES
 from tests.unit.scheduler.world import World, gpu_node
 

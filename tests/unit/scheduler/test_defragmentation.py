@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.kube.errors import ApiError
-from gpushare.model import names
-from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.defragmentation import KEPT_S, Limits
-from gpushare.scheduler.preemption import SETTLE_S
-from gpushare.scheduler.wire import BindingArgs
+from gpushare.api import names
+from gpushare.kube.client.errors import ApiError
+from gpushare.scheduler.framework.binder import BindRefused
+from gpushare.scheduler.plugins.defragmentation.plugin import KEPT_S, Limits
+from gpushare.scheduler.plugins.preemption.plugin import SETTLE_S
+from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.moving import DECODE, INTERVAL_S, WAIT_S, MoverApi, Moving
 from tests.unit.scheduler.world import pod_object
 
@@ -333,7 +333,7 @@ async def test_what_changes_while_it_is_thought_about_is_not_acted_upon(moving: 
 
 
 def pod_request(units: int) -> Any:
-    from gpushare.model.request import request_of
+    from gpushare.api.request.request import request_of
 
     return request_of(MoverApi().create(pod_object("x", units)))
 

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.model import names
-from gpushare.model.objects import decode_pod
-from gpushare.model.resource_policy import decode_policy, policy_pod_of
-from gpushare.scheduler.defragmentation import KEPT_S
+from gpushare.api import names
+from gpushare.api.crd.resource_policy import decode_policy, policy_pod_of
+from gpushare.api.objects import decode_pod
+from gpushare.scheduler.plugins.defragmentation.plugin import KEPT_S
 from tests.unit.policy.policy_samples import written
 from tests.unit.scheduler.moving import INTERVAL_S, Moving
 from tests.unit.scheduler.test_quotas import tree

@@ -1,8 +1,8 @@
 """Nobody but us wakes a pod whose room is there: it is asked for again until somebody tries it."""
 
-from gpushare.model import names
-from gpushare.scheduler.defragmentation import AGAIN_S, KEPT_S
-from gpushare.scheduler.wire import BindingArgs
+from gpushare.api import names
+from gpushare.scheduler.plugins.defragmentation.plugin import AGAIN_S, KEPT_S
+from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.moving import INTERVAL_S, Moving
 
 

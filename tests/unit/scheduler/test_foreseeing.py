@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from gpushare.api.node.device import Placement
+from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
-from gpushare.ledger.growth import Growth
-from gpushare.ledger.kept import LeftOver
-from gpushare.model.device import Placement
-from gpushare.model.request import Request
-from gpushare.scheduler.foreseeing import Foreseeing
-from gpushare.scheduler.view import NodeRecord
+from gpushare.ledger.placement.fragmentation.growth import Growth
+from gpushare.ledger.placement.score_cache import LeftOver
+from gpushare.scheduler.cache.cache import NodeRecord
+from gpushare.scheduler.framework.precompute import Foreseeing
 from tests.unit.ledger.ledger_samples import asks, counts
 from tests.unit.scheduler.test_fragmentation_fed import node_object, pod, reader, seen, view
 

@@ -5,18 +5,18 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpushare.api import names
+from gpushare.api.allocation.annotations import Stamp, allocation_annotations
+from gpushare.api.node.device import Device, NodeMode, Placement, devices_annotation
+from gpushare.api.objects import Node, NodeStatus, ObjectMeta, decode_pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import cpu_milli_of
 from gpushare.ledger import Ledger
-from gpushare.ledger.mix import ARRIVAL, Kind
-from gpushare.ledger.occupancy import UNKNOWN_CPU_MILLI
-from gpushare.model import names
-from gpushare.model.device import Device, NodeMode, Placement, devices_annotation
-from gpushare.model.objects import Node, NodeStatus, ObjectMeta, decode_pod
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import cpu_milli_of
-from gpushare.model.wire import Stamp, allocation_annotations
-from gpushare.scheduler.processors import Processors
-from gpushare.scheduler.records import counted_record_of
-from gpushare.scheduler.view import ClusterView, NodeReader
+from gpushare.ledger.node_book import UNKNOWN_CPU_MILLI
+from gpushare.ledger.placement.fragmentation.workload_mix import ARRIVAL, Kind
+from gpushare.scheduler.cache.cache import ClusterView, NodeReader
+from gpushare.scheduler.cache.cpu import Processors
+from gpushare.scheduler.cache.pod_records import counted_record_of
 from tests.unit.scheduler.world import Recorded, pod_object
 
 FRAGMENTATION = Placement.FRAGMENTATION

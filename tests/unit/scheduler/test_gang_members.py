@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.gang_rests import REST_S
-from gpushare.scheduler.gang_room import KEPT_S
+from gpushare.scheduler.framework.binder import BindRefused
+from gpushare.scheduler.plugins.gangs.backoff import REST_S
+from gpushare.scheduler.plugins.gangs.reservations import KEPT_S
 from tests.unit.scheduler.test_gangs import args, ask, gang, used
 from tests.unit.scheduler.world import Api, World, gpu_node, pod_object
 

@@ -5,9 +5,9 @@ import itertools
 import msgspec
 import pytest
 
-from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.gang_rests import MOST_REST_S, REST_S, Rests
-from gpushare.scheduler.gang_room import KEPT_S, UNASKED_S
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.plugins.gangs.backoff import MOST_REST_S, REST_S, Rests
+from gpushare.scheduler.plugins.gangs.reservations import KEPT_S, UNASKED_S
 from tests.unit.scheduler.test_gangs import gang
 from tests.unit.scheduler.world import World, gpu_node
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.model.device import NodeMode
-from gpushare.scheduler import gang_room
-from gpushare.scheduler.gang_room import KEPT_S, UNASKED_S
+from gpushare.api.node.device import NodeMode
+from gpushare.scheduler.plugins.gangs import reservations
+from gpushare.scheduler.plugins.gangs.reservations import KEPT_S, UNASKED_S
 from tests.unit.scheduler.test_app import Browser
 from tests.unit.scheduler.test_decisions import GIB, ask_again, bind, get, give
 from tests.unit.scheduler.test_gangs import ask as asked
@@ -123,7 +123,7 @@ async def test_a_gang_that_waits_is_told_of_the_one_before_it(browser: Browser, 
 async def test_of_very_many_nodes_some_are_looked_at(
     browser: Browser, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gang_room, "_MOST_NODES", 1)
+    monkeypatch.setattr(reservations, "_MOST_NODES", 1)
     await keep(browser, world)
     world.create("waits", 10)
     assert asked(world, "waits") == ([], {FULL, KEPT})

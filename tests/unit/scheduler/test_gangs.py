@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.kube.errors import ApiError, Unreachable
-from gpushare.model.objects import decode_pod
-from gpushare.scheduler import gangs as gangs_module
-from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.gang_rests import REST_S
-from gpushare.scheduler.gang_room import KEPT_S
-from gpushare.scheduler.wire import BindingArgs
+from gpushare.api.objects import decode_pod
+from gpushare.kube.client.errors import ApiError, Unreachable
+from gpushare.scheduler.framework.binder import BindRefused
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.plugins.gangs import plugin as gangs_module
+from gpushare.scheduler.plugins.gangs.backoff import REST_S
+from gpushare.scheduler.plugins.gangs.reservations import KEPT_S
+from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.ledger import Ledger
 from gpushare.ledger.errors import Refused
-from gpushare.model.device import Device, NodeDevices, NodeMode
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import ContainerKind, ContainerRequest, Request
-from gpushare.scheduler.gpu_table import COLUMNS, GpuTable, snapshot, written
-from gpushare.scheduler.metrics import Metrics
+from gpushare.scheduler.observability.gpu_metrics import COLUMNS, GpuTable, snapshot, written
+from gpushare.scheduler.observability.metrics import Metrics
 
 GIVEN, COMPUTE = (one.name for one in COLUMNS)
 Told = dict[tuple[str, str, str], float]

@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.device import node_devices
-from gpushare.model.errors import MalformedAllocation, MalformedDevices
-from gpushare.model.objects import decode_node
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.wire import read_allocation
-from gpushare.scheduler import wire
-from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.process import decode_record, node_decoder
-from gpushare.scheduler.view import NodeReader
+from gpushare.api import names
+from gpushare.api.allocation.annotations import read_allocation
+from gpushare.api.errors import MalformedAllocation, MalformedDevices
+from gpushare.api.node.device import node_devices
+from gpushare.api.objects import decode_node
+from gpushare.api.quantity import MemoryUnit
+from gpushare.scheduler.cache.cache import NodeReader
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.main import decode_record, node_decoder
+from gpushare.scheduler.server import protocol
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 #: JSON nested deeper than any decoder goes, well below the 256 KiB that annotations may have.
@@ -81,14 +81,14 @@ def test_what_is_nested_too_deep_is_called_so() -> None:
     ],
 )
 def test_a_body_that_cannot_be_read_is_refused_as_one(world: World, body: bytes) -> None:
-    with pytest.raises(wire.WireError, match="not an ExtenderArgs object"):
+    with pytest.raises(protocol.WireError, match="not an ExtenderArgs object"):
         filter_nodes(world.view, Bodies().read(body), world.refused)
 
 
 @pytest.mark.parametrize("body", [DEEP.encode(), b'{"PodNamespace":"\xff"}'])
 def test_a_binding_that_cannot_be_read_is_refused_as_one(body: bytes) -> None:
-    with pytest.raises(wire.WireError, match="not an ExtenderBindingArgs object"):
-        wire.read_binding(body)
+    with pytest.raises(protocol.WireError, match="not an ExtenderBindingArgs object"):
+        protocol.read_binding(body)
 
 
 def test_a_list_of_no_nodes_is_one(world: World) -> None:

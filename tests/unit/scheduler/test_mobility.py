@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.model import names
-from gpushare.scheduler.mobility import with_mobility
-from gpushare.scheduler.process import decode_record
+from gpushare.api import names
+from gpushare.scheduler.main import decode_record
+from gpushare.scheduler.plugins.defragmentation.mobility import with_mobility
 from tests.unit.scheduler.world import pod_object
 
 DECODE = with_mobility(decode_record)

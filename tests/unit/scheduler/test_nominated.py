@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from gpushare.model import names
-from gpushare.scheduler import nominated as nominated_module
-from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.preempt_verb import preempt_pods
-from gpushare.scheduler.preemption import KEPT_S
-from gpushare.scheduler.wire import read_preemption
+from gpushare.api import names
+from gpushare.scheduler.framework.binder import BindRefused
+from gpushare.scheduler.plugins.preemption import nominations as nominated_module
+from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
+from gpushare.scheduler.plugins.preemption.plugin import KEPT_S
+from gpushare.scheduler.server.protocol import read_preemption
 from tests.unit.scheduler.test_preemption import args, ask, bound, look
 from tests.unit.scheduler.world import World, gpu_node
 

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpushare.kube.errors import Unreachable
-from gpushare.model.objects import ObjectReference, decode_pod
-from gpushare.model.request import request_of
-from gpushare.scheduler.bind import Reservations
-from gpushare.scheduler.leading import Leading, LeadWatch
-from gpushare.scheduler.metrics import Metrics
-from gpushare.scheduler.observing import REASON_STALE, Observing
-from gpushare.scheduler.waiting_news import (
+from gpushare.api.objects import ObjectReference, decode_pod
+from gpushare.api.request.request import request_of
+from gpushare.kube.client.errors import Unreachable
+from gpushare.scheduler.framework.binder import Reservations
+from gpushare.scheduler.leader.lease import Leading, LeadWatch
+from gpushare.scheduler.observability.cluster_metrics import REASON_STALE, Observing
+from gpushare.scheduler.observability.metrics import Metrics
+from gpushare.scheduler.observability.pending_pod_events import (
     AGAIN_S,
     MOST_TOLD,
     PATIENCE_S,

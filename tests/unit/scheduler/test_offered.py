@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.device import NodeDevices, NodeMode, devices_annotation
-from gpushare.model.objects import decode_node, decode_pod
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import Request, request_of
-from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.offered import Sums, asked_by, offered_by
-from gpushare.scheduler.records import record_of
-from gpushare.scheduler.view import NodeReader
-from gpushare.scheduler.wire import BindingArgs
+from gpushare.api import names
+from gpushare.api.node.device import NodeDevices, NodeMode, devices_annotation
+from gpushare.api.objects import decode_node, decode_pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import Request, request_of
+from gpushare.scheduler.cache.cache import NodeReader
+from gpushare.scheduler.cache.kubelet_capacity import Sums, asked_by, offered_by
+from gpushare.scheduler.cache.pod_records import record_of
+from gpushare.scheduler.framework.binder import BindRefused
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 GIB = 1024

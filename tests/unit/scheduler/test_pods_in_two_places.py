@@ -2,9 +2,9 @@
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.objects import decode_pod
-from gpushare.scheduler.records import record_of
+from gpushare.api import names
+from gpushare.api.objects import decode_pod
+from gpushare.scheduler.cache.pod_records import record_of
 from tests.unit.scheduler.world import pod_object
 
 RECORD = (

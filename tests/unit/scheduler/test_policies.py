@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from gpushare.model import names
-from gpushare.policy.choosing import PREEMPTION_S
-from gpushare.scheduler import policies
-from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.policies import LOOK_AGAIN_S, PROMISED_S
-from gpushare.scheduler.retry import Retries
+from gpushare.api import names
+from gpushare.scheduler.framework.binder import BindRefused
+from gpushare.scheduler.plugins.resource_policy import plugin
+from gpushare.scheduler.plugins.resource_policy.model.unit_selection import PREEMPTION_S
+from gpushare.scheduler.plugins.resource_policy.plugin import LOOK_AGAIN_S, PROMISED_S
+from gpushare.scheduler.requeue.requeuer import Retries
 from tests.unit.scheduler.policy_world import NODES, PolicyWorld, meta
 from tests.unit.scheduler.test_preemption import look
 from tests.unit.scheduler.world import gpu_node, pod_object
@@ -335,7 +335,7 @@ async def test_a_policy_that_says_the_same_again_and_one_of_another_namespace_wa
 async def test_what_is_remembered_of_waiting_pods_has_a_bound(
     rules: PolicyWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policies, "_REMEMBERED", 2)
+    monkeypatch.setattr(plugin, "_REMEMBERED", 2)
     rules.rules({}, {}, preemptPolicy="BeforeNextUnit")
     for name in "pqr":
         rules.make(name)

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from gpushare.model.resource_policy import ResourcePolicy
-from gpushare.scheduler import policy_watches
-from gpushare.scheduler.policies import Policies
-from gpushare.scheduler.policy_watches import PolicyWatches
+from gpushare.api.crd.resource_policy import ResourcePolicy
+from gpushare.scheduler.plugins.resource_policy import watch
+from gpushare.scheduler.plugins.resource_policy.plugin import Policies
+from gpushare.scheduler.plugins.resource_policy.watch import PolicyWatches
 from tests.unit.policy.policy_samples import policy
 from tests.unit.scheduler.world import TurnedClock
 
@@ -22,7 +22,7 @@ def policies() -> Policies:
 
 @pytest.fixture
 def watches(policies: Policies, monkeypatch: pytest.MonkeyPatch) -> PolicyWatches:
-    monkeypatch.setattr(policy_watches, "MOST_NAMESPACES", 1)
+    monkeypatch.setattr(watch, "MOST_NAMESPACES", 1)
     return PolicyWatches(policies, None)  # type: ignore[arg-type]
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpushare.scheduler import policies as policies_module
-from gpushare.scheduler.policies import LOOK_AGAIN_S
+from gpushare.scheduler.plugins.resource_policy import plugin as policies_module
+from gpushare.scheduler.plugins.resource_policy.plugin import LOOK_AGAIN_S
 from tests.unit.scheduler.policy_world import PolicyWorld
 from tests.unit.scheduler.world import pod_object
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gpushare.kube.errors import ApiError, CredentialError, KubeError, Unreachable
-from gpushare.model import names
-from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.policies import PROMISED_S
-from gpushare.scheduler.policy_binding import surely_not_done
+from gpushare.api import names
+from gpushare.kube.client.errors import ApiError, CredentialError, KubeError, Unreachable
+from gpushare.scheduler.framework.binder import BindRefused
+from gpushare.scheduler.plugins.resource_policy.plugin import PROMISED_S
+from gpushare.scheduler.plugins.resource_policy.prebind import surely_not_done
 from tests.unit.scheduler.policy_world import PolicyWorld, meta
 from tests.unit.scheduler.world import pod_object
 

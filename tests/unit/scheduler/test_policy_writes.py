@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.kube.errors import ApiError, KubeError
-from gpushare.model import names
-from gpushare.model.objects import Pod, decode_pod
-from gpushare.model.resource_policy import policy_pod_of
-from gpushare.scheduler.policies import Policies
-from gpushare.scheduler.policy_writes import PolicyWriter
+from gpushare.api import names
+from gpushare.api.crd.resource_policy import policy_pod_of
+from gpushare.api.objects import Pod, decode_pod
+from gpushare.kube.client.errors import ApiError, KubeError
+from gpushare.scheduler.plugins.resource_policy.plugin import Policies
+from gpushare.scheduler.plugins.resource_policy.status_writer import PolicyWriter
 from tests.unit.policy.policy_samples import pod, policy
 from tests.unit.scheduler.world import TurnedClock, pod_object
 

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.kube.errors import ApiError
-from gpushare.scheduler import preempt_verb
-from gpushare.scheduler.budgets import BudgetReading
-from gpushare.scheduler.preempt_verb import preempt_within_budgets
-from gpushare.scheduler.preempted import GUARDED
-from gpushare.scheduler.wire import read_preemption
+from gpushare.kube.client.errors import ApiError
+from gpushare.scheduler.plugins.preemption import extender_preempt
+from gpushare.scheduler.plugins.preemption.disruption_budgets import BudgetReading
+from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_within_budgets
+from gpushare.scheduler.plugins.preemption.results import GUARDED
+from gpushare.scheduler.server.protocol import read_preemption
 from tests.unit.scheduler.test_preemption import bound, budget
 from tests.unit.scheduler.world import World, gpu_node
 
@@ -128,7 +128,7 @@ async def test_budgets_that_cannot_be_read_protect_everybody(
 
         two.api.reading += [refuse] * 9
     else:
-        monkeypatch.setattr(preempt_verb, "_PATIENCE_S", 0.01)
+        monkeypatch.setattr(extender_preempt, "_PATIENCE_S", 0.01)
 
         async def hang() -> list[Any]:
             await asyncio.Event().wait()

@@ -5,13 +5,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpushare.api.disruption import decode_budget
 from gpushare.inspect.errors import InspectError
-from gpushare.inspect.preempting import of_preemption
-from gpushare.inspect.why import why
-from gpushare.kube.errors import ApiError
-from gpushare.model.disruption import decode_budget
-from gpushare.scheduler.preempted import BELOW_MIN, MOST_VICTIMS, NOT_ENOUGH, NOT_LOOKED_AT, of_verb
-from gpushare.scheduler.wire import Victims
+from gpushare.inspect.views.explain import why
+from gpushare.inspect.views.explain_preemption import of_preemption
+from gpushare.kube.client.errors import ApiError
+from gpushare.scheduler.plugins.preemption.results import (
+    BELOW_MIN,
+    MOST_VICTIMS,
+    NOT_ENOUGH,
+    NOT_LOOKED_AT,
+    of_verb,
+)
+from gpushare.scheduler.server.protocol import Victims
 from tests.unit.inspect.test_views import PLAIN, both, cluster, options
 from tests.unit.scheduler.policy_world import PolicyWorld
 from tests.unit.scheduler.test_app import Browser, filter_body

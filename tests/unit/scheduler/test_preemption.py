@@ -6,14 +6,14 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from gpushare.kube.errors import ApiError
-from gpushare.model.device import NodeMode
-from gpushare.model.disruption import DisruptionBudget, decode_budget
-from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.preempt_verb import preempt_pods
-from gpushare.scheduler.preemption import KEPT_S, SETTLE_S
-from gpushare.scheduler.wire import BindingArgs, read_preemption
+from gpushare.api.disruption import DisruptionBudget, decode_budget
+from gpushare.api.node.device import NodeMode
+from gpushare.kube.client.errors import ApiError
+from gpushare.scheduler.framework.binder import BindRefused
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
+from gpushare.scheduler.plugins.preemption.plugin import KEPT_S, SETTLE_S
+from gpushare.scheduler.server.protocol import BindingArgs, read_preemption
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 

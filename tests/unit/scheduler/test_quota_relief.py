@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from gpushare.kube.errors import ApiError
-from gpushare.model import names
-from gpushare.model.disruption import DisruptionBudget
-from gpushare.scheduler.preemption import REASON_NO_BUDGET
-from gpushare.scheduler.sums import KEPT_S
+from gpushare.api import names
+from gpushare.api.disruption import DisruptionBudget
+from gpushare.kube.client.errors import ApiError
+from gpushare.scheduler.plugins.elastic_quota.non_gpu_reclaim import KEPT_S
+from gpushare.scheduler.plugins.preemption.plugin import REASON_NO_BUDGET
 from tests.unit.scheduler.test_quotas import (
     HALVES,
     MEM,

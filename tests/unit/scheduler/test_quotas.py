@@ -7,17 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.kube.errors import ApiError, Unreachable
-from gpushare.model import names
-from gpushare.model.quota_tree import QuotaTreeRecord, decode_quota_tree
-from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.preempt_verb import preempt_pods
-from gpushare.scheduler.preemption import SETTLE_S
-from gpushare.scheduler.quota_watch import RETRY_S, QuotaReports, decode_tree, status_of
-from gpushare.scheduler.quotas import _HEARD, REASON_NOT_IN_FORCE, REASON_REFUSED
-from gpushare.scheduler.records import followed_record_of
-from gpushare.scheduler.wire import BindingArgs, read_preemption
+from gpushare.api import names
+from gpushare.api.crd.elastic_quota_tree import QuotaTreeRecord, decode_quota_tree
+from gpushare.kube.client.errors import ApiError, Unreachable
+from gpushare.scheduler.cache.pod_records import followed_record_of
+from gpushare.scheduler.framework.binder import BindRefused
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.plugins.elastic_quota.plugin import _HEARD, REASON_NOT_IN_FORCE, REASON_REFUSED
+from gpushare.scheduler.plugins.elastic_quota.watch import RETRY_S, QuotaReports, decode_tree, status_of
+from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
+from gpushare.scheduler.plugins.preemption.plugin import SETTLE_S
+from gpushare.scheduler.server.protocol import BindingArgs, read_preemption
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 MEM = names.GPU_MEM

@@ -4,10 +4,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from gpushare.model import names
-from gpushare.model.amounts import amounts_of
-from gpushare.model.quota_tree import QuotaTree
-from gpushare.scheduler.records import followed_record_of
+from gpushare.api import names
+from gpushare.api.crd.elastic_quota_tree import QuotaTree
+from gpushare.api.request.amounts import amounts_of
+from gpushare.scheduler.cache.pod_records import followed_record_of
 from tests.randomized import rounds
 from tests.unit.scheduler.test_quotas import BAD, HALVES, MEM, WHOLE, ask, create, root, tree
 from tests.unit.scheduler.test_quotas_of_every_pod import plain, processors

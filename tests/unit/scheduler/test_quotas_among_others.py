@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from gpushare.ledger.preemption import ENOUGH, MOST_TRIED
-from gpushare.scheduler import view
-from gpushare.scheduler.preempt_verb import preempt_pods
-from gpushare.scheduler.wire import read_preemption
+from gpushare.ledger.preemption.victims import ENOUGH, MOST_TRIED
+from gpushare.scheduler.cache import cache
+from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
+from gpushare.scheduler.server.protocol import read_preemption
 from tests.unit.scheduler.moving import INTERVAL_S, Moving
 from tests.unit.scheduler.test_quotas import MEM, ask, bound, create, look, tree
 from tests.unit.scheduler.world import World, gpu_node
@@ -82,7 +82,7 @@ async def test_nodes_that_only_seem_to_help_do_not_hide_one_that_does(
     world.view.quotas.upsert(tree({"name": "root", "min": {MEM: 16 * (others + 1)}, "children": children}))
     nodes = [*await spread(world, others, 4, 12, lent=lent), "n1"]
     if not counted:
-        monkeypatch.setattr(view, "_MOST_REACHED", 0)
+        monkeypatch.setattr(cache, "_MOST_REACHED", 0)
     create(world, "x", "mine", 16, priority=5)
     looks = 0
     while not world.api.evicted:

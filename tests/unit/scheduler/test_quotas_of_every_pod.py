@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from gpushare.kube.errors import ApiError, Unreachable
-from gpushare.model import names
-from gpushare.model.device import Placement
-from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.preempt_verb import preempt_pods
-from gpushare.scheduler.quota_pods import QuotaPods, following_decoder
-from gpushare.scheduler.quota_watch import status_of
-from gpushare.scheduler.records import counted_record_of, record_of
-from gpushare.scheduler.wire import read_preemption
+from gpushare.api import names
+from gpushare.api.node.device import Placement
+from gpushare.kube.client.errors import ApiError, Unreachable
+from gpushare.scheduler.cache.pod_records import counted_record_of, record_of
+from gpushare.scheduler.framework.binder import BindRefused
+from gpushare.scheduler.plugins.elastic_quota.pod_resync import QuotaPods, following_decoder
+from gpushare.scheduler.plugins.elastic_quota.watch import status_of
+from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
+from gpushare.scheduler.server.protocol import read_preemption
 from tests.unit.scheduler.test_quotas import HALVES, ask, bind, create, tree
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 

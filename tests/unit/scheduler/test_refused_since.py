@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
-from gpushare.scheduler import refused_since
-from gpushare.scheduler.retry import Retries
+from gpushare.api import names
+from gpushare.scheduler.requeue import refused_since
+from gpushare.scheduler.requeue.requeuer import Retries
 from tests.unit.scheduler.policy_world import FIRST, PolicyWorld, meta
 
 GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}

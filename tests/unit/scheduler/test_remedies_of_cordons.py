@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from gpushare.model.device import Device, NodeDevices
-from gpushare.model.objects import decode_node
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.taints import Taint
-from gpushare.scheduler.view import NodeReader, NodeRecord
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.objects import decode_node
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.taints import Taint
+from gpushare.scheduler.cache.cache import NodeReader, NodeRecord
 from tests.unit.scheduler.test_app import Browser
 from tests.unit.scheduler.test_decisions import GIB, ask_again, give
 from tests.unit.scheduler.world import World, gpu_node, pod_object

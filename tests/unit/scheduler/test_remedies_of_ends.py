@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from gpushare.model.device import NodeMode
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api.node.device import NodeMode
+from gpushare.api.quantity import MemoryUnit
 from tests.unit.scheduler.test_app import Browser
 from tests.unit.scheduler.test_decisions import GIB, ask, give
 from tests.unit.scheduler.world import World, gpu_node

@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
-from gpushare.scheduler import gang_remedies
-from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.gang_room import KEPT_S
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.plugins.gangs import hints
+from gpushare.scheduler.plugins.gangs.reservations import KEPT_S
 from tests.unit.scheduler.policy_world import PolicyWorld
 from tests.unit.scheduler.test_app import Browser, filter_body
 from tests.unit.scheduler.test_decisions import GIB, ask_again, give
@@ -182,7 +182,7 @@ async def test_a_gang_that_its_policy_keeps_from_every_node_is_told_so() -> None
 async def test_for_more_gangs_than_are_tried_at_a_time_less_is_said(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gang_remedies, "_MOST_PODS", 3)
+    monkeypatch.setattr(hints, "_MOST_PODS", 3)
     browser = Browser(world)
     world.add_node(gpu_node("n1", 8 * GIB))
     for name in ("a1", "a2", "b1", "b2"):

@@ -3,9 +3,9 @@
 import pytest
 from msgspec import structs
 
-from gpushare.ledger.preemption import Rank
-from gpushare.model.device import NodeMode
-from gpushare.scheduler.offered import Sums
+from gpushare.api.node.device import NodeMode
+from gpushare.ledger.preemption.victims import Rank
+from gpushare.scheduler.cache.kubelet_capacity import Sums
 from tests.unit.scheduler.test_app import Browser
 from tests.unit.scheduler.test_decisions import GIB, ask, ask_again, give
 from tests.unit.scheduler.world import World, gpu_node

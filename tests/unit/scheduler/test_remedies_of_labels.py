@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpushare.model.device import NodeMode
-from gpushare.scheduler.view import NodeRecord
+from gpushare.api.node.device import NodeMode
+from gpushare.scheduler.cache.cache import NodeRecord
 from tests.unit.scheduler.test_app import Browser
 from tests.unit.scheduler.test_decisions import GIB, give
 from tests.unit.scheduler.world import World, gpu_node, pod_object

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpushare.model.device import NodeMode
-from gpushare.scheduler.decisions import Waiting
+from gpushare.api.node.device import NodeMode
+from gpushare.scheduler.plugins.explain.decision_log import Waiting
 from tests.unit.scheduler.test_app import Browser
 from tests.unit.scheduler.test_decisions import GIB, ask, give
 from tests.unit.scheduler.world import World, gpu_node, pod_object

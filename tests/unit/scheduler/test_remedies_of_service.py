@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gpushare.model.device import NodeDevices
+from gpushare.api.node.device import NodeDevices
 from tests.unit.scheduler.test_app import Browser
 from tests.unit.scheduler.test_decisions import GIB, ask
 from tests.unit.scheduler.world import World, gpu_node

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.objects import decode_pod
-from gpushare.model.quota_tree import decode_quota_tree
-from gpushare.model.resource_policy import policy_pod_of
+from gpushare.api import names
+from gpushare.api.crd.elastic_quota_tree import decode_quota_tree
+from gpushare.api.crd.resource_policy import policy_pod_of
+from gpushare.api.objects import decode_pod
 from tests.unit.scheduler.policy_world import PolicyWorld
 from tests.unit.scheduler.test_fragmentation_fed import free_cpu, node_object, pod, reader, seen, view
 from tests.unit.scheduler.test_quotas import ask

@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 import pytest
 
-from gpushare.kube.errors import ApiError, Unreachable
-from gpushare.model import names
-from gpushare.model.gang import Gang
-from gpushare.model.objects import decode_pod
-from gpushare.model.request import Request
-from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.records import record_of
-from gpushare.scheduler.wire import BindingArgs
+from gpushare.api import names
+from gpushare.api.objects import decode_pod
+from gpushare.api.request.pod_group import Gang
+from gpushare.api.request.request import Request
+from gpushare.kube.client.errors import ApiError, Unreachable
+from gpushare.scheduler.cache.pod_records import record_of
+from gpushare.scheduler.framework.binder import BindRefused
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.test_gangs import gang
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 

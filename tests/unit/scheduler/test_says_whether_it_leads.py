@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare.scheduler.leading import Leading, LeadWatch
+from gpushare.scheduler.leader.lease import Leading, LeadWatch
 from tests.unit.scheduler.test_app import Browser
 from tests.unit.scheduler.test_decisions import GIB, get, give
 from tests.unit.scheduler.test_takeover import LEASE, Lease

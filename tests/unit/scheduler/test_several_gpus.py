@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from gpushare.admission.peoples_units import conversion
-from gpushare.model import names
-from gpushare.model.device import NodeMode
-from gpushare.model.objects import decode_pod
-from gpushare.model.requested import Counting
-from gpushare.model.wire import read_allocation
-from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.wire import BindingArgs
+from gpushare.admission.rules.unit_rules import conversion
+from gpushare.api import names
+from gpushare.api.allocation.annotations import read_allocation
+from gpushare.api.node.device import NodeMode
+from gpushare.api.objects import decode_pod
+from gpushare.api.request.unit_conversion import Counting
+from gpushare.scheduler.framework.binder import BindRefused
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 TWO = {names.LABEL_POD_GPU_COUNT: "2"}

@@ -4,12 +4,12 @@ import logging
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.objects import decode_pod
-from gpushare.model.requested import Counting, requested_text
-from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.process import _Pods
-from gpushare.scheduler.records import record_of
+from gpushare.api import names
+from gpushare.api.objects import decode_pod
+from gpushare.api.request.unit_conversion import Counting, requested_text
+from gpushare.scheduler.cache.pod_records import record_of
+from gpushare.scheduler.framework.binder import BindRefused
+from gpushare.scheduler.main import _Pods
 from tests.unit.scheduler.moving import INTERVAL_S, Moving
 from tests.unit.scheduler.test_bind import LOST, args, fail
 from tests.unit.scheduler.test_preemption import ask, bound, look

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.kube.errors import ApiError
-from gpushare.model import names
-from gpushare.model.device import NodeMode
-from gpushare.model.stand_in import MOST_NAMED, decode_stand_in
-from gpushare.scheduler.autoscaling_options import INSTANCE_TYPE, StandInLimits
-from gpushare.scheduler.stand_ins import LOOK_S, SETTLE_S, Marks
+from gpushare.api import names
+from gpushare.api.crd.placeholder_pod import MOST_NAMED, decode_stand_in
+from gpushare.api.node.device import NodeMode
+from gpushare.kube.client.errors import ApiError
+from gpushare.scheduler.plugins.autoscaling.placeholder_pods import LOOK_S, SETTLE_S, Marks
+from gpushare.scheduler.plugins.autoscaling.settings import INSTANCE_TYPE, StandInLimits
 from tests.unit.scheduler.scaling import WAIT_S, Scaling
 from tests.unit.scheduler.world import gpu_node, pod_object
 

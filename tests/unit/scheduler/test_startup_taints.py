@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.kube.errors import ApiError
-from gpushare.model import names
-from gpushare.model.device import Device, NodeMode, devices_annotation
-from gpushare.model.hosting import TaintedNode, decode_tainted
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.startup import STARTUP_TAINT
-from gpushare.scheduler.leading import Leading
-from gpushare.scheduler.startup_taints import StartupTaints
+from gpushare.api import names
+from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.node.hosting import TaintedNode, decode_tainted
+from gpushare.api.node.startup_taint import STARTUP_TAINT
+from gpushare.api.quantity import MemoryUnit
+from gpushare.kube.client.errors import ApiError
+from gpushare.scheduler.leader.lease import Leading
+from gpushare.scheduler.plugins.autoscaling.startup_taints import StartupTaints
 from tests.unit.scheduler.world import TurnedClock
 
 OURS = {"key": STARTUP_TAINT, "effect": "NoSchedule", "timeAdded": "2026-11-22T10:00:00Z"}

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gpushare.kube.errors import ApiError, KubeError, Unreachable
-from gpushare.scheduler import takeover as takeover_module
-from gpushare.scheduler.app import ExtenderApp
-from gpushare.scheduler.leading import Leading, LeadWatch, NotLeading
-from gpushare.scheduler.metrics import Metrics
-from gpushare.scheduler.takeover import QUIET_S, Takeover, read_or_go_on
-from gpushare.serving.exchange import Refusal
+from gpushare.httpserver.exchange import Refusal
+from gpushare.kube.client.errors import ApiError, KubeError, Unreachable
+from gpushare.scheduler.leader import resync as takeover_module
+from gpushare.scheduler.leader.lease import Leading, LeadWatch, NotLeading
+from gpushare.scheduler.leader.resync import QUIET_S, Takeover, read_or_go_on
+from gpushare.scheduler.observability.metrics import Metrics
+from gpushare.scheduler.server.app import ExtenderApp
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 LEASE = ("kube-system", "ack-co-scheduler")

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.scheduler.decisions import Waiting
-from gpushare.scheduler.own_rules import says, would_help
-from gpushare.scheduler.unplaced import LONGEST_SAID, Unplaced, unplaced_of
-from gpushare.scheduler.waiting_news import FromDecisions, WaitingNews
+from gpushare.scheduler.cache.unscheduled_status import LONGEST_SAID, Unplaced, unplaced_of
+from gpushare.scheduler.observability.pending_pod_events import FromDecisions, WaitingNews
+from gpushare.scheduler.plugins.explain.decision_log import Waiting
+from gpushare.scheduler.plugins.explain.kube_scheduler_reasons import says, would_help
 from tests.unit.scheduler.test_app import Browser, filter_body
 from tests.unit.scheduler.test_decisions import GIB, ask, bind, give
 from tests.unit.scheduler.world import World, gpu_node, pod_object
@@ -377,7 +377,7 @@ def test_names_of_schedulers_and_messages_are_bounded(world: World) -> None:
 
 
 def test_only_the_condition_that_it_was_not_scheduled_is_read() -> None:
-    from gpushare.model.objects import decode_pod
+    from gpushare.api.objects import decode_pod
 
     pod = pod_object("pod", 2)
     pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "message": "x"}]

@@ -1,11 +1,11 @@
 """What the informers see becomes holdings, waiting pods and nodes, in any order."""
 
-from gpushare.model import names
-from gpushare.model.device import NodeDevices, NodeMode, devices_annotation
-from gpushare.model.objects import Node, Pod, decode_node, decode_pod
-from gpushare.model.quantity import MemoryUnit
-from gpushare.scheduler.records import PodRecord, record_of
-from gpushare.scheduler.view import NodeReader, NodeRecord
+from gpushare.api import names
+from gpushare.api.node.device import NodeDevices, NodeMode, devices_annotation
+from gpushare.api.objects import Node, Pod, decode_node, decode_pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.scheduler.cache.cache import NodeReader, NodeRecord
+from gpushare.scheduler.cache.pod_records import PodRecord, record_of
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 FOREIGN = {names.ANN_MEM_INDEX: "0", names.ANN_MEM_POD: "4", names.ANN_MEM_DEVICE: "16"}

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from gpushare.model import names
-from gpushare.model.device import NodeDevices, NodeMode
-from gpushare.model.objects import decode_pod
-from gpushare.model.quantity import MemoryUnit
-from gpushare.scheduler.bind import Binder
-from gpushare.scheduler.records import record_of
+from gpushare.api import names
+from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.objects import decode_pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.scheduler.cache.pod_records import record_of
+from gpushare.scheduler.framework.binder import Binder
 from tests.unit.scheduler.test_bind import args
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpushare.kube.errors import Unreachable
-from gpushare.scheduler.leading import Leading, LeadWatch, NotLeading
+from gpushare.kube.client.errors import Unreachable
+from gpushare.scheduler.leader.lease import Leading, LeadWatch, NotLeading
 from tests.unit.scheduler.moving import INTERVAL_S, Moving
 from tests.unit.scheduler.test_gang_preemption import ask_both, filled, member
 from tests.unit.scheduler.test_preemption import ask, bound, look

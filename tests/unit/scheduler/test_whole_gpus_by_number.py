@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from gpushare.model import names
-from gpushare.model.device import NodeDevices, NodeMode, Placement
-from gpushare.model.nearness import matrix
-from gpushare.model.wire import read_allocation
-from gpushare.scheduler.extender import Bodies, filter_nodes, prioritize_nodes
-from gpushare.scheduler.preempt_verb import preempt_pods
-from gpushare.scheduler.wire import BindingArgs, read_preemption
+from gpushare.api import names
+from gpushare.api.allocation.annotations import read_allocation
+from gpushare.api.node.device import NodeDevices, NodeMode, Placement
+from gpushare.api.node.topology import matrix
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes, prioritize_nodes
+from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
+from gpushare.scheduler.server.protocol import BindingArgs, read_preemption
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 ISLANDS = matrix(4, lambda a, b: 100 if a // 2 == b // 2 else 1)

@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 )
 from msgspec import structs
 
-from gpushare.model import names
-from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api import names
+from gpushare.api.node.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.api.quantity import MemoryUnit
 from tests.randomized import SOAK, rounds
 from tests.unit.scheduler.idle_time import IdleTimeLoop
 from tests.unit.scheduler.machine_leading import Electing

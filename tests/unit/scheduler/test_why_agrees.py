@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.ledger.records import Held
-from gpushare.model.device import Device, Placement
-from gpushare.model.request import Request
+from gpushare.api.node.device import Device, Placement
+from gpushare.api.request.request import Request
+from gpushare.ledger.results import Held
 from tests.randomized import SOAK, rounds, seeds
 from tests.unit.scheduler import why_truth
 from tests.unit.scheduler.test_preemption import look

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.ledger.preemption import Rank
-from gpushare.model import names
-from gpushare.model.device import NodeDevices
-from gpushare.model.request import Request
+from gpushare.api import names
+from gpushare.api.node.device import NodeDevices
+from gpushare.api.request.request import Request
+from gpushare.ledger.preemption.victims import Rank
 from tests.randomized import SOAK, rounds, seeds
 from tests.unit.scheduler import why_truth
 from tests.unit.scheduler.gang_remedy_truth import BY_ITSELF, Drawn, GangJudge, renamed

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from gpushare.inspect.arguments import parse
-from gpushare.inspect.colour import Paint
-from gpushare.inspect.waiting import waiting
-from gpushare.inspect.why import why
-from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.telling import told
+from gpushare.inspect.color import Paint
+from gpushare.inspect.views.explain import why
+from gpushare.inspect.views.pending import waiting
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.server.decisions_api import told
 from tests.at_once import at_once
 from tests.unit.inspect.test_views import cluster
 from tests.unit.scheduler.policy_world import NODES, PolicyWorld

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.scheduler import wire
+from gpushare.scheduler.server import protocol
 
 POD = {"metadata": {"name": "a", "namespace": "default", "uid": "u"}, "spec": {"containers": []}}
 NODES = {"metadata": {}, "items": [{"metadata": {"name": "n1"}, "extra": 1}, {"metadata": {"name": "n2"}}]}
@@ -21,14 +21,14 @@ NODES = {"metadata": {}, "items": [{"metadata": {"name": "n1"}, "extra": 1}, {"m
     ],
 )
 def test_a_filter_body_of_any_scheduler_is_read(body: dict[str, Any]) -> None:
-    args = wire.read_args(json.dumps(body).encode())
+    args = protocol.read_args(json.dumps(body).encode())
     assert args.pod.key == "default/a"
     assert args.names() == ["n1", "n2"]
 
 
 def test_names_are_answered_with_names() -> None:
-    args = wire.read_args(json.dumps({"Pod": POD, "NodeNames": ["n1", "n2", "n3"]}).encode())
-    assert json.loads(wire.filter_answer(args, ["n1"], {"n2": "full"}, {"n3": "too small"})) == {
+    args = protocol.read_args(json.dumps({"Pod": POD, "NodeNames": ["n1", "n2", "n3"]}).encode())
+    assert json.loads(protocol.filter_answer(args, ["n1"], {"n2": "full"}, {"n3": "too small"})) == {
         "Nodes": None,
         "NodeNames": ["n1"],
         "FailedNodes": {"n2": "full"},
@@ -38,14 +38,16 @@ def test_names_are_answered_with_names() -> None:
 
 
 def test_full_nodes_are_answered_with_those_very_nodes() -> None:
-    args = wire.read_args(json.dumps({"Pod": POD, "Nodes": NODES}).encode())
-    answer = json.loads(wire.filter_answer(args, ["n1"], {"n2": "full"}, {}))
+    args = protocol.read_args(json.dumps({"Pod": POD, "Nodes": NODES}).encode())
+    answer = json.loads(protocol.filter_answer(args, ["n1"], {"n2": "full"}, {}))
     assert answer["Nodes"] == {"metadata": {}, "items": [{"metadata": {"name": "n1"}, "extra": 1}]}
     assert answer["NodeNames"] is None
 
 
 def test_a_body_without_any_node_has_no_names() -> None:
-    assert wire.read_args(json.dumps({"Pod": POD, "Nodes": None, "NodeNames": None}).encode()).names() == []
+    assert (
+        protocol.read_args(json.dumps({"Pod": POD, "Nodes": None, "NodeNames": None}).encode()).names() == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,13 +58,13 @@ def test_a_body_without_any_node_has_no_names() -> None:
     ],
 )
 def test_a_bind_body_is_read_in_either_spelling(body: dict[str, str]) -> None:
-    args = wire.read_binding(json.dumps(body).encode())
+    args = protocol.read_binding(json.dumps(body).encode())
     assert (args.key, args.uid, args.node) == ("default/a", "u", "n1")
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b'{"Pod": 3}', b"\xff"])
 def test_anything_else_is_refused(body: bytes) -> None:
-    with pytest.raises(wire.WireError, match="not an ExtenderArgs object"):
-        wire.read_args(body)
-    with pytest.raises(wire.WireError, match="not an ExtenderBindingArgs object"):
-        wire.read_binding(body)
+    with pytest.raises(protocol.WireError, match="not an ExtenderArgs object"):
+        protocol.read_args(body)
+    with pytest.raises(protocol.WireError, match="not an ExtenderBindingArgs object"):
+        protocol.read_binding(body)

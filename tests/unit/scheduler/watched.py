@@ -6,18 +6,18 @@ from typing import Any
 
 import msgspec
 
-from gpushare.model import names
-from gpushare.model.allocation import Allocation
-from gpushare.model.device import NodeDevices
-from gpushare.model.disruption import violating
-from gpushare.model.objects import decode_pod
-from gpushare.model.quota_tree import QuotaTreeRecord
-from gpushare.model.resource_policy import ResourcePolicy
-from gpushare.model.wire import read_allocation
-from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.extender import Bodies, filter_nodes, prioritize_nodes
-from gpushare.scheduler.preempt_verb import preempt_pods
-from gpushare.scheduler.wire import BindingArgs, read_preemption
+from gpushare.api import names
+from gpushare.api.allocation.allocation import Allocation
+from gpushare.api.allocation.annotations import read_allocation
+from gpushare.api.crd.elastic_quota_tree import QuotaTreeRecord
+from gpushare.api.crd.resource_policy import ResourcePolicy
+from gpushare.api.disruption import violating
+from gpushare.api.node.device import NodeDevices
+from gpushare.api.objects import decode_pod
+from gpushare.scheduler.framework.binder import BindRefused
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes, prioritize_nodes
+from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
+from gpushare.scheduler.server.protocol import BindingArgs, read_preemption
 from tests.unit.scheduler.replicas import Governed, Replica, list_pods
 from tests.unit.scheduler.watched_api import WatchedApi
 from tests.unit.scheduler.world import TurnedClock

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from gpushare.kube.errors import ApiError, Unreachable
-from gpushare.model import names
-from gpushare.model.disruption import DisruptionBudget
-from gpushare.model.hosting import Guest, HostingNode, decode_guest, decode_hosting
-from gpushare.model.objects import Pod, decode_pod
-from gpushare.model.resource_policy import PolicyPod, ResourcePolicy, policy_pod_of
-from gpushare.scheduler.mobility import with_mobility
-from gpushare.scheduler.records import PodRecord, followed_record_of
+from gpushare.api import names
+from gpushare.api.crd.resource_policy import PolicyPod, ResourcePolicy, policy_pod_of
+from gpushare.api.disruption import DisruptionBudget
+from gpushare.api.node.hosting import Guest, HostingNode, decode_guest, decode_hosting
+from gpushare.api.objects import Pod, decode_pod
+from gpushare.kube.client.errors import ApiError, Unreachable
+from gpushare.scheduler.cache.pod_records import PodRecord, followed_record_of
+from gpushare.scheduler.plugins.defragmentation.mobility import with_mobility
 from tests.unit.scheduler.world import Api
 
 if TYPE_CHECKING:
-    from gpushare.model.amounts import type_of_amounts
-    from gpushare.model.device import NodeDevices
-    from gpushare.model.quota_tree import QuotaTreeRecord
+    from gpushare.api.crd.elastic_quota_tree import QuotaTreeRecord
+    from gpushare.api.node.device import NodeDevices
+    from gpushare.api.request.amounts import type_of_amounts
 
 #: What each node has besides GPUs: enough for all.
 _AMOUNTS = {"cpu": "999", "pods": "999", names.GPU_MEM: "999", names.GPU_CORE: "9999", names.GPU_WHOLE: "99"}

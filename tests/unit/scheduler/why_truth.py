@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from gpushare.model.device import NodeMode, Placement
-from gpushare.model.request import Request
+from gpushare.api.node.device import NodeMode, Placement
+from gpushare.api.request.request import Request
 from tests.unit.ledger.naive_ledger import NaiveLedger
 from tests.unit.scheduler.why_world import OFFERS
 

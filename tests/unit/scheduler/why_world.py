@@ -6,16 +6,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gpushare.ledger.records import Held
-from gpushare.model import names
-from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
-from gpushare.model.nearness import matrix
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.request import Request, request_of
-from gpushare.scheduler.app import ExtenderApp
-from gpushare.scheduler.metrics import Metrics
-from gpushare.scheduler.offered import Sums, described_by
-from gpushare.scheduler.telling import told_of_pod
+from gpushare.api import names
+from gpushare.api.node.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.api.node.topology import matrix
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import Request, request_of
+from gpushare.ledger.results import Held
+from gpushare.scheduler.cache.kubelet_capacity import Sums, described_by
+from gpushare.scheduler.observability.metrics import Metrics
+from gpushare.scheduler.server.app import ExtenderApp
+from gpushare.scheduler.server.decisions_api import told_of_pod
 from tests.unit.ledger.naive_arrivals import NaiveArrivals
 from tests.unit.ledger.naive_ledger import Holding
 from tests.unit.scheduler.policy_world import PolicyWorld

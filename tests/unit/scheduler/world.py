@@ -5,19 +5,19 @@ from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from gpushare.kube.errors import ApiError
+from gpushare.api.disruption import DisruptionBudget
+from gpushare.api.node.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.api.objects import ObjectReference, Pod, decode_pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.kube.client.errors import ApiError
 from gpushare.ledger import Ledger
-from gpushare.model.device import Device, NodeDevices, NodeMode, Placement
-from gpushare.model.disruption import DisruptionBudget
-from gpushare.model.objects import ObjectReference, Pod, decode_pod
-from gpushare.model.quantity import MemoryUnit
-from gpushare.scheduler.bind import Binder, Reservations
-from gpushare.scheduler.decisions import Decisions
-from gpushare.scheduler.nominated import Nominated
-from gpushare.scheduler.preemption import Preemptor
-from gpushare.scheduler.records import followed_record_of
-from gpushare.scheduler.retry import Retries
-from gpushare.scheduler.view import ClusterView, NodeRecord
+from gpushare.scheduler.cache.cache import ClusterView, NodeRecord
+from gpushare.scheduler.cache.pod_records import followed_record_of
+from gpushare.scheduler.framework.binder import Binder, Reservations
+from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.plugins.preemption.nominations import Nominated
+from gpushare.scheduler.plugins.preemption.plugin import Preemptor
+from gpushare.scheduler.requeue.requeuer import Retries
 
 
 class TurnedClock:

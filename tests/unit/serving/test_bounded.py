@@ -5,10 +5,10 @@ import contextlib
 
 import pytest
 
-from gpushare.serving import bounded
-from gpushare.serving.exchange import read_body, respond
-from gpushare.serving.quick import QuickProtocol
-from gpushare.serving.server import bind, server_of
+from gpushare.httpserver import limits
+from gpushare.httpserver.exchange import read_body, respond
+from gpushare.httpserver.fast_path import QuickProtocol
+from gpushare.httpserver.server import bind, server_of
 
 OK = b"HTTP/1.1 200 OK"
 MOST = 8
@@ -35,9 +35,9 @@ class App:
         return (lambda body: b"%d" % len(body)) if path == b"/quick" else None
 
 
-@pytest.fixture(params=[bounded.BoundedProtocol, QuickProtocol], ids=["by ASGI", "quick"])
+@pytest.fixture(params=[limits.BoundedProtocol, QuickProtocol], ids=["by ASGI", "quick"])
 async def served(request, monkeypatch):
-    monkeypatch.setattr("gpushare.serving.server._MOST_AT_ONCE", MOST)
+    monkeypatch.setattr("gpushare.httpserver.server._MOST_AT_ONCE", MOST)
     app, listening = App(), bind("127.0.0.1", 0)
     server = server_of(app, stop_s=1, protocol=request.param)
     running = asyncio.create_task(server.serve(sockets=[listening]))
@@ -97,7 +97,7 @@ async def test_header_lines_without_end_are_read_to_a_bound(served, begin):
                 sent += len(line)
                 await writer.drain()
         await ended(reader)
-    assert bounded.MOST_HEADER_BYTES < sent < 16 << 20, "what the sockets take is on its way already"
+    assert limits.MOST_HEADER_BYTES < sent < 16 << 20, "what the sockets take is on its way already"
     assert await asked(served) == OK
 
 
@@ -113,16 +113,16 @@ async def test_header_lines_without_end_are_read_to_a_bound(served, begin):
     ids=["nothing", "half a header", "half a body", "half a quick body", "a body without an end"],
 )
 async def test_who_says_no_more_is_hung_up_on(served, monkeypatch, begin):
-    monkeypatch.setattr(bounded, "HEADER_S", 0.05)
-    monkeypatch.setattr(bounded, "BODY_S", 0.05)
+    monkeypatch.setattr(limits, "HEADER_S", 0.05)
+    monkeypatch.setattr(limits, "BODY_S", 0.05)
     async with connected(served) as (reader, writer):
         writer.write(begin)
         assert OK not in await ended(reader)
 
 
 async def test_a_request_that_takes_long_to_answer_is_waited_for(served, monkeypatch):
-    monkeypatch.setattr(bounded, "HEADER_S", 0.05)
-    monkeypatch.setattr(bounded, "BODY_S", 0.05)
+    monkeypatch.setattr(limits, "HEADER_S", 0.05)
+    monkeypatch.setattr(limits, "BODY_S", 0.05)
     async with connected(served) as (reader, writer):
         writer.write(b"GET /held HTTP/1.1\r\nConnection: close\r\n\r\n")
         await served.holding.wait()
@@ -133,7 +133,7 @@ async def test_a_request_that_takes_long_to_answer_is_waited_for(served, monkeyp
 
 
 async def test_who_takes_nothing_of_an_answer_is_hung_up_on(served, monkeypatch):
-    monkeypatch.setattr(bounded, "STUCK_S", 0.05)
+    monkeypatch.setattr(limits, "STUCK_S", 0.05)
     async with connected(served) as (reader, writer):
         writer.write(b"GET /large HTTP/1.1\r\nConnection: close\r\n\r\n")
         reader._transport.pause_reading()
@@ -194,6 +194,6 @@ async def test_who_sends_thousands_of_requests_at_a_stroke_is_hung_up_on(served)
 
 async def test_as_many_requests_at_a_stroke_as_may_wait_are_answered(served):
     async with connected(served) as (reader, writer):
-        writer.write(b"GET / HTTP/1.1\r\n\r\n" * bounded.MOST_WAITING)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n" * limits.MOST_WAITING)
         writer.write(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
-        assert (await ended(reader)).count(OK) == bounded.MOST_WAITING + 1
+        assert (await ended(reader)).count(OK) == limits.MOST_WAITING + 1

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.kube.errors import KubeconfigError
-from gpushare.serving.command import InvalidAddress, address, run
-from gpushare.serving.server import bind, write_ports
+from gpushare.httpserver.command import InvalidAddress, address, run
+from gpushare.httpserver.server import bind, write_ports
+from gpushare.kube.client.errors import KubeconfigError
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Who goes when one more comes, also where many come before the end of any of them is told."""
 
-from gpushare.serving.crowd import Crowd
+from gpushare.httpserver.connections import Crowd
 
 
 class Held:

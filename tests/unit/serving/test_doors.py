@@ -1,6 +1,6 @@
 """Which pages are answered at which address."""
 
-from gpushare.serving.doors import ALL, METRICS, PROBES, REST, Door, doors, elsewhere, kind_of
+from gpushare.httpserver.listeners import ALL, METRICS, PROBES, REST, Door, doors, elsewhere, kind_of
 
 HERE, THERE, BESIDES = (("127.0.0.1", port) for port in (1, 2, 3))
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.admission.certificates import make_generation
-from gpushare.serving import handshakes
-from gpushare.serving.exchange import TEXT, Receive, Scope, Send, read_body, respond
-from gpushare.serving.server import bind, server_of
+from gpushare.admission.certs.certificates import make_generation
+from gpushare.httpserver import tls_handshakes
+from gpushare.httpserver.exchange import TEXT, Receive, Scope, Send, read_body, respond
+from gpushare.httpserver.server import bind, server_of
 
 MOST = 8
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -60,7 +60,7 @@ class Served:
 
 @pytest.fixture
 async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
-    monkeypatch.setattr("gpushare.serving.server._MOST_AT_ONCE", MOST)
+    monkeypatch.setattr("gpushare.httpserver.server._MOST_AT_ONCE", MOST)
     made = make_generation(["localhost"], datetime.now(UTC), timedelta(days=1))
     (tmp_path / "both.pem").write_bytes(made.certificate_pem + made.key_pem)
     tls, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -103,7 +103,7 @@ async def test_who_does_not_speak_tls_is_hung_up_on(served: Served, first: bytes
 async def test_a_handshake_that_does_not_end_is_ended(
     served: Served, first: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshakes, "HANDSHAKE_S", 0.05)
+    monkeypatch.setattr(tls_handshakes, "HANDSHAKE_S", 0.05)
     assert await ended(await served.connected(first)) == b""
 
 

@@ -5,7 +5,7 @@ import sys
 
 _SERVES = """
 import asyncio, sys
-from gpushare.serving.server import bind, server_of
+from gpushare.httpserver.server import bind, server_of
 
 async def app(scope, receive, send):
     pass

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from gpushare.kube.errors import Unreachable
-from gpushare.kube.reviews import Caller
-from gpushare.model import names
-from gpushare.serving.exchange import Refusal
-from gpushare.serving.readers import Readers
+from gpushare.api import names
+from gpushare.httpserver.authorization import Readers
+from gpushare.httpserver.exchange import Refusal
+from gpushare.kube.auth.token_reviews import Caller
+from gpushare.kube.client.errors import Unreachable
 from tests.unit.scheduler.world import TurnedClock
 
 PAGE = "/gpushare/decisions"

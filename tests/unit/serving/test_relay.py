@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from gpushare.serving.relay import FRESH_S, Relay
-from gpushare.serving.small_http import Answer, Get
+from gpushare.httpserver.relay import FRESH_S, Relay
+from gpushare.httpserver.small_http import Answer, Get
 
 METRICS, LIVES = Get("/metrics"), Get("/healthz")
 

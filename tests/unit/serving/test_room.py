@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.serving.exchange import Refusal, read_body
-from gpushare.serving.room import Room
+from gpushare.httpserver.body_memory import Room
+from gpushare.httpserver.exchange import Refusal, read_body
 
 MOST = 100
 

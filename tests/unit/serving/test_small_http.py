@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from gpushare.serving import small_http
-from gpushare.serving.small_http import TEXT, Answer, Get, SmallServer, read_header
+from gpushare.httpserver import small_http
+from gpushare.httpserver.small_http import TEXT, Answer, Get, SmallServer, read_header
 
 
 @pytest.mark.parametrize(

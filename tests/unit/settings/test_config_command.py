@@ -10,8 +10,8 @@ import pytest
 
 from gpushare.__main__ import ROLES as COMMANDS
 from gpushare.__main__ import main
-from gpushare.settings.roles import ROLES, role_of
-from gpushare.settings.schema import table_of
+from gpushare.options.roles import ROLES, role_of
+from gpushare.options.schema import table_of
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "configuration.md"
 
@@ -106,7 +106,7 @@ def test_the_help_names_every_role_by_what_it_is_there_for(capsys: pytest.Captur
 
 def test_neither_yaml_nor_argparse_is_imported_where_a_command_line_is_plain() -> None:
     program = (
-        "import sys; from gpushare.settings.reading import read; from gpushare.scheduler.options import ROLE;"
+        "import sys; from gpushare.options.reading import read; from gpushare.scheduler.options import ROLE;"
         "read(ROLE, [], {}); assert not {'yaml', 'argparse'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env={**os.environ})

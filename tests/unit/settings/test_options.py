@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.settings.file import check_file
-from gpushare.settings.kinds import Text
-from gpushare.settings.option import InvalidSettings, Option, Role
-from gpushare.settings.parser import parser_of
-from gpushare.settings.reading import gather, read
-from gpushare.settings.roles import ROLES, role_of
-from gpushare.settings.schema import schema_of, table_of
+from gpushare.options.file import check_file
+from gpushare.options.kinds import Text
+from gpushare.options.option import InvalidSettings, Option, Role
+from gpushare.options.parser import parser_of
+from gpushare.options.reading import gather, read
+from gpushare.options.roles import ROLES, role_of
+from gpushare.options.schema import schema_of, table_of
 from tests.randomized import rounds
 
 SCHEDULER = role_of("scheduler")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gpushare import logs
 from gpushare.inspect.arguments import INTERVAL_S, parse
-from gpushare.settings.roles import role_of
-from gpushare.settings.variables import unread, warn_of_slips
+from gpushare.options.roles import role_of
+from gpushare.options.variables import unread, warn_of_slips
+from gpushare.process import log_setup
 
 LINKS = dict.fromkeys(
     (
@@ -68,7 +68,7 @@ def begun(monkeypatch: pytest.MonkeyPatch, process: str) -> ModuleType:
         return SimpleNamespace(namespace="default", node="n1", driver_root=None)
 
     main = importlib.import_module(f"gpushare.{process}.__main__")
-    monkeypatch.setattr(logs, "configure", nothing)
+    monkeypatch.setattr(log_setup, "configure", nothing)
     for name in (
         "configure",
         "load_access",

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from gpushare.model import names
-from gpushare.model.device import Device, NodeMode, devices_annotation
-from gpushare.model.json_objects import Json
-from gpushare.model.node_template import NodeTemplate
-from gpushare.model.quantity import MemoryUnit
-from gpushare.simulate.manifests import joined, manifests_of
-from gpushare.simulate.scheduling import Settings
-from gpushare.simulate.simulation import Result, simulate
-from gpushare.simulate.state import ClusterState, counting_of
+from gpushare.api import names
+from gpushare.api.json_objects import Json
+from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.node.node_template import NodeTemplate
+from gpushare.api.quantity import MemoryUnit
+from gpushare.simulate.engine.engine import Settings
+from gpushare.simulate.engine.simulation import Result, simulate
+from gpushare.simulate.input.manifests import joined, manifests_of
+from gpushare.simulate.snapshot import ClusterState, counting_of
 
 
 def node(name: str, *gpus_mib: int, mode: str = "share", cpu: str = "16", **labels: str) -> Json:

@@ -9,23 +9,23 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.intree.occupancy import Occupancy
+from gpushare.api.json_objects import Json, key_of, name_of, uid_of
+from gpushare.api.node.device import Placement
+from gpushare.api.objects import decode_node, decode_pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.kubescheduler.node_usage import Occupancy
 from gpushare.ledger import Ledger
-from gpushare.model.device import Placement
-from gpushare.model.json_objects import Json, key_of, name_of, uid_of
-from gpushare.model.objects import decode_node, decode_pod
-from gpushare.model.quantity import MemoryUnit
 from gpushare.playground.kubescheduler.cycle import Unschedulable, choose
 from gpushare.playground.kubescheduler.extender import ExtenderSettings, FilterResult, HostPriority
-from gpushare.scheduler import wire
-from gpushare.scheduler.bind import Binder, BindRefused, Reservations
-from gpushare.scheduler.extender import Bodies, filter_nodes, prioritize_nodes
-from gpushare.scheduler.records import counted_record_of
-from gpushare.scheduler.view import ClusterView, NodeReader
-from gpushare.simulate.manifests import manifests_of
-from gpushare.simulate.scheduling import Settings
-from gpushare.simulate.simulation import simulate
-from gpushare.simulate.state import ClusterState, counting_of
+from gpushare.scheduler.cache.cache import ClusterView, NodeReader
+from gpushare.scheduler.cache.pod_records import counted_record_of
+from gpushare.scheduler.framework.binder import Binder, BindRefused, Reservations
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes, prioritize_nodes
+from gpushare.scheduler.server import protocol
+from gpushare.simulate.engine.engine import Settings
+from gpushare.simulate.engine.simulation import simulate
+from gpushare.simulate.input.manifests import manifests_of
+from gpushare.simulate.snapshot import ClusterState, counting_of
 from tests.randomized import rounds
 from tests.unit.scheduler.world import Api, Recorded, TurnedClock
 from tests.unit.simulate.making import node, pod
@@ -66,7 +66,7 @@ class Verbs:
             "PodUID": uid_of(item),
             "Node": on,
         }
-        await self.binder.bind(wire.read_binding(msgspec.json.encode(arguments)))
+        await self.binder.bind(protocol.read_binding(msgspec.json.encode(arguments)))
 
     def see(self, item: Json) -> None:
         record = counted_record_of(decode_pod(item))

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 import resvg_py
 
-from gpushare.model import names
-from gpushare.model.device import Device, NodeMode, devices_annotation
-from gpushare.model.objects import decode_pod
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.slips import slips_of
-from gpushare.simulate import trace_report, traces
+from gpushare.api import names
+from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.objects import decode_pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.lint.likely_mistakes import slips_of
 from gpushare.simulate.__main__ import main
-from gpushare.simulate.plot import WIDTH, Axis, Line, Panel, grid, picture
+from gpushare.simulate.output.plot import WIDTH, Axis, Line, Panel, grid, picture
 from gpushare.simulate.progress import Bar
-from gpushare.simulate.state import ClusterState, snapshot_of
+from gpushare.simulate.snapshot import ClusterState, snapshot_of
+from gpushare.simulate.traces import report, traces
 from tests.unit.simulate.making import node, pod, template, workload
 from tests.unit.simulate.png import pixels_of
 
@@ -444,7 +444,7 @@ def test_a_trace_with_times_is_replayed_by_them_and_pods_end(
 
 
 def test_how_long_is_told_in_two_units_at_most() -> None:
-    assert [trace_report.long(seconds) for seconds in (0, 59, 3600, 90061)] == ["-", "1m", "1h0m", "1d1h"]
+    assert [report.long(seconds) for seconds in (0, 59, 3600, 90061)] == ["-", "1m", "1h0m", "1d1h"]
 
 
 def test_settings_come_from_the_environment_and_a_file_too(

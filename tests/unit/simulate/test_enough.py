@@ -2,16 +2,16 @@
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.device import Device, NodeMode, devices_annotation
-from gpushare.model.quantity import MemoryUnit
-from gpushare.simulate.enough import enough
+from gpushare.api import names
+from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.quantity import MemoryUnit
+from gpushare.simulate.engine.engine import Settings
+from gpushare.simulate.engine.min_nodes import enough
+from gpushare.simulate.engine.simulation import simulate
 from gpushare.simulate.errors import SimulateError
-from gpushare.simulate.manifests import manifests_of
-from gpushare.simulate.scheduling import Settings
-from gpushare.simulate.shapes import nodes_of, shape_of, shapes_there
-from gpushare.simulate.simulation import simulate
-from gpushare.simulate.state import ClusterState, counting_of
+from gpushare.simulate.input.manifests import manifests_of
+from gpushare.simulate.input.node_shapes import nodes_of, shape_of, shapes_there
+from gpushare.simulate.snapshot import ClusterState, counting_of
 from tests.unit.simulate.making import node, pod, ran, template, workload
 
 T4 = 16160

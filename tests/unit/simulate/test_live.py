@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from aiohttp import web
 
-from gpushare.kube.access import Access
-from gpushare.kube.errors import ApiError
-from gpushare.simulate.live import read_cluster
-from gpushare.simulate.state import ClusterState
+from gpushare.kube.auth.access import Access
+from gpushare.kube.client.errors import ApiError
+from gpushare.simulate.cluster_source import read_cluster
+from gpushare.simulate.snapshot import ClusterState
 from tests.integration.kube.served import Asked, serving
 
 type_of_reply = Callable[[str], tuple[int, object]]

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.json_objects import Json
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.requested import Counting
-from gpushare.simulate import manifests
+from gpushare.api import names
+from gpushare.api.json_objects import Json
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.unit_conversion import Counting
 from gpushare.simulate.__main__ import main
-from gpushare.simulate.documents import read_documents
 from gpushare.simulate.errors import SimulateError
-from gpushare.simulate.manifests import Manifests, joined, manifests_of
-from gpushare.simulate.state import (
+from gpushare.simulate.input import manifests
+from gpushare.simulate.input.documents import read_documents
+from gpushare.simulate.input.manifests import Manifests, joined, manifests_of
+from gpushare.simulate.snapshot import (
     ClusterState,
     counting_of,
     namespace_labels,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.model import names
+from gpushare.api import names
 from gpushare.simulate.__main__ import main
-from gpushare.simulate.state import ClusterState, snapshot_of
+from gpushare.simulate.snapshot import ClusterState, snapshot_of
 from tests.unit.simulate.making import node, pod
 from tests.unit.simulate.test_command import manifests
 

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.json_objects import Json
-from gpushare.simulate import report
+from gpushare.api import names
+from gpushare.api.json_objects import Json
+from gpushare.simulate.engine.engine import Settings
+from gpushare.simulate.engine.eviction import MOST_TIMES, Eviction
+from gpushare.simulate.engine.simulation import Result
 from gpushare.simulate.errors import SimulateError
-from gpushare.simulate.evicting import MOST_TIMES, Eviction
-from gpushare.simulate.scheduling import Settings
-from gpushare.simulate.simulation import Result
-from gpushare.simulate.state import ClusterState, read_snapshot, snapshot_of
+from gpushare.simulate.output import report
+from gpushare.simulate.snapshot import ClusterState, read_snapshot, snapshot_of
 from tests.unit.simulate.making import node, placed, pod, ran, template, whys, workload
 
 T4 = 16160
@@ -27,10 +27,10 @@ def victims(result: Result) -> list[tuple[str, str, str]]:
 
 def there(*documents: Json, nodes: int = 1, gpus: int = 1, cpu: str = "16") -> ClusterState:
     """A cluster with these pods, as they land, on nodes of T4s."""
-    from gpushare.simulate.jumping import JumpingClock, run
-    from gpushare.simulate.manifests import manifests_of
-    from gpushare.simulate.scheduling import Scheduling
-    from gpushare.simulate.state import counting_of
+    from gpushare.simulate.engine.engine import Scheduling
+    from gpushare.simulate.engine.virtual_clock import JumpingClock, run
+    from gpushare.simulate.input.manifests import manifests_of
+    from gpushare.simulate.snapshot import counting_of
 
     empty = ClusterState(tuple(node(f"n{number}", *[T4] * gpus, cpu=cpu) for number in range(nodes)))
 
@@ -228,9 +228,9 @@ def test_a_quota_takes_its_min_back() -> None:
 
 
 def test_many_are_refused_and_room_is_made_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpushare.simulate import evicting
+    from gpushare.simulate.engine import eviction
 
-    monkeypatch.setattr(evicting, "MOST_REFUSED", 3)
+    monkeypatch.setattr(eviction, "MOST_REFUSED", 3)
     state = there(low(2, 7))
     documents = [workload("Deployment", "many", 8, template(8, priority=10)), pod("urgent", 8, priority=20)]
     result = ran(state, *documents)
@@ -239,9 +239,9 @@ def test_many_are_refused_and_room_is_made_on_the_way(monkeypatch: pytest.Monkey
 
 
 def test_it_ends_however_often_a_pod_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpushare.simulate import evicting
+    from gpushare.simulate.engine import eviction
 
-    monkeypatch.setattr(evicting, "MOST_TIMES", 1)
+    monkeypatch.setattr(eviction, "MOST_TIMES", 1)
     result = ran(there(low(1, 15)), pod("urgent", 8, priority=1000))
     assert result.evictions == (Eviction("default/low-0", "n0", "default/urgent", again=False),)
     assert whys(result)["low-0"] == "evicted 1 time, not tried again (the last time for default/urgent)"

@@ -9,25 +9,25 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.intree.filters import Wanted
-from gpushare.intree.occupancy import Occupancy, priority_of
-from gpushare.intree.preemption import Candidate, Worth, candidates, cheapest
-from gpushare.model.device import Placement
-from gpushare.model.disruption import DisruptionBudget, decode_budget
-from gpushare.model.json_objects import Json, key_of, name_of, spec_of, uid_of
+from gpushare.api.disruption import DisruptionBudget, decode_budget
+from gpushare.api.json_objects import Json, key_of, name_of, spec_of, uid_of
+from gpushare.api.node.device import Placement
+from gpushare.kubescheduler.filters import Wanted
+from gpushare.kubescheduler.node_usage import Occupancy, priority_of
+from gpushare.kubescheduler.preemption import Candidate, Worth, candidates, cheapest
 from gpushare.playground.kubescheduler.cycle import Unschedulable, choose
 from gpushare.playground.kubescheduler.extender import FilterResult
-from gpushare.scheduler import wire
-from gpushare.scheduler.bind import BindRefused
-from gpushare.scheduler.extender import Bodies, filter_nodes
-from gpushare.scheduler.preempt_verb import preempt_pods
-from gpushare.scheduler.preemption import SETTLE_S, Preemptor
-from gpushare.simulate.evicting import MOST_TIMES, taken_off
-from gpushare.simulate.jumping import JumpingClock, run
-from gpushare.simulate.manifests import manifests_of
-from gpushare.simulate.scheduling import Settings
-from gpushare.simulate.simulation import simulate
-from gpushare.simulate.state import ClusterState, counting_of
+from gpushare.scheduler.framework.binder import BindRefused
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
+from gpushare.scheduler.plugins.preemption.plugin import SETTLE_S, Preemptor
+from gpushare.scheduler.server import protocol
+from gpushare.simulate.engine.engine import Settings
+from gpushare.simulate.engine.eviction import MOST_TIMES, taken_off
+from gpushare.simulate.engine.simulation import simulate
+from gpushare.simulate.engine.virtual_clock import JumpingClock, run
+from gpushare.simulate.input.manifests import manifests_of
+from gpushare.simulate.snapshot import ClusterState, counting_of
 from tests.randomized import rounds
 from tests.unit.scheduler.world import Recorded
 from tests.unit.simulate.making import node, pod
@@ -157,7 +157,7 @@ class Cluster(Verbs):
             }
             body = msgspec.json.encode({"Pod": item, "NodeNameToMetaVictims": victims})
             answer = preempt_pods(
-                self.view, wire.read_preemption(body), self.preemptor.left_to_scheduler, protected=guarded
+                self.view, protocol.read_preemption(body), self.preemptor.left_to_scheduler, protected=guarded
             )
             found = [
                 Candidate(name, tuple(each["UID"] for each in one["Pods"]), one["NumPDBViolations"])
@@ -269,7 +269,7 @@ def test_those_are_evicted_whom_the_extender_and_kube_scheduler_evict(
 
 def _bound(nodes: tuple[Json, ...], pods: list[Json], policy: Placement, seed: int) -> list[Json]:
     """The pods as they are once they have their places; those that have none are left out."""
-    from gpushare.simulate.scheduling import Scheduling
+    from gpushare.simulate.engine.engine import Scheduling
 
     async def scheduled() -> list[Json]:
         made = Scheduling(

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.json_objects import Json, name_of
+from gpushare.api import names
+from gpushare.api.json_objects import Json, name_of
 from gpushare.simulate.__main__ import main
-from gpushare.simulate.manifests import Manifests, manifests_of
-from gpushare.simulate.state import ClusterState, counting_of, read_snapshot, snapshot_of, state_of
+from gpushare.simulate.input.manifests import Manifests, manifests_of
+from gpushare.simulate.snapshot import ClusterState, counting_of, read_snapshot, snapshot_of, state_of
 from tests.unit.simulate.making import node, placed, pod, ran, template, workload
 
 T4 = 15360

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from gpushare.model import names
-from gpushare.model.device import Placement
+from gpushare.api import names
+from gpushare.api.node.device import Placement
+from gpushare.simulate.engine.engine import Settings
 from gpushare.simulate.errors import SimulateError
-from gpushare.simulate.scheduling import Settings
-from gpushare.simulate.state import ClusterState, read_snapshot, snapshot_of
+from gpushare.simulate.snapshot import ClusterState, read_snapshot, snapshot_of
 from tests.unit.simulate.making import node, placed, pod, ran, template, whys, workload
 
 T4 = 16160
@@ -268,10 +268,10 @@ def test_what_runs_is_counted_and_can_be_placed_anew() -> None:
 
 def _as_bound(state: ClusterState, result: object) -> ClusterState:
     """The state once what was simulated has come true."""
-    from gpushare.simulate.jumping import JumpingClock, run
-    from gpushare.simulate.manifests import manifests_of
-    from gpushare.simulate.scheduling import Scheduling
-    from gpushare.simulate.state import counting_of
+    from gpushare.simulate.engine.engine import Scheduling
+    from gpushare.simulate.engine.virtual_clock import JumpingClock, run
+    from gpushare.simulate.input.manifests import manifests_of
+    from gpushare.simulate.snapshot import counting_of
 
     async def bound() -> ClusterState:
         scheduling = Scheduling(state, Settings(Placement.SPREAD), JumpingClock(0))

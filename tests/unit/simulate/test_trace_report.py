@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from gpushare.model.device import Placement
-from gpushare.simulate import trace_report, traces
+from gpushare.api.node.device import Placement
 from gpushare.simulate.__main__ import main
-from gpushare.simulate.openb import TraceNode, TracePod
 from gpushare.simulate.progress import Bar
-from gpushare.simulate.trace_enough import ample, drawn, enough_nodes
+from gpushare.simulate.traces import report, traces
+from gpushare.simulate.traces.min_nodes import ample, drawn, enough_nodes
+from gpushare.simulate.traces.openb import TraceNode, TracePod
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\na,8000,8000,2,T4\n"
 PODS = (
@@ -139,7 +139,7 @@ def test_both_sides_of_the_number_that_is_enough_were_tried(needed: int) -> None
 def test_what_pods_of_a_list_ask_for_is_told_in_words() -> None:
     anywhere: frozenset[str] = frozenset()
     asking = ((0, 0), (1, 460), (1, 1000), (8, 1000), (2, 500))
-    assert [trace_report.asked(TracePod(1, 1, gpus, milli, anywhere)) for gpus, milli in asking] == [
+    assert [report.asked(TracePod(1, 1, gpus, milli, anywhere)) for gpus, milli in asking] == [
         "no GPU",
         "46% of a GPU",
         "1 GPU",

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from gpushare.playground.apiserver.fields import FieldType, table
-from gpushare.simulate import unknown_fields as module
-from gpushare.simulate.unknown_fields import KINDS, VERSION, unknown_fields
+from gpushare.simulate.input import unknown_fields as module
+from gpushare.simulate.input.unknown_fields import KINDS, VERSION, unknown_fields
 
 CHECKOUT = Path(__file__).parents[3]
-TABLE = CHECKOUT / "src" / "gpushare" / "simulate" / "fields.txt"
+TABLE = CHECKOUT / "src" / "gpushare" / "simulate" / "input" / "fields.txt"
 
 
 def said(field: str, meant: str = "", whose: str = f"Kubernetes {VERSION}") -> str:

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
+from gpushare.api.errors import Fault
+from gpushare.api.json_objects import Json
 from gpushare.config.__main__ import main as config
-from gpushare.model.errors import Fault
-from gpushare.model.json_objects import Json
-from gpushare.settings import yaml_text
+from gpushare.options import yaml_text
 from gpushare.simulate.__main__ import main
-from gpushare.simulate.documents import read_documents
+from gpushare.simulate.engine.engine import Settings
+from gpushare.simulate.engine.simulation import simulate
 from gpushare.simulate.errors import SimulateError
-from gpushare.simulate.manifests import joined, manifests_of
-from gpushare.simulate.openb import TraceError, read_pods
-from gpushare.simulate.scheduling import Settings
-from gpushare.simulate.shapes import shapes_there
-from gpushare.simulate.simulation import simulate
-from gpushare.simulate.state import counting_of, read_snapshot, snapshot_of
+from gpushare.simulate.input.documents import read_documents
+from gpushare.simulate.input.manifests import joined, manifests_of
+from gpushare.simulate.input.node_shapes import shapes_there
+from gpushare.simulate.snapshot import counting_of, read_snapshot, snapshot_of
+from gpushare.simulate.traces.openb import TraceError, read_pods
 from tests.unit.simulate.making import node, pod, template, workload
 
 T4 = 15360

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from gpushare.kube.errors import ApiError, Unreachable
-from gpushare.model import names
-from gpushare.model.objects import Node, decode_node
-from gpushare.uninstall.cleaning import Cleaner, Outcome, Pace
-from gpushare.uninstall.residue import advertised, is_described, used_up
+from gpushare.api import names
+from gpushare.api.objects import Node, decode_node
+from gpushare.kube.client.errors import ApiError, Unreachable
+from gpushare.uninstall.cleaner import Cleaner, Outcome, Pace
+from gpushare.uninstall.leftovers import advertised, is_described, used_up
 
 #: Seconds: how often a kubelet writes, and how long it remembers a plugin that ended.
 TICK_S = 10

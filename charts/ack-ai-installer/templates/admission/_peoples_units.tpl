@@ -1,7 +1,7 @@
 {{/*
 Requests in people's units: gpushare.dev/gpu-memory in bytes, gpushare.dev/gpu-memory.percentage of a card
 (docs/decisions/0021). CEL of which the rules on requests, and the policy that writes units instead, are made; what they
-mean is in src/gpushare/admission/peoples_units.py, which says the same.
+mean is in src/gpushare/admission/rules/unit_rules.py, which says the same.
 */}}
 
 {{/* MiB of one unit, and of the card of which percent is meant. */}}
@@ -180,7 +180,7 @@ variables:
     expression: >-
       variables.clear ? object.spec.?initContainers.orValue([]).filter(c,
         {{ include "gpushare.admission.asksInPeoplesUnits" . }}) : []
-  # As src/gpushare/model/requested.py writes and reads it.
+  # As src/gpushare/api/request/unit_conversion.py writes and reads it.
   - name: note
     expression: >-
       '{"unitMib":{{ include "gpushare.unitMiB" . }},"cardMib":{{ .Values.admission.cardMemoryMiB | int }},"containers":{'

@@ -44,7 +44,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class IsolationOptions:
-    """``pods_per_gpu`` is the most pods that are held apart on one GPU (``gpushare.model.device.ISOLATED_POD_CAP``)."""
+    """``pods_per_gpu`` is the most pods that are held apart on one GPU (``gpushare.api.node.device.ISOLATED_POD_CAP``)."""
 
     asked: AskedIsolation = AskedIsolation.NONE
     folder: Path = ISOLATION_DIR

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import uvloop
 
-from gpushare import logs
-from gpushare.model.requested import Counting
+from gpushare.api.request.unit_conversion import Counting
 from gpushare.playground.apiserver.admission import Admission
 from gpushare.playground.apiserver.server import ApiServer
 from gpushare.playground.apiserver.store import HISTORY
 from gpushare.playground.counting import CountingFile
-from gpushare.signals import told_to_end
+from gpushare.process import log_setup
+from gpushare.process.signals import told_to_end
 
 KUBELET_TOKEN_ENV = "GPUSHARE_KUBELET_TOKEN"
 
@@ -99,7 +99,7 @@ async def _serve(options: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT. Gives the exit code: 0, or 1 when the server cannot start."""
     options = _arguments(argv)
-    logs.configure("warning", role="apiserver")
+    log_setup.configure("warning", role="apiserver")
     logging.getLogger("gpushare").setLevel(logging.INFO)
     try:
         uvloop.run(_serve(options))

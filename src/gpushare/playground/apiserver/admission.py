@@ -1,7 +1,7 @@
 """The product's rules, as in-process admission.
 
 On a real cluster they are policies of the chart, or our webhook; here functions play their role, with the same
-sentences (``gpushare.admission.rules``) under the names of the same policies. A rule sees an object with its defaults
+sentences (``gpushare.admission.rules.request_rules``) under the names of the same policies. A rule sees an object with its defaults
 set. Other rules can be put beside them: a list of mutating and a list of validating functions.
 """
 
@@ -12,20 +12,28 @@ from typing import Any, Final
 
 import msgspec
 
-from gpushare.admission.peoples_units import conversion
-from gpushare.admission.review import Refusal, Template, UserInfo
-from gpushare.admission.review import Request as WriteRequest
-from gpushare.admission.review import Resource as WrittenResource
-from gpushare.admission.rules import RECORDED, RECORDS, asks_for_gpu, carried, judge, judged_alike, pointing
-from gpushare.admission.writes import Writers, refused_write
-from gpushare.logs import about
-from gpushare.model import names
-from gpushare.model.objects import Pod
-from gpushare.model.requested import Counting
-from gpushare.model.slips import slips_of, slips_of_change
+from gpushare.admission.review.admission_review import Refusal, Template, UserInfo
+from gpushare.admission.review.admission_review import Request as WriteRequest
+from gpushare.admission.review.admission_review import Resource as WrittenResource
+from gpushare.admission.review.annotation_guard import Writers, refused_write
+from gpushare.admission.rules.request_rules import (
+    RECORDED,
+    RECORDS,
+    asks_for_gpu,
+    carried,
+    judge,
+    judged_alike,
+    pointing,
+)
+from gpushare.admission.rules.unit_rules import conversion
+from gpushare.api import names
+from gpushare.api.objects import Pod
+from gpushare.api.request.unit_conversion import Counting
+from gpushare.lint.likely_mistakes import slips_of, slips_of_change
 from gpushare.playground.apiserver.errors import ApiError, Object, qualified
 from gpushare.playground.apiserver.patching import json_patch
 from gpushare.playground.apiserver.resources import Resource
+from gpushare.process.log_setup import about
 
 logger = logging.getLogger(__name__)
 

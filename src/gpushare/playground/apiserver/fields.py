@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any, Final
 
-from gpushare.model.errors import InvalidQuantity
-from gpushare.model.quantity import parse_quantity
+from gpushare.api.errors import InvalidQuantity
+from gpushare.api.quantity import parse_quantity
 from gpushare.playground.apiserver.errors import Object
 
 _TABLES: Final = ("pods", "core", "groups")

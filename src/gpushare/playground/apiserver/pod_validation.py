@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from gpushare.model.quantity import parse_quantity
+from gpushare.api.quantity import parse_quantity
 from gpushare.playground.apiserver.errors import (
     FieldError,
     Object,

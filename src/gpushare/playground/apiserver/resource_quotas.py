@@ -6,9 +6,9 @@ What pods ask for is counted, and their number; other objects are not, nor quota
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from gpushare.model.amounts import amounts_of, thousandths_of, written
-from gpushare.model.errors import InvalidQuantity
-from gpushare.model.objects import decode_pod
+from gpushare.api.errors import InvalidQuantity
+from gpushare.api.objects import decode_pod
+from gpushare.api.request.amounts import amounts_of, thousandths_of, written
 from gpushare.playground.apiserver import errors
 from gpushare.playground.apiserver.errors import Object
 from gpushare.playground.apiserver.store import DELETED, Change, Record, Store

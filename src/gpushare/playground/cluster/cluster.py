@@ -12,15 +12,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Self
 
-from gpushare.kube.access import load_access
-from gpushare.kube.errors import KubeError
-from gpushare.kube.session import Session
-from gpushare.model import names
-from gpushare.model.device import described_devices
-from gpushare.model.errors import ModelError
-from gpushare.model.objects import Node, decode_node
-from gpushare.model.quantity import MemoryUnit
-from gpushare.model.requested import Counting
+from gpushare.api import names
+from gpushare.api.errors import ModelError
+from gpushare.api.node.device import described_devices
+from gpushare.api.objects import Node, decode_node
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.unit_conversion import Counting
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.errors import KubeError
+from gpushare.kube.client.session import Session
 from gpushare.playground import gpus
 from gpushare.playground.cluster.control import Control, Place
 from gpushare.playground.cluster.embedded import EmbeddedControl

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gpushare.model.requested import Counting
+from gpushare.api.request.unit_conversion import Counting
 from gpushare.playground.cluster.parts import Part
 
 

@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from gpushare.kube.access import load_access
-from gpushare.kube.errors import ApiError, KubeError
-from gpushare.kube.own_kinds import MANIFESTS, definition
-from gpushare.kube.session import Session
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.errors import ApiError, KubeError
+from gpushare.kube.client.session import Session
+from gpushare.kube.crds import MANIFESTS, definition
 from gpushare.playground.cluster.errors import ClusterError
 
 _PATH: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

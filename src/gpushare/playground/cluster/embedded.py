@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from gpushare.model.requested import Counting
+from gpushare.api.request.unit_conversion import Counting
 from gpushare.playground.cluster.control import Place
 from gpushare.playground.cluster.definitions import define
 from gpushare.playground.cluster.parts import Part

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Final
 
-from gpushare.kube.access import load_access
-from gpushare.kube.session import Session
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.session import Session
 
 NAME: Final = "gpushare-playground"
 

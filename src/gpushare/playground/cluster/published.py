@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from gpushare.kube.access import load_access
-from gpushare.kube.errors import KubeError
-from gpushare.kube.session import Session
-from gpushare.model.names import READER_ACCOUNT, SCHEDULER_NAME
+from gpushare.api.names import READER_ACCOUNT, SCHEDULER_NAME
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.errors import KubeError
+from gpushare.kube.client.session import Session
 from gpushare.playground.cluster.errors import ClusterError
 
 _NAMESPACE: Final = "kube-system"

@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from gpushare.kube.access import load_access
-from gpushare.kube.errors import KubeError
-from gpushare.kube.session import Session
-from gpushare.model import names
-from gpushare.model.requested import Counting
+from gpushare.api import names
+from gpushare.api.request.unit_conversion import Counting
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.errors import KubeError
+from gpushare.kube.client.session import Session
 from gpushare.playground.cluster.control import Place
 from gpushare.playground.cluster.definitions import define
 from gpushare.playground.cluster.errors import ClusterError

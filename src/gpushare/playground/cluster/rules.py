@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from gpushare.model.requested import Counting
+from gpushare.api.request.unit_conversion import Counting
 from gpushare.playground.cluster.errors import ClusterError
 
 _HELM_S: Final = 60.0

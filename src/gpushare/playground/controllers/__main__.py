@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import uvloop
 
-from gpushare import logs
-from gpushare.kube.access import load_access
-from gpushare.kube.errors import KubeError
-from gpushare.kube.events import EventRecorder
-from gpushare.kube.session import Session
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.errors import KubeError
+from gpushare.kube.client.session import Session
+from gpushare.kube.event_recorder import EventRecorder
 from gpushare.playground.cache import Cache
 from gpushare.playground.controllers.running import WATCHED, Controllers
 from gpushare.playground.following import informer_of
 from gpushare.playground.objects import Objects
 from gpushare.playground.running import announce_when_synced, run_together, until_told_to_end
+from gpushare.process import log_setup
 
 
 async def serve(kubeconfig: str | None) -> None:
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--kubeconfig", help="file that says where the API server is")
     options = parser.parse_args(argv)
-    logs.configure()
+    log_setup.configure()
     try:
         uvloop.run(serve(options.kubeconfig))
     except KubeError as error:

@@ -4,9 +4,9 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
+from gpushare.kube.client.errors import ApiError
 from gpushare.kube.clock import Clock
-from gpushare.kube.errors import ApiError
-from gpushare.kube.events import Recorder
+from gpushare.kube.event_recorder import Recorder
 from gpushare.playground.cache import Cache, Expectations
 from gpushare.playground.controllers.freshest import Freshest
 from gpushare.playground.controllers.podcontrol import reference_to

@@ -2,9 +2,9 @@
 
 from typing import Final, Literal
 
+from gpushare.kube.client.errors import ApiError
 from gpushare.kube.clock import Clock
-from gpushare.kube.errors import ApiError
-from gpushare.kube.events import Recorder
+from gpushare.kube.event_recorder import Recorder
 from gpushare.playground.cache import Cache
 from gpushare.playground.controllers.freshest import Freshest
 from gpushare.playground.controllers.jobcount import (

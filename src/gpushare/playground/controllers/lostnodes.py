@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from gpushare.kube.errors import ApiError
+from gpushare.kube.client.errors import ApiError
 from gpushare.playground.cache import Cache
 from gpushare.playground.objects import NODES, PODS, Objects, spec_of
 

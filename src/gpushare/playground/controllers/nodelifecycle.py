@@ -7,10 +7,10 @@ so a node whose kubelet is gone stays Ready.
 from collections.abc import Mapping
 from typing import Final
 
+from gpushare.api.objects import ObjectReference
+from gpushare.kube.client.errors import ApiError
 from gpushare.kube.clock import Clock
-from gpushare.kube.errors import ApiError
-from gpushare.kube.events import Recorder
-from gpushare.model.objects import ObjectReference
+from gpushare.kube.event_recorder import Recorder
 from gpushare.playground.cache import Cache
 from gpushare.playground.objects import (
     NODES,

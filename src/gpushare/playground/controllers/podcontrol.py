@@ -7,9 +7,9 @@ and ``AlreadyExists`` then tells that the first try had reached the server.
 from collections.abc import Callable
 from typing import Final, Literal
 
-from gpushare.kube.errors import ApiError
-from gpushare.kube.events import Recorder
-from gpushare.model.objects import ObjectReference
+from gpushare.api.objects import ObjectReference
+from gpushare.kube.client.errors import ApiError
+from gpushare.kube.event_recorder import Recorder
 from gpushare.playground.cache import Cache, Expectations
 from gpushare.playground.controllers.podtemplate import generated_name
 from gpushare.playground.objects import (

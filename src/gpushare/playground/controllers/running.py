@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
-from gpushare.kube.events import Recorder
+from gpushare.kube.event_recorder import Recorder
 from gpushare.playground.cache import Cache, Expectations
 from gpushare.playground.controllers.deployment import Deployments
 from gpushare.playground.controllers.job import Jobs

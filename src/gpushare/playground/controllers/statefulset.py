@@ -8,7 +8,7 @@ pods from being replaced. Volume claim templates are not supported; a set with t
 from typing import Final
 
 from gpushare.kube.clock import Clock
-from gpushare.kube.events import Recorder
+from gpushare.kube.event_recorder import Recorder
 from gpushare.playground.cache import Cache
 from gpushare.playground.controllers.freshest import Freshest
 from gpushare.playground.controllers.podcontrol import PodControl, reference_to

@@ -11,7 +11,7 @@ from collections import deque
 from typing import Final, Protocol
 
 from gpushare.kube.backoff import Backoff
-from gpushare.kube.errors import ApiError, KubeError
+from gpushare.kube.client.errors import ApiError, KubeError
 
 _log = logging.getLogger(__name__)
 

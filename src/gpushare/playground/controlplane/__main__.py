@@ -12,7 +12,7 @@ from pathlib import Path
 from gpushare.playground.controlplane.binaries import COMPONENTS
 from gpushare.playground.controlplane.errors import ControlPlaneError
 from gpushare.playground.controlplane.plane import ControlPlane
-from gpushare.signals import told_to_end
+from gpushare.process.signals import told_to_end
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

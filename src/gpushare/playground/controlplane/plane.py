@@ -7,9 +7,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from gpushare.kube.access import Access, load_access
-from gpushare.kube.errors import KubeError
-from gpushare.kube.session import Session
+from gpushare.kube.auth.access import Access, load_access
+from gpushare.kube.client.errors import KubeError
+from gpushare.kube.client.session import Session
 from gpushare.playground.authority import (
     SERVER_NAMES,
     Authority,

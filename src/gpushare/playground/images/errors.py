@@ -1,6 +1,6 @@
 """What can go wrong with images."""
 
-from gpushare.model.errors import Fault
+from gpushare.api.errors import Fault
 
 
 class ImageError(Fault):

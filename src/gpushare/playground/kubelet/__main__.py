@@ -10,16 +10,16 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from gpushare import logs
-from gpushare.kube.access import load_access
-from gpushare.kube.errors import KubeError
-from gpushare.kube.session import Session
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.errors import KubeError
+from gpushare.kube.client.session import Session
 from gpushare.playground.images.errors import ImageError
 from gpushare.playground.kubelet.agent import Kubelet
 from gpushare.playground.kubelet.errors import BadSettings, KubeletError
 from gpushare.playground.kubelet.leftovers import stop_leftovers
 from gpushare.playground.kubelet.settings import Settings, read_settings
-from gpushare.signals import told_to_end
+from gpushare.process import log_setup
+from gpushare.process.signals import told_to_end
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["--stop-leftovers"]:
         return _stop_leftovers(given[1:])
-    logs.configure()
+    log_setup.configure()
     try:
         asyncio.run(_run(read_settings(given)))
     except (KubeletError, KubeError, ImageError) as error:

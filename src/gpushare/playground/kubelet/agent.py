@@ -15,11 +15,11 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
+from gpushare.kube.client.errors import KubeError
+from gpushare.kube.client.session import Session
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
-from gpushare.kube.errors import KubeError
-from gpushare.kube.events import EventRecorder
-from gpushare.kube.informer import Informer
-from gpushare.kube.session import Session
+from gpushare.kube.event_recorder import EventRecorder
+from gpushare.kube.watch.informer import Informer
 from gpushare.playground.kubelet.allocate import Allocator
 from gpushare.playground.kubelet.belonging import Told
 from gpushare.playground.kubelet.cgroups import Cgroups, told

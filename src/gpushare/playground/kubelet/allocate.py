@@ -10,9 +10,9 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from gpushare.api.errors import InvalidQuantity
+from gpushare.api.quantity import parse_amount
 from gpushare.kubeletapi import deviceplugin_pb2 as pb
-from gpushare.model.errors import InvalidQuantity
-from gpushare.model.quantity import parse_amount
 from gpushare.playground.kubelet.checkpoint import read_checkpoint, write_checkpoint
 from gpushare.playground.kubelet.devices import EMPTY, DeviceBook, Grant, type_of_devices
 from gpushare.playground.kubelet.errors import DeviceUnavailable, Rejected

@@ -9,8 +9,8 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Literal
 
-from gpushare.model.errors import InvalidQuantity
-from gpushare.model.quantity import parse_quantity
+from gpushare.api.errors import InvalidQuantity
+from gpushare.api.quantity import parse_quantity
 from gpushare.playground.images.registry import Image
 from gpushare.playground.kubelet.errors import StartFailed
 from gpushare.playground.kubelet.podspec import Container, EnvFrom, EnvSource, EnvVar, KeySelector, Pod

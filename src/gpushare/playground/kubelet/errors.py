@@ -1,6 +1,6 @@
 """What can go wrong in the playground's kubelet."""
 
-from gpushare.model.errors import Fault
+from gpushare.api.errors import Fault
 
 
 class KubeletError(Fault):

@@ -7,8 +7,8 @@ check (UnexpectedAdmissionError), and ``OutOf…`` by CPU, memory, pods, and res
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from gpushare.model.errors import InvalidQuantity
-from gpushare.model.quantity import parse_quantity, type_of_quantity
+from gpushare.api.errors import InvalidQuantity
+from gpushare.api.quantity import parse_quantity, type_of_quantity
 from gpushare.playground.kubelet.errors import Rejected
 from gpushare.playground.kubelet.podspec import Pod
 

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from gpushare.model.names import ENV_VISIBLE_DEVICES
+from gpushare.api.names import ENV_VISIBLE_DEVICES
 from gpushare.playground.images.registry import write_program
 from gpushare.playground.kubelet.settings import Settings
 

@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from gpushare import __version__
+from gpushare.api.quantity import type_of_quantity
+from gpushare.kube.client.errors import ApiError, KubeError
+from gpushare.kube.client.session import MERGE_PATCH, Session, segment
 from gpushare.kube.clock import Clock
-from gpushare.kube.errors import ApiError, KubeError
-from gpushare.kube.session import MERGE_PATCH, Session, segment
-from gpushare.model.quantity import type_of_quantity
 from gpushare.playground.kubelet.podstatus import rfc3339
 from gpushare.playground.kubelet.settings import Settings
 

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import msgspec
 
-from gpushare.model.objects import ObjectReference
-from gpushare.model.quantity import type_of_quantity
+from gpushare.api.objects import ObjectReference
+from gpushare.api.quantity import type_of_quantity
 
 type_of_resources = dict[str, type_of_quantity]
 

@@ -13,10 +13,10 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from gpushare.kube.backoff import Backoff
+from gpushare.kube.client.errors import ApiError, KubeError
+from gpushare.kube.client.session import MERGE_PATCH, Session, segment
 from gpushare.kube.clock import Clock
-from gpushare.kube.errors import ApiError, KubeError
-from gpushare.kube.events import EventRecorder
-from gpushare.kube.session import MERGE_PATCH, Session, segment
+from gpushare.kube.event_recorder import EventRecorder
 from gpushare.playground.kubelet.containers import Attempt, Containers
 from gpushare.playground.kubelet.errors import Rejected, StartFailed
 from gpushare.playground.kubelet.plan import ContainerState, make_plan, note_end, restarts_after

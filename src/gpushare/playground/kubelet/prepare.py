@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from gpushare.kube.errors import ApiError, KubeError
-from gpushare.kube.session import Session, segment
+from gpushare.kube.client.errors import ApiError, KubeError
+from gpushare.kube.client.session import Session, segment
 from gpushare.playground.images.errors import ImageError, UnknownImage
 from gpushare.playground.images.registry import Image, Registry, inside_path
 from gpushare.playground.kubelet.allocate import Allocator

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gpushare.model.errors import ModelError
-from gpushare.model.quantity import parse_amount, parse_quantity
+from gpushare.api.errors import ModelError
+from gpushare.api.quantity import parse_amount, parse_quantity
 from gpushare.playground.kubelet.errors import BadSettings
 from gpushare.playground.kubelet.folders import Folders
 

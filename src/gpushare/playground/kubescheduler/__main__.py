@@ -8,13 +8,12 @@ from collections.abc import Sequence
 import aiohttp
 import uvloop
 
-from gpushare import logs
-from gpushare.kube.access import load_access
+from gpushare.api.names import SCHEDULER_NAME
+from gpushare.kube.auth.access import load_access
+from gpushare.kube.client.errors import KubeError
+from gpushare.kube.client.session import Session
 from gpushare.kube.clock import SYSTEM_CLOCK
-from gpushare.kube.errors import KubeError
-from gpushare.kube.events import EventRecorder
-from gpushare.kube.session import Session
-from gpushare.model.names import SCHEDULER_NAME
+from gpushare.kube.event_recorder import EventRecorder
 from gpushare.playground.cache import Cache
 from gpushare.playground.following import informer_of
 from gpushare.playground.kubescheduler.extender import Extender, ExtenderSettings
@@ -22,6 +21,7 @@ from gpushare.playground.kubescheduler.leading import Lead, LeadLost, identity
 from gpushare.playground.kubescheduler.running import DEFAULT_SCHEDULER, KubeScheduler
 from gpushare.playground.objects import NODES, PODS, Objects
 from gpushare.playground.running import announce_when_synced, run_together, until_told_to_end
+from gpushare.process import log_setup
 
 
 async def serve(
@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="schedule only while holding the lease of the scheduler's name, for so long at a time (default: alone, without)",
     )
     options = parser.parse_args(argv)
-    logs.configure()
+    log_setup.configure()
     try:
         uvloop.run(
             serve(

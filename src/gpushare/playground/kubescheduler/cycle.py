@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from gpushare.intree.filters import Wanted
-from gpushare.intree.fit_error import fit_error
-from gpushare.intree.occupancy import NodeState, Occupancy
-from gpushare.intree.scores import best, score
+from gpushare.kubescheduler.filters import Wanted
+from gpushare.kubescheduler.fit_error import fit_error
+from gpushare.kubescheduler.node_usage import NodeState, Occupancy
+from gpushare.kubescheduler.scores import best, score
 from gpushare.playground.kubescheduler.extender import Extender, ExtenderError
 from gpushare.playground.kubescheduler.preemption import aftermath
 from gpushare.playground.objects import Json, key_of

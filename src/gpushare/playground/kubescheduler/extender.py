@@ -11,8 +11,8 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from gpushare.intree.amounts import asks_for
-from gpushare.intree.scores import MAX_NODE_SCORE
+from gpushare.kubescheduler.resources import asks_for
+from gpushare.kubescheduler.scores import MAX_NODE_SCORE
 from gpushare.playground.objects import Json, name_of, namespace_of, uid_of
 
 MAX_PRIORITY: Final = 10

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
+from gpushare.kube.client.errors import ApiError, KubeError
+from gpushare.kube.client.session import Session, segment
 from gpushare.kube.clock import Clock
-from gpushare.kube.errors import ApiError, KubeError
-from gpushare.kube.session import Session, segment
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ Source: kubernetes 1.36 ``framework/preemption/preemption.go`` and its plugins' 
 from collections.abc import Collection
 from typing import Final
 
-from gpushare.intree.filters import Wanted
-from gpushare.intree.fit_error import fit_error
-from gpushare.intree.occupancy import NodeState, Occupancy, priority_of
+from gpushare.kubescheduler.filters import Wanted
+from gpushare.kubescheduler.fit_error import fit_error
+from gpushare.kubescheduler.node_usage import NodeState, Occupancy, priority_of
 from gpushare.playground.objects import Json, spec_of
 
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final
 
-from gpushare.intree.filters import Wanted, ignored_wishes
-from gpushare.intree.occupancy import Occupancy
 from gpushare.kube.backoff import chance
-from gpushare.kube.errors import KubeError
+from gpushare.kube.client.errors import KubeError
+from gpushare.kubescheduler.filters import Wanted, ignored_wishes
+from gpushare.kubescheduler.node_usage import Occupancy
 from gpushare.playground.cache import Cache
 from gpushare.playground.kubescheduler.cycle import Choice, Unschedulable, choose
 from gpushare.playground.kubescheduler.extender import Extender, ExtenderError

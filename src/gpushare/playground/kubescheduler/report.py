@@ -3,10 +3,10 @@
 import logging
 from typing import Final, Literal
 
+from gpushare.api.objects import ObjectReference
+from gpushare.kube.client.errors import KubeError
 from gpushare.kube.clock import Clock
-from gpushare.kube.errors import KubeError
-from gpushare.kube.events import Recorder
-from gpushare.model.objects import ObjectReference
+from gpushare.kube.event_recorder import Recorder
 from gpushare.playground.objects import (
     PODS,
     Json,

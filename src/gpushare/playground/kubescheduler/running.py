@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from gpushare.intree.occupancy import Occupancy
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
-from gpushare.kube.events import Recorder
+from gpushare.kube.event_recorder import Recorder
+from gpushare.kubescheduler.node_usage import Occupancy
 from gpushare.playground.cache import Cache
 from gpushare.playground.kubescheduler.extender import Extender
 from gpushare.playground.kubescheduler.profile import Profile

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from gpushare.model import names
-from gpushare.model.quantity import MemoryUnit
+from gpushare.api import names
+from gpushare.api.quantity import MemoryUnit
 from gpushare.playground.cluster import Cluster
 from gpushare.playground.walk.limits import no_more_compute, no_more_memory, three_on_one_gpu
 from gpushare.playground.walk.reading import held_mib, read_json, row

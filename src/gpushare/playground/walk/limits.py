@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from gpushare.model import names
+from gpushare.api import names
 from gpushare.playground.cluster import Cluster
 from gpushare.playground.walk.reading import read_json, shares
 from gpushare.playground.walk.story import Story

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from gpushare.model import names
+from gpushare.api import names
 from gpushare.playground.walk.story import Story
 
 

@@ -1,0 +1,1 @@
+"""The webhook's serving certificate: issued, stored in a Secret, rotated, loaded."""

@@ -1,0 +1,155 @@
+"""The admission webhook as a process: keeper of certificates, reviews over TLS, probes, in one event loop."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from gpushare.admission.certs.controller import Keeper, Pace
+from gpushare.admission.certs.rotation import Policy
+from gpushare.admission.certs.store import ApiStore
+from gpushare.admission.certs.tls import ServerTls
+from gpushare.admission.metrics import Metrics
+from gpushare.admission.review.annotation_guard import Writers
+from gpushare.admission.review.dispatcher import Reviewer
+from gpushare.admission.review.http_app import ReviewApp
+from gpushare.admission.review.node_restriction import TokenPlaces
+from gpushare.api import names
+from gpushare.api.request.unit_conversion import Counting
+from gpushare.httpserver.listeners import PROBES, doors
+from gpushare.httpserver.probes import Probes, at_door
+from gpushare.httpserver.server import Server, bind, open_doors, server_of, write_ports
+from gpushare.kube.auth.access import Access
+from gpushare.kube.client.client import Client
+from gpushare.kube.client.session import Session
+from gpushare.kube.clock import SYSTEM_CLOCK, Clock
+from gpushare.process.signals import told_to_end
+
+logger = logging.getLogger(__name__)
+
+#: How long requests under way may take once we are told to stop.
+_STOP_S: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line sets. Addresses are host and port (0: any)."""
+
+    namespace: str
+    policy: Policy
+    writers: Writers
+    listen: tuple[str, int] = ("0.0.0.0", 9443)  # noqa: S104  a pod serves the cluster
+    metrics_listen: tuple[str, int] = ("0.0.0.0", 9452)  # noqa: S104
+    probes_listen: tuple[str, int] | None = None  # at metrics_listen
+    secret: str = "gpushare-admission"  # noqa: S105  its name
+    configuration: str = "gpushare-admission"
+    scheduler: str = names.SCHEDULER_NAME
+    bind_agents: bool = True
+    counting: Counting = field(default_factory=Counting)
+    pace: Pace = field(default_factory=Pace)
+    drain_s: float = 5.0
+    ports_file: Path | None = None
+
+
+async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:
+    """Run until SIGTERM or SIGINT. Raises ``OSError`` when an address is taken or a file cannot be written."""
+    async with Session(access) as session:
+        with ExitStack() as sockets:
+            reviewed = sockets.enter_context(bind(*settings.listen))
+            read_at = open_doors(doors(settings.metrics_listen, {PROBES: settings.probes_listen}), sockets)
+            if settings.ports_file is not None:
+                write_ports("--ports-file", settings.ports_file, reviewed, *read_at)
+            tls, metrics = ServerTls(), Metrics()
+            store = ApiStore(session, settings.namespace, settings.secret, settings.configuration)
+            keeper = Keeper(store, tls, settings.policy, settings.pace, clock)
+            reviewer = Reviewer(
+                settings.writers,
+                TokenPlaces(Client(session)),
+                settings.scheduler,
+                settings.bind_agents,
+                settings.counting,
+            )
+            reviews = server_of(ReviewApp(reviewer, metrics), stop_s=_STOP_S, tls=tls.context)
+            stop = told_to_end()
+
+            def closed() -> str:
+                """Why an API server that is sent here by a Service would get no answer."""
+                return keeper.missing() or ("" if reviews.started else "it does not listen yet")
+
+            def missing() -> str:
+                return "it is ending" if stop.is_set() else closed()
+
+            _export(metrics, keeper, closed)
+            probes = Probes(missing, metrics)
+            readable = {
+                server_of(at_door(probes, pages), stop_s=_STOP_S): at for at, pages in read_at.items()
+            }
+            logger.info("serving at %s:%d, API server %s", *settings.listen, access.server)
+            await _until(
+                _told(stop, settings.drain_s),
+                [reviews, *readable],
+                {
+                    "certificates": keeper.run(),
+                    "reviews": _once_certified(tls, reviews, reviewed),
+                    **{" and ".join(read_at[at]): one.serve(sockets=[at]) for one, at in readable.items()},
+                },
+            )
+
+
+async def _once_certified(tls: ServerTls, server: Server, bound: Any) -> None:
+    """Listen from the first certificate on: until then connections are refused, which callers understand best."""
+    await tls.certified.wait()
+    await server.serve(sockets=[bound])
+
+
+async def _told(stop: asyncio.Event, drain_s: float) -> None:
+    """Wait until told to stop, and then for as long as API servers may still be sent here."""
+    await stop.wait()
+    logger.info("ending in %.0f s", drain_s)
+    await asyncio.sleep(drain_s)
+
+
+async def _until(
+    stop: Coroutine[Any, Any, None], servers: list[Server], parts: dict[str, Coroutine[Any, Any, None]]
+) -> None:
+    """Run all parts until ``stop`` returns, or until one fails: then raise that."""
+    running = [asyncio.create_task(part, name=name) for name, part in parts.items()]
+    told = asyncio.create_task(stop, name="stop")
+    try:
+        done, _ = await asyncio.wait([told, *running], return_when=asyncio.FIRST_COMPLETED)
+        for task in done - {told}:
+            await task
+    finally:
+        for server in servers:
+            server.should_exit = True
+        keeper, reviews, *_ = running
+        keeper.cancel()
+        if not servers[0].started:
+            reviews.cancel()
+        told.cancel()
+        await asyncio.gather(told, *running, return_exceptions=True)
+
+
+def _export(metrics: Metrics, keeper: Keeper, closed: Callable[[], str]) -> None:
+    figures = keeper.figures
+    metrics.watch(
+        "gpushare_admission_certificate_expiry_timestamp_seconds",
+        "When the certificate that is served ends, in seconds since 1970; 0 while there is none.",
+        lambda: figures.expires_s or 0.0,
+    )
+    metrics.watch(
+        "gpushare_admission_certificates_made",
+        "Certificates that this process has made.",
+        lambda: figures.generations,
+    )
+    metrics.watch(
+        "gpushare_admission_certificate_rounds_failed",
+        "Looks at the certificates that failed.",
+        lambda: figures.rounds_failed,
+    )
+    metrics.watch(
+        "gpushare_admission_ready", "Whether API servers can call this process.", lambda: not closed()
+    )

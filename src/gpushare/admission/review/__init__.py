@@ -1,0 +1,1 @@
+"""AdmissionReviews: parsed, dispatched to rules and guards, answered over HTTP."""

@@ -1,0 +1,189 @@
+"""From an AdmissionReview to its answer: which rules are asked about what."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from gpushare.admission.review import annotation_guard
+from gpushare.admission.review.admission_review import (
+    UNREADABLE,
+    Refusal,
+    Request,
+    UserInfo,
+    Verdict,
+    is_pod,
+    pod_of,
+    read_review,
+    write_review,
+)
+from gpushare.admission.review.annotation_guard import Writers, called
+from gpushare.admission.rules import request_rules, unit_rules
+from gpushare.api.objects import Pod
+from gpushare.api.request.unit_conversion import Counting
+from gpushare.lint.likely_mistakes import slips_of, slips_of_change
+from gpushare.process.log_setup import about
+
+logger = logging.getLogger(__name__)
+
+_WRITES: Final = ("CREATE", "UPDATE")
+
+
+class Places(Protocol):
+    """Knows on which node the pod behind a token runs."""
+
+    async def node_of(self, user: UserInfo) -> str:
+        """The node of the pod that the token of ``user`` was made for; empty where that cannot be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewer:
+    """Answers reviews. ``bind_agents``: hold a node agent to the node that its token belongs to; ``counting``: how requests
+    in people's units become units."""
+
+    writers: Writers
+    places: Places
+    scheduler: str
+    bind_agents: bool = True
+    counting: Counting = field(default_factory=Counting)
+
+    async def mutate(self, body: bytes) -> bytes:
+        """The answer of ``/mutate``; raises ``UnreadableReview``."""
+        return await self._answer(body, self._pointed)
+
+    async def count(self, body: bytes) -> bytes:
+        """The answer of ``/units``; raises ``UnreadableReview``."""
+        return await self._answer(body, self._counted)
+
+    async def validate(self, body: bytes) -> bytes:
+        """The answer of ``/validate``; raises ``UnreadableReview``."""
+        return await self._answer(body, self._validated)
+
+    async def warn(self, body: bytes) -> bytes:
+        """The answer of ``/slips``, which takes everything; raises ``UnreadableReview``."""
+        return await self._answer(body, self._warned)
+
+    async def _answer(self, body: bytes, judge: Callable[[Request], Awaitable[Verdict]]) -> bytes:
+        request = read_review(body)
+        try:
+            verdict = await judge(request)
+        except UNREADABLE as error:
+            kind = called(request)
+            verdict = Verdict(
+                [Refusal("gpushare", f"the {kind} object cannot be read: {error}", invalid=True)]
+            )
+        about_it = _about(request) if verdict.refusals else None
+        for refusal in verdict.refusals:
+            logger.info(
+                "%s: %s %s %s/%s by %s refused: %s",
+                refusal.policy,
+                request.operation,
+                called(request),
+                request.namespace,
+                request.name,
+                request.user_info.username,
+                refusal.message,
+                extra=about_it,
+            )
+        return write_review(request.uid, verdict)
+
+    async def _pointed(self, request: Request) -> Verdict:
+        pod = _created(request)
+        patch = request_rules.pointing(pod, self.scheduler) if pod else []
+        if patch:
+            # It has no UID yet, and may have no name.
+            named = f"{request.namespace}/{request.name or '?'}"
+            about_it = _about(request)
+            logger.debug("pod %s: pointed to %s", named, self.scheduler, extra=about_it)
+        return Verdict(patch=patch)
+
+    async def _counted(self, request: Request) -> Verdict:
+        pod = _created(request)
+        return Verdict(patch=unit_rules.conversion(pod, self.counting)) if pod else Verdict()
+
+    async def _warned(self, request: Request) -> Verdict:
+        if request.operation not in _WRITES or request.sub_resource:
+            return Verdict()
+        try:
+            pod = pod_of(request.resource, request.object)
+            if pod is not None and request.operation == "UPDATE" and is_pod(request.resource):
+                before = pod_of(request.resource, request.old_object)
+                return Verdict(warnings=slips_of_change(pod, before) if before else ())
+        except UNREADABLE:
+            # A slip is no reason to refuse, nor is what cannot be read: others say that.
+            return Verdict()
+        return Verdict(warnings=slips_of(pod, self.counting.unit)) if pod else Verdict()
+
+    async def _validated(self, request: Request) -> Verdict:
+        if request.user_info.username == self.writers.agent:
+            refused = annotation_guard.refused_verb(request)
+            if refused is None and self.bind_agents:
+                refused = annotation_guard.refused_place(
+                    request, await self.places.node_of(request.user_info)
+                )
+            if refused is None:
+                refused = annotation_guard.refused_content(request)
+            if refused is not None:
+                return Verdict([refused])
+        if request.user_info.username == self.writers.scheduler:
+            refused = annotation_guard.refused_scheduling(request)
+            if refused is not None:
+                return Verdict([refused])
+        refused = annotation_guard.refused_write(request, self.writers)
+        if refused is not None:
+            return Verdict([refused])
+        if request.operation not in _WRITES or request.sub_resource:
+            return Verdict()
+        pod = pod_of(request.resource, request.object)
+        if pod is None:
+            return Verdict()
+        if request.operation == "UPDATE":
+            before = pod_of(request.resource, request.old_object)
+            if before is not None and request_rules.judged_alike(pod, before):
+                return Verdict()
+        writes_records = request.user_info.username in self.writers.records
+        may_have_node = is_pod(request.resource) and (request.operation == "UPDATE" or writes_records)
+        if may_have_node:
+            # Who may change the records was asked above, and writers may hand them in.
+            pod.metadata.annotations = None
+        verdict = request_rules.judge(pod, self.counting, may_have_node=may_have_node)
+        if not verdict.refusals and is_pod(request.resource) and not request.dry_run:
+            _tell_admitted(request, pod)
+        return verdict
+
+
+def _about(request: Request) -> dict[str, Any]:
+    """Whom a line about the request is about: a pod that is there by its own UID, all else by the review's."""
+    if not is_pod(request.resource):
+        return about(request=request.uid)
+    uid = ""
+    if request.operation != "CREATE":
+        with suppress(*UNREADABLE):
+            before = pod_of(request.resource, request.old_object)
+            uid = "" if before is None else before.metadata.uid
+    key = f"{request.namespace}/{request.name}" if request.name else ""
+    return about(pod=key, uid=uid, request="" if uid else request.uid)
+
+
+def _tell_admitted(request: Request, pod: Pod) -> None:
+    """Say so of what is created and asks for a GPU. Whoever validates is told a pod's UID, and the name it was given."""
+    if request.operation == "CREATE" and request_rules.asks_for_gpu(pod):
+        key = f"{request.namespace}/{pod.metadata.name}"
+        logger.info(
+            "pod %s: admitted for %s",
+            key,
+            request.user_info.username,
+            extra=about(pod=key, uid=pod.metadata.uid),
+        )
+
+
+def _created(request: Request) -> Pod | None:
+    """The pod that is created, ``None`` where something else is asked about."""
+    if request.operation != "CREATE" or called(request) != "pods":
+        return None
+    try:
+        return pod_of(request.resource, request.object)
+    except UNREADABLE:
+        # Nobody has checked it yet; the API server does after us, and says best what is wrong.
+        return None

@@ -1,0 +1,1 @@
+"""What admission checks and fills in on pods that request a GPU."""

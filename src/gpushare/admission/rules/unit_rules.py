@@ -1,0 +1,160 @@
+"""Requests in people's units: which of them are refused, and how the others become units. Pure.
+
+The chart says the same in CEL (``templates/admission/_peoples_units.tpl`` and ``_rules.tpl``), word for word. Whatever is
+wrong in one container leaves the whole pod as it is, so that rules say of pods what they say of templates.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from gpushare.api import names
+from gpushare.api.objects import Container, Pod
+from gpushare.api.request.unit_conversion import PEOPLES, Counting, mib_of, percent_of, requested_text
+
+_WAYS: Final = (names.GPU_MEM, *PEOPLES)
+_COUNT: Final = re.compile(r"[1-9][0-9]{0,3}")
+
+type_of_texts = Mapping[str, str]
+"""What a container asks for, by resource, as written."""
+
+
+def problem(asking: Mapping[str, type_of_texts], counting: Counting) -> str:
+    """The first rule on people's units that containers break, by name what they ask for; empty where they break none."""
+    return (
+        _no_mib(asking)
+        or _no_percent(asking)
+        or _in_two_ways(asking)
+        or _no_card(asking, counting)
+        or _less_than_a_unit(asking, counting)
+    )
+
+
+def conversion(pod: Pod, counting: Counting) -> list[dict[str, Any]]:
+    """The JSON patch that writes units in place of people's units, and a note of what was asked for.
+
+    Empty where nothing is asked for in people's units, or what cannot be understood: that is refused by ``problem``, or by
+    Kubernetes itself.
+    """
+    listed = list(_listed(pod))
+    asking = {container.name: texts for _, container, texts in listed}
+    if not any(one in texts for texts in asking.values() for one in PEOPLES):
+        return []
+    if problem(asking, counting) or any(_differs(container) for _, container, _ in listed):
+        return []
+    gpus = _gpus(pod)
+    patch: list[dict[str, Any]] = []
+    noted: dict[str, str] = {}
+    for path, container, texts in listed:
+        for resource in PEOPLES:
+            if resource in texts:
+                units, noted[container.name] = _counted(resource, texts[resource], counting, gpus)
+                patch += _replaced(path, container, resource, units)
+    if not pod.metadata.annotations:
+        patch.append({"op": "add", "path": "/metadata/annotations", "value": {}})
+    note = requested_text(counting, noted)
+    patch.append({"op": "add", "path": f"/metadata/annotations/{_step(names.ANN_REQUESTED)}", "value": note})
+    return patch
+
+
+def _listed(pod: Pod) -> Iterator[tuple[str, Container, dict[str, str]]]:
+    """Containers, then init containers, each with its place and the limits that stand for memory."""
+    for place, containers in (
+        ("containers", pod.spec.containers),
+        ("initContainers", pod.spec.init_containers or ()),
+    ):
+        for index, container in enumerate(containers):
+            limits = (container.resources.limits if container.resources else None) or {}
+            texts: dict[str, str] = {one: str(limits[one]) for one in _WAYS if one in limits}
+            yield f"/spec/{place}/{index}/resources", container, texts
+
+
+def _differs(container: Container) -> bool:
+    """Whether requests say another amount than limits, which Kubernetes refuses and must see for that."""
+    resources = container.resources
+    limits, requests = (resources.limits or {}, resources.requests or {}) if resources else ({}, {})
+    return any(
+        one in requests and (one not in limits or str(requests[one]) != str(limits[one])) for one in PEOPLES
+    )
+
+
+def _gpus(pod: Pod) -> int:
+    """Over how many GPUs its label spreads the pod; 1 where the label is wrong, which another rule says."""
+    count = (pod.metadata.labels or {}).get(names.LABEL_POD_GPU_COUNT, "")
+    return int(count) if _COUNT.fullmatch(count) else 1
+
+
+def _counted(resource: str, text: str, counting: Counting, gpus: int) -> tuple[int, str]:
+    """Units, and what the note says."""
+    if resource == names.GPU_MEMORY:
+        mib = mib_of(text)
+        assert mib is not None, "problem() has refused it"
+        return counting.units_of_mib(mib, gpus), f"{mib}Mi"
+    percent = percent_of(text)
+    assert percent is not None, "problem() has refused it"
+    return counting.units_of_percent(percent, gpus), f"{percent}%"
+
+
+def _replaced(path: str, container: Container, resource: str, units: int) -> Iterator[dict[str, Any]]:
+    requests = (container.resources.requests if container.resources else None) or {}
+    for amounts in ("limits", "requests") if resource in requests else ("limits",):
+        yield {"op": "remove", "path": f"{path}/{amounts}/{_step(resource)}"}
+        yield {"op": "add", "path": f"{path}/{amounts}/{_step(names.GPU_MEM)}", "value": str(units)}
+
+
+def _step(name: str) -> str:
+    """A name as a step of a JSON pointer."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _no_mib(asking: Mapping[str, type_of_texts]) -> str:
+    name = names.GPU_MEMORY
+    wrong = _told(asking, name, lambda text: mib_of(text) is None)
+    return f"{name} must be a whole number of MiB up to 16Ti, such as 6144Mi or 6Gi: {wrong}" if wrong else ""
+
+
+def _no_percent(asking: Mapping[str, type_of_texts]) -> str:
+    name = names.GPU_MEMORY_PERCENT
+    wrong = _told(asking, name, lambda text: percent_of(text) is None)
+    return f"{name} must be a whole number from 1 to 100: {wrong}" if wrong else ""
+
+
+def _in_two_ways(asking: Mapping[str, type_of_texts]) -> str:
+    twice = [
+        f"container {name} asks for {' and '.join(one for one in _WAYS if one in texts)}"
+        for name, texts in asking.items()
+        if sum(one in texts for one in _WAYS) > 1
+    ]
+    if not twice:
+        return ""
+    return f"GPU memory is asked for in one way: {', '.join(twice)}; keep one of them in each container"
+
+
+def _no_card(asking: Mapping[str, type_of_texts], counting: Counting) -> str:
+    name = names.GPU_MEMORY_PERCENT
+    told = [f"container {one}" for one, texts in asking.items() if name in texts]
+    if counting.card_units or not told:
+        return ""
+    return (
+        f"{name} needs a card of which to take percent, and none is named in this cluster (chart value "
+        f"admission.cardMemoryMiB): ask for {names.GPU_MEMORY} in {', '.join(told)}"
+    )
+
+
+def _less_than_a_unit(asking: Mapping[str, type_of_texts], counting: Counting) -> str:
+    name = names.GPU_MEMORY_PERCENT
+    small = _told(asking, name, lambda text: counting.units_of_percent(percent_of(text) or 0) == 0)
+    if not small:
+        return ""
+    return (
+        f"{name} is less than one unit of {counting.unit.setting} on a card of {counting.card_mib} MiB: {small}; "
+        f"ask for {counting.least_percent} or more"
+    )
+
+
+def _told(asking: Mapping[str, type_of_texts], resource: str, wrong: Callable[[str], bool]) -> str:
+    return ", ".join(
+        f"container {name} asks for {texts[resource]}"
+        for name, texts in asking.items()
+        if resource in texts and wrong(texts[resource])
+    )

@@ -1,0 +1,1 @@
+"""Custom resources: ElasticQuotaTree, ResourcePolicy, placeholder pods."""

@@ -1,0 +1,190 @@
+"""A stand-in: a second waiting pod by which cluster-autoscaler sees what it cannot know, that no single GPU holds the first. Pure.
+
+It asks for the same as the pod that it stands for, of a node that is none of those that refused that pod, and of a kind of which an
+empty one would do. Nobody schedules it, so it never runs (docs/decisions/0024).
+"""
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from gpushare.api import names
+from gpushare.api.node.hosting import Guest, GuestContainer
+from gpushare.api.objects import Affinity, NodeRequirement
+from gpushare.api.taints import Toleration
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+#: Nodes that a stand-in may name: with names as long as clouds make them that is some 60 KB.
+MOST_NAMED: Final = 1000
+#: What Pod Security "restricted" demands.
+_RESTRICTED: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+_NEVER_PULLED: Final = "stand-in"
+
+type_of_manifest = dict[str, Any]
+
+
+class Likeness(msgspec.Struct, frozen=True):
+    """Where a stand-in may be: on none of ``hosts`` (names by ``kubernetes.io/hostname``), and where the label ``key`` has one of ``kinds``."""
+
+    hosts: frozenset[str]
+    key: str
+    kinds: frozenset[str]
+
+
+class StandIn(msgspec.Struct, frozen=True):
+    """A stand-in that is there: for the pod of UID ``stands_for``; ``told``: cluster-autoscaler looks at it."""
+
+    name: str
+    uid: str
+    stands_for: str
+    likeness: Likeness
+    told: bool = False
+    leaving: bool = False
+
+
+def obstacle(guest: Guest) -> str:
+    """Why no stand-in can say what ``guest`` asks of a node; empty where one can.
+
+    What only the pod itself can ask for (its own volumes, claims, ports) would be lost, and a node might be made that does not do.
+    """
+    spec = guest.spec
+    if any(found and kind != "nodeAffinity" for kind, found in (spec.affinity or {}).items()):
+        return "it asks for pods near it, or far"
+    if HOSTNAME in (spec.node_selector or {}):
+        return "it names its node"
+    plain = msgspec.structs.replace(guest, spec=msgspec.structs.replace(spec, affinity=None))
+    if plain.is_particular or spec.overhead or spec.scheduling_gates:
+        return "it asks more of a node than resources, labels and tolerations"
+    return ""
+
+
+def stand_in_for(guest: Guest, likeness: Likeness, namespace: str) -> type_of_manifest:
+    """The manifest; the same for the same pod and likeness, its name the same for the same pod."""
+    spec = guest.spec
+    made: type_of_manifest = {
+        "schedulerName": names.STAND_IN_SCHEDULER,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "affinity": {"nodeAffinity": _node_affinity(guest, likeness)},
+        "containers": [_container(one) for one in spec.containers],
+    }
+    if spec.init_containers:
+        made["initContainers"] = [_container(one) for one in spec.init_containers]
+    if spec.node_selector:
+        made["nodeSelector"] = dict(spec.node_selector)
+    if spec.tolerations:
+        made["tolerations"] = [_toleration(one) for one in spec.tolerations]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"stand-in-{guest.metadata.uid}",
+            "namespace": namespace,
+            "labels": {names.LABEL_STANDS_FOR: guest.metadata.uid},
+            "annotations": {names.ANN_STANDS_FOR: guest.key},
+        },
+        "spec": made,
+    }
+
+
+def _node_affinity(guest: Guest, likeness: Likeness) -> type_of_manifest:
+    """What the pod demands, and in each of its alternatives the likeness too."""
+    asked = (guest.spec.affinity or {}).get("nodeAffinity") or {}
+    required = asked.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = copy.deepcopy(required.get("nodeSelectorTerms") or [{}])
+    for term in terms:
+        term["matchExpressions"] = [*(term.get("matchExpressions") or ()), *_expressions(likeness)]
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+
+
+def _expressions(likeness: Likeness) -> Sequence[type_of_manifest]:
+    return (
+        {"key": HOSTNAME, "operator": "NotIn", "values": sorted(likeness.hosts)},
+        {"key": likeness.key, "operator": "In", "values": sorted(likeness.kinds)},
+    )
+
+
+def _container(container: GuestContainer) -> type_of_manifest:
+    made: type_of_manifest = {
+        "name": container.name,
+        "image": _NEVER_PULLED,
+        "securityContext": _RESTRICTED,
+        "resources": msgspec.to_builtins(container.resources) if container.resources else {},
+    }
+    if container.restart_policy:
+        made["restartPolicy"] = container.restart_policy
+    return made
+
+
+def _toleration(toleration: Toleration) -> type_of_manifest:
+    return {key: value for key, value in msgspec.to_builtins(toleration).items() if value}
+
+
+# --- reading it back ----------------------------------------------------------------------------
+
+
+class _Spec(msgspec.Struct):
+    affinity: Affinity | None = None
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+
+
+class _Condition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+
+
+class _Status(msgspec.Struct):
+    conditions: list[_Condition] | None = None
+
+
+class _Made(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+_MADE: Final = msgspec.json.Decoder(_Made)
+#: The condition that cluster-autoscaler looks for; kube-scheduler writes it on pods of its own.
+UNSCHEDULABLE: Final = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+
+
+def decode_stand_in(raw: bytes) -> tuple[str, StandIn] | None:
+    """Key and stand-in of a pod's JSON; ``None`` where it is none. Raises ``msgspec.MsgspecError`` where it is no pod."""
+    pod = _MADE.decode(raw)
+    meta = pod.metadata
+    stands_for = (meta.labels or {}).get(names.LABEL_STANDS_FOR, "")
+    if not stands_for:
+        return None
+    told = any(
+        (one.type, one.status, one.reason) == tuple(UNSCHEDULABLE.values())
+        for one in pod.status.conditions or ()
+    )
+    leaving = meta.deletion_timestamp is not None
+    likeness = _likeness(_first_term(pod.spec.affinity))
+    return f"{meta.namespace}/{meta.name}", StandIn(meta.name, meta.uid, stands_for, likeness, told, leaving)
+
+
+def _first_term(affinity: Affinity | None) -> Iterable[NodeRequirement]:
+    terms = () if affinity is None else affinity.terms
+    return next((term.match_expressions or () for term in terms), ())
+
+
+def _likeness(expressions: Iterable[NodeRequirement]) -> Likeness:
+    """Ours are the last two; of a pod that somebody else labelled so nothing is known, so it is made anew."""
+    *_, away, like = (NodeRequirement(), NodeRequirement(), *expressions)
+    if (away.key, away.operator, like.operator) != (HOSTNAME, "NotIn", "In"):
+        return Likeness(frozenset(), "", frozenset())
+    return Likeness(frozenset(away.values or ()), like.key, frozenset(like.values or ()))

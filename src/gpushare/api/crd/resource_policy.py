@@ -1,0 +1,342 @@
+"""``ResourcePolicy`` (``scheduling.alibabacloud.com/v1alpha1``, spec §4): in which order pods take kinds of nodes.
+
+What the chart's schema lets through is read here; what it would refuse is refused here too, where a server has no
+schema. Amounts are thousandths, rounded up, so that processors and bytes are counted alike.
+"""
+
+import re
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from gpushare.api import names
+from gpushare.api.errors import InvalidQuantity, ModelError
+from gpushare.api.objects import ObjectMeta, ObjectReference, Pod
+from gpushare.api.quantity import type_of_quantity
+from gpushare.api.request.amounts import NOTHING, amounts_of, thousandths_of, type_of_amounts
+from gpushare.api.request.pluralize import counted
+
+type_of_labels = dict[str, str]
+
+#: Seconds that a pod waits in a unit where nothing else is said.
+TIMEOUT_S: Final = 15 * 60.0
+#: Longer texts of annotations are not kept: the schema lets none be asked for.
+LONGEST_TEXT: Final = 1024
+_MOST_UNITS: Final = 16
+#: The reason of the condition of pods with scheduling gates, also for an instant after these are gone.
+_GATED: Final = "SchedulingGated"
+_DURATION: Final = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:ms|s|m|h))+", re.ASCII)
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class MalformedPolicy(ModelError):
+    """A ResourcePolicy that cannot be understood."""
+
+
+class Kind(Enum):
+    """``resource`` of a unit: real nodes (``ecs``; ``elastic``: that are still to come) or virtual ones."""
+
+    ECS = "ecs"
+    ELASTIC = "elastic"
+    ECI = "eci"
+    ACS = "acs"
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether its nodes are virtual ones."""
+        return self in (Kind.ECI, Kind.ACS)
+
+
+class TryNext(Enum):
+    """``whenTryNextUnits.policy``: when a pod may go on from a unit that does not take it."""
+
+    LACK = "LackResourceOrExceedMax"
+    EXCEED = "ExceedMax"
+    TIMEOUT = "TimeoutOrExceedMax"
+    NO_TERMINATING = "LackResourceAndNoTerminating"
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """One of ``units``. ``most_pods`` and ``most`` (thousandths by resource) are ``None`` where nothing is said."""
+
+    kind: Kind
+    node_selector: type_of_labels
+    most_pods: int | None = None
+    most: type_of_amounts | None = None
+    pod_labels: type_of_labels = {}
+    pod_annotations: type_of_labels = {}
+    waits: bool = False
+    """Pods wait here for nodes to come, though nothing is capped."""
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether it has an end."""
+        return self.most_pods is not None or self.most is not None
+
+    def has_node(self, labels: type_of_labels) -> bool:
+        """Whether a node with ``labels`` is one of it."""
+        virtual = labels.get(names.LABEL_NODE_TYPE) == names.NODE_TYPE_VIRTUAL
+        return virtual is self.kind.is_virtual and self.node_selector.items() <= labels.items()
+
+    def is_carried(self, labels: type_of_labels, annotations: type_of_labels) -> bool:
+        """Whether a pod with these counts here, if its node is one of the unit."""
+        return (
+            self.pod_labels.items() <= labels.items() and self.pod_annotations.items() <= annotations.items()
+        )
+
+
+class ResourcePolicy(msgspec.Struct, frozen=True):
+    """A policy as the scheduler takes it. ``created`` are seconds since 1970; ``status`` is what was last written there."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    created: float
+    selector: type_of_labels
+    units: tuple[Unit, ...]
+    try_next: TryNext = TryNext.LACK
+    timeout_s: float = TIMEOUT_S
+    preempts_before_next: bool = False
+    ignores_previous: bool = False
+    ignores_terminating: bool = True
+    label_keys: tuple[str, ...] = ()
+    status: dict[str, Any] | None = None
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def rank(self) -> tuple[float, str]:
+        """Of several policies that select one pod the one with the least decides: the oldest."""
+        return self.created, self.name
+
+    def selects(self, labels: type_of_labels) -> bool:
+        """Whether pods with ``labels`` are meant; an empty selector means every pod of the namespace."""
+        return self.selector.items() <= labels.items()
+
+    def reference(self) -> ObjectReference:
+        """This policy, for an event about it."""
+        version = f"{names.POLICY_GROUP}/{names.POLICY_VERSION}"
+        return ObjectReference("ResourcePolicy", self.name, self.namespace, self.uid, version)
+
+
+class PolicyPod(msgspec.Struct, frozen=True, gc=False):
+    """A pod as policies see it. Times are seconds since 1970.
+
+    ``scheduled`` is when it got its node, or when it first did not (0: neither was told). ``untimed``: it has no node, and its
+    condition does not tell since when. ``amounts`` are what it asks for, thousandths by resource.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    scheduler: str
+    labels: type_of_labels
+    annotations: type_of_labels
+    created: float = 0.0
+    scheduled: float = 0.0
+    amounts: type_of_amounts = NOTHING
+    leaving: bool = False
+    nominated: str = ""
+    untimed: bool = False
+    refused_since: float = 0.0
+    """As it is noted on it; 0 where nothing is."""
+    strays: bool = False
+    """As ``strays_from_policies``."""
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+def strays_from_policies(pod: Pod) -> bool:
+    """Whether another scheduler places the pod, which knows no policies; pods that are made for one node each are not meant."""
+    if pod.spec.scheduler_name in ("", names.SCHEDULER_NAME):
+        return False
+    return not any(
+        one.controller and one.kind in ("DaemonSet", "Node") for one in pod.metadata.owner_references or ()
+    )
+
+
+def others_text(pods: int, *, capped: bool) -> str:
+    """What is to be said of a policy that selects so many pods of other schedulers."""
+    unknown = "neither its order nor its max is known" if capped else "its order is not known"
+    return f"{counted(pods, 'pod')} that it selects {'names' if pods == 1 else 'name'} another scheduler, to which {unknown}"
+
+
+class _Meta(ObjectMeta, rename="camel", gc=False):
+    generation: int = 0
+
+
+class _Unit(msgspec.Struct, rename="camel"):
+    resource: Kind = Kind.ECS
+    node_selector: type_of_labels | None = None
+    max: int | None = None
+    max_resources: dict[str, type_of_quantity] | None = None
+    pod_labels: type_of_labels | None = None
+    pod_annotations: type_of_labels | None = None
+
+
+class _When(msgspec.Struct):
+    policy: TryNext = TryNext.LACK
+    timeout: str | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    units: list[_Unit] = []
+    selector: type_of_labels | None = None
+    strategy: str = "prefer"
+    preempt_policy: str = "AfterAllUnits"
+    ignore_previous_pod: bool = False
+    ignore_terminating_pod: bool = True
+    match_label_keys: list[str] | None = None
+    when_try_next_units: _When | None = None
+
+
+class _Policy(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: dict[str, Any] | None = None
+
+
+#: Labels that change what a pod requests.
+_SHAPING: Final = frozenset({names.LABEL_POD_GPU_COUNT, names.LABEL_POD_PLACEMENT})
+_OF_KUBERNETES: Final = ("kubernetes.io", "k8s.io")
+
+_POLICY: Final = msgspec.json.Decoder(_Policy)
+
+
+def decode_policy(raw: bytes) -> ResourcePolicy:
+    """A policy from JSON; raises ``ValueError`` (``MalformedPolicy`` and ``msgspec.ValidationError`` are) where it is none."""
+    read = _POLICY.decode(raw)
+    meta, spec = read.metadata, read.spec
+    subject = f"ResourcePolicy {meta.namespace}/{meta.name}"
+    if not 1 <= len(spec.units) <= _MOST_UNITS:
+        raise MalformedPolicy(subject, f"it has {len(spec.units)} units; name 1 to {_MOST_UNITS}")
+    if spec.strategy != "prefer":
+        raise MalformedPolicy(subject, f"strategy is '{spec.strategy}'; the only one is prefer")
+    if spec.preempt_policy not in ("BeforeNextUnit", "AfterAllUnits"):
+        raise MalformedPolicy(
+            subject, f"preemptPolicy is '{spec.preempt_policy}'; write BeforeNextUnit or AfterAllUnits"
+        )
+    selector, keys = spec.selector or {}, spec.match_label_keys or []
+    for number, one in enumerate(spec.units, 1):
+        for label, text in (one.pod_labels or {}).items():
+            if label in keys or selector.get(label, text) != text:
+                raise MalformedPolicy(
+                    f"{subject}: unit {number}",
+                    f"podLabels sets {label}, by which the policy finds its pods or groups them; choose another label",
+                )
+        _check_keys(one, f"{subject}: unit {number}")
+    when = spec.when_try_next_units or _When()
+    return ResourcePolicy(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        generation=meta.generation,
+        created=seconds_of(meta.creation_timestamp),
+        selector=selector,
+        units=tuple(_unit(one, f"{subject}: unit {number}") for number, one in enumerate(spec.units, 1)),
+        try_next=when.policy,
+        timeout_s=TIMEOUT_S if when.timeout is None else duration_s(when.timeout, subject),
+        preempts_before_next=spec.preempt_policy == "BeforeNextUnit",
+        ignores_previous=spec.ignore_previous_pod,
+        ignores_terminating=spec.ignore_terminating_pod,
+        label_keys=tuple(keys),
+        status=read.status,
+    )
+
+
+def _check_keys(read: _Unit, subject: str) -> None:
+    """Raise ``MalformedPolicy`` for keys that the scheduler must not write at a tenant's wish."""
+    for key in read.pod_labels or ():
+        if key.startswith(names.RESERVED) or key in _SHAPING:
+            raise MalformedPolicy(
+                subject, f"podLabels sets {key}, which says what a pod requests or holds; remove it"
+            )
+    for key in read.pod_annotations or ():
+        # A binding's annotations pass no admission of pods: what other components obey stays with whoever makes the pod.
+        if key.startswith(names.RESERVED) or key.partition("/")[0].endswith(_OF_KUBERNETES):
+            raise MalformedPolicy(
+                subject,
+                f"podAnnotations sets {key}, which only gpushare or a component of Kubernetes writes; remove it",
+            )
+
+
+def _unit(read: _Unit, subject: str) -> Unit:
+    labels = dict(read.pod_labels or {})
+    waits = labels.pop(names.LABEL_WAIT_FOR_SCALING, "") == "true" or read.resource is Kind.ELASTIC
+    if read.max is not None and read.max < 0:
+        raise MalformedPolicy(subject, f"max is {read.max}; write 0 or more")
+    return Unit(
+        kind=read.resource,
+        node_selector=read.node_selector or {},
+        most_pods=read.max,
+        most=None if read.max_resources is None else _amounts(read.max_resources, subject),
+        pod_labels=labels,
+        pod_annotations=read.pod_annotations or {},
+        waits=waits,
+    )
+
+
+def _amounts(written: dict[str, type_of_quantity], subject: str) -> type_of_amounts:
+    found = {}
+    for name, text in written.items():
+        try:
+            found[name] = thousandths_of(text, f"{subject}: maxResources {name}")
+        except InvalidQuantity as error:
+            raise MalformedPolicy(error.subject, error.problem) from None
+    return found
+
+
+def policy_pod_of(pod: Pod) -> PolicyPod:
+    """What policies see of ``pod``."""
+    meta, spec = pod.metadata, pod.spec
+    known = {key: text for key, text in (meta.annotations or {}).items() if len(text) <= LONGEST_TEXT}
+    conditions = pod.status.conditions or ()
+    condition = next((one for one in conditions if one.type == "PodScheduled"), None)
+    scheduled = 0.0 if condition is None else seconds_of(condition.last_transition_time)
+    if condition is not None and condition.reason == _GATED:
+        scheduled = 0.0  # of its creation: nobody was asked about it yet
+    return PolicyPod(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        node=spec.node_name,
+        scheduler=spec.scheduler_name,
+        labels=meta.labels or {},
+        annotations=known,
+        created=seconds_of(meta.creation_timestamp),
+        scheduled=scheduled,
+        amounts=amounts_of(pod),
+        leaving=meta.deletion_timestamp is not None,
+        nominated=pod.status.nominated_node_name,
+        untimed=condition is not None and not scheduled and not spec.node_name,
+        refused_since=seconds_of(known.get(names.ANN_REFUSED_SINCE)),
+        strays=strays_from_policies(pod),
+    )
+
+
+def duration_s(text: str, subject: str) -> float:
+    """Seconds in a duration as Go writes them: ``15m``, ``1h30m``, ``1.5s``. Raises ``MalformedPolicy``."""
+    if _DURATION.fullmatch(text) is None:
+        raise MalformedPolicy(subject, f"timeout is {text[:40]!r}; write a duration such as 15m or 1h30m")
+    return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
+
+
+def seconds_of(text: str | None) -> float:
+    """Seconds since 1970 of an RFC 3339 time; 0 for none, and for what is none."""
+    if not text:
+        return 0.0
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return 0.0

@@ -1,0 +1,100 @@
+"""PodDisruptionBudgets: how many more pods of a kind may be ended now (policy/v1)."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from gpushare.api.objects import ObjectMeta, Pod
+
+
+class Requirement(msgspec.Struct, gc=False):
+    """One of ``matchExpressions``."""
+
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+    def takes(self, labels: dict[str, str]) -> bool:
+        """Whether ``labels`` are as it wants them; an operator that is not known takes none."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in (self.values or ())
+            case "NotIn":
+                return value is None or value not in (self.values or ())
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+        return False
+
+
+class Selector(msgspec.Struct, rename="camel", gc=False):
+    """A label selector."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[Requirement] | None = None
+
+    def takes(self, labels: dict[str, str]) -> bool:
+        """Whether a pod with ``labels`` is meant; an empty selector means every pod."""
+        return all(labels.get(key) == value for key, value in (self.match_labels or {}).items()) and all(
+            one.takes(labels) for one in self.match_expressions or ()
+        )
+
+
+class _Spec(msgspec.Struct, gc=False):
+    selector: Selector | None = None
+
+
+class _Status(msgspec.Struct, rename="camel", gc=False):
+    disruptions_allowed: int = 0
+
+
+class DisruptionBudget(msgspec.Struct, gc=False):
+    """A PodDisruptionBudget."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    def covers(self, namespace: str, labels: dict[str, str]) -> bool:
+        """Whether the pod with ``labels`` in ``namespace`` is one of those that it protects."""
+        return (
+            self.metadata.namespace == namespace
+            and self.spec.selector is not None
+            and self.spec.selector.takes(labels)
+        )
+
+
+def violating(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget]) -> set[str]:
+    """UIDs of those whose end ``budgets`` do not allow now, when all of ``pods`` are to be ended, in this order."""
+    return _refused(pods, budgets, one_each=False)
+
+
+def protected(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget]) -> set[str]:
+    """The same where they are to be evicted: the eviction API lets no pod go that two budgets cover, whatever these allow."""
+    return _refused(pods, budgets, one_each=True)
+
+
+def _refused(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget], *, one_each: bool) -> set[str]:
+    spent: dict[int, int] = {}
+    found: set[str] = set()
+    for pod in pods:
+        covering = 0
+        for index, budget in enumerate(budgets):
+            if budget.covers(pod.metadata.namespace, pod.metadata.labels or {}):
+                covering += 1
+                spent[index] = spent.get(index, 0) + 1
+                if spent[index] > budget.status.disruptions_allowed:
+                    found.add(pod.metadata.uid)
+        if one_each and covering > 1:
+            found.add(pod.metadata.uid)
+    return found
+
+
+_BUDGET = msgspec.json.Decoder(DisruptionBudget)
+
+
+def decode_budget(raw: bytes) -> DisruptionBudget:
+    """Raises ``msgspec.MsgspecError`` where it is none."""
+    return _BUDGET.decode(raw)

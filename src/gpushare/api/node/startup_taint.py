@@ -1,0 +1,68 @@
+"""When a new node has its GPUs, so that its startup taint may go. Pure."""
+
+from typing import Final
+
+import msgspec
+
+from gpushare.api import names
+from gpushare.api.errors import InvalidQuantity, MalformedDevices
+from gpushare.api.node.device import NodeMode, described_devices, mode_of
+from gpushare.api.objects import Node
+from gpushare.api.quantity import parse_quantity
+
+#: cluster-autoscaler takes nodes with a taint of this prefix for nodes on their way; the group's nodes start with this one.
+STARTUP_TAINT: Final = "startup-taint.cluster-autoscaler.kubernetes.io/gpushare"
+
+
+class _Taint(msgspec.Struct):
+    key: str = ""
+
+
+class _Spec(msgspec.Struct):
+    taints: list[_Taint] | None = None
+
+
+class _Tainted(msgspec.Struct):
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_TAINTED: Final = msgspec.json.Decoder(_Tainted)
+_MARK: Final = STARTUP_TAINT.encode()
+
+
+def has_startup_taint(raw: bytes) -> bool:
+    """Whether a node's JSON says so; next to nothing where it does not, as of nearly all nodes."""
+    return _MARK in raw and any(one.key == STARTUP_TAINT for one in _TAINTED.decode(raw).spec.taints or ())
+
+
+def lacks(node: Node) -> str:
+    """What ``node`` lacks to take pods that ask for GPUs of ours; empty where it takes them.
+
+    The agent must have described it in the mode of its label, and the kubelet offer what that mode gives.
+    """
+    name = node.metadata.name
+    try:
+        described, labelled = described_devices(node), mode_of(node)
+    except MalformedDevices as error:
+        return error.problem
+    mode, _, devices = described or (None, None, ())
+    if not devices:
+        return f"no node agent has described its GPUs yet (annotation {names.ANN_DEVICES})"
+    if mode is not labelled:
+        return f"its agent has not come to mode {labelled.value} yet"
+    for resource in _given_by(labelled):
+        try:
+            offered = parse_quantity((node.status.allocatable or {}).get(resource, 0), f"node {name}")
+        except InvalidQuantity as error:
+            return error.problem
+        if offered <= 0:
+            return f"its kubelet does not offer {resource} yet"
+    return "" if _given_by(labelled) else f"mode {labelled.value} gives nothing of ours"
+
+
+def _given_by(mode: NodeMode) -> tuple[str, ...]:
+    if mode is NodeMode.TOPOLOGY:
+        return (names.GPU_WHOLE,)
+    if not mode.shares_memory:
+        return ()
+    return (names.GPU_MEM, names.GPU_COUNT, *([names.GPU_CORE] if mode.gives_core else []))

@@ -1,0 +1,245 @@
+"""The Kubernetes objects that we read, reduced to the fields that we read.
+
+msgspec decodes JSON straight into these; unknown fields are skipped without being built, which is
+what makes a list of 50,000 pods cheap. Field names follow the API reference (core/v1).
+"""
+
+from typing import Any
+
+import msgspec
+
+from gpushare.api.quantity import type_of_quantity
+
+type_of_resources = dict[str, type_of_quantity]
+
+
+class OwnerReference(msgspec.Struct, gc=False):
+    """One of those for whose sake an object is there."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(msgspec.Struct, rename="camel", gc=False):
+    """``metadata``: identity, labels, annotations. Time stamps are RFC 3339 texts as sent."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class ResourceRequirements(msgspec.Struct, rename="camel", gc=False):
+    """``resources`` of a container."""
+
+    limits: type_of_resources | None = None
+    requests: type_of_resources | None = None
+
+
+class VolumeMount(msgspec.Struct, rename="camel", gc=False):
+    """Where a container sees a volume."""
+
+    mount_path: str = ""
+
+
+class Container(msgspec.Struct, rename="camel", gc=False):
+    """A container or init container; ``restart_policy`` ``Always`` on an init container makes it a sidecar."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    restart_policy: str | None = None
+    volume_mounts: list[VolumeMount] | None = None
+
+
+class NodeRequirement(msgspec.Struct, gc=False):
+    """One of ``matchExpressions`` or ``matchFields``: what a node's label, or its name, must be."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class NodeSelectorTerm(msgspec.Struct, rename="camel", gc=False):
+    """What must hold of one node, all of it."""
+
+    match_expressions: list[NodeRequirement] | None = None
+    match_fields: list[NodeRequirement] | None = None
+
+
+class NodeSelector(msgspec.Struct, rename="camel", gc=False):
+    """Terms, of which one must hold."""
+
+    node_selector_terms: list[NodeSelectorTerm] | None = None
+
+
+class PreferredTerm(msgspec.Struct, gc=False):
+    """A term that had better hold."""
+
+    preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
+
+
+class NodeAffinity(msgspec.Struct, rename="camel", gc=False):
+    """``nodeAffinity`` of a pod."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: list[PreferredTerm] | None = None
+
+
+class Affinity(msgspec.Struct, rename="camel", gc=False):
+    """``affinity`` of a pod, as far as it is about labels of nodes."""
+
+    node_affinity: NodeAffinity | None = None
+
+    @property
+    def required(self) -> NodeSelector | None:
+        """What must hold of a node; ``None`` where it may be any node."""
+        node = self.node_affinity
+        return None if node is None else node.required_during_scheduling_ignored_during_execution
+
+    @property
+    def terms(self) -> list[NodeSelectorTerm]:
+        """Of which a node must fulfil one; none where it may be any node."""
+        return [] if self.required is None else self.required.node_selector_terms or []
+
+    @property
+    def preferences(self) -> list[NodeSelectorTerm]:
+        """Of which a node had better fulfil many."""
+        node = self.node_affinity
+        preferred = None if node is None else node.preferred_during_scheduling_ignored_during_execution
+        return [one.preference for one in preferred or ()]
+
+
+class PodSpec(msgspec.Struct, rename="camel", gc=False):
+    """``spec`` of a pod."""
+
+    containers: list[Container] = []
+    init_containers: list[Container] | None = None
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: int | None = None
+    preemption_policy: str | None = None
+    scheduling_gates: list[Any] | None = None
+    resources: ResourceRequirements | None = None
+    """For the pod as a whole, in place of what its containers ask for: processors, memory and huge pages alone."""
+    overhead: type_of_resources | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Any] | None = None
+    """As ``taints.read_tolerations`` takes them."""
+
+
+class PodCondition(msgspec.Struct, rename="camel", gc=False):
+    """One of a pod's conditions; ``status`` is True, False or Unknown, the time RFC 3339."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class PodStatus(msgspec.Struct, rename="camel", gc=False):
+    """``status`` of a pod; ``phase`` is Pending, Running, Succeeded, Failed or Unknown."""
+
+    phase: str = ""
+    conditions: list[PodCondition] | None = None
+    nominated_node_name: str = ""
+
+
+class Pod(msgspec.Struct, rename="camel", gc=False):
+    """A pod."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether every container has ended for good, so that what the pod held is free."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+class NodeAddress(msgspec.Struct, gc=False):
+    """One of a node's addresses."""
+
+    type: str = ""
+    address: str = ""
+
+
+class NodeStatus(msgspec.Struct, rename="camel", gc=False):
+    """``status`` of a node."""
+
+    capacity: type_of_resources | None = None
+    allocatable: type_of_resources | None = None
+    addresses: list[NodeAddress] | None = None
+
+
+class NodeSpec(msgspec.Struct, gc=False):
+    """``spec`` of a node."""
+
+    unschedulable: bool = False
+    taints: list[Any] | None = None
+    """As ``taints.read_taints`` takes them."""
+
+
+class Node(msgspec.Struct, gc=False):
+    """A node."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class ObjectReference(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """Points at one object, as events do."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    api_version: str = "v1"
+
+
+class ListMeta(
+    msgspec.Struct, rename={"resource_version": "resourceVersion", "continue_": "continue"}, gc=False
+):
+    """``metadata`` of a list."""
+
+    resource_version: str = ""
+    continue_: str = ""
+
+
+def pod_reference(pod: Pod) -> ObjectReference:
+    """A reference to ``pod``, for an event about it."""
+    return ObjectReference("Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
+
+
+def node_reference(name: str) -> ObjectReference:
+    """A reference to a node; events about nodes carry the name as UID, as the kubelet's do."""
+    return ObjectReference("Node", name, "", name)
+
+
+def decode_pod(raw: bytes | dict[str, Any]) -> Pod:
+    """A ``Pod`` from JSON text or a parsed object; raises ``msgspec.ValidationError`` on a wrong shape."""
+    return msgspec.convert(raw, Pod) if isinstance(raw, dict) else _POD.decode(raw)
+
+
+def decode_node(raw: bytes | dict[str, Any]) -> Node:
+    """A ``Node`` from JSON text or a parsed object; raises ``msgspec.ValidationError`` on a wrong shape."""
+    return msgspec.convert(raw, Node) if isinstance(raw, dict) else _NODE.decode(raw)
+
+
+_POD = msgspec.json.Decoder(Pod)
+_NODE = msgspec.json.Decoder(Node)

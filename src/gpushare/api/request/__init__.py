@@ -1,0 +1,1 @@
+"""What a pod requests, in every notation, and the pod group that it belongs to."""

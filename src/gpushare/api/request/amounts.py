@@ -1,0 +1,82 @@
+"""What a pod asks for, resource by resource, as quotas count it: exact, in thousandths, whatever the resource."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import ceil
+from typing import Final
+
+from gpushare.api.errors import InvalidQuantity
+from gpushare.api.objects import Pod, ResourceRequirements
+from gpushare.api.quantity import parse_quantity, type_of_quantity
+from gpushare.api.request.request import ContainerKind, effective_amount, listed_containers
+
+type_of_amounts = Mapping[str, int]
+"""Resource → thousandths: 3 of ``aliyun.com/gpu-mem`` are 3000, half a processor 500, 1 KiB of memory 1024000."""
+
+type_of_asked = tuple[tuple[str, type_of_quantity], ...]
+"""Resource and quantity, as they are written."""
+
+NOTHING: Final[type_of_amounts] = {}
+_BINARY: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+_IN_BYTES: Final = ("memory", "ephemeral-storage")
+
+
+def amounts_of(pod: Pod) -> type_of_amounts:
+    """What the pod requests, as Kubernetes counts it: init containers, sidecars, apps, and its runtime's overhead on top.
+
+    What it requests as a whole (``spec.resources``) counts in place of what its containers do. A container counts with its request, and with its limit where it names no request. What is no quantity counts as
+    nothing: the API server takes no such pod. Equal pods share one value, which nobody may change.
+    """
+    listed = listed_containers(pod)
+    overhead = tuple((pod.spec.overhead or {}).items())
+    asked = tuple((kind, _asked(container.resources)) for _, container, kind in listed)
+    return _summed(asked, _asked(pod.spec.resources), overhead)
+
+
+def _asked(resources: ResourceRequirements | None) -> type_of_asked:
+    if resources is None:
+        return ()
+    return tuple(((resources.limits or {}) | (resources.requests or {})).items())
+
+
+@lru_cache(maxsize=4096)
+def _summed(
+    asked: tuple[tuple[ContainerKind, type_of_asked], ...], whole: type_of_asked, overhead: type_of_asked
+) -> type_of_amounts:
+    read = [(kind, _read(amounts)) for kind, amounts in asked]
+    found = {
+        name: effective_amount([(kind, amounts.get(name, 0)) for kind, amounts in read])
+        for name in dict.fromkeys(name for _, amounts in read for name in amounts)
+    }
+    found.update(_read(whole))
+    for name, more in _read(overhead).items():
+        found[name] = found.get(name, 0) + more
+    return found
+
+
+def _read(amounts: type_of_asked) -> dict[str, int]:
+    return {name: _thousandths(amount) for name, amount in amounts}
+
+
+def _thousandths(amount: type_of_quantity) -> int:
+    try:
+        return max(thousandths_of(amount), 0)
+    except InvalidQuantity:
+        return 0
+
+
+def thousandths_of(amount: type_of_quantity, subject: str = "") -> int:
+    """A quantity in thousandths, rounded up as Kubernetes does. Raises ``InvalidQuantity`` naming ``subject``."""
+    return ceil(1000 * parse_quantity(amount, subject))
+
+
+def written(resource: str, thousandths: int) -> str:
+    """The quantity as people write it: ``3``, ``500m``, ``10Gi``."""
+    whole, rest = divmod(thousandths, 1000)
+    if rest:
+        return f"{thousandths}m"
+    if whole and (resource in _IN_BYTES or resource.startswith("hugepages-")):
+        for suffix, size in _BINARY:
+            if whole % size == 0:
+                return f"{whole // size}{suffix}"
+    return str(whole)

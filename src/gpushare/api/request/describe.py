@@ -1,0 +1,75 @@
+"""What a pod asks for, in words."""
+
+from typing import Final
+
+from gpushare.api import names
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import Request
+
+#: 1 TiB. Nobody means that much of one GPU, the largest have about a third of it: it was written in another unit.
+MOST_GPU_MIB: Final = 1 << 20
+#: How the words end that say so: of a suffix that was written, and of MiB.
+WITHOUT_SUFFIX: Final = ", without Mi or Gi"
+NOT_OF_MIB: Final = ", and not of MiB"
+
+
+def slip_of(request: Request, unit: MemoryUnit) -> str:
+    """That units are meant, to whoever wrote bytes or MiB where nodes count in ``unit``; empty for all others."""
+    if request.by_gpu or request.unit_mib or request.memory_units * unit.mib < MOST_GPU_MIB:
+        return ""
+    end = NOT_OF_MIB if _written_mib(request) else WITHOUT_SUFFIX
+    return f"{names.GPU_MEM} is a number of units of {memory_text(unit.mib)}{end}"
+
+
+def instead_of_slip(request: Request, unit: MemoryUnit) -> str:
+    """What to write in place of a request of which ``slip_of`` says something."""
+    mib = _written_mib(request)
+    if not mib:
+        return f"write {names.GPU_MEM} as a number of units, without Mi or Gi"
+    return (
+        f"{mib} looks like MiB: write {names.GPU_MEM}: {-(-mib // unit.mib)}, or {names.GPU_MEMORY}: {mib}Mi"
+    )
+
+
+def _written_mib(request: Request) -> int:
+    """What one container wrote where MiB were meant; 0 where it may have been bytes, or several wrote, or for several GPUs."""
+    if len(request.containers) != 1 or request.gpu_count != 1:
+        return 0
+    written = request.containers[0].memory_units
+    return written if written <= MOST_GPU_MIB else 0
+
+
+def asks_text(request: Request | None, unit_mib: int = 0) -> str:
+    """What a pod asks for, as its manifest has it; empty where that cannot be read.
+
+    ``unit_mib``: what a unit is on the nodes that may take it; units are told in GiB or MiB, too, then. 0: nobody knows.
+    """
+    if request is None:
+        return ""
+    if request.by_gpu:
+        return f"{names.GPU_WHOLE}: {request.gpu_count}"
+    parts = [units_text(request.memory_units * request.gpu_count, unit_mib)]
+    if request.unit_mib:
+        parts = [
+            f"{names.GPU_MEMORY}: {memory_text(request.memory_units * request.gpu_count * request.unit_mib)}"
+        ]
+    if request.core_percent:
+        parts.append(f"{names.GPU_CORE}: {request.core_percent * request.gpu_count}")
+    if request.apart:
+        parts.append(f"{names.LABEL_POD_APART}: true")
+    elif request.gpu_count > 1:
+        parts.append(f"{names.LABEL_POD_GPU_COUNT}: {request.gpu_count}")
+    if request.whole_device:
+        parts.append(f"{names.LABEL_POD_PLACEMENT}: {names.POD_PLACEMENT_WHOLE_DEVICE}")
+    return ", ".join(parts)
+
+
+def units_text(units: int, unit_mib: int) -> str:
+    """The resource with its units, and what they come to where ``unit_mib`` is not 0: ``aliyun.com/gpu-mem: 40 (40 GiB)``."""
+    text = f"{names.GPU_MEM}: {units}"
+    return f"{text} ({memory_text(units * unit_mib)})" if unit_mib else text
+
+
+def memory_text(mib: int) -> str:
+    """``8 GiB`` or ``128 MiB``: GiB where it comes out even."""
+    return f"{mib >> 10} GiB" if mib % 1024 == 0 else f"{mib} MiB"

@@ -1,0 +1,47 @@
+"""Gangs: pods of which so many run together or none, as the labels of ``pod-group.scheduling.sigs.k8s.io`` say."""
+
+from typing import Final
+
+import msgspec
+
+from gpushare.api import names
+from gpushare.api.errors import InvalidRequest
+from gpushare.api.objects import Pod
+
+#: A gang that waits for more pods than this is refused: nobody means it.
+MOST_PODS: Final = 100_000
+
+
+class Gang(msgspec.Struct, frozen=True, gc=False):
+    """The gang of a pod: ``key`` is ``namespace/name``, ``least`` how many of its pods must run together.
+
+    ``owner`` is the UID of the pod's controller, empty where it has none.
+    """
+
+    key: str
+    least: int
+    owner: str = ""
+
+    @property
+    def namespace(self) -> str:
+        """That of its pods."""
+        return self.key.partition("/")[0]
+
+
+def gang_of(pod: Pod) -> Gang | None:
+    """The pod's gang, ``None`` where it belongs to none.
+
+    Raises ``InvalidRequest`` where the label with the number is missing or is none.
+    """
+    labels = pod.metadata.labels
+    if not labels or not (name := labels.get(names.LABEL_GANG_NAME)):
+        return None
+    least = labels.get(names.LABEL_GANG_LEAST, "")
+    if not (least.isascii() and least.isdecimal() and 0 < int(least) <= MOST_PODS):
+        raise InvalidRequest(
+            f"pod {pod.key}",
+            f"label {names.LABEL_GANG_NAME}={name} needs {names.LABEL_GANG_LEAST} beside it, the number of pods "
+            f"that must run together, from 1 to {MOST_PODS}: it is '{least[:63]}'; set both on every pod",
+        )
+    owner = next((one.uid for one in pod.metadata.owner_references or () if one.controller), "")
+    return Gang(f"{pod.metadata.namespace}/{name}", int(least), owner)

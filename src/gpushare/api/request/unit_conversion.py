@@ -1,0 +1,103 @@
+"""Requests in people's units: GPU memory in MiB, or in percent of a card, and what they come to in units.
+
+MiB are a need and are rounded up: nobody gets less. Percents are a part and are rounded down: four pods with 25% fit one
+card, which 4 of 15 units each would not. Admission turns both into ``aliyun.com/gpu-mem`` when a pod is submitted, so that
+every reader finds units, and notes on the pod what was asked for (docs/decisions/0021).
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from gpushare.api import names
+from gpushare.api.errors import InvalidQuantity, InvalidRequest
+from gpushare.api.objects import Pod
+from gpushare.api.quantity import MAX_AMOUNT, MemoryUnit, parse_quantity, type_of_quantity
+
+#: Resources of our own that stand for GPU memory in people's units.
+PEOPLES: Final = (names.GPU_MEMORY, names.GPU_MEMORY_PERCENT)
+#: 16 TiB, more than any GPU has. Policies cannot tell whether much larger quantities are whole numbers.
+MOST_MIB: Final = 1 << 24
+_MIB: Final = 1 << 20
+
+
+class Counting(msgspec.Struct, frozen=True):
+    """How a cluster counts: its memory unit, and the MiB of the card of which percent is meant, 0 where none is named."""
+
+    unit: MemoryUnit = MemoryUnit.GIB
+    card_mib: int = 0
+
+    @property
+    def card_units(self) -> int:
+        """Units of that card."""
+        return self.unit.count_in(self.card_mib)
+
+    @property
+    def least_percent(self) -> int:
+        """The smallest percentage that comes to a unit; above 100 where the card has none."""
+        return -(-100 // self.card_units) if self.card_units else 101
+
+    def units_of_mib(self, mib: int, gpus: int = 1) -> int:
+        """Units for ``mib`` over ``gpus`` GPUs: the least that give so much, as many of them on each."""
+        return gpus * -(-mib // (gpus * self.unit.mib))
+
+    def units_of_percent(self, percent: int, gpus: int = 1) -> int:
+        """Units for ``percent`` of each of ``gpus`` cards: the most that are no more."""
+        return gpus * (self.card_units * percent // 100)
+
+
+def mib_of(text: type_of_quantity) -> int | None:
+    """MiB in an amount of ``gpushare.dev/gpu-memory``; ``None`` where it is no whole number of them, from 1 to ``MOST_MIB``."""
+    bytes_ = _whole(text)
+    if bytes_ is None or bytes_ % _MIB or not 0 < bytes_ // _MIB <= MOST_MIB:
+        return None
+    return bytes_ // _MIB
+
+
+def percent_of(text: type_of_quantity) -> int | None:
+    """An amount of ``gpushare.dev/gpu-memory.percentage``; ``None`` where it is no whole number from 1 to 100."""
+    percent = _whole(text)
+    return percent if percent is not None and 1 <= percent <= 100 else None
+
+
+def _whole(text: type_of_quantity) -> int | None:
+    try:
+        value = parse_quantity(text)
+    except InvalidQuantity:
+        return None
+    return int(value) if value.denominator == 1 and abs(value) <= MAX_AMOUNT else None
+
+
+class Requested(msgspec.Struct, frozen=True, rename="camel"):
+    """The value of ``gpushare.dev/requested``: ``6144Mi`` or ``25%`` by container, and how that was counted."""
+
+    unit_mib: Annotated[int, msgspec.Meta(gt=0)]
+    card_mib: Annotated[int, msgspec.Meta(ge=0)]
+    containers: dict[str, str]
+
+
+_REQUESTED: Final = msgspec.json.Decoder(Requested)
+
+
+def requested_text(counting: Counting, containers: Mapping[str, str]) -> str:
+    """The annotation's value; ``read_requested`` gives it back."""
+    note = Requested(counting.unit.mib, counting.card_mib, dict(containers))
+    return msgspec.json.encode(note).decode()
+
+
+def read_requested(pod: Pod) -> Requested | None:
+    """What the pod asked for in people's units; ``None`` where it asked in units, or for nothing.
+
+    Raises ``InvalidRequest`` where the annotation cannot be read.
+    """
+    text = (pod.metadata.annotations or {}).get(names.ANN_REQUESTED)
+    if text is None:
+        return None
+    try:
+        return _REQUESTED.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(
+            f"pod {pod.key}",
+            f"annotation {names.ANN_REQUESTED} cannot be read: {error}; admission writes it, remove it from the manifest",
+        ) from None

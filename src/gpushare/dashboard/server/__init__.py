@@ -1,0 +1,1 @@
+"""The dashboard over HTTP: pages, sign-in, event stream."""

@@ -1,0 +1,232 @@
+"""What pages see: answers to what they ask, and news sent to all of them as the cluster changes."""
+
+import asyncio
+import logging
+from contextlib import suppress
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from gpushare.api.request.describe import asks_text
+from gpushare.dashboard.data import details, fragmentation
+from gpushare.dashboard.data.agent_client import Agents
+from gpushare.dashboard.data.cluster import Cluster
+from gpushare.dashboard.data.heatmap import UNKNOWN, State, in_parts
+from gpushare.dashboard.data.history import History, Sample
+from gpushare.dashboard.data.metrics_parser import Figures
+from gpushare.dashboard.data.pending import MOST_SHOWN, Line, Source, Waiting
+from gpushare.dashboard.server.app import Asked, as_binary, as_json
+from gpushare.dashboard.server.event_stream import Stream
+from gpushare.httpserver.exchange import JSON, Refusal
+from gpushare.kube.clock import Clock
+from gpushare.scheduler.plugins.explain.reason_kinds import NOT_ROOM
+
+logger = logging.getLogger(__name__)
+
+#: Changes of so long go out together.
+TICK_S: Final = 0.5
+_FRESH_REPORT_S: Final = 5.0
+
+
+class Live:
+    """Answers and sends. ``missing`` says why nothing can be shown yet, empty when it can."""
+
+    def __init__(
+        self, cluster: Cluster, agents: Agents, source: Source, stream: Stream, history: History, clock: Clock
+    ) -> None:
+        self._cluster = cluster
+        self._agents = agents
+        self._source = source
+        self._stream = stream
+        self._history = history
+        self._clock = clock
+        self._totals: Sample | None = None
+        self._line = Line()
+        self._report: tuple[float, fragmentation.Report] | None = None
+        self._reporting = asyncio.Lock()
+        self.shown = asyncio.Event()
+        """Set once the whole cluster is on the board."""
+
+    # --- news -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Send what changes, for ever."""
+        while True:
+            await self.tick()
+            await self._clock.sleep(TICK_S)
+
+    async def tick(self) -> None:
+        """Send what has changed since the last time."""
+        await self._cluster.refresh()
+        self.shown.set()
+        now_s = self._clock.monotonic()
+        totals = self._sample()
+        news = self._cluster.board.delta()
+        before = self._totals
+        new_totals = before is None or msgspec.structs.replace(totals, at_s=before.at_s) != before
+        if news or new_totals:
+            self._totals = totals
+            for part in in_parts(news):
+                told = {**part, "totals": totals} if new_totals and "more" not in part else part
+                self._stream.send("delta", msgspec.json.encode(told))
+        if self._history.due(now_s):
+            self._history.add(totals, now_s)
+            self._stream.send("sample", msgspec.json.encode(totals))
+
+    async def follow_waiting(self) -> None:
+        """Ask who waits while somebody looks, and tell pages when that has changed, for ever."""
+        while True:
+            if self._stream.pages:
+                await self.look_at_waiting()
+            await self._clock.sleep(2 * TICK_S)
+
+    async def look_at_waiting(self) -> None:
+        """Ask once; tell pages when it is not as before."""
+        line = await self._source.line()
+        if line != self._line:
+            self._line = line
+            summary = {"count": line.count, "problem": line.problem, "by_category": line.by_category}
+            self._stream.send("waiting", msgspec.json.encode(summary))
+
+    def _sample(self) -> Sample:
+        cluster = self._cluster
+        board, totals = cluster.board, cluster.ledger.totals()
+        used = board.plane("used_mib")
+        known = used != UNKNOWN
+        core = board.plane("given_core")
+        counted = (board.plane("state") != State.ABSENT) & (core != UNKNOWN)
+        return Sample(
+            at_s=self._clock.time_ns() // 10**9,
+            gpus=totals.gpus,
+            total_mib=totals.total_mib,
+            given_mib=totals.used_mib,
+            used_mib=int(used[known].sum()) if known.any() else UNKNOWN,
+            given_core=int(core[counted].sum()),
+            pods=totals.pods,
+            waiting=len(cluster.waiting()),
+            free_mib=fragmentation.free_mib(cluster),
+            fragments_mib=cluster.ledger.fragments_mib(),
+            told_gpus=int(known.sum()),
+            told_mib=int(board.plane("total_mib")[known].sum()),
+            core_gpus=int(counted.sum()),
+        )
+
+    # --- answers --------------------------------------------------------------------------------
+
+    async def answer(self, path: str, asked: Asked) -> tuple[bytes, bytes]:
+        """As ``app.Answers`` says."""
+        if path == "waiting":
+            line = await self._source.line()
+            return as_json(self._without_reasons(line) if line.problem else self._with_amounts(line))
+        if path == "decision":
+            body, problem = await self._source.decision(asked.parameter("pod"))
+            if problem or not body:
+                raise Refusal(502 if problem else 404, problem or "the scheduler has no record of that pod")
+            return JSON, body
+        if path == "snapshot":
+            return as_binary(self.whole())
+        self._check_shown()
+        if path == "node":
+            return await self._node(asked.parameter("name"))
+        if path == "pod":
+            return await self._pod(asked.parameter("key"))
+        if path == "search":
+            return as_json(details.found(self._cluster, asked.parameter("q")[:200]))
+        if path == "history":
+            return as_json({"step_s": self._history.step_s, "samples": self._history.samples()})
+        if path == "fragmentation":
+            return as_json(await self._fragmentation())
+        raise Refusal(404, f"nothing at /api/{path}")
+
+    def _with_amounts(self, line: Line) -> Line:
+        """What they ask for in GiB or MiB, too: the scheduler tells units, and not what they are."""
+        unit_mib, waiting = self._cluster.unit_mib(), self._cluster.view.waiting
+        if not unit_mib:
+            return line
+        pods = (
+            one
+            if (record := waiting.get(one.uid)) is None or record.request is None
+            else msgspec.structs.replace(one, asks=asks_text(record.request, unit_mib))
+            for one in line.pods
+        )
+        return msgspec.structs.replace(line, pods=tuple(pods))
+
+    def _without_reasons(self, line: Line) -> Line:
+        """Who waits as the API server tells it: without the reasons, which only the scheduler knows."""
+        unit_mib = self._cluster.unit_mib()
+        pods = sorted(
+            (
+                Waiting(
+                    key=one.pod,
+                    since=_made_s(one.created),
+                    asks=asks_text(one.request, unit_mib),
+                    category="",
+                    reason=one.problem,
+                    remedy="",
+                    uid=one.uid,
+                )
+                for one in self._cluster.waiting()
+            ),
+            key=lambda one: (one.since, one.key),
+        )
+        return Line(tuple(pods[:MOST_SHOWN]), len(pods), line.problem)
+
+    def _check_shown(self) -> None:
+        if not self.shown.is_set():
+            raise Refusal(503, "the cluster is not read yet; try again in a moment")
+
+    def whole(self) -> bytes:
+        """As ``app.Answers`` says."""
+        self._check_shown()
+        line = self._line
+        return self._cluster.board.snapshot(
+            {
+                "id": self._stream.last_id,
+                "totals": self._sample(),
+                "waiting": {"count": line.count, "problem": line.problem, "by_category": line.by_category},
+            }
+        )
+
+    async def _node(self, name: str) -> tuple[bytes, bytes]:
+        figures, untold = await self._figures(name)
+        found = details.node_detail(self._cluster, name, figures, untold)
+        if found is None:
+            raise Refusal(404, f"no node {name} with GPUs is known")
+        return as_json(found)
+
+    async def _pod(self, key: str) -> tuple[bytes, bytes]:
+        found = details.pod_detail(self._cluster, key, None, "")
+        if found is not None and found.node:
+            found = details.pod_detail(self._cluster, key, *await self._figures(found.node))
+        elif found is not None:
+            one, problem = await self._source.one(key)
+            if one is not None:
+                found = msgspec.structs.replace(found, reason=one.reason, remedy=one.remedy)
+            else:
+                found = msgspec.structs.replace(found, unexplained=problem)
+        if found is None:
+            raise Refusal(404, f"no pod {key} that holds or wants a part of a GPU is known")
+        return as_json(found)
+
+    async def _figures(self, node: str) -> tuple[Figures | None, str]:
+        """Only nodes that are known are asked, whatever a page asks for."""
+        if node not in self._cluster.nodes:
+            return None, "the node is not known"
+        return await self._agents.look(node)
+
+    async def _fragmentation(self) -> fragmentation.Report:
+        async with self._reporting:
+            now_s = self._clock.monotonic()
+            if self._report is None or now_s - self._report[0] >= _FRESH_REPORT_S:
+                line = await self._source.line()
+                kept = {one.key: one.reason for one in line.pods if one.category in NOT_ROOM}
+                self._report = (now_s, await fragmentation.report(self._cluster, kept))
+            return self._report[1]
+
+
+def _made_s(created: str) -> float:
+    """Seconds since 1970 of a time stamp of Kubernetes; 0 where it is none."""
+    with suppress(ValueError):
+        return datetime.fromisoformat(created).timestamp()
+    return 0.0

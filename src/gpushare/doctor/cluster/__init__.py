@@ -1,0 +1,1 @@
+"""The checks of a cluster, the facts that they look at, and how these are read."""

@@ -1,0 +1,1 @@
+"""Checks of a cluster, a module per subject."""

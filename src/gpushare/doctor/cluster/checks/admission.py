@@ -1,0 +1,201 @@
+"""Admission: rules that are in force, a webhook that can be called, certificates that are valid."""
+
+import base64
+import binascii
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from gpushare.doctor.cluster.checks.api_server import server_minor
+from gpushare.doctor.cluster.checks.network_policies import shut_webhook
+from gpushare.doctor.cluster.checks.services import callable_webhook, meanwhile
+from gpushare.doctor.cluster.facts import ClusterFacts, at, name_of
+from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
+from gpushare.doctor.suggested_commands import INSTALLER, namespace_of, upgrade
+
+#: From which Kubernetes on the API server's own policies do it.
+_VALIDATES: Final = (1, 30)
+_MUTATES: Final = (1, 36)
+#: Policies of the chart that must be there together.
+VALIDATING: Final = (
+    "gpushare-requests",
+    "gpushare-records",
+    "gpushare-records-bindings",
+    "gpushare-records-nodes",
+)
+#: The one that points pods to our scheduler.
+POINTING: Final = "gpushare-scheduler-name"
+#: What those that only warn begin with.
+WARNING: Final = "gpushare-slips"
+#: Writes into the API server's audit log, and refuses nothing.
+AUDITING: Final = "gpushare-audit"
+_SYSTEM: Final = "kube-system"
+_EVERYBODYS: Final = "default"
+_SOON_DAYS: Final = 3
+
+
+def rules(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether wrong requests are refused, records guarded and pods pointed to our scheduler."""
+    if facts.playground is not None:
+        yield fine("", "a playground has its rules from the beginning")
+        return
+    # Also without the chart: what a removal left behind is called all the same.
+    yield from callable_webhook(facts)
+    if not isinstance(facts.webhooks, Unread):
+        hooks = [hook for one in facts.webhooks for hook in one.get("webhooks") or ()]
+        yield from shut_webhook(facts, meanwhile(hooks))
+    if _no_chart(facts):
+        return
+    server = server_minor(facts)
+    if server is None or isinstance(facts.webhooks, Unread):
+        why = (
+            facts.webhooks.why
+            if isinstance(facts.webhooks, Unread)
+            else "the API server's version cannot be read"
+        )
+        yield unknown("admission", why)
+        return
+    named = {str(hook.get("name")) for one in facts.webhooks for hook in one.get("webhooks") or ()}
+    validates = any(one.startswith(("requests.", "records.")) for one in named)
+    mutates = any(one.startswith("scheduler-name.") for one in named)
+    if not validates:
+        yield from _policies(facts, server)
+    if not mutates and server >= _MUTATES:
+        listed = facts.mutating_policies
+        if isinstance(listed, Unread):
+            yield unknown("MutatingAdmissionPolicies", listed.why)
+        else:
+            ours = [name for name in map(name_of, listed) if name.startswith("gpushare-")]
+            if POINTING not in ours:
+                yield _unruled(facts, "pods that name no scheduler are not pointed to ours")
+            for name in ours:
+                yield from _bound(facts, name)
+    elif not mutates:
+        yield _unruled(facts, "pods that name no scheduler are not pointed to ours")
+    if named or _has_policies(facts):
+        yield from _left_alone(facts)
+
+
+def _has_policies(facts: ClusterFacts) -> bool:
+    listed = facts.validating_policies
+    return not isinstance(listed, Unread) and any(name_of(one).startswith("gpushare-") for one in listed)
+
+
+def _left_alone(facts: ClusterFacts) -> Iterator[Said]:
+    """Pods in the charts' own namespace, where they are not meant: one made for the charts alone has none, and all's own is full of them."""
+    namespace = namespace_of(facts, INSTALLER)
+    pods = () if isinstance(facts.pods, Unread) else facts.pods
+    if namespace == _EVERYBODYS or (
+        namespace != _SYSTEM and any(one.metadata.namespace == namespace for one in pods)
+    ):
+        yield warning(
+            f"namespace {namespace}",
+            "admission leaves pods in it alone, as it is the charts' own: wrong requests are not refused there, and none is pointed to our scheduler",
+            f"let no pod with a GPU be made in it; or install both charts in {_SYSTEM}",
+        )
+
+
+def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Said]:
+    if server < _VALIDATES:
+        yield _unruled(facts, "wrong requests are not refused, and records of who holds what are not guarded")
+        return
+    listed, bindings = facts.validating_policies, facts.policy_bindings
+    if isinstance(listed, Unread) or isinstance(bindings, Unread):
+        away = listed if isinstance(listed, Unread) else bindings
+        yield unknown("ValidatingAdmissionPolicies", away.why if isinstance(away, Unread) else "")
+        return
+    there = {name_of(one): one for one in listed}
+    ours = [name for name in there if name.startswith("gpushare-")]
+    if not ours:
+        yield _unruled(facts, "wrong requests are not refused, and records of who holds what are not guarded")
+        return
+    if AUDITING not in there:
+        yield warning(
+            f"policy {AUDITING}",
+            "it is not there: the API server's audit log says nothing of requests for GPUs that it admits",
+            upgrade(facts, INSTALLER),
+        )
+    for name in sorted({*VALIDATING, *ours}):
+        policy = there.get(name)
+        if policy is None:
+            yield fault(f"policy {name}", "it is not there", upgrade(facts, INSTALLER))
+            continue
+        yield from _bound(facts, name)
+        for wrong in at(policy, "status", "typeChecking", "expressionWarnings") or ():
+            yield warning(
+                f"policy {name}",
+                f"the API server says of {wrong.get('fieldRef')}: {str(wrong.get('warning'))[:200]}",
+                "upgrade the chart to a release that knows this Kubernetes",
+            )
+
+
+def _bound(facts: ClusterFacts, name: str) -> Iterator[Said]:
+    if isinstance(facts.policy_bindings, Unread):
+        return
+    bindings = [one for one in facts.policy_bindings if name_of(one) == name]
+    if not bindings:
+        yield fault(f"policy {name}", "nothing binds it: it is not in force", upgrade(facts, INSTALLER))
+    for binding in bindings:
+        actions = at(binding, "spec", "validationActions")
+        if actions and "Deny" not in actions and not name.startswith((WARNING, AUDITING)):
+            yield fault(
+                f"policy {name}",
+                f"its binding does not refuse what is wrong (validationActions: {', '.join(map(str, actions))})",
+                f"{upgrade(facts, INSTALLER)} writes the binding anew",
+            )
+
+
+def _unruled(facts: ClusterFacts, says: str) -> Said:
+    return warning(
+        "admission",
+        says,
+        upgrade(facts, INSTALLER, "admission.enabled=true,admission.mode=auto"),
+    )
+
+
+def _no_chart(facts: ClusterFacts) -> bool:
+    return not isinstance(facts.daemon_sets, Unread) and not facts.daemon_sets
+
+
+def certificate(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether the authority that API servers trust the webhook by is there and valid, and stays so."""
+    if isinstance(facts.webhooks, Unread):
+        if facts.playground is None:
+            yield unknown("webhook", facts.webhooks.why)
+        return
+    now_s = facts.our_time_s if isinstance(facts.server_time_s, Unread) else facts.server_time_s
+    now = datetime.fromtimestamp(now_s, UTC)
+    for configuration in facts.webhooks:
+        for hook in configuration.get("webhooks") or ():
+            subject = f"webhook {hook.get('name')}"
+            namespace = at(hook, "clientConfig", "service", "namespace") or namespace_of(facts, INSTALLER)
+            remedy = f"`kubectl -n {namespace} logs deploy/gpushare-admission`: it makes and renews them, and says what keeps it from that"
+            ends = _ends(str(at(hook, "clientConfig", "caBundle") or ""))
+            if ends is None:
+                yield fault(
+                    subject,
+                    f"it has no certificate authority that can be read, so calls to it fail: {meanwhile([hook])}",
+                    remedy,
+                )
+            elif ends < now:
+                yield fault(
+                    subject,
+                    f"its certificate authority has expired on {ends:%Y-%m-%d %H:%M} UTC, so calls to it fail: {meanwhile([hook])}",
+                    remedy,
+                )
+            elif (ends - now).days < _SOON_DAYS:
+                yield warning(
+                    subject, f"its certificate authority expires on {ends:%Y-%m-%d %H:%M} UTC", remedy
+                )
+
+
+def _ends(bundle: str) -> datetime | None:
+    """When the last of the certificates in a ``caBundle`` ends; ``None`` where there is none."""
+    # The reader of certificates is large, and most clusters have no webhook.
+    from cryptography import x509
+
+    try:
+        found = x509.load_pem_x509_certificates(base64.b64decode(bundle, validate=True))
+    except (ValueError, binascii.Error):
+        return None
+    return max((one.not_valid_after_utc for one in found), default=None)

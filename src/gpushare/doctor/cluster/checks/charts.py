@@ -1,0 +1,81 @@
+"""Whether the charts are installed, and where; and whether they are just being removed."""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from gpushare.doctor.cluster.facts import ClusterFacts, at, name_of
+from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
+from gpushare.doctor.suggested_commands import install
+
+
+class _Made(NamedTuple):
+    """What a chart makes: the field of the facts that has it, and what it is called."""
+
+    field: str
+    what: str
+    chart: str
+
+
+_AGENTS: Final = _Made("daemon_sets", "DaemonSet gpushare-device-plugin-ds", "ack-ai-installer")
+_MADE: Final = (
+    _AGENTS,
+    _Made("deployments", "Deployment ack-co-scheduler", "ack-co-scheduler"),
+    _Made("config_maps", "ConfigMap ack-co-scheduler", "ack-co-scheduler"),
+    _Made("leases", "Lease ack-co-scheduler", "ack-co-scheduler"),
+)
+
+
+def installed(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether both charts are there, once each."""
+    if not facts.namespace_is_there:
+        yield fault(
+            f"namespace {facts.namespace}",
+            "it is not there, and the charts were to be looked for in it alone",
+            "correct --namespace, or leave it out: then they are looked for in all namespaces",
+        )
+        return
+    if facts.playground is not None:
+        yield fine("", "a playground: its parts are processes, and no chart is needed")
+        return
+    removed = list(_removal(facts))
+    yield from removed
+    elsewhere: dict[str, list[str]] = {}
+    for made in _MADE:
+        found: list[Any] | Unread = getattr(facts, made.field)
+        if isinstance(found, Unread):
+            yield unknown(made.what, found.why)
+        elif found or (removed and made is _AGENTS):
+            continue
+        elif places := facts.elsewhere.get(made.field):
+            elsewhere.setdefault(", ".join(places), []).append(made.what)
+        else:
+            yield fault(made.what, "it is not there", install(facts, made.chart))
+    for places_said, objects in elsewhere.items():
+        yield fault(
+            f"namespace {facts.namespace}",
+            f"what was to be looked for in it is in namespace {places_said}: {', '.join(objects)}",
+            "name that one with --namespace, or leave it out: then they are looked for in all namespaces",
+        )
+
+
+def _removal(facts: ClusterFacts) -> Iterator[Said]:
+    """What is to be said of the Deployment that cleans up after ``helm uninstall``; of one that finds agents beside itself nothing: it ends."""
+    if isinstance(facts.removals, Unread) or isinstance(facts.daemon_sets, Unread):
+        return
+    agents = {str(at(one, "metadata", "namespace")) for one in facts.daemon_sets}
+    agents |= set(facts.elsewhere.get(_AGENTS.field, ()))
+    for deployment in facts.removals:
+        namespace, _, name = name_of(deployment).partition("/")
+        subject = f"deployment {name_of(deployment)}"
+        if not agents:
+            yield warning(
+                subject,
+                "ack-ai-installer is being removed: this takes from the nodes what the agents wrote, for about six minutes, and then itself",
+                f"`kubectl -n {namespace} wait --for=delete deployment/{name} --timeout=600s`; where it stays `kubectl -n {namespace} logs deploy/{name}` says why",
+            )
+        elif namespace not in agents:
+            yield fault(
+                subject,
+                f"it cleans up after a release that was in its namespace, and takes from the nodes what the agents of namespace {', '.join(sorted(agents))} write",
+                f"`kubectl -n {namespace} delete deployment {name}`, then `kubectl delete clusterrole {name}`",
+            )

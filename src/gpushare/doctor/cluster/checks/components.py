@@ -1,0 +1,252 @@
+"""What the charts install: whether it is there, runs, may do what it must, and is set up as it must be."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import yaml
+
+from gpushare.api import names
+from gpushare.doctor.cluster.checks.container_states import status_of, why_of
+from gpushare.doctor.cluster.checks.services import asked_scheduler
+from gpushare.doctor.cluster.facts import (
+    ClusterFacts,
+    Json,
+    agent_pods,
+    at,
+    first_unready,
+    first_why,
+    gpu_nodes,
+    is_ready,
+    name_of,
+    tolerations_of,
+    why_unready,
+)
+from gpushare.doctor.cluster.reader import renewed_s
+from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
+from gpushare.doctor.suggested_commands import (
+    INSTALLER,
+    SCHEDULER,
+    describe_agents,
+    look,
+    namespace_of,
+    pull,
+    upgrade,
+)
+
+_LED_S: Final = 30.0
+#: kube-scheduler asks the extender beside it alone.
+_LEADS: Final = "; it leads, so that nothing is placed"
+_EXTENDER: Final = {
+    "filterVerb": "filter",
+    "prioritizeVerb": "prioritize",
+    "bindVerb": "bind",
+    "preemptVerb": "preempt",
+}
+
+
+def one_scheduler(facts: ClusterFacts) -> Iterator[Said]:
+    """Two that have one name place the same pods, each by a ledger of its own."""
+    if isinstance(facts.deployments, Unread) or isinstance(facts.part_pods, Unread):
+        return
+    if len(facts.deployments) > 1:
+        listed = ", ".join(map(name_of, facts.deployments))
+        yield fault(
+            f"scheduler {names.SCHEDULER_NAME}",
+            f"it is installed {len(facts.deployments)} times: {listed}",
+            "`helm uninstall` all but one: they give away the same memory twice",
+        )
+    if isinstance(facts.daemon_sets, Unread):
+        return
+    if len(facts.daemon_sets) > 1:
+        listed = ", ".join(map(name_of, facts.daemon_sets))
+        yield fault(
+            f"DaemonSet {names.DAEMON_SET_NAME}",
+            f"it is there {len(facts.daemon_sets)} times: {listed}",
+            "`helm uninstall` all but one",
+        )
+
+
+def node_agents(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether an agent runs, ready, on every node that the label asks for one on."""
+    if facts.playground is not None:
+        yield fine("", "a playground's agents are no pods; node-capacity tells whether they are there")
+        return
+    if isinstance(facts.daemon_sets, Unread) or not facts.daemon_sets:
+        return
+    if isinstance(facts.nodes, Unread) or isinstance(facts.part_pods, Unread):
+        return
+    pods = agent_pods(facts)
+    shut = {one.subject for one in taints(facts)}
+    for node in gpu_nodes(facts):
+        pod = pods.get(node.name)
+        if pod is None:
+            if f"node {node.name}" not in shut:
+                yield fault(
+                    node.subject,
+                    f"it is labelled {names.LABEL_MODE}, and no node agent runs there",
+                    f"{describe_agents(facts)}: the events say why",
+                )
+        elif not is_ready(pod):
+            yield fault(
+                node.subject,
+                f"its agent, pod {name_of(pod)}, is not ready{why_unready(pod)}",
+                "; ".join(filter(None, (look(pod), pull(facts, INSTALLER, pod)))),
+            )
+
+
+def taints(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether a taint keeps the agent away from a node that is labelled."""
+    if isinstance(facts.daemon_sets, Unread) or isinstance(facts.nodes, Unread):
+        return
+    for daemon_set in facts.daemon_sets[:1]:
+        tolerations = tolerations_of(daemon_set)
+        for node in gpu_nodes(facts):
+            shutting = [
+                f"{taint.key}={taint.value}:{taint.effect}"
+                for taint in node.taints
+                if taint.effect in ("NoSchedule", "NoExecute")
+                # The DaemonSet controller adds tolerations of its own for what Kubernetes taints nodes with.
+                and not taint.key.startswith("node.kubernetes.io/")
+                and not any(one.covers(taint) for one in tolerations)
+            ]
+            if shutting:
+                yield fault(
+                    node.subject,
+                    f"the taint {', '.join(shutting)} keeps the node agent away",
+                    "tolerate it with `nodeAgent.tolerations`, or take the taint or the label away",
+                )
+
+
+def scheduler(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether the scheduler runs, its extender has read the cluster, and one of them leads."""
+    if not isinstance(facts.deployments, Unread):
+        for deployment in facts.deployments:
+            wanted, ready = (
+                at(deployment, "spec", "replicas") or 0,
+                at(deployment, "status", "readyReplicas") or 0,
+            )
+            if ready < wanted:
+                worse = fault if ready == 0 else warning
+                describe = f"`kubectl -n {name_of(deployment).partition('/')[0]} describe pods -l app.kubernetes.io/name=ack-co-scheduler`"
+                image = pull(facts, SCHEDULER, first_unready(facts, names.SCHEDULER_NAME))
+                yield worse(
+                    f"deployment {name_of(deployment)}",
+                    f"{ready} of {wanted} pods are ready{first_why(facts, names.SCHEDULER_NAME)}",
+                    f"{describe}; {image}" if image else describe,
+                )
+            if ready:
+                yield from asked_scheduler(facts, name_of(deployment).partition("/")[0])
+    for name, said in facts.answers.items():
+        yield from _extender(facts, name, said)
+    yield from _leading(facts)
+
+
+def _extender(facts: ClusterFacts, name: str, said: str) -> Iterator[Said]:
+    """What is to be said of the extender of pod ``name``, which said this of itself (``?`` before it: it was not asked)."""
+    pods = () if isinstance(facts.part_pods, Unread) else facts.part_pods
+    pod = next((one for one in pods if name_of(one) == name), {})
+    status = status_of(pod, "extender")
+    if said.startswith("?"):
+        if status.get("ready", True):
+            remedy = "ask for the right get pods/proxy"
+            yield unknown(name, f"its extender cannot be asked: {said[1:]}", remedy)
+            return
+        said = why_of(status).removeprefix(": ") or "its container is not ready"
+    if not said:
+        return
+    leads = name in _leaders(facts)
+    others = any(name_of(one) != name and is_ready(one) and _is_scheduler(one) for one in pods)
+    todo = f"{look(pod, 'extender')} says why" if pod else "look at its log"
+    if leads and others:
+        namespace, _, own = name.partition("/")
+        todo = f"`kubectl -n {namespace} delete pod {own}`: one that is ready leads then; before that {todo}"
+    yield fault(
+        name,
+        f"its extender does not say that it is ready: {said}{_LEADS if leads else ''}",
+        todo,
+    )
+
+
+def _is_scheduler(pod: Json) -> bool:
+    return bool(at(pod, "metadata", "labels", "app.kubernetes.io/name") == names.SCHEDULER_NAME)
+
+
+def _leaders(facts: ClusterFacts) -> set[str]:
+    """The pods that the Leases name, as ``NAMESPACE/NAME``: a holder is a pod's name, and behind ``_`` what makes it unique."""
+    return {
+        f"{at(lease, 'metadata', 'namespace')}/{str(at(lease, 'spec', 'holderIdentity') or '').rpartition('_')[0]}"
+        for lease in (() if isinstance(facts.leases, Unread) else facts.leases)
+    }
+
+
+def _leading(facts: ClusterFacts) -> Iterator[Said]:
+    if isinstance(facts.leases, Unread) or isinstance(facts.server_time_s, Unread):
+        return
+    for lease in facts.leases:
+        renewed, holder = renewed_s(lease), at(lease, "spec", "holderIdentity")
+        if not holder or renewed is None:
+            yield fault(
+                f"lease {name_of(lease)}", "no scheduler leads", f"{_kube_scheduler_log(facts)} says why"
+            )
+        elif facts.server_time_s - renewed > _LED_S:
+            yield fault(
+                f"lease {name_of(lease)}",
+                f"{holder} leads, and has not said so for {facts.server_time_s - renewed:.0f} s: nothing is placed",
+                f"`kubectl -n {namespace_of(facts, SCHEDULER)} get pods -l app.kubernetes.io/name=ack-co-scheduler`; another takes over when the Lease has run out",
+            )
+
+
+def _kube_scheduler_log(facts: ClusterFacts) -> str:
+    namespace = namespace_of(facts, SCHEDULER)
+    return f"`kubectl -n {namespace} logs deploy/{names.SCHEDULER_NAME} -c kube-scheduler`"
+
+
+def scheduler_config(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether kube-scheduler asks our extender, and for all that it must."""
+    if isinstance(facts.config_maps, Unread):
+        yield unknown("ConfigMap ack-co-scheduler", facts.config_maps.why)
+        return
+    for config_map in facts.config_maps:
+        subject = f"configmap {name_of(config_map)}"
+        wrong = list(_wrong_in(str(at(config_map, "data", "config.yaml") or ""), _port(facts)))
+        for one in wrong:
+            yield fault(subject, one, f"{upgrade(facts, SCHEDULER)} writes the configuration anew")
+
+
+def _wrong_in(text: str, port: str) -> Iterator[str]:
+    try:
+        config = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        yield f"config.yaml is no YAML: {' '.join(str(error).split())}"
+        return
+    profiles = at(config, "profiles") or []
+    if names.SCHEDULER_NAME not in [at(one, "schedulerName") for one in profiles]:
+        yield f"no profile is named {names.SCHEDULER_NAME}"
+    extenders = [
+        one for one in at(config, "extenders") or [] if str(at(one, "urlPrefix")).endswith("/gpushare")
+    ]
+    if len(extenders) != 1:
+        yield f"it names our extender {len(extenders)} times, not once"
+        return
+    extender: Any = extenders[0]
+    for key, verb in _EXTENDER.items():
+        if extender.get(key) != verb:
+            yield f"extenders: {key} is {extender.get(key)!r}, not {verb}"
+    if extender.get("nodeCacheCapable") is not True:
+        yield "extenders: nodeCacheCapable is not true"
+    if extender.get("ignorable"):
+        yield "extenders: ignorable is true: pods would be placed without a record while the extender is away"
+    if extender.get("managedResources"):
+        yield "extenders: managedResources is set: ResourcePolicies would not reach pods without GPUs"
+    if port and f":{port}/" not in str(extender["urlPrefix"]):
+        yield f"extenders: urlPrefix is {extender['urlPrefix']}, and the extender listens at port {port}"
+
+
+def _port(facts: ClusterFacts) -> str:
+    """Where the Deployment's extender listens; empty where that is not known."""
+    for deployment in () if isinstance(facts.deployments, Unread) else facts.deployments:
+        for container in at(deployment, "spec", "template", "spec", "containers") or ():
+            for argument in container.get("args") or ():
+                if str(argument).startswith("--listen="):
+                    return str(argument).rpartition(":")[2]
+    return ""

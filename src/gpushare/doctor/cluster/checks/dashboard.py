@@ -1,0 +1,68 @@
+"""The dashboard, where it is switched on: whether it runs, and somebody is behind its Service."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpushare.doctor.cluster.checks.container_states import why_of
+from gpushare.doctor.cluster.facts import ClusterFacts, Json, at, name_of, ready_endpoints
+from gpushare.doctor.findings import Said, Unread, fine, warning
+from gpushare.doctor.suggested_commands import SCHEDULER, look, upgrade
+
+#: The names that the chart gives.
+SERVICE: Final = "gpushare-dashboard"
+_CONTAINER: Final = "dashboard"
+_VOLUME: Final = "dashboard-token"
+
+
+def dashboard(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether the page can be opened, and what keeps it from that; Secrets are not read."""
+    if isinstance(facts.dashboards, Unread):
+        return
+    if not facts.dashboards and not facts.deployments and facts.playground is None:
+        return
+    if not facts.dashboards:
+        yield fine("", "it is switched off, or in a playground a process")
+    for deployment in facts.dashboards:
+        yield from _of(facts, deployment)
+
+
+def _of(facts: ClusterFacts, deployment: Json) -> Iterator[Said]:
+    namespace = name_of(deployment).partition("/")[0]
+    down = [
+        (pod, status)
+        for pod in (() if isinstance(facts.part_pods, Unread) else facts.part_pods)
+        if at(pod, "metadata", "namespace") == namespace
+        for status in at(pod, "status", "containerStatuses") or ()
+        if _is_it(status) and not status.get("ready")
+    ]
+    secret = _secret(deployment)
+    for pod, status in down:
+        yield warning(
+            f"pod {name_of(pod)}",
+            f"it does not run, or is not ready{why_of(status)}",
+            f"{look(pod, _CONTAINER)} says why; where no token is there "
+            f'`kubectl -n {namespace} create secret generic {secret} --from-literal=token="$(openssl rand -hex 32)"`',
+        )
+    # Who is down is behind no Service, which is no second fault.
+    if (
+        not down
+        and not isinstance(facts.endpoint_slices, Unread)
+        and not ready_endpoints(facts.endpoint_slices, namespace, SERVICE)
+    ):
+        yield warning(
+            f"service {namespace}/{SERVICE}",
+            "nobody is behind it (no ready endpoint), so the page cannot be opened by it",
+            f"`kubectl -n {namespace} describe service {SERVICE}`; {upgrade(facts, SCHEDULER)} where there is none",
+        )
+
+
+def _is_it(container: Json) -> bool:
+    return container.get("name") == _CONTAINER
+
+
+def _secret(deployment: Json) -> str:
+    """The Secret whose token lets people in."""
+    for volume in at(deployment, "spec", "template", "spec", "volumes") or ():
+        if volume.get("name") == _VOLUME:
+            return str(at(volume, "secret", "secretName") or SERVICE)
+    return SERVICE

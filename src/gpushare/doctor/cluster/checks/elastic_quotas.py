@@ -1,0 +1,84 @@
+"""ElasticQuotaTrees: one that counts, in force, of namespaces that there are."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Final
+
+import msgspec
+
+from gpushare.api import names
+from gpushare.api.crd.elastic_quota_tree import QuotaTree, QuotaTreeRecord, counting, decode_quota_tree
+from gpushare.doctor.cluster.facts import ClusterFacts, at, name_of
+from gpushare.doctor.findings import Said, Unread, fault, warning
+
+#: How alike a namespace must be to one that there is to be taken for a slip.
+_ALIKE: Final = 0.7
+_MOST_NAMED: Final = 5
+
+
+def elastic_quotas(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether the tree that counts is in force and names namespaces that there are, and whether others are there in vain."""
+    if isinstance(facts.quota_trees, Unread):
+        return
+    records: list[QuotaTreeRecord] = []
+    for raw in facts.quota_trees:
+        namespace, name = (str(at(raw, "metadata", key) or "") for key in ("namespace", "name"))
+        if namespace != names.QUOTA_NAMESPACE:
+            yield warning(
+                f"elasticquotatree {name_of(raw)}",
+                f"it counts for nothing: trees count in namespace {names.QUOTA_NAMESPACE} alone",
+                f"make it there, and `kubectl -n {namespace} delete elasticquotatree {name}`",
+            )
+            continue
+        try:
+            records.append(decode_quota_tree(msgspec.json.encode(raw)))
+        except msgspec.MsgspecError:
+            continue  # the schema lets none such through
+    chosen = counting(records)
+    for record in records:
+        if record is not chosen and chosen is not None:
+            yield warning(
+                _subject(record),
+                f"it is not in force: tree {chosen.name} is older, and there is one tree",
+                f"remove one of the two: `kubectl -n {names.QUOTA_NAMESPACE} delete elasticquotatree {record.name}`",
+            )
+    if chosen is None:
+        return
+    if chosen.tree is None and chosen.earlier is None:
+        yield fault(
+            _subject(chosen),
+            f"it is refused, and no quota is in force: {chosen.problem}",
+            "correct it: it counts at once",
+        )
+    elif chosen.tree is None:
+        yield warning(
+            _subject(chosen),
+            f"it is refused, and what was in force before stays: {chosen.problem}",
+            "correct it: it counts at once",
+        )
+    in_force = chosen.tree or chosen.earlier
+    if in_force is not None and not isinstance(facts.namespaces, Unread):
+        yield from _of_nobody(_subject(chosen), in_force, facts.namespaces)
+
+
+def _subject(record: QuotaTreeRecord) -> str:
+    return f"elasticquotatree {names.QUOTA_NAMESPACE}/{record.name}"
+
+
+def _of_nobody(subject: str, tree: QuotaTree, there: frozenset[str]) -> Iterator[Said]:
+    for quota in tree.quotas:
+        missing = [one for one in quota.namespaces if one not in there]
+        if not missing:
+            continue
+        told = ", ".join(_with_near(one, there) for one in missing[:_MOST_NAMED])
+        more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
+        yield warning(
+            subject,
+            f"quota {quota.name} names what is no namespace: {told}{more}",
+            "correct the name in the tree, or make the namespace: until then nobody's pods count there",
+        )
+
+
+def _with_near(name: str, there: frozenset[str]) -> str:
+    near = next(iter(get_close_matches(name, sorted(there), 1, _ALIKE)), "")
+    return f"{name} (there is {near})" if near else name

@@ -1,0 +1,178 @@
+"""Gangs that wait: whether there will ever be so many pods, and whether the whole cluster could ever take them together."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from gpushare.api import names
+from gpushare.api.crd.resource_policy import seconds_of
+from gpushare.api.errors import InvalidRequest
+from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.objects import Pod
+from gpushare.api.request.pod_group import gang_of
+from gpushare.api.request.request import Request, request_of
+from gpushare.doctor.cluster.facts import ClusterFacts, Json, at, devices_of, name_of
+from gpushare.doctor.findings import Said, Unread, warning
+
+#: A gang that has waited for pods so long is told of: controllers make theirs within seconds.
+_LONG_S: Final = 180.0
+
+
+class _Least(NamedTuple):
+    """What each pod of a gang asks for at the least: units and percent on each of so many GPUs."""
+
+    gpus: int
+    units: int
+    core_percent: int
+    whole: bool
+    by_gpu: bool
+    unit_mib: int
+
+
+def gangs(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether each gang that waits gets as many pods as must run together, and whether these would fit if every node were empty and every GPU well.
+
+    A gang of pods of which not one would fit is told of by its pods.
+    """
+    if isinstance(facts.pods, Unread) or isinstance(facts.nodes, Unread):
+        return
+    known = list(devices_of(facts.nodes).values())
+    succeeded = _succeeded(facts.pods)
+    for key, (members, least) in sorted(_gangs(facts.pods).items()):
+        held = sum(bool(pod.spec.node_name) for pod, _ in members)
+        # Those that have succeeded count as if they ran on.
+        if held == len(members) or held + succeeded[key] >= least:
+            continue
+        lacking = _lacking(facts, key, [pod for pod, _ in members], least - succeeded[key])
+        if lacking is not None:
+            yield lacking
+        asked = _least([request for _, request in members])
+        if asked is None or not known:
+            continue
+        places = sum(_places(asked, node) for node in known)
+        if 0 < places < least:
+            yield warning(
+                f"gang {key}",
+                f"the cluster could not take it if it were empty: {least} of its pods must run together, and there is room for {places}",
+                f"add nodes, ask for less, or lower {names.LABEL_GANG_LEAST} on all of its pods",
+            )
+
+
+def _lacking(facts: ClusterFacts, key: str, pods: Sequence[Pod], least: int) -> Said | None:
+    """What is to be said of a gang that lacks pods: that they never come, or that they have not come for long."""
+    owners = (
+        {}
+        if isinstance(facts.owners, Unread)
+        else {str(at(one, "metadata", "uid")): one for one in facts.owners}
+    )
+    makers = {one.uid for pod in pods for one in pod.metadata.owner_references or () if one.controller}
+    controlled = all(any(one.controller for one in pod.metadata.owner_references or ()) for pod in pods)
+    if controlled and makers <= owners.keys():
+        runs = any(pod.spec.node_name for pod in pods)
+        made = {uid: _at_once(owners[uid], runs=runs) for uid in makers}
+        if sum(made.values()) < least:
+            listed = ", ".join(
+                f"{at(owners[uid], 'kind')} {name_of(owners[uid])} makes {made[uid]} at once"
+                for uid in sorted(made)
+            )
+            return warning(
+                f"gang {key}",
+                f"it never has its pods: {least} must run together, and {listed}",
+                f"let it make as many (parallelism of a Job, replicas of others, podManagementPolicy: Parallel of a StatefulSet), or lower {names.LABEL_GANG_LEAST} on all of its pods",
+            )
+    if len(pods) >= least or isinstance(facts.server_time_s, Unread):
+        return None
+    # Since the youngest came nothing has been added.
+    youngest_s = max(seconds_of(pod.metadata.creation_timestamp) for pod in pods)
+    waited_s = facts.server_time_s - youngest_s
+    if not youngest_s or waited_s < _LONG_S:
+        return None
+    return warning(
+        f"gang {key}",
+        f"{least} of its pods must run together, and there are {len(pods)}; the last came {waited_s / 60:.0f} min ago",
+        f"make the others, or lower {names.LABEL_GANG_LEAST} on all of its pods",
+    )
+
+
+def _at_once(owner: Json, *, runs: bool) -> int:
+    """How many pods a Job, ReplicaSet or StatefulSet has at the same time, at the most; ``runs``: some of them do already."""
+    if at(owner, "kind") == "Job":
+        parallelism, completions = at(owner, "spec", "parallelism"), at(owner, "spec", "completions")
+        at_once = 1 if parallelism is None else int(parallelism)
+        return at_once if completions is None else min(at_once, int(completions))
+    replicas = int(at(owner, "spec", "replicas") or 0)
+    one_by_one = at(owner, "kind") == "StatefulSet" and at(owner, "spec", "podManagementPolicy") != "Parallel"
+    # The next is made when the one before is ready, which it is not before the gang runs.
+    return min(1, replicas) if one_by_one and not runs else replicas
+
+
+def _succeeded(pods: Sequence[Pod]) -> Counter[str]:
+    """Of each gang how many pods have."""
+    found: Counter[str] = Counter()
+    for pod in pods:
+        if pod.status.phase == "Succeeded":
+            with suppress(InvalidRequest):
+                gang = gang_of(pod)
+                found.update(() if gang is None else (gang.key,))
+    return found
+
+
+def _gangs(pods: Sequence[Pod]) -> dict[str, tuple[list[tuple[Pod, Request]], int]]:
+    """Gangs of our scheduler by key: their pods that have not ended, each with what it asks for, and how many must run together."""
+    members: dict[str, list[tuple[Pod, Request]]] = defaultdict(list)
+    least: dict[str, int] = {}
+    for pod in pods:
+        if pod.finished or pod.spec.scheduler_name != names.SCHEDULER_NAME:
+            continue
+        try:
+            gang, request = gang_of(pod), request_of(pod)
+        except InvalidRequest:
+            continue  # the pod is told of by itself
+        if gang is not None and request is not None:
+            members[gang.key].append((pod, request))
+            least[gang.key] = max(gang.least, least.get(gang.key, 0))
+    return {key: (some, least[key]) for key, some in members.items()}
+
+
+def _least(requests: Sequence[Request]) -> _Least | None:
+    """``None`` where some count GPUs and others share them, so that nothing holds of all."""
+    if len({one.by_gpu for one in requests}) != 1:
+        return None
+    units = {one.unit_mib for one in requests}
+    return _Least(
+        gpus=min(one.gpu_count for one in requests),
+        units=min(one.memory_units for one in requests),
+        core_percent=min(one.core_percent for one in requests),
+        whole=all(one.whole_device for one in requests),
+        by_gpu=requests[0].by_gpu,
+        unit_mib=units.pop() if len(units) == 1 else 0,
+    )
+
+
+def _places(asked: _Least, node: NodeDevices) -> int:
+    """How many such pods the node could hold at the most, never too few."""
+    mode = node.mode
+    if (mode is not NodeMode.TOPOLOGY if asked.by_gpu else not mode.shares_memory) or (
+        asked.unit_mib not in (0, node.unit.mib)
+        or (asked.core_percent and not mode.gives_core)
+        or (asked.gpus > 1 and not mode.gives_several)
+    ):
+        return 0
+    on_each = [
+        0 if node.units_of(one) < asked.units else _on_gpu(asked, node, node.units_of(one))
+        for one in node.devices
+    ]
+    places = sum(on_each) // asked.gpus if sum(map(bool, on_each)) >= asked.gpus else 0
+    return places if node.max_node_pods is None else min(places, node.max_node_pods)
+
+
+def _on_gpu(asked: _Least, node: NodeDevices, units: int) -> int:
+    if asked.whole or asked.by_gpu:
+        return 1
+    bounds = [units // max(1, asked.units)]
+    if asked.core_percent:
+        bounds.append(100 // asked.core_percent)
+    if node.max_pods is not None:
+        bounds.append(node.max_pods)
+    return min(bounds)

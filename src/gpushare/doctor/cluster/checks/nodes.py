@@ -1,0 +1,259 @@
+"""Nodes: labels, what the agents say of the GPUs, and what the kubelets offer of it."""
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import Final
+
+from gpushare.api import names
+from gpushare.api.errors import ModelError
+from gpushare.api.node.device import Device, NodeMode, description_of, idle_cordons, mode_of, node_devices
+from gpushare.api.node.enforcement_text import not_given
+from gpushare.api.node.shared_event_texts import (
+    REASON_DRIVER_FAILED,
+    REASON_NO_DRIVER,
+    REASON_NO_GPU,
+    REASON_STOPPED,
+    REASON_UNHEALTHY,
+    REASON_UNKNOWN_MODE,
+)
+from gpushare.api.objects import Node, ObjectMeta
+from gpushare.api.taints import OF_CORDONS
+from gpushare.doctor.cluster.facts import ClusterFacts, Condition, SeenNode, gpu_nodes
+from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
+from gpushare.doctor.suggested_commands import INSTALLER, agent_log, doctor_of_node, upgrade
+from gpushare.nodeagent.driver.health import XID_REASON
+
+_LABELS: Final = (
+    names.LABEL_MODE,
+    names.LABEL_PLACEMENT,
+    names.LABEL_MAX_PODS,
+    names.LABEL_MAX_NODE_PODS,
+    names.LABEL_DESCRIBED,
+)
+#: How alike a label must be to one of ours to be taken for a slip.
+_ALIKE: Final = 0.85
+_OF_DRIVER: Final = (REASON_NO_DRIVER, REASON_DRIVER_FAILED)
+
+
+def node_labels(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether labels are spelled as they must be, and have values that are known."""
+    if isinstance(facts.nodes, Unread):
+        yield unknown("nodes", facts.nodes.why)
+        return
+    for node in facts.nodes:
+        for label in sorted(node.labels.keys() - set(_LABELS)):
+            near = next(iter(get_close_matches(label, _LABELS, 1, _ALIKE)), None)
+            if near is not None or label.startswith("ack.node.gpu."):
+                yield warning(node.subject, f"nobody reads its label {label}", _relabelled(node, label, near))
+        problem = _label_problem(node)
+        if problem:
+            yield fault(node.subject, problem, "correct it on the node; until then that takes no new pods")
+        idle = _idle(node)
+        if idle:
+            yield warning(
+                node.subject,
+                idle,
+                f"correct it, or `kubectl annotate node {node.name} {names.ANN_CORDONED}-`",
+            )
+
+
+def _relabelled(node: SeenNode, label: str, meant: str | None) -> str:
+    if meant is None or meant in node.labels:
+        return f"`kubectl label node {node.name} {label}-`"
+    return f"`kubectl label node {node.name} {label}- {meant}={node.labels[label]}`"
+
+
+def _idle(node: SeenNode) -> str:
+    """What cordons name that is not there; of a node whose description cannot be read another check speaks."""
+    try:
+        devices = node_devices(node.node)
+    except ModelError:
+        return ""
+    return "" if devices is None else idle_cordons(node.node, devices.devices)
+
+
+def _label_problem(node: SeenNode) -> str:
+    """What is wrong with the values of a node's labels and cordons."""
+    try:
+        devices = node_devices(_undescribed(node))
+        mode_of(node.node)
+    except ModelError as error:
+        return error.problem
+    return "" if devices is None else devices.problem
+
+
+def _undescribed(node: SeenNode) -> Node:
+    """The node with its labels alone: what its agent says of it is looked at elsewhere."""
+    meta = node.node.metadata
+    cordons = {key: text for key, text in (meta.annotations or {}).items() if key == names.ANN_CORDONED}
+    return Node(ObjectMeta(name=meta.name, labels=meta.labels, annotations=cordons))
+
+
+def node_devices_said(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether each labelled node is described by its agent, readably, and in the mode of its label."""
+    for node in gpu_nodes(facts):
+        if _label_problem(node):
+            continue
+        mode = mode_of(node.node)
+        try:
+            described = description_of(node.node)
+        except ModelError as error:
+            yield fault(
+                node.subject,
+                error.problem,
+                f"a node agent that runs there writes it anew within seconds; else {agent_log(facts, node.name)}",
+            )
+            continue
+        if described is None:
+            if node.is_ready and mode is not NodeMode.DEFAULT and not _says_why_it_has_none(node):
+                yield fault(
+                    node.subject,
+                    f"it is labelled {names.LABEL_MODE}={mode.value}, and no agent has described its GPUs",
+                    f"{agent_log(facts, node.name)}: no driver, no GPU, or no right to write",
+                )
+            continue
+        if described.mode is not mode:
+            yield fault(
+                node.subject,
+                f"its label says {mode.value}, and its agent still {described.mode.value}: it takes no new pods",
+                f"the agent follows within seconds; where it does not, {agent_log(facts, node.name)} says why",
+            )
+        elif not described.devices and not _says_why_it_has_none(node):
+            yield fault(
+                node.subject,
+                "its agent finds no GPU",
+                doctor_of_node(facts, node.name) or "`nvidia-smi` on the node: what does it list?",
+            )
+
+
+def _ready(node: SeenNode) -> Condition | None:
+    """What the node's agent says of sharing."""
+    conditions = node.details.status.conditions or ()
+    return next((one for one in conditions if one.type == names.CONDITION_READY), None)
+
+
+def _says_why_it_has_none(node: SeenNode) -> bool:
+    """Whether the agent says that there is no driver or no GPU: that is told as the node's health."""
+    said = _ready(node)
+    return said is not None and said.status == "False" and said.reason in (*_OF_DRIVER, REASON_NO_GPU)
+
+
+def node_capacity(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether each kubelet offers what the agent says that there is."""
+    for node in gpu_nodes(facts):
+        try:
+            devices = node_devices(node.node)
+            described = description_of(node.node)
+        except ModelError:
+            continue
+        if devices is None or described is None or devices.refusal or not node.is_ready:
+            continue
+        healthy = [one for one in devices.devices if one.healthy]
+        wanted = {
+            names.GPU_MEM: sum(map(devices.units_of, healthy)) if devices.mode.shares_memory else 0,
+            names.GPU_CORE: 100 * len(healthy) if devices.mode.gives_core else 0,
+            names.GPU_WHOLE: len(healthy) if devices.mode is NodeMode.TOPOLOGY else 0,
+        }
+        allocatable = node.node.status.allocatable or {}
+        off = [
+            f"{allocatable.get(resource, 0)} of {resource} instead of {amount}"
+            for resource, amount in wanted.items()
+            if str(allocatable.get(resource, 0)) != str(amount)
+        ]
+        if off:
+            yield fault(
+                node.subject,
+                f"its kubelet offers {', '.join(off)}",
+                "kubelets tell of what an agent says within seconds: look again where something was changed just now; "
+                f"else the agent does not run, or is not registered with the kubelet: {agent_log(facts, node.name)}",
+            )
+
+
+def _not_isolated(node: SeenNode) -> Iterator[Said]:
+    try:
+        devices = node_devices(node.node)
+    except ModelError:
+        return
+    why = "" if devices is None else not_given(devices)
+    if devices is None or not why:
+        return
+    way = NodeMode.CGPU if devices.mode is NodeMode.MPS else NodeMode.SHARE
+    yield warning(
+        node.subject,
+        f"its containers are told their share, and not held to it: {why}",
+        f"repair that; or `kubectl label node {node.name} {names.LABEL_MODE}={way.value} --overwrite` "
+        + ("for our own libraries" if way is NodeMode.CGPU else "where containers are trusted"),
+    )
+
+
+def node_health(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether nodes are ready, their GPUs in service, and their containers held to their share."""
+    for node in gpu_nodes(facts):
+        if not node.is_ready:
+            yield fault(node.subject, "its kubelet is not ready", f"`kubectl describe node {node.name}`")
+            continue
+        if any(taint.key == OF_CORDONS for taint in node.taints):
+            yield fine(
+                "",
+                f"{node.subject} is cordoned: no new pod comes there before `kubectl uncordon {node.name}`",
+            )
+        try:
+            described = description_of(node.node)
+        except ModelError:
+            continue
+        yield from _not_isolated(node)
+        said = _ready(node)
+        lost = [device for device in described.devices if device.ails] if described else []
+        if said is not None and said.reason in _OF_DRIVER:
+            lost = []  # they are well, as far as anyone knows: no reset would help
+        yield from _lost(
+            node, lost, all_of_them=described is not None and len(lost) == len(described.devices)
+        )
+        for device in described.devices if described else ():
+            if device.kept_back:
+                yield fine("", f"{node.subject}: GPU {device.index} ({device.uuid}) is {device.reason}")
+        if said is None or said.status == "True" or said.reason in (REASON_UNKNOWN_MODE, REASON_STOPPED):
+            continue  # the label, and what the kubelet offers without an agent, have checks of their own
+        if lost and said.reason == REASON_UNHEALTHY:
+            continue  # which GPUs these are is told above
+        yield fault(
+            node.subject,
+            f"{names.CONDITION_READY} is {said.status}: {said.message}",
+            _remedy(facts, node, said),
+        )
+
+
+def _lost(node: SeenNode, lost: Sequence[Device], *, all_of_them: bool) -> Iterator[Said]:
+    for device in lost:
+        wait = (
+            "after an XID it comes back by itself when it stays quiet for minutes; else "
+            if XID_REASON in device.reason
+            else ""
+        )
+        says = f"GPU {device.index} ({device.uuid}) is out of service: {device.reason}"
+        if all_of_them:
+            yield fault(
+                node.subject,
+                says,
+                f"{wait}`kubectl drain {node.name} --ignore-daemonsets`; `dmesg | grep -i xid` there; "
+                f"reset the GPUs (`nvidia-smi -r`), or reboot; then `kubectl uncordon {node.name}`",
+            )
+        else:
+            yield warning(
+                node.subject,
+                says,
+                f"{wait}`dmesg | grep -i xid` on the node; delete what runs on the GPU, reset it (`nvidia-smi -r -i {device.index}`), or reboot",
+            )
+
+
+def _remedy(facts: ClusterFacts, node: SeenNode, said: Condition) -> str:
+    look = doctor_of_node(facts, node.name)
+    if said.reason == REASON_DRIVER_FAILED:
+        told = "`nvidia-smi` as root on the node loads the driver's module, or says what is wrong with it; `dmesg | grep -i nvrm` there; after an upgrade of the driver reboot the node"
+    elif said.reason == REASON_NO_DRIVER:
+        told = f"install the driver on the node, or name the folder where it is: {upgrade(facts, INSTALLER, 'nodeAgent.driverRoot=FOLDER')}"
+        if facts.playground is not None:
+            told = "install the driver on the node"
+    else:
+        told = f"`kubectl describe node {node.name}`: its events say what to do"
+    return f"{told}; {look} looks it over" if look else told

@@ -1,0 +1,113 @@
+"""Services: whether somebody is behind that of the webhook, what becomes of pods where nobody is, and behind the scheduler's."""
+
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple
+
+from gpushare.api import names
+from gpushare.doctor.cluster.facts import (
+    ClusterFacts,
+    Json,
+    at,
+    first_unready,
+    first_why,
+    name_of,
+    ready_endpoints,
+    webhook_places,
+)
+from gpushare.doctor.findings import Said, Unread, fault, warning
+from gpushare.doctor.suggested_commands import INSTALLER, SCHEDULER, install, pull, upgrade
+
+_APP: Final = "gpushare-admission"
+_NO_SCHEDULER: Final = "nobody is behind it (no ready endpoint), and `kubectl inspect cgpu --why POD` asks there; pods are placed all the same"
+
+
+class _Effect(NamedTuple):
+    """What comes of a hook that cannot be called: by ``failurePolicy: Fail``, and by ``Ignore``. Empty: nothing that anybody has to know."""
+
+    fail: str
+    ignore: str
+
+
+#: By the first part of a hook's name.
+_EFFECTS: Final = {
+    "requests": _Effect("pods that ask for GPUs are refused", "wrong requests are let through"),
+    "scheduler-name": _Effect(
+        "pods that ask for GPUs and name no scheduler are refused",
+        "pods that name no scheduler are let through unchanged, and stay with the default scheduler",
+    ),
+    "peoples-units": _Effect(
+        "pods that ask for gpushare.dev/gpu-memory are refused",
+        "pods that ask for gpushare.dev/gpu-memory are let through unchanged, and wait for ever",
+    ),
+    "records": _Effect("", "anybody may change records of who holds what"),
+    "node-agent": _Effect(
+        "what node agents write is refused", "a node agent's token is good for other nodes, too"
+    ),
+}
+#: Where requests are refused, what these would do with pods is of no account.
+_OF_PODS: Final = frozenset({"scheduler-name", "peoples-units"})
+
+
+def meanwhile(hooks: Collection[Json]) -> str:
+    """What becomes of pods, records and nodes while ``hooks`` cannot be called, by what their ``failurePolicy`` says."""
+    # As the API server has it where nothing is said.
+    policies = {str(hook.get("name")).partition(".")[0]: hook.get("failurePolicy", "Fail") for hook in hooks}
+    refused = policies.get("requests") == "Fail"
+    found = [
+        effect.ignore if policies[kind] == "Ignore" else effect.fail
+        for kind, effect in _EFFECTS.items()
+        if kind in policies and not (refused and kind in _OF_PODS)
+    ]
+    judged = "refused" if "Fail" in policies.values() else "let through unchanged"
+    return ", ".join(filter(None, found)) or f"what it judges is {judged}"
+
+
+def callable_webhook(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether somebody answers where API servers are told to call the webhook."""
+    if isinstance(facts.webhooks, Unread):
+        return
+    for (namespace, name), hooks in webhook_places(facts.webhooks).items():
+        yield from _answers(facts, namespace, name, meanwhile(hooks))
+
+
+def _answers(facts: ClusterFacts, namespace: str, name: str, effect: str) -> Iterator[Said]:
+    place = f"{namespace}/{name}"
+    describe = f"`kubectl -n {namespace} describe pods -l app.kubernetes.io/name={_APP}`"
+    if not isinstance(facts.webhook_deployments, Unread):
+        deployment = next((one for one in facts.webhook_deployments if name_of(one) == place), None)
+        if deployment is None:
+            yield fault(
+                f"deployment {place}",
+                f"it is not there, and the API server is told to call it; until it answers: {effect}",
+                f"{install(facts, INSTALLER)}; after a removal `kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration {_APP}`",
+            )
+            return
+        wanted = at(deployment, "spec", "replicas") or 0
+        ready = at(deployment, "status", "readyReplicas") or 0
+        describe = "; ".join(filter(None, (describe, pull(facts, INSTALLER, first_unready(facts, _APP)))))
+        said = f"{ready} of {wanted} pods of the webhook are ready{first_why(facts, _APP)}"
+        if wanted and not ready:
+            yield fault(f"deployment {place}", f"{said}; until one is: {effect}", describe)
+            return
+        if ready < wanted:
+            yield warning(f"deployment {place}", said, describe)
+    if not isinstance(facts.endpoint_slices, Unread) and not ready_endpoints(
+        facts.endpoint_slices, namespace, name
+    ):
+        yield fault(
+            f"service {place}",
+            f"nobody is behind it (no ready endpoint), and the API server calls the webhook there; until somebody is: {effect}",
+            f"`kubectl -n {namespace} describe service,deployment {name}`",
+        )
+
+
+def asked_scheduler(facts: ClusterFacts, namespace: str) -> Iterator[Said]:
+    """Whether ``kubectl inspect cgpu`` finds a scheduler that runs: kube-scheduler itself needs no Service."""
+    if isinstance(facts.endpoint_slices, Unread):
+        return
+    if not ready_endpoints(facts.endpoint_slices, namespace, names.SCHEDULER_NAME):
+        yield warning(
+            f"service {namespace}/{names.SCHEDULER_NAME}",
+            _NO_SCHEDULER,
+            f"`kubectl -n {namespace} describe service {names.SCHEDULER_NAME}`; {upgrade(facts, SCHEDULER)} where there is none",
+        )

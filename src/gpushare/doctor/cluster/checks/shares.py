@@ -1,0 +1,47 @@
+"""Shares of pods: whether a program can start with what its container is held to."""
+
+from collections.abc import Collection, Iterator
+
+from gpushare.api.allocation.annotations import read_allocation
+from gpushare.api.errors import ModelError
+from gpushare.api.node.context_cost import too_small_anywhere, too_small_there
+from gpushare.api.node.device import NodeDevices
+from gpushare.api.objects import Pod
+from gpushare.api.request.request import request_of
+from gpushare.doctor.cluster.facts import ClusterFacts, devices_of
+from gpushare.doctor.findings import Said, Unread, warning
+from gpushare.lint.likely_mistakes import too_small
+
+
+def pod_shares(facts: ClusterFacts) -> Iterator[Said]:
+    """Whether each container has as much of its GPU as a CUDA context takes; other checks name requests and records that cannot be read."""
+    if isinstance(facts.pods, Unread) or isinstance(facts.nodes, Unread):
+        return
+    known = devices_of(facts.nodes)
+    isolating = [node for node in known.values() if node.mode.isolated]
+    for pod in facts.pods:
+        if pod.finished:
+            continue
+        try:
+            node = known.get(pod.spec.node_name)
+            found = _of_placed(pod, node) if pod.spec.node_name else _of_waiting(pod, isolating)
+        except ModelError:
+            continue
+        for text in found:
+            yield warning(f"pod {pod.key}", text, "ask for more in the manifest, and create the pod again")
+
+
+def _of_placed(pod: Pod, node: NodeDevices | None) -> list[str]:
+    allocation = read_allocation(pod.metadata.annotations or {}, node)
+    return too_small_there(node, allocation) if node is not None and allocation is not None else []
+
+
+def _of_waiting(pod: Pod, isolating: Collection[NodeDevices]) -> list[str]:
+    """By what contexts were measured to take, or else by what they may."""
+    request = request_of(pod)
+    if request is None:
+        return []
+    if any(device.context_mib for node in isolating for device in node.devices):
+        return too_small_anywhere(isolating, request)
+    units = {node.unit for node in isolating}
+    return list(filter(None, (too_small(pod, unit) for unit in units)))

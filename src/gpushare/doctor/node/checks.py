@@ -1,0 +1,231 @@
+"""All checks of a node, in the order in which they are told."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from gpushare.api import names
+from gpushare.api.request.pluralize import counted
+from gpushare.doctor.findings import Check, Said, Unread, fault, fine, unknown, warning
+from gpushare.doctor.node.facts import NodeFacts
+
+_LEAST_FREE_BYTES: Final = 64 << 20
+_LEAST_FREE_SHARE: Final = 0.03
+_ENABLED: Final = re.compile(r"^\s*enable_cdi\s*=\s*(true|false)", re.MULTILINE)
+_VERSION: Final = re.compile(r"^\s*version\s*=\s*(\d+)", re.MULTILINE)
+_NVIDIA: Final = re.compile(r"nvidia-container-runtime|runtimes\.[\"']?nvidia")
+
+
+def driver(facts: NodeFacts) -> Iterator[Said]:
+    """Whether NVML can be loaded and its driver runs."""
+    found = facts.driver
+    if isinstance(found, Unread):
+        yield fault("driver", found.why, "`nvidia-smi` on the node; `dmesg | grep -i nvrm`")
+    elif found.trouble:
+        yield fault(
+            "driver",
+            found.trouble,
+            found.remedy
+            or "install NVIDIA's driver on the node, or name where it is with `--driver-root` (chart: `nodeAgent.driverRoot`)",
+        )
+    else:
+        yield fine("", f"driver {found.driver}, NVML {found.nvml}, {counted(len(found.gpus), 'GPU')}")
+
+
+def gpus(facts: NodeFacts) -> Iterator[Said]:
+    """Whether there are GPUs, and each answers."""
+    found = facts.driver
+    if isinstance(found, Unread) or found.trouble:
+        yield unknown("GPUs", "the driver does not tell")
+        return
+    if not found.gpus and not found.unreadable:
+        yield fault("GPUs", "the driver finds none", "`lspci | grep -i nvidia` on the node")
+    for text in found.unreadable:
+        yield fault("GPUs", text, "`nvidia-smi -q` on the node")
+    for gpu in found.gpus:
+        if gpu.trouble:
+            yield fault(
+                f"GPU {gpu.index}",
+                gpu.trouble,
+                f"`nvidia-smi -q -i {gpu.index}`; `dmesg | grep -i xid`; reset the GPU",
+            )
+        if gpu.mig:
+            yield warning(
+                f"GPU {gpu.index}",
+                "it is cut into MIG instances, and is not shared",
+                f"`nvidia-smi -i {gpu.index} -mig 0`",
+            )
+
+
+def device_nodes(facts: NodeFacts) -> Iterator[Said]:
+    """Whether each GPU has its file in /dev."""
+    found = facts.driver
+    if isinstance(found, Unread) or found.trouble or not found.gpus:
+        yield unknown("/dev", "which files must be there only the driver can tell, and it names no GPU")
+        return
+    if "dxg" in facts.device_nodes:
+        return
+    wanted = [f"nvidia{gpu.minor if gpu.minor >= 0 else gpu.index}" for gpu in found.gpus]
+    missing = [name for name in ("nvidiactl", "nvidia-uvm", *wanted) if name not in facts.device_nodes]
+    if missing:
+        yield fault(
+            "/dev",
+            f"there is no {', no '.join(missing)}",
+            "`nvidia-modprobe -c 0 -u` on the node; or `nvidia-smi` as root",
+        )
+
+
+def kubelet(facts: NodeFacts) -> Iterator[Said]:
+    """Whether the kubelet's sockets are there and answer."""
+    if not facts.kubelet_registers:
+        yield fault(
+            facts.plugin_folder,
+            "there is no kubelet.sock: no device plugin can register",
+            "is the kubelet running, and is this its --root-dir? (chart: `nodeAgent.kubeletRootDir`)",
+        )
+    if facts.kubelet_lists:
+        yield fault(
+            "pod resources", facts.kubelet_lists, "`systemctl status kubelet`; `journalctl -u kubelet`"
+        )
+
+
+def agent(facts: NodeFacts) -> Iterator[Said]:
+    """Whether our agent has its sockets beside the kubelet's."""
+    if not facts.kubelet_registers:
+        yield unknown(
+            facts.plugin_folder, "no kubelet has its socket there, beside which an agent's would be"
+        )
+    elif not facts.our_sockets:
+        yield warning(
+            facts.plugin_folder,
+            "no node agent of ours has a socket there",
+            f"`kubectl label node {facts.name} {names.LABEL_MODE}=share`; then look at the agent's pod",
+        )
+
+
+def permissions(facts: NodeFacts) -> Iterator[Said]:
+    """Whether an agent with this program's rights could work."""
+    if not facts.is_root:
+        yield unknown(
+            "you", "you are not root: files and sockets may be there that you cannot see", "run it as root"
+        )
+    elif not facts.kubelet_registers:
+        yield unknown(
+            facts.plugin_folder, "no kubelet has its socket there: which folder is the kubelet's is not known"
+        )
+    elif not facts.plugin_folder_writable:
+        yield fault(facts.plugin_folder, "it cannot be written", "mount it writable into the agent's pod")
+
+
+def containers(facts: NodeFacts) -> Iterator[Said]:
+    """Whether containers can get GPUs: by NVIDIA's runtime, or by CDI."""
+    for text in facts.cdi_faults:
+        yield warning(
+            "CDI", text, "correct or remove the file; `nvidia-ctk cdi generate` writes NVIDIA's anew"
+        )
+    described = any(kind.endswith("nvidia.com/gpu") for kind in facts.cdi_kinds)
+    if isinstance(facts.containerd, Unread):
+        if not facts.nvidia_runtime and not described:
+            yield unknown(
+                "containers",
+                f"no CDI description of NVIDIA's, no nvidia-container-runtime, and {facts.containerd.why}",
+                "install NVIDIA's container toolkit; where another runtime is used, see docs/guide/install.md",
+            )
+        return
+    by_runtime = facts.nvidia_runtime and _NVIDIA.search(facts.containerd) is not None
+    enabled = _cdi_enabled(facts.containerd)
+    if not by_runtime and not (described and enabled):
+        lacks = (
+            "no CDI description of NVIDIA's is there"
+            if not described
+            else "containerd's enable_cdi is not true"
+        )
+        yield fault(
+            "containers",
+            f"they would get no GPU: containerd knows no runtime of NVIDIA's, and {lacks}",
+            "`nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml` and `enable_cdi = true` for containerd; or `nvidia-ctk runtime configure`",
+        )
+
+
+def _cdi_enabled(config: str) -> bool:
+    said = _ENABLED.search(config)
+    if said is not None:
+        return said[1] == "true"
+    version = _VERSION.search(config)
+    # From containerd 2.0 on, whose configuration has version 3, it is on where nothing is said.
+    return version is not None and int(version[1]) >= 3
+
+
+def isolation(facts: NodeFacts) -> Iterator[Said]:
+    """Whether our libraries are there and hold on this driver."""
+    if facts.libraries_missing:
+        yield warning(
+            "isolation",
+            f"{', '.join(facts.libraries_missing)} is not there: containers are told their share, not held to it",
+            "run it in the agent's pod, or name the folder with `--isolation-library-dir`",
+        )
+        return
+    outcome, why = facts.trial
+    if outcome == "broken":
+        yield fault(
+            "isolation",
+            f"our libraries do not hold on this driver: {why}",
+            "report it with the driver's version; meanwhile `nodeAgent.isolation.backend`: `mps`, or `none`",
+        )
+    elif outcome == "untried":
+        yield unknown("isolation", f"our libraries could not be tried: {why}")
+
+
+def cgroups(facts: NodeFacts) -> Iterator[Said]:
+    """Whether cgroups are of version 2, which the driver's own limits need."""
+    if isinstance(facts.cgroup_version, Unread):
+        yield unknown("cgroups", facts.cgroup_version.why)
+    elif facts.cgroup_version != 2:
+        yield warning(
+            "cgroups",
+            f"version {facts.cgroup_version}: the driver's own limits (isolation by driver) cannot be used",
+            "boot with systemd.unified_cgroup_hierarchy=1",
+        )
+
+
+def clock(facts: NodeFacts) -> Iterator[Said]:
+    """Whether the kernel takes its clock for right."""
+    if isinstance(facts.clock, Unread):
+        yield unknown("clock", facts.clock.why)
+    elif facts.clock:
+        yield warning("clock", facts.clock, "`systemctl status systemd-timesyncd chronyd`: let one run")
+
+
+def disk(facts: NodeFacts) -> Iterator[Said]:
+    """Whether there is room for libraries and files of containers, from which programs can be loaded."""
+    found = facts.disk
+    if isinstance(found, Unread):
+        yield unknown("disk", found.why)
+        return
+    if found.free < _LEAST_FREE_BYTES or found.free < _LEAST_FREE_SHARE * found.total:
+        yield warning(
+            found.path,
+            f"{found.free >> 20} MiB are free of {found.total >> 20}",
+            "make room: the kubelet evicts pods soon",
+        )
+    if found.noexec:
+        yield fault(
+            found.path,
+            "it is mounted noexec: no program can load our libraries from it",
+            "another `nodeAgent.isolation.directory`, or mount it without noexec",
+        )
+
+
+CHECKS: Final = (
+    Check("driver", "NVML can be loaded and its driver runs", "install the driver; `--driver-root`", driver),
+    Check("gpus", "there are GPUs, and each answers", "`nvidia-smi -q` on the node", gpus),
+    Check("device-nodes", "each GPU has its file in /dev", "`nvidia-modprobe -c 0 -u`", device_nodes),
+    Check("kubelet", "the kubelet's sockets are there and answer", "is the kubelet running, is this its --root-dir?", kubelet),
+    Check("agent", "our agent has its sockets beside the kubelet's", "label the node, look at the agent's pod", agent),
+    Check("permissions", "you are root, and the kubelet's folder can be written", "run it as root", permissions),
+    Check("containers", "containers can get GPUs, by NVIDIA's runtime or by CDI", "`nvidia-ctk cdi generate`; `enable_cdi = true`", containers),
+    Check("isolation", "our libraries are there and hold on this driver", "`nodeAgent.isolation.backend`: `mps`, or `none`", isolation),
+    Check("cgroups", "cgroups are of version 2", "boot with systemd.unified_cgroup_hierarchy=1", cgroups),
+    Check("clock", "the kernel takes its clock for right", "let an NTP client run", clock),
+    Check("disk", "there is room for our libraries, and programs can be loaded from there", "make room; mount it without noexec", disk),
+)  # fmt: skip

@@ -1,0 +1,51 @@
+"""Asks the driver what it has, in a process of its own: a driver that hangs or crashes takes nobody with it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pynvml
+
+from gpushare.nodeagent.driver.driver_faults import remedy_of
+from gpushare.nodeagent.driver.nvml import DriverNvml
+from gpushare.nodeagent.errors import NodeAgentError, NvmlFailed
+
+
+def main(root: str) -> int:
+    """Print what the driver under ``root`` says, as JSON: versions, GPUs, and what cannot be read."""
+    driver = DriverNvml(Path(root))
+    try:
+        driver.open()
+        found = driver.enumerate()
+        told = {
+            "driver": _text(pynvml.nvmlSystemGetDriverVersion()),
+            "nvml": _text(pynvml.nvmlSystemGetNVMLVersion()),
+            "unreadable": [str(one) for one in found.unreadable],
+            "gpus": [
+                {
+                    "index": gpu.index,
+                    "uuid": gpu.uuid,
+                    "mib": gpu.total_mib,
+                    "model": gpu.model,
+                    "minor": gpu.minor,
+                    "mig": gpu.mig,
+                    "trouble": driver.probe(gpu.uuid),
+                }
+                for gpu in found.gpus
+            ],
+        }
+        driver.close()
+    except NvmlFailed as error:
+        told = {"trouble": str(error), "remedy": remedy_of(error)}
+    except (NodeAgentError, pynvml.NVMLError) as error:
+        told = {"trouble": str(error)}
+    print(json.dumps(told))
+    return 0
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,189 @@
+"""Reads what is looked at of the node that this program runs on. Every wait has a bound; nothing is changed."""
+
+import asyncio
+import ctypes
+import os
+import re
+import socket
+import stat
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from gpushare.doctor.findings import Unread
+from gpushare.doctor.node.facts import Disk, NodeFacts, SeenDriver
+from gpushare.nodeagent.errors import PodResourcesUnavailable
+from gpushare.nodeagent.isolation.selftest.selftest import driver_files, tried
+from gpushare.nodeagent.isolation.storage.files import LIBRARIES
+from gpushare.nodeagent.isolation.storage.libraries import Release
+from gpushare.nodeagent.reconcile.pod_resources import KubeletPodResources
+from gpushare.nodeagent.runtime.cdi.spec_dirs import CdiFolders
+
+T = TypeVar("T")
+
+_DEVICE_NODE: Final = re.compile(r"nvidia\d+|nvidiactl|nvidia-uvm|dxg")
+_ARBITER: Final = "arbiter"
+_CDI: Final = ("etc/cdi", "var/run/cdi", "run/cdi")
+_RUNTIMES: Final = ("usr/bin/nvidia-container-runtime", "usr/local/nvidia/toolkit/nvidia-container-runtime")
+_OURS: Final = "gpushare-"
+#: A trial opens the driver several times, and one that keeps no GPU awake takes seconds for each.
+_TRIAL_ANSWERS: Final = 6
+_LIBRARIES_ON_NODE: Final = "var/lib/gpushare"
+#: adjtimex(2): the clock is not synchronised, and the size of struct timex is below this.
+_TIME_ERROR: Final = 5
+_TIMEX_BYTES: Final = 512
+_MOST_CONFIG_BYTES: Final = 1 << 20
+
+
+class Places(msgspec.Struct, frozen=True):
+    """Where things are, as this program sees them; ``containerd_config`` is below ``host_root``."""
+
+    host_root: Path
+    driver_root: Path
+    kubelet_root: Path
+    library_dir: Path
+    containerd_config: str
+
+
+async def read_node(places: Places, timeout_s: float) -> NodeFacts:
+    """All of it; an answer that takes longer than ``timeout_s`` seconds is none."""
+    root, plugins = places.host_root, places.kubelet_root / "device-plugins"
+    driver = await _driver(places.driver_root, timeout_s)
+    cdi = [root / one for one in _CDI if (root / one).is_dir()]
+    found = CdiFolders(cdi).read() if cdi else None
+    return NodeFacts(
+        name=os.environ.get("NODE_NAME") or socket.gethostname(),
+        is_root=os.geteuid() == 0,
+        driver=driver,
+        device_nodes=frozenset(filter(_DEVICE_NODE.fullmatch, _names_in(root / "dev"))),
+        plugin_folder=str(plugins),
+        plugin_folder_writable=os.access(plugins, os.W_OK | os.X_OK),
+        kubelet_registers=_is_socket(plugins / "kubelet.sock"),
+        kubelet_lists=await _listing_trouble(
+            places.kubelet_root / "pod-resources" / "kubelet.sock", timeout_s
+        ),
+        our_sockets=tuple(sorted(one for one in _names_in(plugins) if one.startswith(_OURS))),
+        cdi_folders=tuple(map(str, cdi)),
+        cdi_kinds=tuple(one.kind for one in found.descriptions) if found else (),
+        cdi_faults=found.faults if found else (),
+        containerd=_tried(lambda: _text(root / places.containerd_config.lstrip("/"))),
+        nvidia_runtime=any((root / one).exists() for one in _RUNTIMES),
+        libraries_missing=_missing(places.library_dir),
+        trial=await _trial(places, driver, timeout_s),
+        cgroup_version=_tried(lambda: _cgroup_version(root)),
+        clock=_tried(_clock),
+        disk=_tried(lambda: _disk(root)),
+    )
+
+
+def _tried(read: Callable[[], T]) -> T | Unread:
+    try:
+        return read()
+    except OSError as error:
+        return Unread(
+            f"{error.filename or 'it'}: {error.strerror or error}",
+            absent=isinstance(error, FileNotFoundError),
+        )
+
+
+async def _driver(root: Path, timeout_s: float) -> SeenDriver | Unread:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gpushare.doctor.node.driver_probe", str(root)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(timeout_s):
+            out, err = await process.communicate()
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        return Unread(f"the driver does not answer within {timeout_s:g} s")
+    code = process.returncode or 0
+    try:
+        return msgspec.json.decode(out.splitlines()[-1], type=SeenDriver)
+    except (msgspec.MsgspecError, IndexError):
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        last = " ".join(err.decode(errors="replace").strip().splitlines()[-1:])
+        return Unread(f"a program that asks the driver ends {how} ({last})")
+
+
+async def _trial(places: Places, driver: SeenDriver | Unread, timeout_s: float) -> tuple[str, str]:
+    if isinstance(driver, Unread) or not driver.gpus:
+        return ("untried", "there is no GPU to try them on")
+    if missing := _missing(places.library_dir):
+        return ("untried", f"{missing[0]} is not there")
+    files = driver_files(places.driver_root)
+    if files is None:
+        return ("untried", f"the driver's libraries are not found below {places.driver_root}")
+    try:
+        async with asyncio.timeout(_TRIAL_ANSWERS * timeout_s):
+            verdict = await tried(
+                Release("doctor", places.library_dir), files, [gpu.uuid for gpu in driver.gpus]
+            )
+    except TimeoutError:
+        return ("untried", "the driver was too slow for it; give a longer `--timeout`")
+    return (verdict.outcome, verdict.why)
+
+
+async def _listing_trouble(path: Path, timeout_s: float) -> str:
+    if not _is_socket(path):
+        return f"there is no socket {path}"
+    try:
+        await KubeletPodResources(path).read(timeout_s)
+    except PodResourcesUnavailable as error:
+        return str(error)
+    return ""
+
+
+def _missing(folder: Path) -> tuple[str, ...]:
+    return tuple(str(folder / name) for name in (*LIBRARIES, _ARBITER) if not (folder / name).is_file())
+
+
+def _names_in(folder: Path) -> list[str]:
+    with suppress(OSError):
+        return os.listdir(folder)
+    return []
+
+
+def _is_socket(path: Path) -> bool:
+    with suppress(OSError):
+        return stat.S_ISSOCK(path.stat().st_mode)
+    return False
+
+
+def _text(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(_MOST_CONFIG_BYTES).decode(errors="replace")
+
+
+def _cgroup_version(root: Path) -> int:
+    folder = root / "sys/fs/cgroup"
+    return 2 if (folder / "cgroup.controllers").exists() else 1 if os.listdir(folder) else 0
+
+
+def _clock() -> str:
+    """Raises ``OSError``."""
+    timex = ctypes.create_string_buffer(_TIMEX_BYTES)  # modes 0: nothing is set
+    state = ctypes.CDLL(None, use_errno=True).adjtimex(timex)
+    if state < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "adjtimex")
+    return "nothing keeps it in step with others (adjtimex: TIME_ERROR)" if state == _TIME_ERROR else ""
+
+
+def _disk(root: Path) -> Disk:
+    path = root / _LIBRARIES_ON_NODE
+    while not path.exists():
+        path = path.parent
+    found = os.statvfs(path)
+    return Disk(
+        str(path),
+        found.f_bavail * found.f_frsize,
+        found.f_blocks * found.f_frsize,
+        bool(found.f_flag & os.ST_NOEXEC),
+    )

@@ -1,0 +1,42 @@
+"""The command line of a role that serves: its addresses, and its run to the exit code."""
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+
+import uvloop
+
+from gpushare.kube.client.errors import KubeconfigError
+
+
+class InvalidAddress(ValueError):
+    """An address that cannot be listened at; ``str()`` says what to write instead."""
+
+
+def address(option: str, text: str, example: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``; raises ``InvalidAddress``."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        raise InvalidAddress(f"{option} {text}: write HOST:PORT, such as {example}")
+    return host.strip("[]"), int(port)
+
+
+def address_if(option: str, text: str | None, example: str) -> tuple[str, int] | None:
+    """The same of an option that may be left out (``None``)."""
+    return None if text is None else address(option, text, example)
+
+
+def run(program: str, serving: Coroutine[None, None, None]) -> int:
+    """Run to the end; 0 after a signal, 2 when the access is bad, 1 when a part of it failed."""
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serving)
+    except KubeconfigError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"{program}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    return 0

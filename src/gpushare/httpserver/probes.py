@@ -1,0 +1,98 @@
+"""Probes and metrics as an ASGI application, alone or beside what a role serves."""
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final
+
+from prometheus_client.metrics import Gauge, disable_created_metrics
+from prometheus_client.registry import CollectorRegistry
+
+from gpushare.httpserver.exchange import TEXT, Receive, Refusal, Scope, Send, respond
+from gpushare.httpserver.listeners import elsewhere
+
+_EXPOSITION: Final = b"text/plain; version=0.0.4; charset=utf-8"
+type_of_app = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+# Beside each counter and histogram the library tells when it was made, as a gauge of its own that says nothing of a cluster.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Exposition:
+    """What a process tells Prometheus, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+
+    def watch(self, name: str, help_text: str, read: Callable[[], float]) -> None:
+        """Export ``read()`` as a gauge, called at each scrape."""
+        Gauge(name, help_text, registry=self.registry).set_function(read)
+
+    def render(self) -> bytes:
+        """The exposition text."""
+        # It brings HTTP servers along, for which nobody should wait before the first scrape.
+        from prometheus_client.exposition import generate_latest
+
+        return generate_latest(self.registry)
+
+    async def answer(self, *, packed: bool) -> tuple[bytes, bool]:
+        """The exposition text for one scrape, and whether it is packed by gzip, as it may be if ``packed``."""
+        return self.render(), False
+
+
+class Probes:
+    """``GET /healthz``, ``/readyz`` and ``/metrics``; ``missing`` says why not ready, empty when nothing is."""
+
+    def __init__(self, missing: Callable[[], str], metrics: Exposition) -> None:
+        self._missing = missing
+        self._exposition = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI entry: one HTTP request."""
+        status, encoding = 200, b""
+        try:
+            await self.admit(scope)
+            if scope["path"] == "/metrics" and scope["method"] in ("GET", "HEAD"):
+                kind = _EXPOSITION
+                body, packed = await self._exposition.answer(packed=_takes_gzip(scope))
+                encoding = b"gzip" if packed else b""
+            else:
+                kind, body = await self.answer(scope["method"], scope["path"], receive)
+        except Refusal as refusal:
+            status, kind, body = refusal.status, TEXT, refusal.text.encode() + b"\n"
+        await respond(send, status, kind, body, encoding=encoding)
+
+    async def admit(self, scope: Scope) -> None:
+        """Raise ``Refusal`` where this peer may not ask for that; everybody may ask for probes and metrics."""
+
+    async def answer(self, method: str, path: str, receive: Receive) -> tuple[bytes, bytes]:
+        """Type and body of the answer; raises ``Refusal`` for every other than 200."""
+        if method not in ("GET", "HEAD"):
+            raise Refusal(405, "only /healthz, /readyz and /metrics are here, for GET")
+        if path == "/healthz":
+            return TEXT, b"ok\n"
+        if path == "/readyz":
+            self.refuse_unready()
+            return TEXT, b"ok\n"
+        raise Refusal(404, f"nothing at {path}")
+
+    def refuse_unready(self) -> None:
+        """Raise ``Refusal`` while something is missing."""
+        if missing := self._missing():
+            raise Refusal(503, f"not ready: {missing}")
+
+
+def at_door(app: type_of_app, pages: Collection[str]) -> type_of_app:
+    """``app`` (ASGI) for ``pages`` (``gpushare.httpserver.listeners``), and 404 for all others."""
+
+    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        if why := elsewhere(scope["path"], pages):
+            await respond(send, 404, TEXT, f"{why}\n".encode())
+        else:
+            await app(scope, receive, send)
+
+    return answered
+
+
+def _takes_gzip(scope: Scope) -> bool:
+    return any(
+        name == b"accept-encoding" and b"gzip" in value.lower() for name, value in scope.get("headers", ())
+    )

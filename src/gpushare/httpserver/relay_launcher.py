@@ -1,0 +1,61 @@
+"""Has a relay (``gpushare.httpserver.relay``) face the network, for as long as this process lives."""
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack, closing
+from typing import Final
+
+from gpushare.kube.backoff import Backoff
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG: Final = 64
+_LEAST_S, _MOST_S = 0.1, 5.0
+
+
+def behind_relay() -> socket.socket:
+    """A listening Unix socket that only relays on this machine's network namespace reach."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # The kernel chooses an abstract name: no folder need be writable, and nothing is left behind.
+    made.bind("")
+    made.listen(_BACKLOG)
+    made.setblocking(False)
+    return made
+
+
+async def relay(doors: Mapping[socket.socket, Collection[str]], behind: socket.socket) -> None:
+    """Answer on each of the listening sockets those of its pages that are answered on ``behind``, until cancelled, and close them then.
+
+    A relay that ends, or that a machine short of memory does not start, is started again: nobody else need end for it.
+    """
+    name = behind.getsockname().removeprefix(b"\0").decode()
+    again = Backoff(_LEAST_S, _MOST_S)
+    with ExitStack() as open_doors:
+        for listening in doors:
+            open_doors.enter_context(closing(listening))
+        while True:
+            try:
+                await _one(doors, name)
+            except OSError as error:
+                logger.error(
+                    "cannot start the process that answers probes and metrics: %s; trying again", error
+                )
+            await asyncio.sleep(again.next_s())
+
+
+async def _one(doors: Mapping[socket.socket, Collection[str]], name: str) -> None:
+    given = [f"{listening.fileno()}={','.join(pages)}" for listening, pages in doors.items()]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gpushare.httpserver.relay", name, *given),
+        pass_fds=[listening.fileno() for listening in doors],
+    )
+    try:
+        code = await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    logger.error("the process that answers probes and metrics ended with %d; it is started again", code)

@@ -1,0 +1,1 @@
+"""Where ``kubectl inspect cgpu`` reads from: kubectl, scheduler, node agents, Prometheus."""

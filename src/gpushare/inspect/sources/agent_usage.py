@@ -1,0 +1,147 @@
+"""What the node agents remember of use, each asked through the API server's proxy.
+
+An agent is a pod of its DaemonSet; where it runs beside the kubelet instead, its node's label says at which port.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from gpushare.api import names
+from gpushare.api.objects import Node, Pod
+from gpushare.inspect.errors import KubectlFailed
+from gpushare.inspect.sources.kubectl import Kubectl
+from gpushare.inspect.sources.live_usage import NOT_LOOKED
+from gpushare.inspect.sources.usage_samples import FEW_UNTOLD, Figures, Used
+
+_PATH: Final = "proxy/usage"
+
+
+class _Container(msgspec.Struct, rename="camel"):
+    namespace: str
+    pod: str
+    container: str
+    gpu: str
+    first: int
+    last: int
+    peak_mib: int = msgspec.field(name="peakMiB")
+    p95_mib: int = msgspec.field(name="p95MiB")
+    last_mib: int = msgspec.field(name="lastMiB")
+    peak_percent: int = 0
+    p95_percent: int = 0
+    work_seconds: int = 0
+    waited_seconds: int = 0
+    uid: str = ""
+    looks: int = 0
+    untold_looks: int = 0
+
+
+class _Answer(msgspec.Struct):
+    version: int
+    since: int
+    containers: list[_Container]
+    begins: int | None = msgspec.field(name="from", default=None)
+    looked: int | None = None
+
+
+#: How an agent's answer is read.
+ANSWER: Final = msgspec.json.Decoder(_Answer)
+
+
+def paths_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, str]:
+    """The path at which the agent of each node (its name) is asked; nodes without one are left out."""
+    found = {}
+    for pod in pods:
+        labels = pod.metadata.labels or {}
+        if labels.get("app.kubernetes.io/name") == names.AGENT_PART and pod.status.phase == "Running":
+            # Without a port it is the first that the pod's container names.
+            found[pod.spec.node_name] = (
+                f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/{_PATH}"
+            )
+    for node in nodes:
+        port = (node.metadata.labels or {}).get(names.LABEL_AGENT_PORT, "")
+        if port.isdecimal() and node.metadata.name not in found:
+            found[node.metadata.name] = f"/api/v1/nodes/{node.metadata.name}:{port}/{_PATH}"
+    return found
+
+
+def figures_of_agents(
+    kubectl: Kubectl,
+    namespace: str,
+    paths: dict[str, str],
+    nodes: Sequence[str],
+    window_s: float | None = None,
+) -> Figures:
+    """What the agents of ``nodes`` know of the last ``window_s`` (``None``: of all time). ``namespace`` is the scheduler's.
+
+    One that cannot be asked is named, and no reason to tell nothing of the others.
+    """
+    used: list[Used] = []
+    begins: list[int] = []
+    query = "" if window_s is None else f"?window={window_s:.0f}"
+    missing = [f"node {node}: no node agent runs there" for node in nodes if node not in paths]
+    since: list[int] = []
+    asked = [node for node in nodes if node in paths]
+    for node, outcome in zip(asked, _outcomes(kubectl, namespace, [paths[one] + query for one in asked])):  # noqa: B905 (as many)
+        answer = _read(node, outcome, missing)
+        if answer is None:
+            continue
+        since.append(answer.since)
+        begins.append(answer.since if answer.begins is None else answer.begins)
+        if window_s is not None and answer.begins is None:
+            missing.append(
+                f"node {node}: its agent is of an earlier version and knows no window: all that it remembers is used"
+            )
+        if answer.looked == 0:
+            missing.append(f"node {node}: {NOT_LOOKED}")
+        used += [used_of(one) for one in answer.containers]
+    return Figures(
+        "the node agents", tuple(used), tuple(missing), max(since, default=None), min(begins, default=None)
+    )
+
+
+def _outcomes(kubectl: Kubectl, namespace: str, paths: Sequence[str]) -> "list[bytes | KubectlFailed]":
+    if not paths:
+        return []
+    try:
+        with kubectl.reader(namespace) as reader:
+            return reader.outcomes(paths)
+    except KubectlFailed as error:
+        return [error for _ in paths]
+
+
+def _read(node: str, outcome: "bytes | KubectlFailed", missing: list[str]) -> _Answer | None:
+    if isinstance(outcome, KubectlFailed):
+        missing.append(f"node {node}: its agent could not be asked: {outcome.complaint}")
+        return None
+    try:
+        answer = ANSWER.decode(outcome)
+    except msgspec.DecodeError as error:
+        missing.append(f"node {node}: its agent's answer cannot be read ({error}); it is of another version")
+    else:
+        if answer.version == 1:
+            return answer
+        missing.append(
+            f"node {node}: its agent speaks version {answer.version}, this command 1; upgrade the older"
+        )
+    return None
+
+
+def used_of(one: _Container) -> Used:
+    """What an agent told of a container, in the form of all sources."""
+    return Used(
+        one.namespace,
+        one.pod,
+        one.container,
+        one.gpu,
+        float(one.last - one.first),
+        one.peak_mib,
+        one.p95_mib,
+        one.last_mib,
+        one.peak_percent,
+        one.p95_percent,
+        min(one.waited_seconds / one.work_seconds, 1.0) if one.work_seconds else 0.0,
+        one.uid,
+        one.untold_looks <= FEW_UNTOLD * one.looks,
+    )

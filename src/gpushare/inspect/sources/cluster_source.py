@@ -1,0 +1,82 @@
+"""The cluster's nodes and pods, read through kubectl."""
+
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from gpushare.api import names
+from gpushare.api.objects import ListMeta, Node, Pod
+from gpushare.inspect.errors import KubectlFailed, UnreadableAnswer
+from gpushare.inspect.sources.kubectl import Kubectl, Round
+from gpushare.inspect.sources.paths import begin, nodes_path, pods_path, unknown_node
+
+_TRIES: Final = 3
+_T = TypeVar("_T")
+
+
+class Snapshot(NamedTuple):
+    """Nodes, and the pods that are not finished, each in the API server's order (by name)."""
+
+    nodes: list[Node]
+    pods: list[Pod]
+    waiting: list[Pod]
+
+
+class _Nodes(msgspec.Struct, gc=False):
+    items: list[Node] | None = None
+
+
+class _Pods(msgspec.Struct, gc=False):
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+    items: list[Pod] | None = None
+
+
+def read(kubectl: Kubectl, node: str | None, begun: Round | None = None) -> Snapshot:
+    """The nodes (or the one named ``node``) and the pods on them.
+
+    ``begun`` is what ``begin`` started. Raises ``KubectlFailed``, ``KubectlMissing``,
+    ``UnreadableAnswer``, and ``UnknownNode`` when ``node`` does not exist.
+    """
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            return _read_once(kubectl, node, begun or begin(kubectl, node))
+        except KubectlFailed as error:
+            if node is not None and error.not_found and error.path == nodes_path(node):
+                raise unknown_node(node) from None
+            if not (error.expired and tries_left):
+                raise
+            begun = None  # the continuation is no longer known: the list must be read anew
+    raise AssertionError("the last try returns or raises")
+
+
+def _read_once(kubectl: Kubectl, node: str | None, begun: Round) -> Snapshot:
+    nodes_answer, pods_answer = begun.finish()
+    if node is None:
+        nodes = _decoded(_NODES, nodes_answer, nodes_path(None)).items or []
+    else:
+        nodes = [_decoded(_NODE, nodes_answer, nodes_path(node))]
+    pods: list[Pod] = []
+    waiting: list[Pod] = []
+    while True:
+        page = _decoded(_PODS, pods_answer, pods_path(node))
+        for pod in page.items or ():
+            if not pod.finished and pod.spec.scheduler_name != names.STAND_IN_SCHEDULER:
+                (pods if pod.spec.node_name else waiting).append(pod)
+        if not page.metadata.continue_:
+            return Snapshot(nodes, pods, waiting)
+        (pods_answer,) = kubectl.start(pods_path(node, page.metadata.continue_)).finish()
+
+
+def _decoded(decoder: "msgspec.json.Decoder[_T]", answer: bytearray, path: str) -> _T:
+    try:
+        return decoder.decode(answer)
+    except msgspec.DecodeError as error:
+        raise UnreadableAnswer(
+            f"answer to {path}",
+            f"is not what an API server sends ({error}); see what `kubectl get --raw '{path}'` prints",
+        ) from None
+
+
+_NODES = msgspec.json.Decoder(_Nodes)
+_NODE = msgspec.json.Decoder(Node)
+_PODS = msgspec.json.Decoder(_Pods)

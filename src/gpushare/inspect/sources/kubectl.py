@@ -1,0 +1,225 @@
+"""Runs ``kubectl get --raw``, several at a time, and brings back what they wrote.
+
+One thread drains all pipes: a kubectl that nobody reads from stands still. Each round has a deadline,
+and no kubectl outlives its round, however that ends.
+"""
+
+import os
+import re
+import selectors
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import IO, TYPE_CHECKING, Final
+
+from gpushare.inspect.errors import KubectlFailed, KubectlMissing
+
+if TYPE_CHECKING:
+    from gpushare.inspect.sources.kubectl_proxy import Proxied
+    from gpushare.inspect.sources.reader_token import Reader
+
+#: Longest wait for a round of kubectls; the API server's own time is bounded by --request-timeout.
+ROUND_TIMEOUT_S: Final = 60.0
+_REQUEST_TIMEOUT_S: Final = 30
+_CHUNK: Final = 1 << 20
+#: Whom kubectl asks where it was told of no cluster.
+_FALLEN_BACK: Final = "localhost:8080"
+_MOST_COMPLAINT: Final = 1 << 16
+
+
+class _Call:
+    def __init__(self, path: str, process: subprocess.Popen[bytes]) -> None:
+        self.path = path
+        self.process = process
+        self.output = bytearray()
+        self.complaint = bytearray()
+
+
+class Round:
+    """Some kubectls that were started together.
+
+    ``finish`` waits for all of them; leaving the context, or ``end``, kills those that still run.
+    """
+
+    def __init__(self, program: str, flags: Sequence[str], paths: Sequence[str], timeout_s: float | None):
+        self._program = program
+        self._timeout_s = timeout_s
+        self._calls: list[_Call] = []
+        try:
+            for path in paths:
+                self._calls.append(self._start(path, flags))
+        except BaseException:
+            self.end()
+            raise
+
+    def finish(self) -> list[bytearray]:
+        """What each kubectl wrote to stdout, in the order of the paths.
+
+        Raises ``KubectlFailed`` with kubectl's own words when one of them fails or none answers in time.
+        """
+        deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
+        try:
+            self._drain(deadline)
+            for call in self._calls:
+                self._wait(call, deadline)
+                if call.process.returncode:
+                    raise KubectlFailed(call.path, _complaint(call))
+        finally:
+            self.end()
+        return [call.output for call in self._calls]
+
+    def outcomes(self) -> "list[bytes | KubectlFailed]":
+        """As ``finish``, but a kubectl that failed is no error: what it said takes the place of its answer.
+
+        Those that have not ended in time have failed too, and so has all of the round then.
+        """
+        deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
+        try:
+            self._drain(deadline)
+            for call in self._calls:
+                self._wait(call, deadline)
+        except KubectlFailed as error:
+            return [error for _ in self._calls]
+        finally:
+            self.end()
+        return [
+            KubectlFailed(call.path, _complaint(call)) if call.process.returncode else bytes(call.output)
+            for call in self._calls
+        ]
+
+    def __enter__(self) -> "Round":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def _start(self, path: str, flags: Sequence[str]) -> _Call:
+        command = [self._program, "get", "--raw", path, *flags]
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pipesize=_CHUNK,
+            )
+        except FileNotFoundError:
+            raise KubectlMissing(
+                self._program,
+                "not found; install kubectl, put it on PATH, or name it in the variable KUBECTL",
+            ) from None
+        except OSError as error:
+            raise KubectlMissing(
+                self._program,
+                f"cannot be started ({error.strerror}); name a kubectl that can in the variable KUBECTL",
+            ) from None
+        return _Call(path, process)
+
+    def _drain(self, deadline: float | None) -> None:
+        with selectors.DefaultSelector() as selector:
+            for call in self._calls:
+                for stream, collected in (
+                    (call.process.stdout, call.output),
+                    (call.process.stderr, call.complaint),
+                ):
+                    assert stream is not None  # both are pipes
+                    selector.register(stream, selectors.EVENT_READ, (call, collected))
+            while selector.get_map():
+                ready = selector.select(_left_s(deadline))
+                if not ready:
+                    still_at_it = {key.data[0] for key in selector.get_map().values()}
+                    raise self._too_late(next(call for call in self._calls if call in still_at_it))
+                for key, _ in ready:
+                    call, collected = key.data
+                    chunk = os.read(key.fd, _CHUNK)
+                    if not chunk:
+                        selector.unregister(key.fileobj)
+                    elif collected is call.output or len(collected) < _MOST_COMPLAINT:
+                        collected += chunk
+
+    def _wait(self, call: _Call, deadline: float | None) -> None:
+        try:
+            call.process.wait(_left_s(deadline))
+        except subprocess.TimeoutExpired:
+            raise self._too_late(call) from None
+
+    def _too_late(self, call: _Call) -> KubectlFailed:
+        said = call.complaint.decode(errors="replace").strip()
+        return KubectlFailed(
+            call.path,
+            f"no end after {self._timeout_s:.0f} s; "
+            + (f"it said: {said}" if said else f"see whether {self._program} get --raw works by hand"),
+        )
+
+    def end(self) -> None:
+        """Kill what still runs, and let go of the pipes; once is enough, more is no harm."""
+        for call in self._calls:
+            if call.process.poll() is None:
+                call.process.kill()
+            call.process.wait()
+            _close(call.process.stdout)
+            _close(call.process.stderr)
+
+
+class Kubectl:
+    """How kubectl is called: the program, and the flags that every call gets."""
+
+    def __init__(self, flags: Sequence[str] = (), program: str | None = None) -> None:
+        self._program = program or os.environ.get("KUBECTL") or "kubectl"
+        limit = next((flag for flag in flags if flag.startswith("--request-timeout=")), None)
+        if limit is None:
+            flags = (*flags, f"--request-timeout={_REQUEST_TIMEOUT_S}s")
+        self._flags = tuple(flags)
+        self._timeout_s = ROUND_TIMEOUT_S if limit is None else _round_timeout_s(limit.partition("=")[2])
+
+    def start(self, *paths: str) -> Round:
+        """Start a ``kubectl get --raw`` for each of the paths; raises ``KubectlMissing``."""
+        return Round(self._program, self._flags, paths, self._timeout_s)
+
+    def proxied(self) -> "Proxied":
+        """A ``kubectl proxy`` for many questions, as a context; raises ``KubectlMissing``."""
+        from gpushare.inspect.sources.kubectl_proxy import Proxied
+
+        return Proxied(self._program, self._flags)
+
+    def reader(self, namespace: str) -> "Reader":
+        """For pages of the scheduler in ``namespace`` and of node agents, as a context; raises ``KubectlMissing``."""
+        from gpushare.inspect.sources.reader_token import Reader
+
+        return Reader(self.proxied(), namespace)
+
+
+def _round_timeout_s(limit: str) -> float | None:
+    """The patience that goes with a user's --request-timeout; ``None`` for 0, which means none."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|$)", limit, re.ASCII)
+    if not parts or "".join(number + unit for number, unit in parts) != limit:
+        return ROUND_TIMEOUT_S  # kubectl will say what is wrong with it
+    seconds = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+    limit_s = sum(float(number) * seconds[unit] for number, unit in parts)
+    return limit_s + _REQUEST_TIMEOUT_S if limit_s else None
+
+
+def _left_s(deadline: float | None) -> float | None:
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+
+
+def _complaint(call: _Call) -> str:
+    said = call.complaint.decode(errors="replace").strip()
+    if said:
+        return said + _without_kubeconfig(said)
+    status = call.process.returncode
+    ending = f"signal {-status}" if status < 0 else f"exit status {status}"
+    return f"it ended with {ending} and no message"
+
+
+def _without_kubeconfig(said: str) -> str:
+    """Why kubectl asked the address that it falls back to, where a file that is gone is why."""
+    named = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+    if _FALLEN_BACK not in said or not named or any(map(os.path.exists, named)):
+        return ""
+    return f"; $KUBECONFIG names no file that is there ({', '.join(named)}): a playground takes its own away when it ends, and the next one prints another"
+
+
+def _close(stream: IO[bytes] | None) -> None:
+    if stream is not None:
+        stream.close()

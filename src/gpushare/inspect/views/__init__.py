@@ -1,0 +1,1 @@
+"""What ``kubectl inspect cgpu`` shows: a module per table or document."""

@@ -1,0 +1,110 @@
+"""The table of nodes: the documented layout, and what ``-o wide`` adds on its right.
+
+Without compute and with one memory unit in the cluster, every byte is as the reference documentation
+shows it. Nodes that count in different units get a table per unit: a sum of GiB and 128 MiB would be none.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from gpushare.api.quantity import MemoryUnit
+from gpushare.inspect.tabwriter import aligned, raw_length
+from gpushare.inspect.views.allocation_model import ClusterUsage, NodeUsage, percent
+
+#: The documented rule is this much longer than the first node's line before it is set in columns.
+_RULE_BEYOND_LINE: Final = 20
+
+
+def summary(cluster: ClusterUsage, *, wide: bool = False) -> str:
+    """The table, a line end after each line; empty when no node shares GPU memory."""
+    several = len(cluster.units) > 1
+    tables = [
+        _table([node for node in cluster.nodes if node.unit is unit], unit, wide=wide, unit_in_sum=several)
+        for unit in cluster.units
+    ]
+    if any(node.total_core_percent for node in cluster.nodes):
+        core = f"{CORE_SUM_HEADING}\n{core_sum(cluster.nodes)}\n"
+        # Of one table it is the end; of several it is beside them.
+        tables = [*tables, core] if several else [tables[0] + core]
+    return "\n".join(tables)
+
+
+def sum_heading(unit: MemoryUnit, *, unit_in_sum: bool) -> str:
+    """What stands before the cluster's sum; it names the unit only where there are several."""
+    return f"Allocated/Total GPU Memory In Cluster{f'({unit.heading})' if unit_in_sum else ''}:"
+
+
+CORE_SUM_HEADING: Final = "Allocated/Total GPU Core In Cluster:"
+
+
+def sum_of(used: int, total: int) -> str:
+    """``3/15 (20%)``."""
+    return f"{used}/{total} ({percent(used, total)}%)"
+
+
+def memory_sum(nodes: Sequence[NodeUsage]) -> str:
+    """``3/15 (20%)`` over ``nodes``, which count in one unit."""
+    return sum_of(sum(node.used_units for node in nodes), sum(node.total_units for node in nodes))
+
+
+def core_sum(nodes: Sequence[NodeUsage]) -> str:
+    """``90/400 (22%)`` over ``nodes``."""
+    return sum_of(
+        sum(node.used_core_percent for node in nodes), sum(node.total_core_percent for node in nodes)
+    )
+
+
+def _table(nodes: Sequence[NodeUsage], unit: MemoryUnit, *, wide: bool, unit_in_sum: bool) -> str:
+    gpu_count = max(node.devices.devices[-1].index for node in nodes) + 1
+    pending = any(node.has_pending for node in nodes)
+    core = any(node.total_core_percent for node in nodes)
+    heading = ["NAME", "IPADDRESS"]
+    heading += [f"GPU{index}(Allocated/Total)" for index in range(gpu_count)]
+    heading += ["PENDING(Allocated)"] if pending else []
+    heading.append(f"GPU Memory({unit.heading})")
+    heading += ["GPU Core(%)"] if core else []
+    if wide:
+        heading += [f"GPU{index} Core(%)" for index in range(gpu_count)] if core else []
+        heading += ["MODE", "HEALTHY", "MODEL"]
+    lines = [heading]
+    for node in nodes:
+        line = _node_line(node, gpu_count, pending=pending, core=core)
+        if wide:
+            line += _wide_cells(node, gpu_count, core=core)
+        lines.append(line)
+    text = aligned(lines)
+    text.append("-" * (raw_length(lines[1]) + _RULE_BEYOND_LINE))
+    text += [sum_heading(unit, unit_in_sum=unit_in_sum), memory_sum(nodes)]
+    return "\n".join(text) + "\n"
+
+
+def _node_line(node: NodeUsage, gpu_count: int, *, pending: bool, core: bool) -> list[str]:
+    memory = ["0/0"] * gpu_count
+    for gpu in node.gpus:
+        memory[gpu.device.index] = f"{gpu.used_units}/{gpu.total_units}"
+    line = [node.name, node.address, *memory]
+    if pending:
+        line.append(str(node.pending_units) if node.has_pending else "")
+    line.append(f"{node.used_units}/{node.total_units}")
+    if core:
+        line.append(f"{node.used_core_percent}/{node.total_core_percent}")
+    return line
+
+
+def _wide_cells(node: NodeUsage, gpu_count: int, *, core: bool) -> list[str]:
+    cells: list[str] = []
+    if core:
+        cells = ["0/0"] * gpu_count
+        for gpu in node.gpus if node.total_core_percent else ():
+            cells[gpu.device.index] = f"{gpu.used_core_percent}/100"
+    healthy = sum(not gpu.device.ails for gpu in node.gpus)
+    models: dict[str, int] = {}
+    for gpu in node.gpus:
+        model = gpu.device.model or "unknown"
+        models[model] = models.get(model, 0) + 1
+    return [
+        *cells,
+        node.devices.mode.value,
+        f"{healthy}/{len(node.gpus)}",
+        ", ".join(f"{count} x {model}" for model, count in models.items()),
+    ]

@@ -1,0 +1,121 @@
+"""Where the API server is and who we are to it."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from gpushare.kube.auth.proxy import environment_proxy
+from gpushare.kube.client.errors import KubeconfigError
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class ExecPlugin(msgspec.Struct, frozen=True):
+    """A program that prints an ``ExecCredential`` (client.authentication.k8s.io)."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    api_version: str = "client.authentication.k8s.io/v1"
+    install_hint: str = ""
+    interactive_mode: str = "IfAvailable"
+    cluster_info: Mapping[str, object] | None = None
+    """``spec.cluster`` of KUBERNETES_EXEC_INFO, where the plugin wants it."""
+
+
+class Access(msgspec.Struct, frozen=True):
+    """A server and a way in; only ``server`` is needed (``http://127.0.0.1:8001``).
+
+    Certificates and keys are PEM. Where a certificate came from a file, the file is named too, so that
+    a rotated one is read again. ``source`` names the origin in messages.
+    """
+
+    server: str
+    source: str = "given by the program"
+    namespace: str = "default"
+    ca: bytes = b""
+    insecure: bool = False
+    tls_server_name: str = ""
+    proxy: str = ""
+    client_certificate: bytes = b""
+    client_key: bytes = b""
+    client_certificate_file: str = ""
+    client_key_file: str = ""
+    token: str = ""
+    token_file: str = ""
+    exec_plugin: ExecPlugin | None = None
+    impersonate: tuple[tuple[str, str], ...] = ()
+    """``Impersonate-…`` headers."""
+
+    def __repr__(self) -> str:
+        """Nothing that is secret: it may come into a log."""
+        return f"Access(server={self.server!r}, source={self.source!r}, namespace={self.namespace!r})"
+
+
+def load_access(
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> Access:
+    """The access that the user means.
+
+    In this order: the file given, the files of ``$KUBECONFIG`` merged, the pod's service account
+    (unless a context is asked for), ``~/.kube/config``. Raises ``KubeconfigError``.
+    """
+    environ = os.environ if environ is None else environ
+    if kubeconfig:
+        return _from_files([kubeconfig], context, environ)
+    named = [path for path in environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    if named:
+        return _from_files(named, context, environ)
+    if not context and (inside := _in_cluster(environ, service_account)) is not None:
+        return inside
+    home = environ.get("HOME") or str(Path.home())
+    usual = str(Path(home, ".kube", "config"))
+    if not Path(usual).exists():
+        raise KubeconfigError(
+            usual,
+            "",
+            "does not exist, KUBECONFIG is not set and this is no pod with a service account",
+            "name a file with --kubeconfig or KUBECONFIG",
+        )
+    return _from_files([usual], context, environ)
+
+
+def _from_files(files: list[str], context: str | None, environ: Mapping[str, str]) -> Access:
+    # The reader brings YAML along, which a pod with a service account never needs.
+    from gpushare.kube.auth.kubeconfig import read_kubeconfigs
+
+    return read_kubeconfigs(files, context, environ)
+
+
+def _in_cluster(environ: Mapping[str, str], service_account: Path) -> Access | None:
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
+    token_file = service_account / "token"
+    if not host or not port or not token_file.exists():
+        return None
+    ca_file = service_account / "ca.crt"
+    try:
+        ca = ca_file.read_bytes()
+    except OSError as error:
+        raise KubeconfigError(
+            str(ca_file),
+            "",
+            f"the service account's CA cannot be read ({error.strerror})",
+            "mount the whole service account token volume into the pod",
+        ) from error
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    namespace_file = service_account / "namespace"
+    namespace = namespace_file.read_text().strip() if namespace_file.exists() else ""
+    return Access(
+        server,
+        source="the pod's service account",
+        namespace=namespace or "default",
+        ca=ca,
+        token_file=str(token_file),
+        proxy=environment_proxy(server, environ),
+    )

@@ -1,0 +1,145 @@
+"""Keeps what a session shows to the API server fresh: tokens that rotate, plugins that expire.
+
+The way that every request takes is ``authorization`` and ``tls`` after one cheap ``stale()``; only when that
+says so, ``renew`` reads files or runs the plugin, once for all who wait.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from gpushare.kube.auth.access import Access, ExecPlugin
+from gpushare.kube.auth.execplugin import Credential, run_plugin
+from gpushare.kube.auth.tls import tls_context
+from gpushare.kube.client.errors import CredentialError, KubeconfigError
+from gpushare.kube.clock import SYSTEM_CLOCK, Clock
+
+logger = logging.getLogger(__name__)
+
+REREAD_S = 60.0
+"""Files are read again after this long, whatever their time stamps say."""
+LOOK_S = 1.0
+"""Their time stamps are looked at no more often than this."""
+REFUSAL_PAUSE_S = 5.0
+"""After a refused credential or a failed plugin, this long passes before the plugin is run again for it."""
+
+type_of_runner = Callable[[ExecPlugin], Awaitable[Credential]]
+
+
+class Credentials:
+    """The present credential of an ``Access``. ``generation`` counts how often it changed."""
+
+    def __init__(self, access: Access, clock: Clock = SYSTEM_CLOCK, run: type_of_runner = run_plugin) -> None:
+        self._access = access
+        self._clock = clock
+        self._run = run
+        # An explicit token goes before a plugin, as kubectl has it.
+        self._plugin = access.exec_plugin if not (access.token or access.token_file) else None
+        self._files = tuple(
+            path
+            for path in (access.token_file, access.client_certificate_file, access.client_key_file)
+            if path
+        )
+        self._stamps: tuple[int, ...] = ()
+        self._read_at = self._looked_at = float("-inf")
+        self._expires_ns: int | None = None
+        self._refused_at = self._failed_at = float("-inf")
+        self._failure: CredentialError | None = None
+        self._lock = asyncio.Lock()
+        self.generation = 0
+        self.authorization = f"Bearer {access.token}" if access.token else ""
+        self.tls = tls_context(access, access.client_certificate, access.client_key)
+
+    def stale(self) -> bool:
+        """Whether ``renew`` is due before the next request."""
+        if self._files:
+            now = self._clock.monotonic()
+            if now - self._looked_at < LOOK_S and self._stamps:
+                return False
+            self._looked_at = now
+            return now - self._read_at >= REREAD_S or self._stamps != self._look()
+        if self._plugin is None:
+            return False
+        return self.generation == 0 or (
+            self._expires_ns is not None and self._clock.time_ns() >= self._expires_ns
+        )
+
+    async def renew(self) -> None:
+        """Read the files again, or run the plugin, where that is due. Raises ``CredentialError``."""
+        if self._files:
+            self._read()
+        else:
+            generation = self.generation
+            async with self._lock:
+                if self.generation == generation:
+                    await self._run_once()
+
+    async def refused(self, generation: int) -> bool:
+        """After a 401 to the credential of ``generation``: whether there is another to try now."""
+        if self._files:
+            self._read()
+        elif self._plugin is not None:
+            async with self._lock:
+                now = self._clock.monotonic()
+                if self.generation == generation and now - self._refused_at >= REFUSAL_PAUSE_S:
+                    self._refused_at = now
+                    await self._run_once()
+        return self.generation != generation
+
+    def _look(self) -> tuple[int, ...]:
+        stamps = []
+        for path in self._files:
+            try:
+                stamps.append(os.stat(path).st_mtime_ns)
+            except OSError:
+                stamps.append(-1)
+        return tuple(stamps)
+
+    def _read(self) -> None:
+        access = self._access
+        stamps = self._look()
+        before = (self.authorization, self.tls)
+        try:
+            if access.token_file:
+                token = Path(access.token_file).read_text().strip()
+                if not token:
+                    raise OSError("it is empty")
+                self.authorization = f"Bearer {token}"
+            if access.client_certificate_file and self._stamps and stamps != self._stamps:
+                self.tls = tls_context(
+                    access,
+                    Path(access.client_certificate_file).read_bytes(),
+                    Path(access.client_key_file).read_bytes()
+                    if access.client_key_file
+                    else access.client_key,
+                )
+        except (OSError, KubeconfigError) as error:
+            # In the middle of a rotation the old one is still the best there is.
+            if not self.authorization and access.token_file:
+                raise CredentialError(
+                    f"token file {access.token_file}", f"cannot be read ({error}); mount or create it"
+                ) from error
+            logger.warning("credential not renewed, the old one stays: %s", error)
+            return
+        self._stamps = stamps
+        self._read_at = self._clock.monotonic()
+        self.generation += (self.authorization, self.tls) != before
+
+    async def _run_once(self) -> None:
+        assert self._plugin is not None
+        if self._failure is not None and self._clock.monotonic() - self._failed_at < REFUSAL_PAUSE_S:
+            raise CredentialError(self._failure.subject, self._failure.problem)
+        try:
+            credential = await self._run(self._plugin)
+            if credential.certificate:
+                self.tls = tls_context(self._access, credential.certificate, credential.key)
+        except (CredentialError, KubeconfigError) as error:
+            self._failure = CredentialError(error.subject, error.problem)
+            self._failed_at = self._clock.monotonic()
+            raise self._failure from error
+        self._failure = None
+        self.authorization = f"Bearer {credential.token}" if credential.token else ""
+        self._expires_ns = credential.expires_ns
+        self.generation += 1

@@ -1,0 +1,120 @@
+"""Tokens of ServiceAccounts: having one made, asking whom one is of, and what they may do.
+
+Every method raises what ``Client``'s do.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from gpushare.kube.client.errors import MalformedAnswer
+from gpushare.kube.client.session import Session, segment
+
+T = TypeVar("T")
+
+_WHO: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
+_WHAT: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom a token is of, as a TokenReview answers and a SubjectAccessReview asks."""
+
+    username: str = ""
+    uid: str = ""
+    groups: Sequence[str] = ()
+    extra: Mapping[str, Sequence[str]] = {}
+
+
+class _Reviewed(msgspec.Struct):
+    authenticated: bool = False
+    user: Caller | None = None
+    audiences: list[str] = []
+
+
+class _TokenReview(msgspec.Struct):
+    status: _Reviewed
+
+
+class _Access(msgspec.Struct):
+    allowed: bool = False
+
+
+class _AccessReview(msgspec.Struct):
+    status: _Access
+
+
+class _Token(msgspec.Struct):
+    token: str
+
+
+class _TokenRequest(msgspec.Struct):
+    status: _Token
+
+
+_TOKEN_REVIEW: Final = msgspec.json.Decoder(_TokenReview)
+_ACCESS_REVIEW: Final = msgspec.json.Decoder(_AccessReview)
+_TOKEN_REQUEST: Final = msgspec.json.Decoder(_TokenRequest)
+
+
+class AccessReviews:
+    """Asks the API server; it needs the right to create TokenReviews and SubjectAccessReviews. ``timeout_s`` bounds each question."""
+
+    def __init__(self, session: Session, *, timeout_s: float = 3.0) -> None:
+        self._session = session
+        self._timeout_s = timeout_s
+
+    async def caller_of(self, token: str, audience: str) -> Caller | None:
+        """Whom a token of that audience is of; ``None``: nobody."""
+        review = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token, "audiences": [audience]},
+        }
+        status = (await self._review(_WHO, review, _TOKEN_REVIEW)).status
+        # An API server that knows no audiences answers for its own, and names none.
+        return status.user if status.authenticated and audience in status.audiences else None
+
+    async def may_get(self, caller: Caller, path: str) -> bool:
+        """Whether RBAC, or whatever authorizes there, lets them get the non-resource URL."""
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": caller.username,
+                "uid": caller.uid,
+                "groups": caller.groups,
+                "extra": caller.extra,
+                "nonResourceAttributes": {"path": path, "verb": "get"},
+            },
+        }
+        return (await self._review(_WHAT, review, _ACCESS_REVIEW)).status.allowed
+
+    async def _review(self, path: str, review: object, decoder: msgspec.json.Decoder[T]) -> T:
+        return await _posted(self._session, path, review, decoder, self._timeout_s)
+
+
+async def token_of(
+    session: Session, namespace: str, account: str, audience: str, *, seconds: int, timeout_s: float = 3.0
+) -> str:
+    """A token of that ServiceAccount, good for ``audience`` alone and for so many seconds (600 at least, as the API server has it)."""
+    path = f"/api/v1/namespaces/{segment(namespace)}/serviceaccounts/{segment(account)}/token"
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"audiences": [audience], "expirationSeconds": seconds},
+    }
+    return (await _posted(session, path, request, _TOKEN_REQUEST, timeout_s)).status.token
+
+
+async def _posted(
+    session: Session, path: str, body: object, decoder: msgspec.json.Decoder[T], timeout_s: float
+) -> T:
+    # Nothing is kept of a review, so that asking twice is asking once.
+    answer = await session.request(
+        "POST", path, body=msgspec.json.encode(body), timeout_s=timeout_s, idempotent=True
+    )
+    try:
+        return decoder.decode(answer)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise MalformedAnswer(path, f"the answer is not what was asked for ({error})") from error

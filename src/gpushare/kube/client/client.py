@@ -1,0 +1,306 @@
+"""Typed reads and writes of the few objects that we use, over a ``Session``.
+
+Every method raises ``ApiError``, ``Unreachable``, ``CredentialError``, ``InvalidName`` or ``MalformedAnswer``.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+
+from gpushare.api import names
+from gpushare.api.disruption import DisruptionBudget, decode_budget
+from gpushare.api.node.hosting import (
+    Guest,
+    HostingNode,
+    TaintedNode,
+    decode_guest,
+    decode_hosting,
+    decode_tainted,
+)
+from gpushare.api.objects import Node, Pod, decode_node, decode_pod
+from gpushare.kube.client.errors import MalformedAnswer
+from gpushare.kube.client.listing import list_pages
+from gpushare.kube.client.session import MERGE_PATCH, STRATEGIC_PATCH, Session, segment
+
+T = TypeVar("T")
+
+
+class _BindingMeta(msgspec.Struct, gc=False):
+    name: str
+    namespace: str
+    uid: str
+    annotations: Mapping[str, str]
+
+
+class _Target(msgspec.Struct, gc=False, rename={"api_version": "apiVersion"}):
+    name: str
+    api_version: str = "v1"
+    kind: str = "Node"
+
+
+class _Binding(msgspec.Struct, gc=False, rename={"api_version": "apiVersion"}):
+    metadata: _BindingMeta
+    target: _Target
+    api_version: str = "v1"
+    kind: str = "Binding"
+
+
+class _LeaseSpec(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+
+
+class _Lease(msgspec.Struct):
+    spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
+
+
+_LEASE: Final = msgspec.json.Decoder(_Lease)
+_encode = msgspec.json.Encoder().encode
+
+
+class Annotator(Protocol):
+    """What writes on pods: ``Client``, or what stands for it in tests."""
+
+    async def annotate_pod(
+        self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
+    ) -> None:
+        """Set annotations, or with ``None`` remove them; raises ``KubeError``."""
+
+
+class NodeWriter(Protocol):
+    """What writes on nodes: ``Client``, or what stands for it in tests."""
+
+    async def annotate_node(
+        self,
+        name: str,
+        annotations: Mapping[str, str | None],
+        *,
+        labels: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Set annotations and labels in one write, or with ``None`` remove them; raises ``KubeError``."""
+
+    async def patch_node_capacity(self, name: str, resources: Mapping[str, str | None]) -> None:
+        """Set capacity and allocatable, or with ``None`` remove them; raises ``KubeError``."""
+
+    async def set_node_condition(self, name: str, kind: str, said: Mapping[str, str] | None) -> None:
+        """Set fields of the node's condition ``kind``, or with ``None`` remove it; raises ``KubeError``."""
+
+
+class Client:
+    """Reads and writes pods and nodes. ``timeout_s`` bounds each call, in seconds."""
+
+    def __init__(self, session: Session, *, timeout_s: float = 10.0) -> None:
+        self._session = session
+        self._timeout_s = timeout_s
+
+    async def get_pod(self, namespace: str, name: str) -> Pod:
+        """The pod as it is now; ``ApiError.not_found`` if there is none."""
+        return await self._get(_pod_path(namespace, name), decode_pod)
+
+    async def list_pods(
+        self, *, namespace: str | None = None, field_selector: str = "", label_selector: str = ""
+    ) -> list[Pod]:
+        """All pods of a namespace, or of all of them, that the selectors choose."""
+        path = f"/api/v1/namespaces/{segment(namespace)}/pods" if namespace else "/api/v1/pods"
+        return await self._list(path, decode_pod, field_selector, label_selector)
+
+    async def bind(
+        self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
+    ) -> None:
+        """Bind the pod of that UID to a node and annotate it, in one write.
+
+        ``ApiError.conflict``: the pod is bound already, or another has its name now. After ``Unreachable``
+        with ``sent`` other than ``False`` the pod may be bound: read it.
+        """
+        body = _encode(_Binding(_BindingMeta(name, namespace, uid, annotations), _Target(node)))
+        await self._session.request(
+            "POST", f"{_pod_path(namespace, name)}/binding", body=body, timeout_s=self._timeout_s
+        )
+
+    async def annotate_pod(
+        self,
+        namespace: str,
+        name: str,
+        annotations: Mapping[str, str | None],
+        *,
+        uid: str,
+        labels: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Set annotations, and labels in the same write, or with ``None`` remove them.
+
+        ``ApiError.conflict`` if the pod's UID is another.
+        """
+        metadata: dict[str, object] = {"uid": uid, "annotations": annotations}
+        if labels:
+            metadata["labels"] = labels
+        await self._merge(_pod_path(namespace, name), {"metadata": metadata})
+
+    async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
+        """Have the pod of that UID ended as its disruption budgets allow.
+
+        ``ApiError`` with status 429: a budget forbids it now.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        await self._session.request(
+            "POST", f"{_pod_path(namespace, name)}/eviction", body=_encode(body), timeout_s=self._timeout_s
+        )
+
+    async def nominate(self, namespace: str, name: str, node: str, *, uid: str) -> None:
+        """Note on a waiting pod on which node room is made for it; an empty ``node`` takes the note away."""
+        await self._merge(
+            f"{_pod_path(namespace, name)}/status",
+            {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node or None}},
+        )
+
+    async def report_quotas(
+        self, namespace: str, name: str, status: Mapping[str, object], *, uid: str
+    ) -> None:
+        """Set what an ElasticQuotaTree's status says; ``ApiError.conflict`` if its UID is another."""
+        path = (
+            f"/apis/{names.QUOTA_GROUP}/namespaces/{segment(namespace)}/{names.QUOTA_PLURAL}/{segment(name)}"
+        )
+        await self._merge(f"{path}/status", {"metadata": {"uid": uid}, "status": status})
+
+    async def list_budgets(self) -> list[DisruptionBudget]:
+        """The PodDisruptionBudgets of all namespaces."""
+        return await self._list("/apis/policy/v1/poddisruptionbudgets", decode_budget, "", "")
+
+    async def write_policy_status(self, namespace: str, name: str, status: object) -> None:
+        """Replace the fields of a ResourcePolicy's status that ``status`` has."""
+        path = f"/apis/{names.POLICY_GROUP}/{names.POLICY_VERSION}/namespaces/{segment(namespace)}"
+        await self._merge(f"{path}/{names.POLICY_PLURAL}/{segment(name)}/status", {"status": status})
+
+    async def lease_holder(self, namespace: str, name: str) -> str:
+        """Who holds a Lease; empty where nobody does."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(name)}"
+        return (await self._get(path, _LEASE.decode)).spec.holder_identity or ""
+
+    async def get_guest(self, namespace: str, name: str) -> Guest:
+        """As ``get_pod``, with all that the pod asks of its node."""
+        return await self._get(_pod_path(namespace, name), decode_guest)
+
+    async def list_guests(self, node: str) -> list[Guest]:
+        """The pods of a node, finished ones too, with all that they ask of it."""
+        return await self._list("/api/v1/pods", decode_guest, f"spec.nodeName={node}", "")
+
+    async def list_hosting(self, node: str) -> list[HostingNode]:
+        """The node of that name with its taints, or none: a read that needs no right but that to list nodes."""
+        return await self._list("/api/v1/nodes", decode_hosting, f"metadata.name={node}", "")
+
+    async def create_pod(self, manifest: Mapping[str, Any]) -> None:
+        """Make a pod in its namespace; ``ApiError.conflict`` if one of its name is there."""
+        path = f"/api/v1/namespaces/{segment(manifest['metadata']['namespace'])}/pods"
+        await self._session.request("POST", path, body=_encode(manifest), timeout_s=self._timeout_s)
+
+    async def delete_pod(self, namespace: str, name: str, *, uid: str) -> None:
+        """Delete the pod of that UID at once, whatever its budgets say; ``ApiError.conflict`` if its UID is another."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "gracePeriodSeconds": 0,
+            "preconditions": {"uid": uid},
+        }
+        await self._session.request(
+            "DELETE", _pod_path(namespace, name), body=_encode(body), timeout_s=self._timeout_s
+        )
+
+    async def set_condition(
+        self, namespace: str, name: str, condition: Mapping[str, str], *, uid: str
+    ) -> None:
+        """Give a pod that has no conditions yet this one."""
+        patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+        await self._merge(f"{_pod_path(namespace, name)}/status", patch)
+
+    async def list_tainted(self, name: str) -> list[TaintedNode]:
+        """The node of that name with its taints as they stand, or none."""
+        return await self._list("/api/v1/nodes", decode_tainted, f"metadata.name={name}", "")
+
+    async def set_taints(self, name: str, taints: list[dict[str, Any]], *, resource_version: str) -> None:
+        """Replace a node's taints; ``ApiError.conflict`` if it was changed since ``resource_version``."""
+        patch = {"metadata": {"resourceVersion": resource_version}, "spec": {"taints": taints}}
+        await self._merge(_node_path(name), patch)
+
+    async def get_node(self, name: str) -> Node:
+        """The node as it is now; ``ApiError.not_found`` if there is none."""
+        return await self._get(_node_path(name), decode_node)
+
+    async def list_nodes(self, *, label_selector: str = "") -> list[Node]:
+        """All nodes that the selector chooses."""
+        return await self._list("/api/v1/nodes", decode_node, "", label_selector)
+
+    async def annotate_node(
+        self,
+        name: str,
+        annotations: Mapping[str, str | None],
+        *,
+        labels: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Set annotations of a node, and labels in the same write, or with ``None`` remove them."""
+        metadata: dict[str, object] = {"annotations": annotations}
+        if labels:
+            metadata["labels"] = labels
+        await self._merge(_node_path(name), {"metadata": metadata})
+
+    async def patch_node_capacity(self, name: str, resources: Mapping[str, str | None]) -> None:
+        """Set extended resources in the node's status, or with ``None`` remove them.
+
+        Capacity and allocatable are both set: the kubelet would carry over the first to the second only with
+        its next status.
+        """
+        await self._merge(
+            f"{_node_path(name)}/status", {"status": {"capacity": resources, "allocatable": resources}}
+        )
+
+    async def set_node_condition(self, name: str, kind: str, said: Mapping[str, str] | None) -> None:
+        """Set fields of one of the node's conditions, and leave all others; with ``None`` remove it."""
+        one = {"$patch": "delete", "type": kind} if said is None else {"type": kind, **said}
+        await self._merge(
+            f"{_node_path(name)}/status", {"status": {"conditions": [one]}}, content_type=STRATEGIC_PATCH
+        )
+
+    async def _get(self, path: str, decode: Callable[[bytes], T]) -> T:
+        answer = await self._session.request("GET", path, timeout_s=self._timeout_s)
+        try:
+            return decode(answer)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise MalformedAnswer(path, f"the answer is not what was asked for ({error})") from error
+
+    async def _list(
+        self, path: str, decode: Callable[[bytes], T], field_selector: str, label_selector: str
+    ) -> list[T]:
+        params = {}
+        if field_selector:
+            params["fieldSelector"] = field_selector
+        if label_selector:
+            params["labelSelector"] = label_selector
+        found: list[T] = []
+        async for page in list_pages(self._session, path, params, timeout_s=self._timeout_s):
+            try:
+                found.extend(decode(bytes(item)) for item in page.items)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise MalformedAnswer(path, f"an item is not what was asked for ({error})") from error
+        return found
+
+    async def _merge(self, path: str, patch: object, *, content_type: str = MERGE_PATCH) -> None:
+        # Setting the same values twice is setting them once, so the server may ask us to come back.
+        await self._session.request(
+            "PATCH",
+            path,
+            body=_encode(patch),
+            content_type=content_type,
+            timeout_s=self._timeout_s,
+            idempotent=True,
+        )
+
+
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{segment(namespace)}/pods/{segment(name)}"
+
+
+def _node_path(name: str) -> str:
+    return f"/api/v1/nodes/{segment(name)}"

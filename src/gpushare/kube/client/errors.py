@@ -1,0 +1,88 @@
+"""What can go wrong between us and the API server."""
+
+from gpushare.api.errors import Fault
+
+
+class KubeError(Fault):
+    """The root. ``subject`` names what is at fault, ``problem`` says what is wrong and what to do."""
+
+
+class KubeconfigError(KubeError):
+    """A kubeconfig that gives no way to the API server.
+
+    ``file`` is its path, ``key`` the entry at fault (``users[admin].user.client-key``; may be empty),
+    ``advice`` what to do.
+    """
+
+    def __init__(self, file: str, key: str, fault: str, advice: str) -> None:
+        super().__init__(f"kubeconfig {file}", f"{key}: {fault}; {advice}" if key else f"{fault}; {advice}")
+        self.file = file
+        self.key = key
+        self.advice = advice
+
+
+class CredentialError(KubeError):
+    """No credential could be had at run time: an exec plugin that fails, a token file that cannot be read."""
+
+
+class InvalidName(KubeError):
+    """A text that can name no object, so that no request is made with it."""
+
+
+class MalformedAnswer(KubeError):
+    """The server answered with success, but not with what was asked for."""
+
+
+class OversizeLine(KubeError):
+    """A line of a watch above the limit; it is read no further."""
+
+
+class Unreachable(KubeError):
+    """No answer: refused, timed out, cut, or no trust in the certificate.
+
+    ``sent`` tells whether the server may have acted on the request: ``False`` it never got it,
+    ``True`` it had begun to answer, ``None`` nobody knows.
+    """
+
+    def __init__(self, subject: str, problem: str, *, sent: bool | None) -> None:
+        super().__init__(subject, problem)
+        self.sent = sent
+
+
+class ApiError(KubeError):
+    """The server answered with a failure.
+
+    ``status`` is HTTP's, ``reason`` and ``message`` are those of the ``Status`` object (empty and the
+    beginning of the text where the answer was none), ``path`` is what was asked for, ``retry_after_s``
+    what the server wants us to wait, in seconds.
+    """
+
+    def __init__(
+        self, status: int, reason: str, message: str, path: str, *, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(path, f"{status} {reason}: {message}" if reason else f"{status}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.path = path
+        self.retry_after_s = retry_after_s
+
+    @property
+    def not_found(self) -> bool:
+        """The object does not exist."""
+        return self.status == 404
+
+    @property
+    def conflict(self) -> bool:
+        """Another state than the one that the request was made for: other UID, already bound, exists."""
+        return self.status == 409
+
+    @property
+    def gone(self) -> bool:
+        """The resource version or continue token is older than what the server remembers."""
+        return self.status == 410
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may succeed later without anyone changing anything."""
+        return self.status in (408, 429) or self.status >= 500

@@ -1,0 +1,100 @@
+"""Small POSTs over aiohttp's pool, without the request and response that aiohttp makes anew for each.
+
+A Binding is written for every pod that is placed, and most of what it cost us was these two. The connections, their
+number, their TLS, and the errors of opening one stay aiohttp's; one request stands for all when a connection is asked for.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Iterable
+from typing import Final
+
+from yarl import URL
+
+from gpushare.kube.client.fast_aiohttp import aiohttp
+
+#: Larger bodies would fill the transport's buffer, for which nobody waits here.
+_MOST_BYTES: Final = 32 * 1024
+_UNFIT: Final = frozenset("\r\n\0")
+
+
+class Posts:
+    """Writes to the server at ``base`` (``https://host:port``, maybe with a path) for ``session``.
+
+    It is for servers that no proxy stands before, and an address without a user in it.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, base: str, server_hostname: str) -> None:
+        self._session = session
+        self._url = URL(base, encoded=True)
+        self._prefix = self._url.raw_path.rstrip("/")
+        self._server_hostname = server_hostname or None
+        self._way: aiohttp.ClientRequest | None = None
+        self._tls: ssl.SSLContext | bool | None = None
+
+    def head(self, headers: Iterable[tuple[str, str]]) -> bytes | None:
+        """What follows the target in every request with ``headers``; ``None`` when they cannot be sent like this."""
+        pairs = [("Host", self._url.host_port_subcomponent or ""), *headers]
+        if any(_UNFIT & set(name + value) for name, value in pairs):
+            return None
+        lines = "".join(f"{name}: {value}\r\n" for name, value in pairs)
+        return f" HTTP/1.1\r\n{lines}Content-Length: ".encode()
+
+    def takes(self, target: str, body: bytes) -> bool:
+        """Whether ``post`` is for this one."""
+        return len(body) <= _MOST_BYTES and target.isascii() and target.isprintable() and " " not in target
+
+    async def post(
+        self,
+        target: str,
+        head: bytes,
+        body: bytes,
+        timeout: aiohttp.ClientTimeout,
+        *,
+        tls: ssl.SSLContext | bool,
+    ) -> tuple[int, str | None, bytes]:
+        """Status, ``Retry-After`` and body of the answer. Raises what aiohttp raises; repeats nothing."""
+        way = self._way
+        if way is None or self._tls is not tls:
+            self._tls = tls
+            way = self._way = aiohttp.ClientRequest(
+                "POST", self._url, ssl=tls, server_hostname=self._server_hostname, session=self._session
+            )
+        connector = self._session.connector
+        if connector is None or connector.closed:
+            raise RuntimeError("Session is closed")
+        request = b"POST %s%s%d\r\n\r\n%s" % ((self._prefix + target).encode(), head, len(body), body)
+        connection = None
+        try:
+            async with asyncio.timeout(timeout.total):
+                connection = await connector.connect(way, [], timeout)
+                try:
+                    answer = await _exchange(connection, request, way)
+                except BaseException:
+                    connection.close()
+                    raise
+                connection.release()
+                return answer
+        except TimeoutError as error:
+            if connection is None:
+                raise aiohttp.ConnectionTimeoutError(f"Connection timeout to host {self._url}") from error
+            raise
+
+
+async def _exchange(
+    connection: aiohttp.connector.Connection, request: bytes, way: aiohttp.ClientRequest
+) -> tuple[int, str | None, bytes]:
+    protocol, transport = connection.protocol, connection.transport
+    if protocol is None or transport is None or transport.is_closing():
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+    protocol.set_response_params(read_until_eof=True)
+    transport.write(request)
+    try:
+        message, payload = await protocol.read()
+        while 100 <= message.code <= 199 and message.code != 101:
+            message, payload = await protocol.read()
+    except aiohttp.http_exceptions.HttpProcessingError as error:
+        raise aiohttp.ClientResponseError(
+            way.request_info, (), status=error.code, message=error.message, headers=error.headers
+        ) from error
+    return message.code, message.headers.get("Retry-After"), await payload.read()

@@ -1,0 +1,358 @@
+"""HTTP to the API server: one pool of kept connections, our credential, errors of our own.
+
+What it repeats by itself: a request refused with 401, once, with a renewed credential (the server did not act
+on it); reads, and what the caller calls idempotent, when the server answers 429 or 503 and says when to come
+back; reads, at once, when a kept connection turns out to be closed. A write whose fate is unknown is never
+repeated here; ``Unreachable.sent`` tells the caller.
+"""
+
+import socket
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlencode
+
+import msgspec
+from multidict import CIMultiDict
+from yarl import URL
+
+from gpushare import __version__
+from gpushare.kube.auth.access import Access
+from gpushare.kube.auth.credentials import Credentials
+from gpushare.kube.backoff import chance
+from gpushare.kube.client.errors import ApiError, InvalidName, OversizeLine, Unreachable
+from gpushare.kube.client.fast_aiohttp import aiohttp
+from gpushare.kube.client.posting import Posts
+from gpushare.kube.clock import SYSTEM_CLOCK, Clock
+
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+"""Merges lists that are maps by what their elements are called, such as the conditions of a node."""
+LINE_LIMIT_BYTES = 16 * 1024 * 1024
+"""Longest line of a watch; an object has at most 1.5 MiB in etcd, some servers allow more."""
+_CONNECT_S = 5.0
+_KEEP_ALIVE_S = 45.0
+"""Below the least idle time of usual load balancers (60 s), so that they do not hang up on a bind."""
+_NO_HEADERS = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
+_SHOWN_CHARACTERS = 300
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    retry_after_seconds: int = 0
+
+
+class _Status(msgspec.Struct):
+    kind: str = ""
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+
+def segment(name: str) -> str:
+    """``name`` as a part of a path. Raises ``InvalidName`` for what can name nothing."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise InvalidName(repr(name), "cannot name a Kubernetes object")
+    return quote(name, safe="")
+
+
+def status_error(status: int, body: bytes, path: str, retry_after_s: float | None = None) -> ApiError:
+    """The error that a ``Status`` object (or whatever a proxy put in its place) tells."""
+    try:
+        told = msgspec.json.decode(body, type=_Status)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        told = _Status()
+    if told.kind != "Status":
+        text = " ".join(body[: 4 * _SHOWN_CHARACTERS].decode(errors="replace").split())[:_SHOWN_CHARACTERS]
+        return ApiError(status, "", text or "no explanation given", path, retry_after_s=retry_after_s)
+    if retry_after_s is None and told.details is not None and told.details.retry_after_seconds > 0:
+        retry_after_s = float(told.details.retry_after_seconds)
+    return ApiError(told.code or status, told.reason, told.message, path, retry_after_s=retry_after_s)
+
+
+class Session:
+    """The way to one API server: ``async with Session(access) as session``.
+
+    ``connections`` bounds how many requests are under way at once; more of them wait for their turn. ``part`` is named in
+    audit logs (``User-Agent: gpushare/VERSION (PART)``).
+    Entering raises ``KubeconfigError`` where certificate or key are unusable.
+    """
+
+    def __init__(
+        self, access: Access, *, clock: Clock = SYSTEM_CLOCK, connections: int = 128, part: str = ""
+    ) -> None:
+        self.access = access
+        self._agent = f"gpushare/{__version__}" + (f" ({part})" if part else "")
+        self.server_date = ""
+        """What time the server said that it is (header ``Date``) with the last answer, as it wrote it."""
+        self._clock = clock
+        self._connections = connections
+        self._base = access.server.rstrip("/")
+        self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
+        self._headers: dict[str, CIMultiDict[str]] = {}
+        self._heads: dict[str, bytes | None] = {}
+        self._headers_generation = -1
+        self._fixed: dict[str, Any] = {"allow_redirects": False}
+        if access.tls_server_name:
+            self._fixed["server_hostname"] = access.tls_server_name
+        if access.proxy:
+            self._fixed["proxy"] = access.proxy
+
+    async def __aenter__(self) -> Self:
+        self._credentials = Credentials(self.access, self._clock)
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=self._connections, keepalive_timeout=_KEEP_ALIVE_S, ttl_dns_cache=30
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=_NO_HEADERS,
+        )
+        plain = not self.access.proxy and URL(self._base).user is None
+        self._posts = Posts(self._http, self._base, self.access.tls_server_name) if plain else None
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout_s: float = 10.0,
+        idempotent: bool | None = None,
+    ) -> bytes:
+        """The body of the server's answer, within ``timeout_s`` seconds in all.
+
+        ``path`` begins with a slash and is used as it is (see ``segment``). ``idempotent`` allows to repeat
+        the request when the server asks for it (by default reads only). Raises ``ApiError``,
+        ``Unreachable``, ``CredentialError``.
+        """
+        target = _target(path, params)
+        deadline = self._clock.monotonic() + timeout_s
+        renewed = False
+        left_s = timeout_s
+        while True:
+            status, retry_after, answer, generation = await self._exchange(
+                method, target, path, body, content_type, left_s
+            )
+            if 200 <= status < 300:
+                return answer
+            if status == 401 and not renewed:
+                renewed = True
+                if await self._credentials.refused(generation):
+                    continue
+            error = status_error(status, answer, path, _retry_after_s(retry_after))
+            if status not in (429, 503) or error.retry_after_s is None:
+                raise error
+            if not (method == "GET" if idempotent is None else idempotent):
+                raise error
+            wait_s = error.retry_after_s + chance() * min(1.0, timeout_s / 10.0)
+            left_s = deadline - self._clock.monotonic() - wait_s
+            if left_s <= 0.0:
+                raise error
+            await self._clock.sleep(wait_s)
+
+    async def stream(
+        self,
+        path: str,
+        params: Mapping[str, str],
+        *,
+        idle_timeout_s: float,
+        line_limit_bytes: int = LINE_LIMIT_BYTES,
+    ) -> AsyncGenerator[bytes, None]:
+        """The lines of a watch, as they come, without their ends, until the server ends it.
+
+        A line that the end cuts short is dropped. Raises ``ApiError``, ``CredentialError``, ``OversizeLine``
+        and ``Unreachable``: also when nothing has come for ``idle_timeout_s`` seconds.
+        """
+        url = self._url(_target(path, params))
+        renewed = False
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=idle_timeout_s)
+        while True:
+            headers = await self._fresh_headers("")
+            generation = self._credentials.generation
+            try:
+                async with self._http.get(
+                    url, headers=headers, timeout=timeout, ssl=self._tls, **self._fixed
+                ) as response:
+                    if response.status == 200:
+                        _notice_dead_peers(response)
+                        async with aclosing(_lines(response.content, path, line_limit_bytes)) as lines:
+                            async for line in lines:
+                                yield line
+                        return
+                    answer = await response.read()
+                    status, retry_after = response.status, response.headers.get("Retry-After")
+            except (aiohttp.ClientError, OSError) as error:
+                raise self._unreachable(error, "GET", path) from error
+            if status != 401 or renewed or not await self._credentials.refused(generation):
+                raise status_error(status, answer, path, _retry_after_s(retry_after))
+            renewed = True
+
+    @property
+    def _tls(self) -> ssl.SSLContext | bool:
+        context = self._credentials.tls
+        return True if context is None else context
+
+    def _url(self, target: str) -> URL:
+        # Taken as encoded: building and normalising a URL anew costs more than all else we do here.
+        return URL(self._base + target, encoded=True)
+
+    async def _fresh_headers(self, content_type: str) -> CIMultiDict[str]:
+        credentials = self._credentials
+        if credentials.stale():
+            await credentials.renew()
+        if self._headers_generation != credentials.generation:
+            self._headers_generation = credentials.generation
+            self._headers.clear()
+            self._heads.clear()
+        headers = self._headers.get(content_type)
+        if headers is None:
+            headers = self._headers[content_type] = self._make_headers(content_type)
+        return headers
+
+    def _make_headers(self, content_type: str) -> CIMultiDict[str]:
+        pairs = [("Accept", "application/json"), ("User-Agent", self._agent)]
+        if self._credentials.authorization:
+            pairs.append(("Authorization", self._credentials.authorization))
+        if content_type:
+            pairs.append(("Content-Type", content_type))
+        return CIMultiDict([*pairs, *self.access.impersonate])
+
+    def _head(self, posts: Posts, content_type: str, headers: CIMultiDict[str]) -> bytes | None:
+        if content_type not in self._heads:
+            self._heads[content_type] = posts.head(headers.items())
+        return self._heads[content_type]
+
+    def _timeout(self, total_s: float) -> aiohttp.ClientTimeout:
+        timeout = self._timeouts.get(total_s)
+        if timeout is None:
+            if len(self._timeouts) > 16:
+                self._timeouts.clear()
+            # Waiting for a connection ends a little earlier, so that it is told from a lost answer.
+            timeout = self._timeouts[total_s] = aiohttp.ClientTimeout(
+                total=total_s,
+                connect=total_s * 0.9,
+                sock_connect=min(_CONNECT_S, total_s * 0.9),
+                ceil_threshold=1e9,
+            )
+        return timeout
+
+    async def _exchange(
+        self, method: str, target: str, path: str, body: bytes | None, content_type: str, left_s: float
+    ) -> tuple[int, str | None, bytes, int]:
+        """One request: status, ``Retry-After``, body, and the generation of the credential used."""
+        headers = await self._fresh_headers(content_type if body is not None else "")
+        generation = self._credentials.generation
+        try:
+            if method == "POST" and body is not None and (posts := self._posts) and posts.takes(target, body):
+                head = self._head(posts, content_type, headers)
+                if head is not None:
+                    posted = await posts.post(target, head, body, self._timeout(left_s), tls=self._tls)
+                    return *posted, generation
+            async with self._http.request(
+                method,
+                self._url(target),
+                data=body,
+                headers=headers,
+                timeout=self._timeout(left_s),
+                ssl=self._tls,
+                **self._fixed,
+            ) as response:
+                status = response.status
+                self.server_date = response.headers.get("Date", "")
+                answer = await response.read()
+                if status < 300:
+                    return status, None, answer, generation
+                return status, response.headers.get("Retry-After"), answer, generation
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._unreachable(error, method, path) from error
+
+    def _unreachable(self, error: Exception, method: str, path: str) -> Unreachable:
+        sent, problem = _fate(error)
+        subject = f"{method} {path}"
+        return Unreachable(
+            subject, f"{problem} (API server {self._base}, from {self.access.source})", sent=sent
+        )
+
+
+def _target(path: str, params: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(params)}" if params else path
+
+
+def _fate(error: Exception) -> tuple[bool | None, str]:
+    """Whether the server may have got a request that failed so, and what to tell of it."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            reason = error.certificate_error
+            return (
+                False,
+                f"its certificate is not trusted: {reason}; check certificate-authority and tls-server-name",
+            )
+        case aiohttp.ClientConnectorSSLError():
+            return False, f"TLS failed: {error.os_error}; check that the address speaks TLS"
+        case aiohttp.ClientConnectorDNSError():
+            return False, f"its name cannot be resolved: {error.os_error}; check the server's address"
+        case aiohttp.ClientProxyConnectionError():
+            return (
+                False,
+                f"the proxy cannot be reached: {error.os_error}; check proxy-url or the environment's proxy",
+            )
+        case aiohttp.ClientConnectorError():
+            return False, f"no connection: {error.os_error}; check that it runs and that its address is right"
+        case aiohttp.ClientHttpProxyError():
+            return False, f"the proxy refused: {error.status} {error.message}; check proxy-url"
+        case aiohttp.ConnectionTimeoutError():
+            return False, "no connection in time; check that it runs and that nothing blocks the way"
+        case aiohttp.ClientPayloadError():
+            return True, "the answer was cut"
+        case TimeoutError():
+            return None, "no answer in time"
+        case _:
+            return None, f"the connection was lost: {str(error) or type(error).__name__}"
+
+
+def _retry_after_s(value: str | None) -> float | None:
+    """Seconds of a ``Retry-After`` header; dates, which the API server does not send, are passed over."""
+    return float(value) if value is not None and value.isdigit() else None
+
+
+async def _lines(content: aiohttp.StreamReader, path: str, limit_bytes: int) -> AsyncGenerator[bytes, None]:
+    # aiohttp's own lines have a limit far below that of an object; so only whole pieces are taken from it.
+    begun: list[bytes] = []
+    begun_bytes = 0
+    async for piece in content.iter_any():
+        first, *others = piece.split(b"\n")
+        begun.append(first)
+        begun_bytes += len(first)
+        if begun_bytes > limit_bytes:
+            raise OversizeLine(path, f"a line of the watch is longer than {limit_bytes} bytes")
+        if others:
+            line = b"".join(begun)
+            if line:
+                yield line
+            for line in others[:-1]:
+                if line:
+                    yield line
+            begun, begun_bytes = [others[-1]], len(others[-1])
+
+
+def _notice_dead_peers(response: aiohttp.ClientResponse) -> None:
+    """Let the kernel ask after a silent peer, so that a vanished one is noticed in a minute."""
+    connection = response.connection
+    transport = None if connection is None else connection.transport
+    peer = None if transport is None else transport.get_extra_info("socket")
+    if peer is not None:
+        with suppress(OSError, AttributeError):
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)

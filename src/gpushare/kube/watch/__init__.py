@@ -1,0 +1,1 @@
+"""Collections followed by list and watch."""

@@ -1,0 +1,208 @@
+"""The two layers around a list: one watch, and the watch that goes on through everything.
+
+``watch_events`` is one connection. ``follow`` lists, watches from the list's resource version, resumes a
+cut watch where it was, and lists anew when the server has forgotten that place (410, as a status or in the
+stream) or says what nobody can read. It never ends; troubles come out as steps like all else, so that
+whoever consumes it can count and tell them.
+"""
+
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+
+import msgspec
+
+from gpushare.kube.backoff import Backoff
+from gpushare.kube.client.errors import ApiError, CredentialError, KubeError, MalformedAnswer, Unreachable
+from gpushare.kube.client.listing import PAGE_SIZE, Page, list_pages
+from gpushare.kube.client.session import Session, status_error
+from gpushare.kube.clock import SYSTEM_CLOCK, Clock
+
+IDLE_TIMEOUT_S = 120.0
+"""Bookmarks come about every minute; a watch silent for twice that is taken for dead."""
+_LIFE_S = (300, 600)
+"""After a time between these the server ends a watch, so that not all of them end at once."""
+_STEADY_S = 10.0
+"""A watch that lived as long was a good one: the next trouble begins with the shortest wait."""
+_ABSENT_S = 5.0
+"""How often is looked whether a kind that may be absent is served by now."""
+_RESUMES = 8
+"""After as many failed resumes in a row, a list, which cures a resource version that the server dislikes."""
+
+
+class Head(msgspec.Struct, rename="camel", gc=False):
+    """The part of any object's metadata by which it is followed."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Object(msgspec.Struct, gc=False):
+    metadata: Head = msgspec.field(default_factory=Head)
+
+
+class _Frame(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_decode_frame = msgspec.json.Decoder(_Frame).decode
+_decode_object = msgspec.json.Decoder(_Object).decode
+
+
+def read_head(raw: msgspec.Raw) -> Head:
+    """Name and version of an object in JSON. Raises ``msgspec.DecodeError``."""
+    return _decode_object(raw).metadata
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """``type`` is ADDED, MODIFIED, DELETED or BOOKMARK; ``raw`` the object's JSON."""
+
+    type: str
+    head: Head
+    raw: msgspec.Raw
+
+
+class ListBegins(msgspec.Struct, frozen=True):
+    """Pages follow; those of a list before, if it did not end, are void."""
+
+
+class ListEnds(msgspec.Struct, frozen=True):
+    """All pages have come: what was in none of them does not exist."""
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Something failed, and after ``wait_s`` seconds it is tried again, by a list if ``relist``."""
+
+    error: KubeError
+    wait_s: float
+    relist: bool
+
+
+type_of_step = ListBegins | Page | ListEnds | Event | Trouble
+
+
+async def watch_events(
+    session: Session,
+    path: str,
+    params: Mapping[str, str],
+    resource_version: str,
+    *,
+    idle_timeout_s: float = IDLE_TIMEOUT_S,
+    life_s: int = _LIFE_S[0],
+) -> AsyncGenerator[Event, None]:
+    """The events of one connection after ``resource_version``, until the server ends it.
+
+    Raises what ``Session.stream`` raises, ``ApiError`` for an ERROR event (``gone`` for 410), and
+    ``MalformedAnswer`` for a line that is no event.
+    """
+    asked = {
+        **params,
+        "watch": "1",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": resource_version,
+        "timeoutSeconds": str(life_s),
+    }
+    async with aclosing(session.stream(path, asked, idle_timeout_s=idle_timeout_s)) as lines:
+        async for line in lines:
+            try:
+                frame = _decode_frame(line)
+                if frame.type == "ERROR":
+                    raise status_error(500, bytes(frame.object), path)
+                yield Event(frame.type, read_head(frame.object), frame.object)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise MalformedAnswer(path, f"a line of the watch is no event ({error})") from error
+
+
+class Following(msgspec.Struct):
+    """What ``follow`` needs to know."""
+
+    session: Session
+    path: str
+    params: Mapping[str, str] = {}
+    page_size: int = PAGE_SIZE
+    idle_timeout_s: float = IDLE_TIMEOUT_S
+    clock: Clock = SYSTEM_CLOCK
+    backoff: Backoff = msgspec.field(default_factory=Backoff)
+    life_s: Callable[[], int] = lambda: random.SystemRandom().randint(*_LIFE_S)
+    may_be_absent: bool = False
+    """Whether the server need not know the kind (a CustomResourceDefinition): then there are no objects of it."""
+
+
+async def follow(what: Following) -> AsyncGenerator[type_of_step, None]:
+    """List, watch, resume, and list again, for ever; the steps in the server's order."""
+    while True:
+        yield ListBegins()
+        version = ""
+        trouble: Trouble | None = None
+        absent = False
+        try:
+            pages = list_pages(what.session, what.path, what.params, page_size=what.page_size)
+            async with aclosing(pages):
+                async for page in pages:
+                    version = page.resource_version
+                    yield page
+        except KubeError as error:
+            absent = what.may_be_absent and isinstance(error, ApiError) and error.not_found
+            if not absent:
+                trouble = Trouble(error, _wait_s(what, error), relist=True)
+        if trouble is not None:
+            yield trouble
+            await what.clock.sleep(trouble.wait_s)
+            continue
+        yield ListEnds()
+        if absent:
+            what.backoff.reset()
+            await what.clock.sleep(_ABSENT_S)
+            continue
+        watch = _watch_until_forgotten(what, version)
+        async with aclosing(watch):
+            async for step in watch:
+                yield step
+
+
+async def _watch_until_forgotten(what: Following, version: str) -> AsyncGenerator[Event | Trouble, None]:
+    """Watch from ``version`` and resume where the watch was cut; ends when only a list helps."""
+    while True:
+        began = what.clock.monotonic()
+        error: KubeError | None = None
+        events = watch_events(
+            what.session,
+            what.path,
+            what.params,
+            version,
+            idle_timeout_s=what.idle_timeout_s,
+            life_s=what.life_s(),
+        )
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    version = event.head.resource_version or version
+                    yield event
+        except KubeError as caught:
+            error = caught
+        lived_s = what.clock.monotonic() - began
+        if lived_s >= _STEADY_S:
+            what.backoff.reset()
+            if error is None:
+                continue
+        if error is None:
+            error = Unreachable(what.path, "the server ended the watch at once", sent=True)
+        trouble = Trouble(error, _wait_s(what, error), relist=_needs_list(error, what.backoff.tries))
+        yield trouble
+        await what.clock.sleep(trouble.wait_s)
+        if trouble.relist:
+            return
+
+
+def _needs_list(error: KubeError, tries: int) -> bool:
+    if isinstance(error, ApiError):
+        return error.gone or not error.passing or tries > _RESUMES
+    return not isinstance(error, (Unreachable, CredentialError))
+
+
+def _wait_s(what: Following, error: KubeError) -> float:
+    asked_s = error.retry_after_s if isinstance(error, ApiError) else None
+    return what.backoff.next_s(asked_s or 0.0)

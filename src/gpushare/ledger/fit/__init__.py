@@ -1,0 +1,1 @@
+"""Where a request fits, and the reason for each node where it does not."""

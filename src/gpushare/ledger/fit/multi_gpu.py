@@ -1,0 +1,71 @@
+"""Fit of requests for several GPUs of a node, or for whole ones, over many nodes at once.
+
+They are few beside those for a share of one GPU, and have a way of their own so that these stay as fast as they are.
+"""
+
+import numpy as np
+
+from gpushare.api.request.request import Request
+from gpushare.ledger.arrays import Ints, Mask, Places
+from gpushare.ledger.columns import Columns
+from gpushare.ledger.fit.single_gpu import FAR, MOST_UNITS
+from gpushare.ledger.placement.policies import with_wishes
+from gpushare.ledger.placement.topology_sets import Nearness
+
+
+def untouched(columns: Columns, at: Places) -> Mask:
+    """GPUs of the columns ``at`` of which nobody holds anything: no pod, and nobody else either."""
+    free: Mask = (columns.pods.take(at, axis=-1) == 0) & (columns.taken_mib.take(at, axis=-1) == 0)
+    return free
+
+
+def left_over(columns: Columns, request: Request, near: Nearness, at: Places | None = None) -> Ints:
+    """As ``fitting.left_over``: what the GPUs that a node would choose have left over, on average.
+
+    Of a GPU that is given whole it is what it has beyond the request: of several the one of the size asked for is left
+    least. Where GPUs are counted, it is how many free ones are left: pods of one GPU so gather on nodes that are begun.
+    """
+    if at is None:
+        at = np.arange(columns.fit_units.shape[1], dtype=np.intp)
+    count = request.gpu_count
+    if count > columns.fit_units.shape[0]:
+        return np.full(at.size, FAR)
+    asked = min(request.memory_units, MOST_UNITS)
+    mask = fits(columns, request, asked, at)
+    if request.by_gpu:
+        there: Ints = mask.sum(axis=0)
+        return np.where(there < count, FAR, there - count)
+    total_mib = columns.total_mib.take(at, axis=-1)
+    free_mib = total_mib - columns.taken_mib.take(at, axis=-1)
+    left_mib = free_mib - total_mib * asked // np.maximum(columns.units.take(at, axis=-1), 1)
+    wish = wishes(columns, at, mask, left_mib)
+    chosen = near.chosen(columns.near.take(at), mask, wish, count)
+    left: Ints = np.take_along_axis(left_mib, chosen, axis=0).sum(axis=0) // count
+    left[mask.sum(axis=0) < count] = FAR
+    return left
+
+
+def wishes(columns: Columns, at: Places, mask: Mask, left_mib: Ints) -> Ints:
+    """The GPUs of the columns ``at`` as their nodes' placement prefers them by what is left over, least first; ``FAR`` where not in ``mask``."""
+    found = np.where(mask, left_mib, FAR)
+    for its, wish in with_wishes(columns.placement.take(at)):
+        found = np.where(its & mask, wish(left_mib, columns.pods.take(at, axis=-1)), found)
+    return found
+
+
+def fits(columns: Columns, request: Request, asked: int, at: Places) -> Mask:
+    """GPUs of the columns ``at`` that take the request's share of ``asked`` units, alone or as one of several."""
+    if request.by_gpu:
+        closed = columns.no_whole.take(at) + columns.full.take(at) > 0
+        return (columns.room_units.take(at, axis=-1) >= asked) & untouched(columns, at) & ~closed
+    mask: Mask = columns.fit_units.take(at, axis=-1) >= asked
+    others = columns.core_pods
+    if request.wants_core:
+        mask &= columns.free_core.take(at, axis=-1) >= request.core_percent
+        others = columns.memory_pods
+    mask &= others.take(at) == 0
+    if request.gpu_count > 1:
+        mask &= columns.one_gpu.take(at) == 0
+    if request.whole_device:
+        mask &= untouched(columns, at)
+    return mask

@@ -1,0 +1,154 @@
+"""For each node that does not take a request for several GPUs, or for whole ones, the reason.
+
+The steps are those of ``refusals``, with a count of GPUs in place of the best one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import Request
+from gpushare.ledger.arrays import Mask
+from gpushare.ledger.columns import Columns
+from gpushare.ledger.fit import reasons
+from gpushare.ledger.fit.group import Group
+from gpushare.ledger.fit.multi_gpu import untouched
+from gpushare.ledger.fit.single_gpu import MOST_UNITS
+
+#: Bits of a number; a node has at most twice as many GPUs (``api.node.device.MAX_DEVICES``).
+_WORD: Final = 64
+
+
+class Told(NamedTuple):
+    """Reasons by node: of those that might take the request later, and of those that never will."""
+
+    refused: dict[str, str]
+    hopeless: dict[str, str]
+
+
+def explain(
+    columns: Columns,
+    request: Request,
+    unit: MemoryUnit,
+    group: Group,
+    unhealthy: Mapping[int, str],
+    not_full: Callable[[Group, dict[str, str]], Group],
+) -> Told:
+    """For nodes of one ``unit``, none of which takes ``request``; ``unhealthy`` has the texts on sick GPUs by column,
+    ``not_full`` parts off nodes that are full."""
+    told = Told({}, {})
+    several = request.gpu_count > 1
+    asked = min(request.memory_units, MOST_UNITS)
+    asked_mib = request.memory_units * unit.mib
+    if several and not request.by_gpu:
+        single, group = group.part(columns.one_gpu[group.at] == 1)
+        told.hopeless.update(dict.fromkeys(single.names, reasons.ONE_GPU_EACH))
+    group = _never(columns, request, unit, group, unhealthy, told)
+    if not request.by_gpu:
+        others = (columns.memory_pods if request.wants_core else columns.core_pods)[group.at]
+        mixed, group = group.part(others > 0)
+        for name, count in zip(mixed.names, others[others > 0].tolist(), strict=True):
+            told.refused[name] = reasons.mixed(request, count)
+    group = not_full(group, told.refused)
+    if not group.names:
+        return told
+    free = columns.room_units.take(group.at, axis=1) >= asked
+    if request.whole_device:
+        free &= untouched(columns, group.at)
+    short = free.sum(axis=0) < request.gpu_count
+    few, capped = group.part(short)
+    _tell(
+        columns,
+        few,
+        free[:, short],
+        lambda gpus: reasons.too_few_free(request, asked_mib, gpus),
+        told.refused,
+    )
+    if capped.names:
+        open_to_pods = columns.fit_units.take(capped.at, axis=1) >= asked
+        at_cap = open_to_pods.sum(axis=0) < request.gpu_count
+        capped, computing = capped.part(at_cap)
+        caps = columns.max_pods[capped.at].tolist()
+        indices = _indices(columns, capped, open_to_pods[:, at_cap])
+        for name, cap, gpus in zip(capped.names, caps, indices, strict=True):
+            told.refused[name] = reasons.too_few_below_cap(request, asked_mib, cap, gpus)
+        # Those are short of compute alone.
+        has_core = columns.free_core.take(computing.at, axis=1) >= request.core_percent
+        _tell(
+            columns,
+            computing,
+            open_to_pods[:, ~at_cap] & has_core,
+            lambda gpus: reasons.too_few_with_compute(request, asked_mib, gpus),
+            told.refused,
+        )
+    sick, _ = group.part(columns.unhealthy[group.at] > 0)
+    for name, column in zip(sick.names, sick.at.tolist(), strict=True):
+        told.refused[name] += f"; {unhealthy[column]}"
+    return told
+
+
+def _never(
+    columns: Columns,
+    request: Request,
+    unit: MemoryUnit,
+    group: Group,
+    unhealthy: Mapping[int, str],
+    told: Told,
+) -> Group:
+    """Part off the nodes that could not take the request if they were empty; the others."""
+    count, asked = request.gpu_count, min(request.memory_units, MOST_UNITS)
+    asked_mib = request.memory_units * unit.mib
+    there = (columns.total_mib.take(group.at, axis=1) > 0).sum(axis=0)
+    small, group = group.part(there < count)
+    for name, gpus in zip(small.names, there[there < count].tolist(), strict=True):
+        told.hopeless[name] = reasons.too_few_gpus(count, gpus)
+    large = columns.units.take(group.at, axis=1) >= asked
+    short = large.sum(axis=0) < count
+    few, group = group.part(short)
+    if count == 1:
+        for name, largest in zip(few.names, columns.largest_units[few.at].tolist(), strict=True):
+            told.hopeless[name] = reasons.too_large(request, largest, unit)
+    else:
+        _tell(
+            columns,
+            few,
+            large[:, short],
+            lambda gpus: reasons.too_few_large(request, asked_mib, gpus),
+            told.hopeless,
+        )
+    healthy = (columns.units.take(group.at, axis=1) >= asked) & (
+        columns.room_units.take(group.at, axis=1) >= 0
+    )
+    sick, group = group.part(healthy.sum(axis=0) < count)
+    for name, column in zip(sick.names, sick.at.tolist(), strict=True):
+        told.hopeless[name] = (
+            reasons.only_unhealthy(asked_mib, unhealthy[column])
+            if count == 1
+            else reasons.too_few_healthy(request, asked_mib, unhealthy[column])
+        )
+    return group
+
+
+def _tell(
+    columns: Columns, group: Group, gpus: Mask, words: Callable[[Sequence[int]], str], told: dict[str, str]
+) -> None:
+    found = _indices(columns, group, gpus)
+    texts = {some: words(some) for some in set(found)}
+    told.update(zip(group.names, map(texts.__getitem__, found), strict=True))
+
+
+def _indices(columns: Columns, group: Group, gpus: Mask) -> list[tuple[int, ...]]:
+    """The indices of those GPUs, for each node."""
+    index = columns.index.take(group.at, axis=1).astype(np.uint64)
+    # Bits by index, in two words; nodes are thousands, and the sets of their GPUs are few.
+    bits = np.where(gpus, np.left_shift(np.uint64(1), index % _WORD), np.uint64(0))
+    low, high = (np.where(index // _WORD == word, bits, np.uint64(0)).sum(axis=0) for word in (0, 1))
+    keys = list(zip(low.tolist(), high.tolist(), strict=True))
+    read = {key: _bits(key[0] | key[1] << _WORD) for key in set(keys)}
+    return [read[key] for key in keys]
+
+
+def _bits(word: int) -> tuple[int, ...]:
+    return tuple(at for at in range(word.bit_length()) if word >> at & 1)

@@ -1,0 +1,208 @@
+"""Why a node does not take a request, in words: every text that a person reads about a refusal."""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Final
+
+from gpushare.api import names
+from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request import describe as asked
+from gpushare.api.request.describe import memory_text
+from gpushare.api.request.request import Request
+
+UNKNOWN_NODE: Final = "node is not known to the scheduler yet"
+_MOST_KEPT: Final = 20_000
+#: How a refusal ends, in one of these ways, for a request that was written in another unit.
+WITHOUT_SUFFIX: Final = (f"{asked.WITHOUT_SUFFIX})", f"{asked.NOT_OF_MIB})")
+
+
+def standing_refusals(node: NodeDevices) -> tuple[str, str, str]:
+    """Why ``node`` takes nothing new whatever is free: requests for memory, for compute too, for a number of GPUs.
+
+    Empty where it does. No eviction changes any of these.
+    """
+    if node.refusal:
+        return node.refusal, node.refusal, node.refusal
+    if node.mode is NodeMode.TOPOLOGY:
+        nothing = _shares_nothing(node.mode)
+        return nothing, nothing, "" if node.devices else "node has no GPU"
+    if not node.mode.shares_memory:
+        return _shares_nothing(node.mode), _shares_nothing(node.mode), _gives_no_whole(node.mode)
+    if not node.devices:
+        return "node has no GPU", "node has no GPU", _gives_no_whole(node.mode)
+    return "", "" if node.mode.gives_core else _gives_no_core(node.mode), _gives_no_whole(node.mode)
+
+
+@cache
+def _shares_nothing(mode: NodeMode) -> str:
+    return f"node shares no GPU memory (it is in mode {mode.value}, label {names.LABEL_MODE})"
+
+
+@cache
+def _gives_no_core(mode: NodeMode) -> str:
+    return (
+        f"node gives out no compute (it is in mode {mode.value}; "
+        f"{names.GPU_CORE} needs label {names.LABEL_MODE}={NodeMode.CORE_MEM.value})"
+    )
+
+
+@cache
+def _gives_no_whole(mode: NodeMode) -> str:
+    return (
+        f"node gives no GPUs by number (it is in mode {mode.value}; "
+        f"{names.GPU_WHOLE} needs label {names.LABEL_MODE}={NodeMode.TOPOLOGY.value})"
+    )
+
+
+def unhealthy_text(devices: tuple[Device, ...]) -> str:
+    """``GPU 0 is unhealthy: XID 79``, joined for all of ``devices`` that are, are cordoned or kept back."""
+    return "; ".join(_out_of_service(device) for device in devices if not device.in_service)
+
+
+def _out_of_service(device: Device) -> str:
+    if device.healthy:
+        return f"GPU {device.index} is cordoned"
+    if not device.ails:
+        return f"GPU {device.index} is {device.reason}"
+    return f"GPU {device.index} is unhealthy" + (f": {device.reason}" if device.reason else "")
+
+
+def too_large(request: Request, largest_units: int, unit: MemoryUnit) -> str:
+    """The request is larger than every GPU of the node: far larger, where somebody wrote bytes or MiB."""
+    asked_mib = request.memory_units * unit.mib
+    largest = memory_text(largest_units * unit.mib) if largest_units else f"less than {memory_text(unit.mib)}"
+    told = f"asks for {memory_text(asked_mib)}, the largest GPU has {largest}"
+    slip = asked.slip_of(request, unit)
+    return f"{told} ({slip})" if slip else told
+
+
+def other_unit(request: Request, unit_mib: int) -> str:
+    """The request is in people's units, and was turned into units of another size than the node's."""
+    asked = memory_text(request.memory_units * request.unit_mib)
+    return (
+        f"the request for {asked} was counted in units of {memory_text(request.unit_mib)} when it was submitted, the node "
+        f"counts in {memory_text(unit_mib)}; delete the pod, so that it is made anew"
+    )
+
+
+def too_much_core(core_percent: int) -> str:
+    """The pod's containers together ask for more than one GPU's compute."""
+    return f"asks for {core_percent}% compute, one GPU has 100%"
+
+
+def only_unhealthy(asked_mib: int, note: str) -> str:
+    """Only GPUs that are out of service are large enough."""
+    return f"no GPU that could hold {memory_text(asked_mib)} is in service ({note})"
+
+
+def mixed(request: Request, others: int) -> str:
+    """The node holds pods of the other kind."""
+    there = "1 pod" if others == 1 else f"{others} pods"
+    # In one part: where nodes refuse for several reasons, what follows a semicolon is left out.
+    if request.wants_core:
+        return f"node has {there} with GPU memory alone, which a pod with compute too cannot join"
+    return f"node has {there} with GPU memory and compute, which a pod with memory alone cannot join"
+
+
+def node_at_cap(pods: int) -> str:
+    """As many pods as may hold something of the node's GPUs."""
+    there = "1 pod" if pods == 1 else f"{pods} pods"
+    return f"node already has {there} on its GPUs, the most allowed (label {names.LABEL_MAX_NODE_PODS})"
+
+
+def at_cap(max_pods: int) -> str:
+    """Every GPU with enough memory free is at the cap."""
+    there = "1 pod" if max_pods == 1 else f"{max_pods} pods"
+    return f"every GPU with room already has {there}, the most allowed"
+
+
+def no_room(asked_mib: int) -> str:
+    """How the refusal begins where memory is short; a ``largest_free`` part follows."""
+    return f"no single GPU has {memory_text(asked_mib)} free "
+
+
+def no_compute(asked_mib: int, core_percent: int) -> str:
+    """How the refusal begins where compute is short; a ``nearest`` part follows."""
+    return f"no single GPU has {memory_text(asked_mib)} and {core_percent}% compute free "
+
+
+def largest_free(free_mib: int, gpu: int) -> str:
+    """Which GPU has the most memory free."""
+    return f"(largest free: {memory_text(free_mib)} on GPU {gpu})" if free_mib else "(every GPU is full)"
+
+
+def nearest(free_mib: int, gpu: int, core_percent: int) -> str:
+    """Which GPU with enough memory has the most compute free."""
+    return f"(nearest: GPU {gpu} with {memory_text(free_mib)} and {core_percent}%)"
+
+
+#: A pod that asks for several GPUs, where it could be given one only.
+ONE_GPU_EACH: Final = f"node gives a pod one GPU: in mode {NodeMode.MPS.value} each has a server of its own, and a program speaks to one"
+
+
+def too_few_gpus(count: int, there: int) -> str:
+    """The node has not as many GPUs as are asked for."""
+    return f"asks for {count} GPU{'' if count == 1 else 's'}, the node has {there}"
+
+
+def too_few_large(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
+    """Of the node's GPUs only ``gpus`` are as large as each of those asked for."""
+    return f"asks for {_wanted(request, asked_mib)}, {_only(gpus, 'is', 'are')} as large"
+
+
+def too_few_healthy(request: Request, asked_mib: int, note: str) -> str:
+    """Too many of the GPUs that are large enough are out of service."""
+    return f"asks for {_wanted(request, asked_mib)}, too few of them are in service ({note})"
+
+
+def too_few_free(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
+    """Only ``gpus`` have enough free, or are free altogether where whole ones are asked for."""
+    if request.whole_device:
+        return f"needs {_wanted(request, asked_mib)} that nobody uses, {_only(gpus, 'is', 'are')} free"
+    return f"needs {_wanted(request, asked_mib)} free each, {_only(gpus, 'has', 'have')}"
+
+
+def too_few_below_cap(request: Request, asked_mib: int, max_pods: int, gpus: Sequence[int]) -> str:
+    """Only ``gpus`` of those that have enough free may take one more pod."""
+    than = f"fewer than {max_pods} pod{'' if max_pods == 1 else 's'}"
+    return f"needs {_wanted(request, asked_mib)} free each and {than}, {_only(gpus, 'has', 'have')}"
+
+
+def too_few_with_compute(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
+    """Only ``gpus`` of those that have enough memory free have the compute too."""
+    asked = f"{_wanted(request, asked_mib)} and {request.core_percent}% compute"
+    return f"needs {asked} free each, {_only(gpus, 'has', 'have')}"
+
+
+def _wanted(request: Request, asked_mib: int) -> str:
+    least = f"{memory_text(asked_mib)} or more" if request.whole_device else memory_text(asked_mib)
+    count = request.gpu_count
+    if request.by_gpu:
+        return "a GPU" if count == 1 else f"{count} GPUs"
+    return f"{'a GPU' if count == 1 else f'{count} GPUs'} with {least}"
+
+
+def _only(gpus: Sequence[int], one: str, more: str) -> str:
+    if not gpus:
+        return f"no GPU {one}"
+    if len(gpus) == 1:
+        return f"only GPU {gpus[0]} {one}"
+    return f"only GPUs {', '.join(map(str, gpus[:-1]))} and {gpus[-1]} {more}"
+
+
+class Parts(dict[int, str]):
+    """Texts by a number that says all that is in them; kept between calls, since they recur.
+
+    A loop over thousands of nodes then costs a look-up and a concatenation each.
+    """
+
+    def __init__(self, write: Callable[[int], str]) -> None:
+        super().__init__()
+        self._write = write
+
+    def __missing__(self, key: int) -> str:
+        if len(self) >= _MOST_KEPT:
+            self.clear()
+        text = self[key] = self._write(key)
+        return text

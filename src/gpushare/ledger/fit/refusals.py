@@ -1,0 +1,199 @@
+"""For each node that does not take a request the reason, thousands of nodes at a time.
+
+The nodes are parted by arrays, one reason after the other, the most final first; what is left goes on
+to the next. Python's part is a concatenation per node.
+"""
+
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from gpushare.api.node.device import MAX_DEVICES
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import Request
+from gpushare.ledger.arrays import Ints, Places
+from gpushare.ledger.columns import NO_NODE, Columns
+from gpushare.ledger.fit import multi_gpu_refusals, reasons
+from gpushare.ledger.fit.group import Group
+from gpushare.ledger.fit.single_gpu import MOST_UNITS
+
+type_of_texts = dict[str, str]
+_UNITS: Final = tuple(MemoryUnit)
+#: GPU indices and percentages are smaller than the first, units than the second: they pack into one number.
+_PACK: Final = MAX_DEVICES
+_PACK_UNITS: Final = 1 << 32
+_LAST_INDEX: Final = MAX_DEVICES - 1
+
+
+def _write_largest(unit: MemoryUnit, key: int) -> str:
+    units, late = divmod(key, _PACK)
+    return reasons.largest_free(units * unit.mib, _LAST_INDEX - late)
+
+
+def _write_nearest(unit: MemoryUnit, key: int) -> str:
+    rest, units = divmod(key, _PACK_UNITS)
+    core_percent, late = divmod(rest, _PACK)
+    return reasons.nearest(units * unit.mib, _LAST_INDEX - late, core_percent)
+
+
+class Refusals:
+    """Explains refusals from the arrays, and from what stands against a node or its GPUs, by column."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._against: dict[int, tuple[str, str, str]] = {}
+        self._unhealthy: dict[int, str] = {}
+        self._largest = {unit: reasons.Parts(partial(_write_largest, unit)) for unit in _UNITS}
+        self._nearest = {unit: reasons.Parts(partial(_write_nearest, unit)) for unit in _UNITS}
+
+    def set_node(self, column: int, standing: tuple[str, str, str], unhealthy: str) -> None:
+        """Note what stands against requests for memory, for compute too, for a number of GPUs, and its unhealthy GPUs.
+
+        Empty texts where nothing does.
+        """
+        self.forget_node(column)
+        self._against[column] = standing
+        if unhealthy:
+            self._unhealthy[column] = unhealthy
+
+    def forget_node(self, column: int) -> None:
+        """The column is empty from now on."""
+        self._against.pop(column, None)
+        self._unhealthy.pop(column, None)
+
+    def explain(self, request: Request, names: list[str], at: Places) -> tuple[type_of_texts, type_of_texts]:
+        """(refused, hopeless) for nodes ``names`` in columns ``at``, none of which takes ``request``."""
+        refused: type_of_texts = {}
+        hopeless: type_of_texts = {}
+        unknown, group = Group(names, at).part(at == NO_NODE)
+        refused.update(dict.fromkeys(unknown.names, reasons.UNKNOWN_NODE))
+        group = self._standing(request, group, hopeless)
+        if request.unit_mib:
+            group = self._counting_alike(request, group, hopeless)
+        if request.core_percent > 100:
+            hopeless.update(dict.fromkeys(group.names, reasons.too_much_core(request.core_percent)))
+            return refused, hopeless
+        explain = self._of_unit if request.is_ordinary else self._of_unit_beyond_one_share
+        unit_mib = self._columns.unit_mib[group.at]
+        for unit in _UNITS:
+            of_unit, _ = group.part(unit_mib == unit.mib)
+            if of_unit.names:
+                explain(request, unit, of_unit, refused, hopeless)
+        return refused, hopeless
+
+    def _standing(self, request: Request, group: Group, hopeless: type_of_texts) -> Group:
+        columns = self._columns
+        against, kind = columns.no_memory, 0
+        if request.by_gpu:
+            against, kind = columns.no_whole, 2
+        elif request.wants_core:
+            against, kind = columns.no_core, 1
+        stopped, rest = group.part(against[group.at] == 1)
+        hopeless.update(
+            zip(stopped.names, [self._against[column][kind] for column in stopped.at.tolist()], strict=True)
+        )
+        return rest
+
+    def _counting_alike(self, request: Request, group: Group, hopeless: type_of_texts) -> Group:
+        """Part off the nodes whose unit is another than the one that the request was counted in; the others."""
+        other, rest = group.part(self._columns.unit_mib[group.at] != request.unit_mib)
+        units_mib = self._columns.unit_mib[other.at].tolist()
+        text_of = {mib: reasons.other_unit(request, mib) for mib in set(units_mib)}
+        hopeless.update(zip(other.names, map(text_of.__getitem__, units_mib), strict=True))
+        return rest
+
+    def _of_unit(
+        self,
+        request: Request,
+        unit: MemoryUnit,
+        group: Group,
+        refused: type_of_texts,
+        hopeless: type_of_texts,
+    ) -> None:
+        columns = self._columns
+        asked = min(request.memory_units, MOST_UNITS)
+        asked_mib = request.memory_units * unit.mib
+        large, group = group.part(columns.largest_units[group.at] < asked)
+        sizes = columns.largest_units[large.at].tolist()
+        text_of = {size: reasons.too_large(request, size, unit) for size in set(sizes)}
+        hopeless.update(zip(large.names, map(text_of.__getitem__, sizes), strict=True))
+        sick, group = group.part(columns.healthy_units[group.at] < asked)
+        for name, column in zip(sick.names, sick.at.tolist(), strict=True):
+            hopeless[name] = reasons.only_unhealthy(asked_mib, self._unhealthy[column])
+        others = (columns.memory_pods if request.wants_core else columns.core_pods)[group.at]
+        mixed, group = group.part(others > 0)
+        counts = others[others > 0].tolist()
+        text_of = {count: reasons.mixed(request, count) for count in set(counts)}
+        refused.update(zip(mixed.names, map(text_of.__getitem__, counts), strict=True))
+        group = self._not_full(group, refused)
+        if group.names:
+            self._short(request, unit, group, refused)
+            sick, _ = group.part(columns.unhealthy[group.at] > 0)
+            for name, column in zip(sick.names, sick.at.tolist(), strict=True):
+                refused[name] += f"; {self._unhealthy[column]}"
+
+    def _not_full(self, group: Group, refused: type_of_texts) -> Group:
+        """Part off the nodes that hold as many pods as they may; the others."""
+        columns = self._columns
+        full, group = group.part(columns.full[group.at] == 1)
+        counts = (columns.memory_pods[full.at] + columns.core_pods[full.at]).tolist()
+        for name, column, count in zip(full.names, full.at.tolist(), counts, strict=True):
+            note = self._unhealthy.get(column, "")
+            refused[name] = reasons.node_at_cap(count) + (f"; {note}" if note else "")
+        return group
+
+    def _of_unit_beyond_one_share(
+        self,
+        request: Request,
+        unit: MemoryUnit,
+        group: Group,
+        refused: type_of_texts,
+        hopeless: type_of_texts,
+    ) -> None:
+        told = multi_gpu_refusals.explain(
+            self._columns, request, unit, group, self._unhealthy, self._not_full
+        )
+        refused.update(told.refused)
+        hopeless.update(told.hopeless)
+
+    def _short(self, request: Request, unit: MemoryUnit, group: Group, refused: type_of_texts) -> None:
+        """Nodes that would take the request if enough were free."""
+        columns = self._columns
+        asked = request.memory_units
+        asked_mib = asked * unit.mib
+        room = columns.room_units.take(group.at, axis=1)
+        # The most room and the GPU that has it, of equals the first, in one number.
+        largest = (room.astype(np.int64) * _PACK + self._late(group)).max(axis=0)
+        short = largest < asked * _PACK
+        no_room, group = group.part(short)
+        head, parts = reasons.no_room(asked_mib), self._largest[unit]
+        refused.update(
+            zip(no_room.names, [head + parts[key] for key in largest[short].tolist()], strict=True)
+        )
+        if not group.names:
+            return
+        fits = columns.fit_units.take(group.at, axis=1)
+        capped, busy = group.part(fits.max(axis=0) < asked)
+        caps = columns.max_pods[capped.at].tolist()
+        text_of = {cap: reasons.at_cap(cap) for cap in set(caps)}
+        refused.update(zip(capped.names, map(text_of.__getitem__, caps), strict=True))
+        if busy.names:
+            self._no_compute(request, unit, busy, refused)
+
+    def _no_compute(self, request: Request, unit: MemoryUnit, group: Group, refused: type_of_texts) -> None:
+        columns = self._columns
+        fits = columns.fit_units.take(group.at, axis=1)
+        core = np.where(fits >= request.memory_units, columns.free_core.take(group.at, axis=1), -1).astype(
+            np.int64
+        )
+        # The most compute, the GPU that has it, of equals the first, and its room, in one number.
+        most = ((core * _PACK + self._late(group)) * _PACK_UNITS + fits).max(axis=0)
+        head = reasons.no_compute(request.memory_units * unit.mib, request.core_percent)
+        parts = self._nearest[unit]
+        refused.update(zip(group.names, [head + parts[key] for key in most.tolist()], strict=True))
+
+    def _late(self, group: Group) -> Ints:
+        """The lower a GPU's index, the higher: to add where the first of equals is wanted."""
+        late: Ints = _LAST_INDEX - self._columns.index.take(group.at, axis=1)
+        return late

@@ -1,0 +1,1 @@
+"""Which GPU, and which node, of those where a request fits."""

@@ -1,0 +1,1 @@
+"""How much of what is free the expected requests could not use."""

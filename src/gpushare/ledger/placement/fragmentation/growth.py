@@ -1,0 +1,243 @@
+"""By how much a request makes the free memory of nodes less usable, on the GPUs that each node would choose.
+
+Worked out for all columns at first, then kept, and anew only for columns that changed, until the mix of requests is renewed.
+Kept for as many requests as what is left over (``kept.MOST_KEPT``): two numbers for each column, 20 MB with 5,000 nodes.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from gpushare.api.request.request import Request
+from gpushare.ledger.arrays import Ints, Mask, Places
+from gpushare.ledger.columns import Columns
+from gpushare.ledger.fit import multi_gpu
+from gpushare.ledger.fit.single_gpu import FAR, MOST_UNITS
+from gpushare.ledger.node_book import SHUT, UNKNOWN_CPU_MILLI
+from gpushare.ledger.placement.fragmentation.measure import State, Weighed
+from gpushare.ledger.placement.fragmentation.served import OPEN_TO_CORE, OPEN_TO_MEMORY
+from gpushare.ledger.placement.fragmentation.workload_mix import Kind, Mix
+from gpushare.ledger.placement.score_cache import MOST_KEPT, PICKED_OF
+from gpushare.ledger.placement.topology_sets import Nearness
+
+#: Columns worked out together: what is in between stays in the processor's cache.
+_BLOCK: Final = 2048
+
+
+class _Kept:
+    """As of the change number ``seen``: ``grown`` and ``left`` MiB for each column, ``FAR`` where the request does not fit."""
+
+    __slots__ = ("grown", "left", "seen")
+
+    def __init__(self, grown: Ints, left: Ints, seen: int) -> None:
+        self.grown = grown
+        self.left = left
+        self.seen = seen
+
+
+class _Placed(NamedTuple):
+    """A request put on GPUs, each by itself: (GPUs, nodes), but for ``gpus`` it says nothing."""
+
+    gpus: Mask
+    before: State
+    after: State
+    left_mib: Ints
+
+
+class _ByGpu(NamedTuple):
+    """As of the change number ``seen``: by how much fragments grow where a request of ``kind`` is put on each GPU of the columns ``at``."""
+
+    kind: Kind
+    seen: int
+    at: Places
+    grown: Ints
+
+
+class Growth:
+    """What the mix of arrivals says about requests, for the columns as they are."""
+
+    def __init__(self, columns: Columns, near: Nearness) -> None:
+        self._columns = columns
+        self._near = near
+        self._mix = Mix()
+        self._weights = self._mix.weights
+        self._weighed = Weighed(self._weights)
+        self._kept: dict[Kind, _Kept] = {}
+        # What was worked out last: of like pods that follow each other many get GPUs of the node that the last one changed.
+        self._last: _ByGpu | None = None
+
+    def arrived(self, request: Request) -> None:
+        """Count a request into the mix."""
+        self._mix.arrived(_kind(request))
+
+    def of(self, request: Request) -> _Kept:
+        """For each column, as it is now; whoever asks must not write in it."""
+        columns = self._columns
+        self._renew()
+        key = _kind(request)
+        kept = self._kept.pop(key, None)
+        changed = None if kept is None else columns.changed_since(kept.seen)
+        if kept is None or changed is None or len(changed) * PICKED_OF > kept.left.size:
+            at = np.arange(columns.fit_units.shape[1], dtype=np.intp)
+            kept = _Kept(*self._work_out(request, at), columns.changes)
+        elif changed:
+            at = np.fromiter(changed, np.intp, len(changed))
+            kept.grown[at], kept.left[at] = self._work_out(request, at)
+            kept.seen = columns.changes
+        self._kept[key] = kept  # at the end: the dictionary is in order of use
+        if len(self._kept) > MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return kept
+
+    def by_gpu(self, request: Request, column: int) -> list[int]:
+        """For each GPU of one node by how much fragments grow where the request, or one of its shares, is put on it."""
+        self._renew()
+        last = self._last
+        if last is not None and (last.kind, last.seen) == (_kind(request), self._columns.changes):
+            there = np.flatnonzero(last.at == column)
+            if there.size:
+                known: list[int] = last.grown[:, there[0]].tolist()
+                return known
+        at = np.array([column], np.intp)
+        placed = self._place(request, at, self._fits(request, at))
+        found: list[int] = self._one_by_one(placed)[:, 0].tolist()
+        return found
+
+    def fragments_mib(self) -> int:
+        """How much of what is free the mix could not use on average, over all columns; 0 before anything has arrived."""
+        self._renew()
+        # Kinds alone: the average pod is there to rank by, and uses any piece.
+        weighed = Weighed(self._weights, loads=())
+        if not weighed.weight:
+            return 0
+        columns, width = self._columns, self._columns.width
+        given = (columns.room_units[:, :width] != SHUT) & (columns.no_memory[:width] == 0)
+        free_mib = np.maximum(columns.total_mib[:, :width] - columns.taken_mib[:, :width], 0) * given
+        open_to = np.where(columns.no_memory[:width] + columns.core_pods[:width] == 0, OPEN_TO_MEMORY, 0)
+        open_to |= np.where(columns.no_core[:width] + columns.memory_pods[:width] == 0, OPEN_TO_CORE, 0)
+        lines = columns.free_cpu_milli[:width], open_to, columns.unit_mib[:width]
+        untouched = (columns.pods[:, :width] == 0) & (columns.taken_mib[:, :width] == 0)
+        state = State(free_mib, columns.fit_units[:, :width], columns.free_core[:, :width], untouched, *lines)
+        return int(weighed.fragments(state).sum()) // weighed.weight
+
+    def _renew(self) -> None:
+        if self._mix.weights is not self._weights:
+            self._weights = self._mix.weights
+            self._weighed = Weighed(self._weights)
+            self._kept.clear()
+            self._last = None
+
+    def _one_by_one(self, placed: _Placed) -> Ints:
+        return self._weighed.grown_by_one(placed.before, placed.after, placed.gpus)
+
+    def _fits(self, request: Request, at: Places) -> Mask:
+        return multi_gpu.fits(self._columns, request, min(request.memory_units, MOST_UNITS), at)
+
+    def _work_out(self, request: Request, at: Places) -> tuple[Ints, Ints]:
+        """``grown`` and ``left`` for the columns ``at``."""
+        grown, left = np.full(at.size, FAR), np.full(at.size, FAR)
+        gpus = self._fits(request, at)
+        fits = np.flatnonzero(gpus.sum(axis=0) >= request.gpu_count)
+        for start in range(0, fits.size, _BLOCK):
+            some = fits[start : start + _BLOCK]
+            placed = self._place(request, at[some], gpus.take(some, axis=1))
+            grown[some], left[some] = self._on_fitting(request, at[some], placed)
+        return grown, left
+
+    def _on_fitting(self, request: Request, at: Places, placed: _Placed) -> tuple[Ints, Ints]:
+        grown = self._one_by_one(placed)
+        self._last = _ByGpu(_kind(request), self._columns.changes, at, grown)
+        own = self._columns.by_fragments.take(at) == 1
+        wish = None if own.all() else multi_gpu.wishes(self._columns, at, placed.gpus, placed.left_mib)
+        if request.gpu_count == 1:
+            order = np.where(grown == grown.min(axis=0), placed.left_mib, FAR)
+            if wish is not None:
+                order = np.where(own, order, wish)
+            rows, nodes = order.argmin(axis=0), np.arange(at.size)
+            return grown[rows, nodes], placed.left_mib[rows, nodes]
+        # By fragments and, where these are the same, by what is left.
+        order = _in_turn(grown, placed.left_mib)
+        if wish is not None:
+            order = np.where(own, order, wish)
+        near = self._columns.near.take(at)
+        chosen = np.zeros(grown.shape, np.bool_)
+        rows = self._near.chosen(near, placed.gpus, order, request.gpu_count)
+        np.put_along_axis(chosen, rows, True, axis=0)
+        before, after = placed.before, placed.after
+        chosen_after = after._replace(
+            free_mib=np.where(chosen, after.free_mib, before.free_mib),
+            fit_units=np.where(chosen, after.fit_units, before.fit_units),
+            free_core=np.where(chosen, after.free_core, before.free_core),
+            untouched=before.untouched & ~chosen,
+        )
+        together = self._weighed.fragments(chosen_after) - self._weighed.fragments(before)
+        return together, np.where(chosen, placed.left_mib, 0).sum(axis=0) // request.gpu_count
+
+    def _place(self, request: Request, at: Places, gpus: Mask) -> _Placed:
+        columns = self._columns
+
+        def pick(figures: Ints) -> Ints:
+            return figures.take(at, axis=-1)
+
+        asked = min(request.memory_units, MOST_UNITS)
+        total_mib, pods = pick(columns.total_mib), pick(columns.pods)
+        units = np.maximum(pick(columns.units), 1).astype(np.int64)
+        taken_mib = pick(columns.taken_mib)
+        free_mib = total_mib - taken_mib
+        untouched = (pods == 0) & (taken_mib == 0)
+        left_mib = free_after = free_mib - total_mib * asked // units
+        if request.whole_device:
+            free_after = free_mib - total_mib  # all units of it are all of its memory
+        fit_after = ((free_after + 1) * units - 1) // np.maximum(total_mib, 1)
+        cap = pick(columns.max_pods)
+        if cap.any():
+            fit_after[(cap > 0) & (pods + 1 >= cap)] = SHUT
+        free_core, cpu_milli = pick(columns.free_core), pick(columns.free_cpu_milli)
+        cpu_after = np.where(
+            cpu_milli == UNKNOWN_CPU_MILLI, cpu_milli, np.maximum(cpu_milli - _kind(request).cpu_milli, 0)
+        )
+        open_to = np.where(pick(columns.no_memory) + pick(columns.core_pods) == 0, OPEN_TO_MEMORY, 0)
+        open_to |= np.where(pick(columns.no_core) + pick(columns.memory_pods) == 0, OPEN_TO_CORE, 0)
+        unit_mib = pick(columns.unit_mib)
+        return _Placed(
+            gpus,
+            State(
+                np.maximum(free_mib, 0),
+                pick(columns.fit_units),
+                free_core,
+                untouched,
+                cpu_milli,
+                open_to,
+                unit_mib,
+            ),
+            State(
+                free_after,
+                fit_after,
+                free_core - request.core_percent if request.core_percent else free_core,
+                np.zeros_like(untouched),
+                cpu_after,
+                open_to & (OPEN_TO_CORE if request.wants_core else OPEN_TO_MEMORY),
+                unit_mib,
+            ),
+            np.where(gpus, left_mib, FAR),
+        )
+
+
+def _in_turn(grown: Ints, left_mib: Ints) -> Ints:
+    """The place of each GPU among its node's, by the first and then by the second; equals have the same."""
+    order = np.lexsort((left_mib, grown), axis=0)
+    grown, left_mib = (np.take_along_axis(plane, order, axis=0) for plane in (grown, left_mib))
+    steps = (grown[1:] != grown[:-1]) | (left_mib[1:] != left_mib[:-1])
+    places = np.zeros(order.shape, np.int64)
+    np.put_along_axis(places, order[1:], steps.cumsum(axis=0), axis=0)
+    return places
+
+
+def _kind(request: Request) -> Kind:
+    return Kind(
+        request.gpu_count,
+        min(request.memory_units, MOST_UNITS),
+        request.core_percent,
+        min(request.cpu_milli, UNKNOWN_CPU_MILLI),
+        request.whole_device,
+    )

@@ -1,0 +1,66 @@
+"""Which of many nodes a request should go to, as 0 to 10."""
+
+from typing import Final
+
+import numpy as np
+
+from gpushare.api.node.device import Placement
+from gpushare.api.request.request import Request
+from gpushare.ledger.arrays import Ints, Places
+from gpushare.ledger.columns import Columns
+from gpushare.ledger.fit import multi_gpu
+from gpushare.ledger.fit.single_gpu import FAR, MOST_UNITS
+from gpushare.ledger.placement.fragmentation.growth import Growth
+from gpushare.ledger.placement.ranks import first_of_best, ranks, ranks_in_turn
+from gpushare.ledger.placement.score_cache import LeftOver
+from gpushare.ledger.placement.topology_sets import Nearness
+from gpushare.ledger.placement.worth import worth_of
+
+_NO_PLACES: Final[Places] = np.zeros(0, np.intp)
+
+
+class Scoring:
+    """The scores of nodes by the policy that ``left`` goes by, from the figures that the ledger keeps."""
+
+    def __init__(self, columns: Columns, left: LeftOver, growth: Growth, near: Nearness) -> None:
+        self._columns = columns
+        self._left = left
+        self._growth = growth
+        self._near = near
+
+    def of(self, request: Request, at: Places) -> Ints:
+        """0 to 10 for each of the columns ``at`` by the GPUs that it would give; 0 where the request does not fit."""
+        worths = self._in_turn(request, at)
+        return ranks(*worths) if len(worths) == 1 else ranks_in_turn(*worths)
+
+    def best(self, request: Request, at: Places) -> int | None:
+        """The place in ``at`` of the first that ``of`` gives most; ``None`` where the request fits nowhere."""
+        worths = self._in_turn(request, at)
+        place = first_of_best(*worths) if at.size else 0
+        return place if at.size and worths[-1][place] != FAR else None
+
+    def foresee(self, request: Request) -> None:
+        """Have what the columns are worth ready for the next that ask for it."""
+        self._worths(request, _NO_PLACES)
+
+    def _in_turn(self, request: Request, at: Places) -> tuple[Ints, ...]:
+        """By what each of the columns ``at`` is scored, the least first: the first of these before the second."""
+        near = self._columns.near.take(at) if request.gpu_count > 1 else self._columns.near[:0]
+        if not near.any():
+            return self._worths(request, at)
+        asked = min(request.memory_units, MOST_UNITS)
+        gpus = multi_gpu.fits(self._columns, request, asked, at)
+        # Nearness first: pods of several GPUs have them talk to each other.
+        return -self._near.least(near, gpus, request.gpu_count), *self._worths(request, at)
+
+    def _worths(self, request: Request, at: Places) -> tuple[Ints, ...]:
+        """What each of the columns ``at`` is worth, least first: the first of these before the second."""
+        policy = self._left.policy
+        if policy is Placement.FRAGMENTATION and not request.by_gpu:
+            growth = self._growth.of(request)
+            return growth.grown.take(at), growth.left.take(at)
+        if not request.by_gpu and self._columns.by_fragments.any():
+            own = self._columns.by_fragments.take(at) == 1
+            left = np.where(own, self._growth.of(request).left.take(at), self._left.of(request).take(at))
+            return (worth_of(self._columns, request, left, policy, at),)
+        return (self._left.worth(request).take(at),)

@@ -1,0 +1,1 @@
+"""Which pods would have to be evicted for a request."""

@@ -1,0 +1,1 @@
+"""What elastic quotas allow, and what they may reclaim."""

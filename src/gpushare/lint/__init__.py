@@ -1,0 +1,1 @@
+"""Likely mistakes in manifests: valid for Kubernetes, served by no node. Pure."""

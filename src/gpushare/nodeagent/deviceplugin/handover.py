@@ -1,0 +1,288 @@
+"""Two node agents on one node while one follows the other: who acts, and how the older one leaves unnoticed.
+
+A rolling update starts the new agent before the old one ends. Each has a socket in the kubelet's folder, named by when
+it was started, and is connected with every other; so each knows at once who is there and who is gone, though a
+kubelet that starts wipes the folder. Only the newest acts: it registers with the kubelet and writes.
+
+When the old agent's device list ends, the kubelet (1.28 to 1.36 alike) takes it for the end of whoever registered
+last, which is the new agent: every device counts as gone until that one registers again, and a pod that is admitted
+meanwhile fails. So the old agent does not let it end. It hands its connections with the kubelet to the new one, which
+keeps them open and silent for as long as it lives itself.
+"""
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gpushare.kube.clock import Clock
+from gpushare.nodeagent.deviceplugin.socket_names import PRESENCE, SUFFIX, generation_of, socket_name
+
+logger = logging.getLogger(__name__)
+
+_LOOK_S: Final = 0.25
+_SAY_S: Final = 2.0
+_MOST_BYTES: Final = 4096
+#: The kernel takes no more in one message (``SCM_MAX_FD``); a rolling update adds one a resource, and a kubelet that
+#: is started anew ends them all.
+_MOST_CONNECTIONS: Final = 253
+
+
+@dataclass(eq=False, slots=True)
+class _Peer:
+    """One connection with another agent."""
+
+    socket: socket.socket
+    generation: int | None = None
+    answer: asyncio.Future[bool] | None = None
+    kept: bool = False
+    """Whether it left, and its connections are kept."""
+
+
+class Succession:
+    """This agent among those of its node.
+
+    ``on_change`` is called when another comes or goes, and told whether the kubelet may hang up on this one, or think
+    of the other, because of it; ``may_take_over`` says whether the kubelet knows all that this
+    agent serves, so that another may leave.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        generation: int,
+        *,
+        clock: Clock,
+        on_change: Callable[[bool], None],
+        may_take_over: Callable[[], bool],
+    ) -> None:
+        self._folder = folder
+        self.generation = generation
+        self._clock = clock
+        self._on_change = on_change
+        self._may_take_over = may_take_over
+        self._peers: set[_Peer] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._kept: set[socket.socket] = set()
+        self.others: frozenset[int] = frozenset()
+        """The other agents on this node now."""
+        self.met = asyncio.Event()
+        """Set once all that were there when this agent came are known."""
+
+    @property
+    def newest(self) -> bool:
+        """Whether this agent acts."""
+        return all(other < self.generation for other in self.others)
+
+    async def run(self) -> None:
+        """Be there for the others until cancelled."""
+        said = ""
+        try:
+            while True:
+                try:
+                    await self._be_found()
+                    said = ""
+                except OSError as error:
+                    if str(error) != said:
+                        said = str(error)
+                        logger.warning("%s cannot be had (%s); tried again", self._path, said)
+                self.met.set()
+                await self._clock.sleep(_LOOK_S)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            for kept in self._kept:
+                asyncio.get_running_loop().remove_reader(kept)
+                kept.close()
+
+    async def leave(self, connections: Sequence[socket.socket]) -> bool:
+        """Let the newest agent keep these and all that are kept here; whether it does, else they must be closed."""
+        heirs = [
+            one for one in self._peers if one.generation is not None and one.generation > self.generation
+        ]
+        if not heirs:
+            return False
+        heir = max(heirs, key=lambda one: one.generation or 0)
+        handed = [*connections, *self._kept]
+        if len(handed) > _MOST_CONNECTIONS:
+            return False
+        heir.answer = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(_SAY_S):
+                socket.send_fds(heir.socket, [_said(leaving=True)], [one.fileno() for one in handed])
+                return await heir.answer
+        except (OSError, TimeoutError):
+            return False
+
+    @property
+    def _path(self) -> Path:
+        return self._folder / socket_name(PRESENCE, self.generation)
+
+    async def _be_found(self) -> None:
+        """A socket that others find us at, until it vanishes."""
+        listener, inode = _socket(), None
+        try:
+            self._path.unlink(missing_ok=True)
+            listener.bind(str(self._path))
+            listener.listen()
+            inode = self._inode()
+            accepting = asyncio.create_task(self._accept(listener))
+            try:
+                await self._find()
+                self.met.set()
+                while inode is not None and self._inode() == inode:
+                    if accepting.done():
+                        # No file was left for who came, say. Begun anew, we find them ourselves.
+                        accepting.result()
+                    await self._clock.sleep(_LOOK_S)
+            finally:
+                accepting.cancel()
+        finally:
+            listener.close()
+            if inode is not None and self._inode() == inode:
+                self._path.unlink(missing_ok=True)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        while True:
+            accepted, _ = await asyncio.get_running_loop().sock_accept(listener)
+            self._meet(accepted)
+
+    async def _find(self) -> None:
+        """Meet those that are there already, and remove what the dead left."""
+        for path in sorted(self._folder.glob(f"{PRESENCE}*{SUFFIX}")):
+            if path == self._path or generation_of(path.name) in self.others:
+                continue
+            found = _socket()
+            try:
+                async with asyncio.timeout(_SAY_S):
+                    await asyncio.get_running_loop().sock_connect(found, str(path))
+            except ConnectionRefusedError:
+                found.close()
+                self._clear_up_after(path)
+            except (OSError, TimeoutError):
+                found.close()
+            except asyncio.CancelledError:
+                found.close()
+                raise
+            else:
+                known = self._meet(found)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_SAY_S):
+                        await known.wait()
+
+    def _clear_up_after(self, presence: Path) -> None:
+        logger.info("%s was left by an agent that is gone", presence)
+        ending = presence.name.removeprefix(PRESENCE)
+        for left in self._folder.glob(f"gpushare-*{ending}"):
+            left.unlink(missing_ok=True)
+
+    def _meet(self, other: socket.socket) -> asyncio.Event:
+        other.setblocking(False)
+        peer, known = _Peer(other), asyncio.Event()
+        self._peers.add(peer)
+        task = asyncio.create_task(self._converse(peer, known))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return known
+
+    async def _converse(self, peer: _Peer, known: asyncio.Event) -> None:
+        try:
+            peer.socket.send(_said(generation=self.generation))
+            while True:
+                content, handed = await _heard(peer.socket)
+                if content is None:
+                    return
+                if "generation" in content:
+                    peer.generation = int(content["generation"])
+                    self._changed()
+                    known.set()
+                elif "leaving" in content:
+                    peer.kept = self._keep(handed)
+                    peer.socket.send(_said(kept=peer.kept))
+                elif "kept" in content and peer.answer is not None and not peer.answer.done():
+                    peer.answer.set_result(bool(content["kept"]))
+        except (OSError, ValueError, TypeError) as error:
+            logger.warning("the connection with another node agent broke: %s", error)
+        finally:
+            known.set()
+            self._peers.discard(peer)
+            peer.socket.close()
+            self._changed(unnoticed=peer.kept)
+
+    def _changed(self, *, unnoticed: bool = False) -> None:
+        others = frozenset(peer.generation for peer in self._peers if peer.generation is not None)
+        if others != self.others:
+            self.others = others
+            logger.info(
+                "%d other node agent%s on this node; %s acts",
+                len(others),
+                "" if len(others) == 1 else "s",
+                "this one" if self.newest else "a newer one",
+            )
+            self._on_change(not unnoticed)
+
+    def _keep(self, handed: Sequence[socket.socket]) -> bool:
+        if not self._may_take_over():
+            for one in handed:
+                one.close()
+            return False
+        for one in handed:
+            one.setblocking(False)
+            self._kept.add(one)
+            asyncio.get_running_loop().add_reader(one, self._pass_over, one)
+        logger.info("the node agent before this one leaves; %d of its connections are kept", len(handed))
+        return True
+
+    def _pass_over(self, kept: socket.socket) -> None:
+        """Read what nobody waits for; at the end (the kubelet's) let it go."""
+        try:
+            if kept.recv(_MOST_BYTES):
+                return
+        except BlockingIOError:
+            return
+        except OSError as error:
+            logger.debug("a kept connection broke: %s", error)
+        asyncio.get_running_loop().remove_reader(kept)
+        self._kept.discard(kept)
+        kept.close()
+
+    def _inode(self) -> int | None:
+        try:
+            return self._path.stat().st_ino
+        except OSError:
+            return None
+
+
+def _socket() -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made.setblocking(False)
+    return made
+
+
+def _said(**content: object) -> bytes:
+    return json.dumps(content).encode()
+
+
+async def _heard(other: socket.socket) -> tuple[dict[str, Any] | None, list[socket.socket]]:
+    """The next message and the connections that came with it; ``None`` when the other is gone."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(other, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(other)
+    data, numbers, _, _ = socket.recv_fds(other, _MOST_BYTES, _MOST_CONNECTIONS)
+    handed = [socket.socket(fileno=number) for number in numbers]
+    if not data:
+        return None, handed
+    content = json.loads(data)
+    if not isinstance(content, dict):
+        raise ValueError(f"{content!r} is no message of a node agent")
+    return content, handed

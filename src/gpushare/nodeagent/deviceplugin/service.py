@@ -1,0 +1,159 @@
+"""The kubelet's ``DevicePlugin`` service for one resource."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn, Protocol
+
+import grpc
+import grpc.aio
+
+from gpushare.kubeletapi import deviceplugin_pb2 as pb
+from gpushare.kubeletapi.deviceplugin_pb2_grpc import DevicePluginServicer
+from gpushare.nodeagent.allocate.container_response import Injection
+from gpushare.nodeagent.deviceplugin.device_lists import DeviceList
+from gpushare.nodeagent.errors import ClaimRefused
+
+#: ``pre_start_required`` stays off: with it no container restarts while the node agent is down.
+OPTIONS = pb.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
+
+
+class Decider(Protocol):
+    """Who decides (``gpushare.nodeagent.allocate.allocator.Allocator``)."""
+
+    async def prefer(
+        self, resource: str, amount: int, available: Sequence[str], must: Sequence[str]
+    ) -> list[str]:
+        """The IDs to take; raises ``ClaimRefused``."""
+
+    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Injection]:
+        """What each container gets; raises ``ClaimRefused``."""
+
+
+class DeviceFeed:
+    """The device list of one resource: the present one, and a sign when there is another."""
+
+    def __init__(self) -> None:
+        self.present = DeviceList()
+        self._changed = asyncio.Event()
+
+    def put(self, devices: DeviceList) -> bool:
+        """Replace the list; whether it differs."""
+        if devices == self.present:
+            return False
+        self.present = devices
+        self._changed.set()
+        self._changed = asyncio.Event()
+        return True
+
+    async def follow(self) -> AsyncIterator[bytes]:
+        """The present list, encoded, then each newer one (those that come in between are passed over)."""
+        while True:
+            changed, encoded = self._changed, self.present.encoded
+            yield encoded
+            await changed.wait()
+
+
+class DevicePlugin(DevicePluginServicer):
+    """One resource, answered from its feed and by the decider."""
+
+    def __init__(self, resource: str, feed: DeviceFeed, decider: Decider) -> None:
+        self._resource = resource
+        self._feed = feed
+        self._decider = decider
+        self._answering = 0
+        self.on_followed: Callable[[], None] = lambda: None
+        """Called when somebody begins to follow the device list."""
+        self.on_cut: Callable[[], None] = lambda: None
+        """Called when whoever followed the device list hangs up."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a question waits for its answer."""
+        return self._answering > 0
+
+    async def GetDevicePluginOptions(  # noqa: N802 - the kubelet's name
+        self, request: pb.Empty, context: Any
+    ) -> pb.DevicePluginOptions:
+        """We have preferences, and nothing to do before a container starts."""
+        return OPTIONS
+
+    async def ListAndWatch(  # noqa: N802
+        self, request: pb.Empty, context: Any
+    ) -> AsyncIterator[pb.ListAndWatchResponse]:
+        """Every device, again whenever one changes."""
+        self.on_followed()
+        try:
+            async for encoded in self._feed.follow():
+                # Decoded for the moment of sending only: thousands of devices are small as bytes alone.
+                yield pb.ListAndWatchResponse.FromString(encoded)
+        finally:
+            self.on_cut()
+
+    async def GetPreferredAllocation(  # noqa: N802
+        self, request: pb.PreferredAllocationRequest, context: Any
+    ) -> pb.PreferredAllocationResponse:
+        """The IDs on the GPUs that the scheduler decided for."""
+        with self._question():
+            return await self._preferred(request, context)
+
+    async def _preferred(
+        self, request: pb.PreferredAllocationRequest, context: Any
+    ) -> pb.PreferredAllocationResponse:
+        answer = pb.PreferredAllocationResponse()
+        for one in request.container_requests:
+            try:
+                ids = await self._decider.prefer(
+                    self._resource,
+                    one.allocation_size,
+                    list(one.available_deviceIDs),
+                    list(one.must_include_deviceIDs),
+                )
+            except ClaimRefused as refusal:
+                await _refuse(context, refusal)
+            answer.container_responses.add(deviceIDs=ids)
+        return answer
+
+    async def Allocate(self, request: pb.AllocateRequest, context: Any) -> pb.AllocateResponse:  # noqa: N802
+        """What containers with these IDs get."""
+        containers = [list(one.devices_ids) for one in request.container_requests]
+        with self._question():
+            try:
+                injections = await self._decider.allocate(self._resource, containers)
+            except ClaimRefused as refusal:
+                await _refuse(context, refusal)
+        return pb.AllocateResponse(container_responses=[_response(one) for one in injections])
+
+    async def PreStartContainer(  # noqa: N802
+        self, request: pb.PreStartContainerRequest, context: Any
+    ) -> pb.PreStartContainerResponse:
+        """Nothing; the kubelet does not call it."""
+        return pb.PreStartContainerResponse()
+
+    @contextmanager
+    def _question(self) -> Iterator[None]:
+        self._answering += 1
+        try:
+            yield
+        finally:
+            self._answering -= 1
+
+
+async def _refuse(context: Any, refusal: ClaimRefused) -> NoReturn:
+    await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refusal))
+    raise AssertionError("abort raises")
+
+
+def _response(one: Injection) -> pb.ContainerAllocateResponse:
+    answer = pb.ContainerAllocateResponse(envs=one.envs, annotations=one.annotations)
+    for mount in one.mounts:
+        answer.mounts.add(
+            container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only
+        )
+    for node in one.devices:
+        answer.devices.add(
+            container_path=node.container_path, host_path=node.host_path, permissions=node.permissions
+        )
+    for name in one.cdi_devices:
+        answer.cdi_devices.add(name=name)
+    return answer

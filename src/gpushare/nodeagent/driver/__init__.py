@@ -1,0 +1,1 @@
+"""NVIDIA's driver on the node: discovery, health, telemetry, process usage."""

@@ -1,0 +1,277 @@
+"""Finds the node's GPUs and follows their health, in a thread of its own: NVML calls block.
+
+The thread opens NVML (again and again, with back-off, while there is no driver or no GPU), then waits for
+XIDs, probes each GPU now and then, and hands a new ``Inventory`` to the event loop whenever something changed.
+A GPU that was found once stays in the inventory, not healthy, when NVML does not find it any more.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from gpushare.api.node.device import Device
+from gpushare.api.node.shared_event_texts import REASON_DRIVER_FAILED, REASON_NO_DRIVER, REASON_NO_GPU
+from gpushare.api.node.topology import UNKNOWN, matrix, type_of_near
+from gpushare.kube.backoff import Backoff
+from gpushare.kube.clock import SYSTEM_CLOCK, Clock
+from gpushare.nodeagent.driver.driver_faults import remedy_of
+from gpushare.nodeagent.driver.health import HealthBook
+from gpushare.nodeagent.driver.nvml import IN_MIG_MODE, NOT_FOUND, FoundGpu, Nvml, Unreadable
+from gpushare.nodeagent.driver.topology import pair_of
+from gpushare.nodeagent.errors import DriverMissing, NodeAgentError, NvmlFailed
+from gpushare.nodeagent.settings import Pace
+
+logger = logging.getLogger(__name__)
+
+type_of_trouble = Literal["DriverNotFound", "DriverFailed", "NoGPU"]
+TROUBLES: Final[tuple[type_of_trouble, ...]] = (REASON_NO_DRIVER, REASON_DRIVER_FAILED, REASON_NO_GPU)
+
+_JOIN_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why there is no GPU to give, or none that works; ``reason`` is an event's, ``note`` says what to do."""
+
+    reason: type_of_trouble
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The GPUs of this node by index, what is wrong when there are none, and what was left out and why."""
+
+    devices: tuple[Device, ...] = ()
+    trouble: Trouble | None = None
+    left_out: tuple[str, ...] = ()
+    minors: tuple[tuple[str, int], ...] = ()
+    """UUID and the number in the device node's name, of each GPU whose driver tells it."""
+    near: type_of_near = ()
+    """How near each two of ``devices`` are to each other."""
+    unreadable: tuple[Unreadable, ...] = ()
+    """Those of ``left_out`` that NVML counts and that never answered."""
+    reserved_mib: tuple[tuple[str, int], ...] = ()
+    """UUID and what the driver keeps for itself of each GPU of which it keeps any."""
+
+    @property
+    def is_gpus_own(self) -> bool:
+        """Whether what is wrong is told of each of ``devices``, and is not the driver's."""
+        return self.trouble is None or (self.trouble.reason == REASON_NO_GPU and bool(self.devices))
+
+
+class GpuWatch:
+    """Runs the thread. ``on_change`` is called in the event loop with each new inventory.
+
+    ``on_xid`` is called in the thread with each XID, whether it counts against the GPU or not (UUID, number).
+    ``look`` is called in the thread every ``Pace.watch_s`` while there are GPUs, and may ask NVML; ``between`` each other time
+    that the thread wakes, ``Pace.wait_s`` later at most.
+    """
+
+    def __init__(
+        self,
+        nvml: Nvml,
+        on_change: Callable[[Inventory], None],
+        *,
+        pace: Pace | None = None,
+        health: HealthBook | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        look: Callable[[Nvml], None] | None = None,
+        between: Callable[[Nvml], None] | None = None,
+        on_xid: Callable[[str, int], None] = lambda uuid, xid: None,
+    ) -> None:
+        self._nvml = nvml
+        self._on_change = on_change
+        self._pace = pace or Pace()
+        self._health = health or HealthBook()
+        self._clock = clock
+        self._look = look
+        self._between = between
+        self._on_xid = on_xid
+        self._known: dict[str, FoundGpu] = {}
+        self._near: dict[tuple[str, str], int] = {}
+        self._left_out: tuple[str, ...] = ()
+        self._unreadable: tuple[Unreadable, ...] = ()
+        self._missing: dict[str, str] = {}
+        self._told: Inventory | None = None
+        self._stop = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._failure: asyncio.Future[None] | None = None
+
+    async def run(self) -> None:
+        """Watch until cancelled. Raises what the thread failed with, if it was none of NVML's failures."""
+        self._loop = asyncio.get_running_loop()
+        self._failure = self._loop.create_future()
+        thread = threading.Thread(target=self._thread, name="nvml", daemon=True)
+        thread.start()
+        try:
+            await self._failure
+        finally:
+            self._stop.set()
+            # In another thread, as the event loop has others to stop meanwhile; the bound is the join's.
+            await asyncio.to_thread(thread.join, _JOIN_S)
+
+    def _thread(self) -> None:
+        try:
+            self._watch()
+        except BaseException as error:
+            failure = error
+            self._in_loop(lambda: self._fail(failure))
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    def _watch(self) -> None:
+        look = Backoff(self._pace.look_first_s, self._pace.look_most_s)
+        said = ""
+        while not self._stop.is_set():
+            trouble = self._open()
+            if trouble is None:
+                trouble = self._follow()
+                self._nvml.close()
+                if self._told is not None and self._told.trouble is None:
+                    # It worked in between.
+                    look.reset()
+                    said = ""
+            if trouble is not None:
+                self._tell(trouble)
+                wait_s = look.next_s()
+                # Once for each trouble: a node without a driver may stay so for good.
+                level = logging.DEBUG if trouble.note == said else logging.WARNING
+                said = trouble.note
+                logger.log(
+                    level,
+                    "%s. It is looked for again by itself, at least every %.0f s",
+                    trouble.note,
+                    self._pace.look_most_s,
+                )
+                self._stop.wait(wait_s)
+
+    def _open(self) -> Trouble | None:
+        """Open NVML and read the GPUs; what is wrong when there is none to follow (then NVML is closed)."""
+        try:
+            self._nvml.open()
+        except (DriverMissing, NvmlFailed) as error:
+            return self._without_driver(error)
+        try:
+            listed = self._nvml.enumerate()
+        except NvmlFailed as error:
+            self._nvml.close()
+            return self._without_driver(error)
+        mig = tuple(
+            f"GPU {gpu.index} ({gpu.uuid}) is in MIG mode and is left out; switch MIG off to share it "
+            f"(`nvidia-smi -i {gpu.index} -mig 0`) or serve it with NVIDIA's own device plugin"
+            for gpu in listed.gpus
+            if gpu.mig
+        )
+        whole = {gpu.uuid: gpu for gpu in listed.gpus if not gpu.mig}
+        gone = {gpu.index: uuid for uuid, gpu in self._known.items() if uuid not in whole}
+        self._missing = dict.fromkeys(self._known.keys() - whole.keys(), NOT_FOUND)
+        self._missing |= {gone[one.index]: one.why for one in listed.unreadable if one.index in gone}
+        self._missing |= {
+            gpu.uuid: IN_MIG_MODE for gpu in listed.gpus if gpu.mig and gpu.uuid in self._missing
+        }
+        self._unreadable = tuple(one for one in listed.unreadable if one.index not in gone)
+        self._left_out = mig + tuple(map(str, self._unreadable))
+        self._known |= whole
+        # A GPU that does not answer stays where it was.
+        self._near |= listed.near
+        if whole:
+            return None
+        self._nvml.close()
+        there = mig + tuple(map(str, listed.unreadable))
+        if there:
+            # It has GPUs: to take the label away would hide what is wrong with them.
+            more = "; nvidia-smi and dmesg on the node say more" if listed.unreadable else ""
+            return Trouble("NoGPU", f"no GPU of the node can be shared: {'; '.join(there)}{more}")
+        return Trouble(
+            "NoGPU",
+            "the NVIDIA driver runs but finds no GPU. Remove the label from nodes without a GPU, or check the hardware",
+        )
+
+    def _without_driver(self, error: NodeAgentError) -> Trouble:
+        self._missing = dict.fromkeys(self._known, error.problem)
+        note = f"{error}. {remedy_of(error)}"
+        return Trouble(REASON_DRIVER_FAILED if isinstance(error, NvmlFailed) else REASON_NO_DRIVER, note)
+
+    def _follow(self) -> Trouble | None:
+        """Watch the GPUs that NVML has, until stopped or until NVML should be opened anew; what is wrong when the driver fails."""
+        opened_s = probe_at_s = watch_at_s = self._clock.monotonic()
+        while not self._stop.is_set():
+            now_s = self._clock.monotonic()
+            if now_s >= probe_at_s:
+                if self._nvml.replaced():
+                    logger.warning("the NVIDIA driver was removed or exchanged; NVML is opened anew")
+                    return None
+                try:
+                    for uuid in self._known.keys() - self._missing.keys():
+                        self._health.take_probe(uuid, self._nvml.probe(uuid), now_s)
+                except NvmlFailed as error:
+                    # Of the driver, and not GPU by GPU until NVML is opened anew and fails.
+                    return self._without_driver(error)
+                probe_at_s = now_s + self._pace.probe_s
+            if self._look is not None and now_s >= watch_at_s:
+                self._look(self._nvml)
+                watch_at_s = now_s + self._pace.watch_s
+            elif self._between is not None:
+                self._between(self._nvml)
+            self._tell(None)
+            wanting = bool(self._missing or self._unreadable) or self._health.failing
+            if wanting and now_s - opened_s >= self._pace.reopen_s:
+                return None
+            wait_s = min(self._pace.wait_s, max(0.0, probe_at_s - self._clock.monotonic()))
+            events = self._nvml.wait_xids(wait_s)
+            if events is None:
+                self._stop.wait(wait_s)
+            for event in events or ():
+                self._on_xid(event.uuid, event.xid)
+                counts = self._health.take_xid(event.uuid, event.xid, self._clock.monotonic())
+                level = logging.ERROR if counts else logging.INFO
+                logger.log(
+                    level, "GPU %s: XID %d%s", event.uuid, event.xid, "" if counts else " (passed over)"
+                )
+        return None
+
+    def _tell(self, trouble: Trouble | None) -> None:
+        # A GPU that is gone gives way to the one that has its index now.
+        by_index = {gpu.index: gpu for uuid, gpu in self._known.items() if uuid in self._missing}
+        by_index |= {gpu.index: gpu for uuid, gpu in self._known.items() if uuid not in self._missing}
+        devices = tuple(self._device(gpu) for _, gpu in sorted(by_index.items()))
+        minors = tuple((device.uuid, self._known[device.uuid].minor) for device in devices)
+        uuids = [device.uuid for device in devices]
+        inventory = Inventory(
+            devices,
+            trouble,
+            self._left_out,
+            tuple((uuid, minor) for uuid, minor in minors if minor >= 0),
+            matrix(len(uuids), lambda a, b: self._near.get(pair_of(uuids[a], uuids[b]), UNKNOWN)),
+            self._unreadable,
+            tuple((uuid, kept_mib) for uuid in uuids if (kept_mib := self._known[uuid].reserved_mib)),
+        )
+        if inventory != self._told:
+            self._told = inventory
+            self._in_loop(lambda: self._on_change(inventory))
+
+    def _device(self, gpu: FoundGpu) -> Device:
+        reason = self._missing.get(gpu.uuid) or self._health.reason(gpu.uuid)
+        return Device(
+            index=gpu.index,
+            uuid=gpu.uuid,
+            total_mib=gpu.total_mib,
+            model=gpu.model,
+            healthy=not reason,
+            reason=reason,
+            pci_bus_id=gpu.pci_bus_id,
+            numa_node=gpu.numa_node,
+        )
+
+    def _in_loop(self, call: Callable[[], None]) -> None:
+        loop = self._loop
+        if loop is not None and not self._stop.is_set():
+            try:
+                loop.call_soon_threadsafe(call)
+            except RuntimeError:
+                logger.debug("the event loop has ended")

@@ -1,0 +1,371 @@
+"""NVML behind a seam: the few calls that the node agent makes, and the driver's own answer to them.
+
+``DriverNvml`` speaks to ``libnvidia-ml.so.1`` through nvidia-ml-py. All calls come from one thread.
+"""
+
+import ctypes
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import pynvml
+
+from gpushare.nodeagent.driver.cgroup_memory_limits import limit_bytes, set_limit, why_not
+from gpushare.nodeagent.driver.driver_faults import is_drivers
+from gpushare.nodeagent.driver.driver_loading import Driver
+from gpushare.nodeagent.driver.process_usage import ProcessUsage
+from gpushare.nodeagent.driver.telemetry import GpuReading, reading_of
+from gpushare.nodeagent.driver.topology import Seen, near_of, type_of_pairs
+from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
+from gpushare.nodeagent.isolation.watchdog.violations import GpuProcess
+
+logger = logging.getLogger(__name__)
+
+_MIB: Final = 1 << 20
+_SYSFS_PCI: Final = Path("/sys/bus/pci/devices")
+_MOST_EVENTS: Final = 64
+#: How long after XID events stopped the driver is asked for them again, in seconds.
+_LISTEN_AGAIN_S: Final = 30.0
+#: Why a GPU that was found before is not healthy.
+NOT_FOUND: Final = "NVML does not find it any more"
+IN_MIG_MODE: Final = "it is in MIG mode now"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundGpu:
+    """One GPU as NVML tells of it. ``mig``: it is cut into MIG instances.
+
+    ``reserved_mib``: what of ``total_mib`` the driver keeps for itself, so that no program can use it; rounded up.
+    """
+
+    index: int
+    uuid: str
+    total_mib: int
+    model: str = ""
+    pci_bus_id: str = ""
+    numa_node: int = -1
+    mig: bool = False
+    minor: int = -1
+    """The number in its device node's name, ``/dev/nvidia0``; -1 when the driver does not tell."""
+    reserved_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A GPU that NVML counts and does not answer for."""
+
+    index: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"GPU {self.index} cannot be read ({self.why})"
+
+
+@dataclass(frozen=True, slots=True)
+class Enumeration:
+    """All that NVML found: the GPUs, those that could not be read, and how near two are to each other."""
+
+    gpus: tuple[FoundGpu, ...]
+    unreadable: tuple[Unreadable, ...] = ()
+    near: type_of_pairs = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class XidEvent:
+    """A critical error that the driver reported for the GPU ``uuid``."""
+
+    uuid: str
+    xid: int
+
+
+class Nvml(Protocol):
+    """What the node agent asks of NVML. Every method may block for milliseconds, ``wait_xids`` for its timeout."""
+
+    def open(self) -> None:
+        """Load and initialise; raises ``DriverMissing`` or ``NvmlFailed``."""
+
+    def close(self) -> None:
+        """Give everything back; never raises."""
+
+    def enumerate(self) -> Enumeration:
+        """The GPUs of this node; raises ``NvmlFailed``. Also begins to listen for XIDs on them."""
+
+    def probe(self, uuid: str) -> str:
+        """Ask the GPU something: empty when it answers, else what is wrong, for people.
+
+        Raises ``NvmlFailed`` where it is not the GPU that fails, but the driver.
+        """
+
+    def wait_xids(self, timeout_s: float) -> Sequence[XidEvent] | None:
+        """The XIDs that come within the time; ``None`` at once when this driver reports none."""
+
+    def processes(self) -> Sequence[GpuProcess]:
+        """Who uses the GPUs; without what the driver does not tell. PIDs are those of this process's namespace."""
+
+    def readings(self) -> Sequence[GpuReading]:
+        """What each GPU tells of itself; a GPU that is lost tells nothing."""
+
+    def can_limit(self, root: str) -> Mapping[str, str]:
+        """By GPU (UUID), why the driver cannot hold cgroups to limits of its memory; empty where it can.
+
+        GPUs that do not answer are left out. ``root`` is the directory of the root of all cgroups.
+        """
+
+    def limit_bytes(self, uuid: str, cgroup: str) -> int:
+        """The hard limit of a cgroup (its directory) on a GPU, ``NO_LIMIT`` for none. Raises ``NvmlFailed``."""
+
+    def set_limit(self, uuid: str, cgroup: str, hard_bytes: int) -> None:
+        """Set its hard limit, and no soft one. Raises ``NvmlFailed``."""
+
+    def replaced(self) -> bool:
+        """Whether the driver was removed, or another installed, since ``open``."""
+
+
+class DriverNvml:
+    """The real library, of the driver under ``root``. ``sysfs_pci`` is where the kernel tells of PCI devices."""
+
+    def __init__(self, root: Path = Path("/"), *, sysfs_pci: Path = _SYSFS_PCI) -> None:
+        self._driver = Driver(root)
+        self._sysfs_pci = sysfs_pci
+        self._handles: dict[str, Any] = {}
+        self._uuids: dict[int, str] = {}
+        self._events: Any = None
+        self._listen_at_s: float | None = None
+        """When to listen again; ``None``: it listens, or this driver reports no XIDs."""
+        self._usage = ProcessUsage()
+
+    def open(self) -> None:
+        """Load and initialise; raises ``DriverMissing`` or ``NvmlFailed``."""
+        self._driver.load()
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError_LibraryNotFound as error:
+            raise DriverMissing("NVIDIA driver", _text(error)) from None
+        except pynvml.NVMLError as error:
+            raise _failed("NVML", error) from None
+
+    def close(self) -> None:
+        """Give everything back; never raises."""
+        self._free_events()
+        self._handles.clear()
+        self._uuids.clear()
+        try:
+            pynvml.nvmlShutdown()
+        except pynvml.NVMLError as error:
+            logger.debug("NVML shutdown: %s", _text(error))
+
+    def enumerate(self) -> Enumeration:
+        """The GPUs of this node; raises ``NvmlFailed``. Also begins to listen for XIDs on them."""
+        try:
+            count = pynvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError as error:
+            raise _failed("NVML", error) from None
+        found: list[FoundGpu] = []
+        unreadable: list[Unreadable] = []
+        self._handles.clear()
+        self._uuids.clear()
+        for index in range(count):
+            try:
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                gpu = self._read(index, handle)
+            except pynvml.NVMLError as error:
+                if is_drivers(error.value):
+                    raise _failed("NVML", error) from None
+                unreadable.append(Unreadable(index, _text(error)))
+                continue
+            self._handles[gpu.uuid] = handle
+            self._uuids[_address(handle)] = gpu.uuid
+            found.append(gpu)
+        self._listen()
+        near = near_of([Seen(gpu.uuid, self._handles[gpu.uuid], gpu.pci_bus_id) for gpu in found])
+        return Enumeration(tuple(found), tuple(unreadable), near)
+
+    def replaced(self) -> bool:
+        """Whether the driver was removed, or another installed, since ``open``."""
+        return self._driver.replaced()
+
+    def processes(self) -> Sequence[GpuProcess]:
+        """Who uses the GPUs; without what the driver does not tell. PIDs are those of this process's namespace."""
+        return [one for uuid, handle in list(self._handles.items()) for one in self._usage.of(uuid, handle)]
+
+    def readings(self) -> Sequence[GpuReading]:
+        """What each GPU tells of itself; a GPU that is lost tells nothing."""
+        return [reading_of(uuid, handle) for uuid, handle in list(self._handles.items())]
+
+    def can_limit(self, root: str) -> Mapping[str, str]:
+        """By GPU (UUID), why the driver cannot hold cgroups to limits of its memory; empty where it can."""
+        told = {uuid: why_not(handle, root) for uuid, handle in self._handles.items()}
+        return {uuid: why for uuid, why in told.items() if why is not None}
+
+    def limit_bytes(self, uuid: str, cgroup: str) -> int:
+        """The hard limit of a cgroup (its directory) on a GPU, ``NO_LIMIT`` for none. Raises ``NvmlFailed``."""
+        try:
+            return limit_bytes(self._handle(uuid), cgroup)
+        except pynvml.NVMLError as error:
+            raise _failed(f"GPU {uuid}", error) from None
+
+    def set_limit(self, uuid: str, cgroup: str, hard_bytes: int) -> None:
+        """Set its hard limit, and no soft one. Raises ``NvmlFailed``."""
+        try:
+            set_limit(self._handle(uuid), cgroup, hard_bytes)
+        except pynvml.NVMLError as error:
+            raise _failed(f"GPU {uuid}", error) from None
+
+    def _handle(self, uuid: str) -> Any:
+        """Raises ``pynvml.NVMLError`` for a GPU that was not found."""
+        if uuid not in self._handles:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return self._handles[uuid]
+
+    def probe(self, uuid: str) -> str:
+        """Ask the GPU for its memory and, where the driver tells it, for the recovery that it needs.
+
+        Raises ``NvmlFailed`` where it is not the GPU that fails, but the driver.
+        """
+        handle = self._handles.get(uuid)
+        if handle is None:
+            return NOT_FOUND
+        try:
+            _memory_mib(handle)
+        except pynvml.NVMLError as error:
+            if is_drivers(error.value):
+                raise _failed("NVML", error) from None
+            return _text(error)
+        action = _optional(lambda: _recovery_action(handle), 0)
+        return _RECOVERY.get(action, "")
+
+    def wait_xids(self, timeout_s: float) -> Sequence[XidEvent] | None:
+        """The XIDs that come within the time; ``None`` at once when this driver reports none."""
+        if self._listen_at_s is not None and time.monotonic() >= self._listen_at_s:
+            self._listen()
+            if self._events is not None:
+                logger.info("XID events are listened for again")
+            else:
+                self._listen_at_s = time.monotonic() + _LISTEN_AGAIN_S
+        if self._events is None:
+            return None
+        seen: list[XidEvent] = []
+        deadline_s = time.monotonic() + timeout_s
+        while len(seen) < _MOST_EVENTS:
+            # After the first, only those that have come already.
+            left_s = 0.0 if seen else max(0.0, deadline_s - time.monotonic())
+            try:
+                event = pynvml.nvmlEventSetWait_v2(self._events, int(left_s * 1000))
+            except pynvml.NVMLError_Timeout:
+                break
+            except pynvml.NVMLError as error:
+                logger.warning("XID events stop (%s); GPUs are watched by asking them alone", _text(error))
+                self._free_events()
+                self._listen_at_s = time.monotonic() + _LISTEN_AGAIN_S
+                break
+            if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
+                seen += [XidEvent(uuid, int(event.eventData)) for uuid in self._meant_by(event.device)]
+        return seen
+
+    def _meant_by(self, device: Any) -> list[str]:
+        """The GPU of an event; all, when the driver does not say which (as it may with a lost one)."""
+        # A lost GPU does not tell its UUID any more, but its handle is the one that we were given.
+        uuid = self._uuids.get(_address(device)) or _optional(
+            lambda: _str(pynvml.nvmlDeviceGetUUID(device)), ""
+        )
+        return [uuid] if uuid in self._handles else list(self._handles)
+
+    def _read(self, index: int, handle: Any) -> FoundGpu:
+        bus_id = _optional(lambda: _str(pynvml.nvmlDeviceGetPciInfo(handle).busId), "")
+        total_mib, reserved_mib = _memory_mib(handle)
+        return FoundGpu(
+            index=index,
+            uuid=_str(pynvml.nvmlDeviceGetUUID(handle)),
+            total_mib=total_mib,
+            reserved_mib=reserved_mib,
+            model=_optional(lambda: _str(pynvml.nvmlDeviceGetName(handle)), ""),
+            pci_bus_id=bus_id,
+            numa_node=self._numa_node(handle, bus_id),
+            mig=_optional(lambda: bool(pynvml.nvmlDeviceGetMigMode(handle)[0]), default=False),
+            minor=_optional(lambda: int(pynvml.nvmlDeviceGetMinorNumber(handle)), -1),
+        )
+
+    def _numa_node(self, handle: Any, bus_id: str) -> int:
+        """The NUMA node nearest to the GPU by NVML, or else by the kernel; -1 when neither knows."""
+        nodes = _optional(
+            lambda: pynvml.nvmlDeviceGetMemoryAffinity(handle, 1, pynvml.NVML_AFFINITY_SCOPE_NODE), ()
+        )
+        if nodes and nodes[0]:
+            return (int(nodes[0]) & -int(nodes[0])).bit_length() - 1
+        domain, _, rest = bus_id.lower().partition(":")
+        # NVML writes a PCI domain with 8 digits, the kernel with 4.
+        try:
+            return int((self._sysfs_pci / f"{domain[-4:]}:{rest}" / "numa_node").read_text())
+        except (OSError, ValueError):
+            return -1
+
+    def _listen(self) -> None:
+        self._free_events()
+        try:
+            self._events = pynvml.nvmlEventSetCreate()
+        except pynvml.NVMLError as error:
+            logger.info("no XID events from this driver (%s); GPUs are watched by asking them", _text(error))
+            return
+        for uuid, handle in self._handles.items():
+            try:
+                pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
+            except pynvml.NVMLError as error:
+                logger.info("GPU %s reports no XIDs (%s); it is watched by asking it", uuid, _text(error))
+
+    def _free_events(self) -> None:
+        events, self._events, self._listen_at_s = self._events, None, None
+        if events is not None:
+            _optional(lambda: pynvml.nvmlEventSetFree(events), None)
+
+
+#: What the driver wants done before the GPU works again (nvml.h, ``nvmlDeviceGpuRecoveryAction_t``).
+_RECOVERY: Final = {
+    pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET: "the driver asks for a reset of this GPU",
+    pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT: "the driver asks for a reboot of the node",
+    pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "the driver asks to drain and reset this GPU",
+    pynvml.NVML_GPU_RECOVERY_ACTION_BUS_RESET: "the driver asks for a reset of this GPU's bus",
+}
+
+
+def _address(handle: Any) -> int:
+    """What tells one device's handle from another's."""
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+
+
+def _memory_mib(handle: Any) -> tuple[int, int]:
+    """All that there is, and what of that the driver keeps for itself."""
+    try:
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+    except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NotSupported):
+        # Drivers before 510 leave what they keep out of the total.
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // _MIB, 0
+    return int(memory.total) // _MIB, -(-int(memory.reserved) // _MIB)
+
+
+def _recovery_action(handle: Any) -> int:
+    value = pynvml.nvmlDeviceGetFieldValues(handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])[0]
+    return int(value.value.uiVal) if value.nvmlReturn == pynvml.NVML_SUCCESS else 0
+
+
+def _optional(call: Callable[[], Any], default: Any) -> Any:
+    """What ``call`` gives, or ``default`` where this driver or GPU does not know the answer."""
+    try:
+        return call()
+    except pynvml.NVMLError:
+        return default
+
+
+def _str(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _text(error: pynvml.NVMLError) -> str:
+    # Some of NVML's own texts are sentences, and all become a part of one.
+    return str(error).rstrip(". ")
+
+
+def _failed(subject: str, error: pynvml.NVMLError) -> NvmlFailed:
+    return NvmlFailed(subject, _text(error), int(error.value))

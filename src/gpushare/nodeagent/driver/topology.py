@@ -1,0 +1,106 @@
+"""How near GPUs are to each other, as NVML tells it. What it does not tell, or not to us, is not known: never an error."""
+
+from collections.abc import Callable, Mapping
+from itertools import combinations
+from typing import Any, Final, NamedTuple
+
+import pynvml
+
+from gpushare.api.node import topology
+
+#: By UUIDs, the lesser first.
+type_of_pairs = Mapping[tuple[str, str], int]
+
+_PATHS: Final = {
+    pynvml.NVML_TOPOLOGY_INTERNAL: topology.SAME_BOARD,
+    pynvml.NVML_TOPOLOGY_SINGLE: topology.ONE_SWITCH,
+    pynvml.NVML_TOPOLOGY_MULTIPLE: topology.SEVERAL_SWITCHES,
+    pynvml.NVML_TOPOLOGY_HOSTBRIDGE: topology.SAME_HOST_BRIDGE,
+    pynvml.NVML_TOPOLOGY_NODE: topology.SAME_NUMA_NODE,
+    pynvml.NVML_TOPOLOGY_SYSTEM: topology.OTHER_SOCKET,
+}
+#: MB/s of a link in each direction, of a driver that does not tell: those of the slowest NVLink.
+_SLOWEST_LINK_MBPS: Final = 20_000
+
+
+class Seen(NamedTuple):
+    """A GPU to look at."""
+
+    uuid: str
+    handle: Any
+    pci_bus_id: str
+
+
+class _Links(NamedTuple):
+    """MB/s of NVLink from one GPU: to others by UUID, and to switches."""
+
+    direct: dict[str, int]
+    switched: int
+
+
+def near_of(seen: list[Seen]) -> type_of_pairs:
+    """How near each two of the GPUs are (``gpushare.api.node.topology``), but for pairs of which nothing is known."""
+    by_bus = {_bus(one.pci_bus_id): one.uuid for one in seen if one.pci_bus_id}
+    links = {one.uuid: _links_of(one, by_bus) for one in seen}
+    found: dict[tuple[str, str], int] = {}
+    for one, other in combinations(seen, 2):
+        near = _by_nvlink(links[one.uuid], links[other.uuid], one.uuid, other.uuid) or _by_pcie(one, other)
+        if near:
+            found[pair_of(one.uuid, other.uuid)] = near
+    return found
+
+
+def pair_of(one: str, other: str) -> tuple[str, str]:
+    """The key of two GPUs."""
+    return (one, other) if one < other else (other, one)
+
+
+def _by_nvlink(one: _Links, other: _Links, uuid: str, other_uuid: str) -> int:
+    # Each end counts the same links; the other may not tell.
+    direct = max(one.direct.get(other_uuid, 0), other.direct.get(uuid, 0))
+    mbps = direct + min(one.switched, other.switched)
+    return min(max(mbps // 1000, topology.LEAST_NVLINK), topology.MOST_NEAR - 1) if mbps else topology.UNKNOWN
+
+
+def _by_pcie(one: Seen, other: Seen) -> int:
+    level = _told(pynvml.nvmlDeviceGetTopologyCommonAncestor, one.handle, other.handle)
+    return topology.UNKNOWN if level is None else _PATHS.get(int(level), topology.UNKNOWN)
+
+
+def _links_of(gpu: Seen, by_bus: Mapping[str, str]) -> _Links:
+    direct: dict[str, int] = {}
+    switched = 0
+    mbps = 0
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        if not _told(pynvml.nvmlDeviceGetNvLinkState, gpu.handle, link):
+            continue  # not there, not active, or not told
+        mbps = mbps or _told(_speed_mbps, gpu.handle) or _SLOWEST_LINK_MBPS
+        end = _told(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, gpu.handle, link)
+        peer = None if end is None else by_bus.get(_bus(end.busId))
+        if peer is not None:
+            direct[peer] = direct.get(peer, 0) + mbps
+            continue
+        kind = _told(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, gpu.handle, link)
+        if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+            switched += mbps
+    return _Links(direct, switched)
+
+
+def _speed_mbps(handle: Any) -> int:
+    value = pynvml.nvmlDeviceGetFieldValues(handle, [pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON])[0]
+    return int(value.value.uiVal) if value.nvmlReturn == pynvml.NVML_SUCCESS else 0
+
+
+def _bus(bus_id: str | bytes) -> str:
+    """A PCI address as all its spellings have it in common: domains have 4 digits or 8, letters either case."""
+    text = bus_id.decode(errors="replace") if isinstance(bus_id, bytes) else bus_id
+    domain, _, rest = text.lower().partition(":")
+    return f"{domain.lstrip('0')}:{rest}"
+
+
+def _told(ask: Callable[..., Any], *about: Any) -> Any:
+    """What the driver answers, ``None`` where it does not."""
+    try:
+        return ask(*about)
+    except pynvml.NVMLError:
+        return None

@@ -1,0 +1,161 @@
+"""Our libraries before the driver's, with a share that the tenant cannot write (modes ``cgpu``, ``core_mem``).
+
+Two ways into a container. Where GPUs come by CDI, our libraries stand at the driver's own paths (``in_place``). Where
+NVIDIA's hook brings the driver, which it does after all mounts, they are named in ``/etc/ld.so.preload``: it is mounted
+read-only, and no environment switches it off.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpushare.nodeagent.allocate.container_response import Grant, Injection, Mount
+from gpushare.nodeagent.driver.driver_library import libraries
+from gpushare.nodeagent.errors import ClaimRefused, NodeAgentError
+from gpushare.nodeagent.isolation.options import CorePolicy
+from gpushare.nodeagent.isolation.storage.directories import Directories
+from gpushare.nodeagent.isolation.storage.files import (
+    IN_CONTAINER,
+    LIBRARIES,
+    LIMITS,
+    MOST_GPUS,
+    SHIMS,
+    USAGE,
+    Claimed,
+    fingerprint,
+)
+from gpushare.nodeagent.isolation.storage.libraries import PRELOAD, Release
+
+_IN_EVERY_PROGRAM: Final = "/etc/ld.so.preload"
+_NVML: Final = "libnvidia-ml.so.1"
+
+
+class NoDriver(NodeAgentError):
+    """The driver's libraries are not found on the host, so ours would have nothing to pass calls on to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What containers are given: our libraries, and where the host has the driver's (by name in ``SHIMS``).
+
+    ``driver`` is ``None`` where GPUs come with our libraries in place, and the description says where the driver's are.
+    """
+
+    release: Release
+    driver: dict[str, str] | None
+
+
+def driver_on_host(driver_root: Path, host_root: Path) -> dict[str, str]:
+    """Paths of the driver's libraries as the host has them; raises ``NoDriver``.
+
+    ``driver_root`` and ``host_root`` are where this process sees the folder with the driver and the host's root.
+    """
+    listed = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    problem = f"no {_NVML} is there"
+    for nvml in libraries(driver_root, listed):
+        found = {}
+        for name in SHIMS:
+            # By the name that stays when the driver is upgraded, if the host's root is where its links lead.
+            path = nvml.path.with_name(name)
+            if not path.exists():
+                problem = f"{nvml.path.parent} has no {name}"
+                break
+            try:
+                real = path if driver_root == host_root else path.resolve(strict=True)
+                found[name] = str(Path("/") / real.relative_to(host_root))
+            except (OSError, ValueError):
+                problem = f"{path} is not a file of the host (below {host_root})"
+                break
+        else:
+            return found
+    raise NoDriver(
+        f"driver under {driver_root}", f"{problem}; containers need the driver's own libraries beside ours"
+    )
+
+
+class Preload:
+    """The backend. ``ready`` says what there is to give or raises ``ClaimRefused``; ``others`` counts the pods that
+    have an isolated share of a GPU, but for the one with that UID."""
+
+    def __init__(
+        self,
+        directories: Directories,
+        *,
+        policy: CorePolicy,
+        most_pods: int,
+        ready: Callable[[], Ready],
+        in_place: Callable[[], bool],
+        others: Callable[[str, str], int],
+        on_made: Callable[[Path, Claimed], None],
+    ) -> None:
+        self._directories = directories
+        self._policy = policy
+        self._most_pods = most_pods
+        self._ready = ready
+        self._in_place = in_place
+        self._others = others
+        self._on_made = on_made
+
+    @property
+    def in_place(self) -> bool:
+        """Whether GPUs come with our libraries in place of the driver's."""
+        return self._in_place()
+
+    async def inject(self, grant: Grant, *, in_place: bool) -> Injection:
+        """A directory for the container, and its mounts; raises ``ClaimRefused``."""
+        ready = self._ready()
+        if len(grant.shares) > MOST_GPUS:
+            raise ClaimRefused(
+                "",
+                f"a container can be held to its share of {MOST_GPUS} GPUs at most, not of {len(grant.shares)}",
+                (grant.uid,),
+            )
+        for share in grant.shares:
+            if self._others(share.uuid, grant.uid) >= self._most_pods:
+                raise ClaimRefused(
+                    "",
+                    f"GPU {share.index} has {self._most_pods} isolated pods, the most that can be held apart "
+                    "(--isolated-pods)",
+                    (grant.uid,),
+                )
+        first, *more = grant.shares
+        mounts = [] if in_place else _in_every_program(ready)
+        claimed = Claimed(
+            pod=grant.pod,
+            uid=grant.uid,
+            container=grant.container,
+            gpu=first.uuid,
+            mib=first.mib,
+            ids=fingerprint(grant.ids),
+            core_percent=first.core_percent,
+            library=ready.release.name,
+            more={share.uuid: share.mib for share in more},
+            compute_class=grant.compute_class,
+        )
+        try:
+            made = await asyncio.to_thread(self._directories.make, claimed, self._policy)
+        except OSError as error:
+            raise ClaimRefused(
+                "",
+                f"{self._directories.root} cannot be written: {error.strerror or error}; nothing would hold the "
+                "container to its share",
+                (grant.uid,),
+            ) from None
+        self._on_made(made, claimed)
+        own = (
+            Mount(str(made / LIMITS), f"{IN_CONTAINER}/{LIMITS}"),
+            Mount(str(made / USAGE), f"{IN_CONTAINER}/{USAGE}", read_only=False),
+        )
+        return Injection(mounts=(*own, *mounts))
+
+
+def _in_every_program(ready: Ready) -> list[Mount]:
+    folder = ready.release.folder
+    if ready.driver is None:
+        raise ClaimRefused("", "how containers get their GPU is just changing; asked again it is answered")
+    mounts = [Mount(str(folder / name), f"{IN_CONTAINER}/lib/{name}") for name in LIBRARIES]
+    mounts += [Mount(path, f"{IN_CONTAINER}/driver/{SHIMS[name]}") for name, path in ready.driver.items()]
+    return [*mounts, Mount(str(folder / PRELOAD), _IN_EVERY_PROGRAM)]

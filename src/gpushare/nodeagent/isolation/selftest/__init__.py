@@ -1,0 +1,1 @@
+"""Whether the isolation libraries work with this node's driver."""

@@ -1,0 +1,240 @@
+"""Our libraries are tried on the node's own driver before any container gets them.
+
+Whether a library stands well before a driver can only be known on that driver: it may be newer than whatever the
+library was tried on, and a library that breaks in every container breaks the node. So a program is started twice, on the
+driver's own libraries and on ours before them, under a limit, and what it is answered is held against each other. What
+fails without ours as well says nothing about ours.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from gpushare.kube.backoff import Backoff
+from gpushare.kube.clock import Clock
+from gpushare.nodeagent.driver.driver_library import libraries
+from gpushare.nodeagent.isolation.storage.directories import USAGE_BYTES
+from gpushare.nodeagent.isolation.storage.files import LIMITS, SHIMS, USAGE, Claimed, limits_text
+from gpushare.nodeagent.isolation.storage.libraries import Release
+
+logger = logging.getLogger(__name__)
+
+Outcome = Literal["held", "broken", "untried"]
+OUTCOMES: Final[tuple[Outcome, ...]] = ("held", "broken", "untried")
+
+#: A driver that keeps no GPU awake takes seconds for each when it is first asked.
+TRIAL_S: Final = 60.0
+_KILLED_S: Final = 3.0
+#: After this long what was not found well is tried again, at first and at most.
+AGAIN_S: Final = 60.0
+AGAIN_MOST_S: Final = 3600.0
+#: Less than any GPU has.
+_LIMIT_MIB: Final = 64
+#: As many as one container's limits can name (isolation/limits.h).
+_MOST_GPUS: Final = 16
+_PROGRAM: Final = Path(__file__).with_name("selftest_program.py")
+_LEFT_OUT: Final = ("LD_PRELOAD", "CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY")
+
+
+class Verdict(NamedTuple):
+    """What came of it, and why, for people (empty when they ``held``)."""
+
+    outcome: Outcome
+    why: str = ""
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """What ``trial_program`` prints. ``totals`` and ``nvml``: bytes of memory by the GPU's UUID."""
+
+    denied: str = ""
+    unloadable: str = ""
+    init: int = -1
+    version: int = 0
+    totals: dict[str, int] = {}
+    nvml: dict[str, int] = {}
+    reached: bool = True
+
+
+class Ended(NamedTuple):
+    """A run of the program: what it answered, or how it ended without (``fault``)."""
+
+    answers: Answers
+    fault: str = ""
+
+
+def judged(bare: Ended, ours: Ended, gpus: Sequence[str]) -> Verdict:
+    """What two runs say about our libraries on a node with ``gpus`` (UUIDs)."""
+    if bare.fault or bare.answers.unloadable:
+        return Verdict("untried", f"the driver's own libraries: {bare.fault or bare.answers.unloadable}")
+    if bare.answers.init:
+        return Verdict("untried", f"without them cuInit answers {bare.answers.init} here, too")
+    if ours.answers.denied and (ours.fault or ours.answers.unloadable):
+        return Verdict("untried", f"the node agent has {ours.answers.denied}")
+    why = _broken(bare.answers, ours, [uuid for uuid in gpus[:_MOST_GPUS] if uuid in bare.answers.totals])
+    return Verdict("broken", why) if why else Verdict("held")
+
+
+def _broken(bare: Answers, ours: Ended, gpus: Sequence[str]) -> str:
+    found = ours.answers
+    if ours.fault or found.unloadable:
+        return ours.fault or found.unloadable
+    if found.init:
+        return f"cuInit answers {found.init}, and 0 without them"
+    if found.version != bare.version:
+        return "a function that they do not know is not found in the driver"
+    if not found.reached:
+        return "cuGetProcAddress leads past them"
+    for uuid in gpus:
+        for what, totals in (("CUDA", found.totals), ("NVML", found.nvml)):
+            told = totals.get(uuid, -1)
+            if told != _LIMIT_MIB << 20:
+                return f"{what} tells {told} bytes of GPU {uuid} under a limit of {_LIMIT_MIB} MiB"
+    return ""
+
+
+def driver_files(driver_root: Path) -> dict[str, Path] | None:
+    """Where this process sees the driver's libraries, by the names in ``SHIMS``; ``None`` where they are not found."""
+    listed = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    for nvml in libraries(driver_root, listed):
+        found = {name: nvml.path.with_name(name) for name in SHIMS}
+        if all(path.is_file() for path in found.values()):
+            return {name: path.resolve() for name, path in found.items()}
+    return None
+
+
+async def tried(release: Release, driver: dict[str, Path], gpus: Sequence[str]) -> Verdict:
+    """Try the libraries of ``release`` on the ``driver`` under a limit for ``gpus``."""
+    try:
+        bare = await _run("bare", [str(driver[name]) for name in SHIMS], dict(os.environ))
+        with tempfile.TemporaryDirectory(prefix="gpushare-trial-") as folder:
+            environment = await asyncio.to_thread(_lay_out, Path(folder), driver, gpus)
+            paths = [str(release.folder / name) for name in SHIMS]
+            ours = await _run("ours", [*paths, folder], environment)
+    except OSError as error:
+        return Verdict("untried", f"no program can be started for it here: {error}")
+    return judged(bare, ours, gpus)
+
+
+def _lay_out(folder: Path, driver: dict[str, Path], gpus: Sequence[str]) -> dict[str, str]:
+    """What a container finds in its /run/gpushare, and the environment in which libraries for tests find it, too."""
+    folder.chmod(0o755)
+    claims = [
+        Claimed("node-agent/trial", "trial", "trial", uuid, _LIMIT_MIB, "") for uuid in gpus[:_MOST_GPUS]
+    ]
+    lines = [limits_text(claim, "hard").splitlines(keepends=True) for claim in claims]
+    head = lines[0][:2] if lines else []
+    (folder / LIMITS).write_bytes(b"".join([*head, *(one[2] for one in lines)]))
+    with (folder / USAGE).open("wb") as usage:
+        usage.truncate(USAGE_BYTES)
+    (folder / "driver").mkdir()
+    for name, inside in SHIMS.items():
+        (folder / "driver" / inside).symlink_to(driver[name])
+    for name, alias in (("libcuda.so.1", "cuda"), ("libnvidia-ml.so.1", "nvml")):
+        (folder / "driver" / f"libgpushare-driver-{alias}.so").symlink_to(driver[name])
+    listed = [str(folder / "driver"), os.environ.get("LD_LIBRARY_PATH", "")]
+    return {
+        **os.environ,
+        "GPUSHARE_RUN": str(folder),
+        "LD_LIBRARY_PATH": ":".join(filter(None, listed)),
+    }
+
+
+async def _run(way: str, arguments: Sequence[str], environment: dict[str, str]) -> Ended:
+    for name in _LEFT_OUT:
+        environment.pop(name, None)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-IS", str(_PROGRAM), way, *arguments),
+        env=environment,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(TRIAL_S):
+            out, err = await process.communicate()
+    except TimeoutError:
+        return Ended(Answers(), f"a program with them was not through after {TRIAL_S:g} s")
+    finally:
+        await _gone(process)
+    code = process.returncode or 0
+    if code < 0:
+        return Ended(Answers(), f"a program with them is ended by signal {-code}")
+    try:
+        answers = msgspec.json.decode(out.splitlines()[-1], type=Answers)
+    except (msgspec.MsgspecError, IndexError):
+        said = err.decode(errors="replace").strip().splitlines()[-1:]
+        return Ended(Answers(), f"a program with them ends with exit code {code} ({' '.join(said)})")
+    return Ended(answers)
+
+
+async def _gone(process: asyncio.subprocess.Process) -> None:
+    """Have it ended; one that hangs in the kernel is left there."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.kill()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_KILLED_S):
+                await process.wait()
+
+
+class Trials:
+    """Tries once for each release, driver and set of GPUs, and again now and then while they did not hold."""
+
+    def __init__(
+        self,
+        driver_root: Path,
+        *,
+        clock: Clock,
+        files: Callable[[Path], dict[str, Path] | None] = driver_files,
+        again_s: float = AGAIN_S,
+    ) -> None:
+        self._driver_root = driver_root
+        self._clock = clock
+        self._files = files
+        self._backoff = Backoff(again_s, AGAIN_MOST_S)
+        self._of: object = None
+        self._due_s = 0.0
+        self._verdict = Verdict("untried", "there is no GPU to try them on")
+
+    async def verdict(self, release: Release, gpus: Sequence[str]) -> Verdict:
+        """What came of trying ``release`` on this node's driver, which may be a while ago."""
+        if not gpus:
+            return Verdict("untried", "there is no GPU to try them on")
+        files = await asyncio.to_thread(self._files, self._driver_root)
+        key = (release.name, tuple(gpus), None if files is None else tuple(map(_stamp, files.values())))
+        now_s = self._clock.monotonic()
+        if key == self._of and (self._verdict.outcome == "held" or now_s < self._due_s):
+            return self._verdict
+        if key != self._of:
+            self._backoff.reset()
+        self._verdict = await self._try(release, files, gpus)
+        self._of, self._due_s = key, self._clock.monotonic() + self._backoff.next_s()
+        if self._verdict.outcome == "held":
+            logger.info("isolation libraries %s were tried on this node's driver and hold", release.name)
+        else:
+            logger.warning(
+                "isolation libraries %s on this node's driver: %s: %s", release.name, *self._verdict
+            )
+        return self._verdict
+
+    async def _try(self, release: Release, files: dict[str, Path] | None, gpus: Sequence[str]) -> Verdict:
+        if files is None:
+            return Verdict("untried", f"the driver's libraries are not found below {self._driver_root}")
+        verdict = await tried(release, files, gpus)
+        # A machine that is short of everything for a moment is no broken library.
+        return await tried(release, files, gpus) if verdict.outcome == "broken" else verdict
+
+
+def _stamp(path: Path) -> tuple[str, int, int]:
+    with suppress(OSError):
+        status = path.stat()
+        return (str(path), status.st_ino, status.st_mtime_ns)
+    return (str(path), 0, 0)

@@ -1,0 +1,1 @@
+"""Files on the node: libraries, limits and usage files of containers."""

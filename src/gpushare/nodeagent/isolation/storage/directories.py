@@ -1,0 +1,149 @@
+"""A directory for each isolated container, on the host: ``limits``, ``usage`` and ``claim.json``.
+
+A directory is made beside and renamed when it is whole, and renamed again before it is taken apart: whoever reads the
+folder finds whole ones alone, whenever this process dies. What is written is on the disk before ``Allocate`` is
+answered: the kubelet keeps the answer over a power failure, and does not ask again. Every method may block.
+"""
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from gpushare.nodeagent.isolation.options import CorePolicy
+from gpushare.nodeagent.isolation.storage.files import (
+    CLAIM,
+    LIMITS,
+    USAGE,
+    Claimed,
+    claim_text,
+    limits_text,
+    read_claim,
+)
+
+#: Size in bytes of ``usage``: ``REGION_BYTES`` of isolation/region.h.
+USAGE_BYTES: Final = 496_640
+
+_MADE: Final = ".new-"
+_LEAVING: Final = ".gone-"
+
+
+class Directories:
+    """Those under ``root``."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._making: set[str] = set()
+
+    def prepare(self) -> None:
+        """Have the folder, and know that it can be written; raises ``OSError``."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        probe = self.root / f"{_MADE}{secrets.token_hex(8)}"
+        probe.mkdir(mode=0o700)
+        probe.rmdir()
+
+    def make(self, claimed: Claimed, policy: CorePolicy, name: str = "") -> Path:
+        """A directory for one container, whole and on the disk; raises ``OSError``.
+
+        ``name``: one that was lost, or a part of it. What is left of that goes with the one that takes its place.
+        """
+        name = name or secrets.token_hex(8)
+        new = self.root / f"{_MADE}{name}"
+        made = self.root / name
+        self._making.add(new.name)
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            new.mkdir(mode=0o755)
+            _write(new / CLAIM, claim_text(claimed), 0o600)
+            _write(new / LIMITS, limits_text(claimed, policy), 0o444)
+            # Whatever user the container's processes are: the driver's device files are open to all of them, too.
+            _write(new / USAGE, b"", 0o666, size=USAGE_BYTES)
+            sync_folder(new)
+            with suppress(FileNotFoundError):
+                self.remove(name)
+            new.rename(made)
+            sync_folder(self.root)
+        except OSError:
+            _take_apart(new)
+            raise
+        finally:
+            self._making.discard(new.name)
+        return made
+
+    def names(self) -> list[str]:
+        """Every whole directory by name, oldest first."""
+        made: list[tuple[int, str]] = []
+        with suppress(OSError), os.scandir(self.root) as entries:
+            for one in entries:
+                # One that goes meanwhile hides none of the others.
+                with suppress(FileNotFoundError):
+                    if one.is_dir(follow_symlinks=False) and not one.name.startswith("."):
+                        made.append((one.stat(follow_symlinks=False).st_mtime_ns, one.name))
+        return [name for _, name in sorted(made)]
+
+    def found(self) -> dict[str, Claimed | None]:
+        """Every whole directory by name, and whom it was made for; ``None`` where that cannot be read. Oldest first."""
+        return {name: self.claim(name) for name in self.names()}
+
+    def is_whole(self, name: str) -> bool:
+        """Whether a directory has all its files."""
+        return all((self.root / name / file).is_file() for file in (CLAIM, LIMITS, USAGE))
+
+    def claim(self, name: str) -> Claimed | None:
+        """Whom a directory was made for; ``None`` where that cannot be read."""
+        try:
+            return read_claim((self.root / name / CLAIM).read_bytes())
+        except OSError:
+            return None
+
+    def remove(self, name: str) -> None:
+        """Take a directory away; raises ``OSError``. Who has its files mounted keeps them."""
+        leaving = self.root / f"{_LEAVING}{name}"
+        (self.root / name).rename(leaving)
+        _take_apart(leaving)
+
+    def halves(self) -> set[str]:
+        """Directories that others are making or taking apart, or were left so by a process that died."""
+        try:
+            with os.scandir(self.root) as entries:
+                found = {one.name for one in entries if one.name.startswith((_MADE, _LEAVING))}
+        except OSError:
+            return set()
+        return found - self._making
+
+    def take_apart(self, half: str) -> None:
+        """Remove one of ``halves``; never raises."""
+        _take_apart(self.root / half)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the folder's names on the disk; raises ``OSError``."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _write(path: Path, content: bytes, mode: int, *, size: int = 0) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        if size:
+            # Blocks and not a hole: a full disk is told here, not to a program that writes into its mapping.
+            os.posix_fallocate(handle, 0, size)
+        os.write(handle, content)
+        os.fchmod(handle, mode)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _take_apart(folder: Path) -> None:
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                os.unlink(entry.path)
+        folder.rmdir()
+    except OSError:
+        return

@@ -1,0 +1,254 @@
+"""Keeps the directories of containers for as long as they are used, and our libraries with them.
+
+All is worked out again from the files, the API server's pods and the kubelet's list, so that an agent that starts anew
+goes on with what it finds.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+from gpushare.api import names
+from gpushare.kube.clock import Clock
+from gpushare.nodeagent.errors import PodResourcesUnavailable
+from gpushare.nodeagent.isolation.options import CorePolicy
+from gpushare.nodeagent.isolation.storage.directories import Directories
+from gpushare.nodeagent.isolation.storage.files import Claimed, fingerprint
+from gpushare.nodeagent.isolation.storage.in_use import GRACE_S, Kept, type_of_listed, unused
+from gpushare.nodeagent.isolation.storage.libraries import HELD_S, remove_others
+from gpushare.nodeagent.observability.metrics import Metrics
+from gpushare.nodeagent.reconcile.pod_resources import Listing
+from gpushare.process.log_setup import about
+
+logger = logging.getLogger(__name__)
+
+#: How long the kubelet's list may take, in seconds.
+LIST_S: Final = 5.0
+
+
+class Keeper:
+    """``live`` gives the UIDs of the node's pods; ``library`` the release that new containers get, if there is one."""
+
+    def __init__(
+        self,
+        directories: Directories,
+        libraries: Path,
+        listing: Listing,
+        *,
+        live: Callable[[], Collection[str]],
+        library: Callable[[], str],
+        metrics: Metrics,
+        clock: Clock,
+        grace_s: float = GRACE_S,
+        policy: CorePolicy = "hard",
+    ) -> None:
+        self._directories = directories
+        self._libraries = libraries
+        self._listing = listing
+        self._live = live
+        self._library = library
+        self._metrics = metrics
+        self._clock = clock
+        self._grace_s = grace_s
+        self._policy = policy
+        self._known: dict[str, Kept] = {}
+        self._halves: dict[str, float] = {}
+        self._woken = asyncio.Event()
+        self._turn = asyncio.Lock()
+
+    async def adopt(self) -> None:
+        """Find what agents before this one have made, or make beside it, and forget what they removed."""
+        before = set(self._known)
+        there, new, hollow = await asyncio.to_thread(self._read, before)
+        now_s = self._clock.monotonic()
+        for name, claimed in new.items():
+            self._known.setdefault(name, Kept(claimed, now_s))
+        gone = before - there
+        missing = {name: self._known[name] for name in gone | hollow if name in self._known}
+        for name in gone:
+            self._known.pop(name, None)
+        await self._make_anew(missing)
+        self._count()
+
+    async def _make_anew(self, missing: Mapping[str, Kept]) -> None:
+        """Bring back what pods still use: their containers could not be started again without.
+
+        A container that runs keeps the files that it was started with.
+        """
+        live = self._live()
+        lost = {name: kept for name, kept in missing.items() if kept.claimed and kept.claimed.uid in live}
+        if not lost:
+            return
+        try:
+            listed = await self._listed()
+        except PodResourcesUnavailable as error:
+            logger.warning("whether files of containers were lost is not known yet: %s", error)
+            self._known.update(lost)
+            return
+        for name, kept in lost.items():
+            # Another agent beside this one removes what is unused.
+            if kept.claimed is None or kept.claimed.ids not in listed.values():
+                continue
+            self._known[name] = kept
+            try:
+                await asyncio.to_thread(self._directories.make, kept.claimed, self._policy, name)
+            except OSError as error:
+                about_it = about(pod=kept.claimed.pod, uid=kept.claimed.uid)
+                logger.warning(
+                    "%s/%s cannot be made anew: %s", self._directories.root, name, error, extra=about_it
+                )
+                continue
+            logger.warning(
+                "%s/%s was lost and is made anew: pod %s, container %s, could not be started again without",
+                *(self._directories.root, name, kept.claimed.pod, kept.claimed.container),
+                extra=about(pod=kept.claimed.pod, uid=kept.claimed.uid),
+            )
+
+    def _read(self, known: Collection[str]) -> tuple[set[str], dict[str, Claimed | None], set[str]]:
+        """Those that are there, what those say that are not ``known``, and the known ones that lack a file."""
+        names = self._directories.names()
+        new = {name: self._directories.claim(name) for name in names if name not in known}
+        hollow = {name for name in names if name in known and not self._directories.is_whole(name)}
+        return set(names), new, hollow
+
+    @property
+    def keeps_any(self) -> bool:
+        """Whether any container has, or had a moment ago, a directory here."""
+        return bool(self._known)
+
+    def made(self, folder: Path, claimed: Claimed) -> None:
+        """A directory was made for a container."""
+        self._known[folder.name] = Kept(claimed, self._clock.monotonic())
+        self._count()
+
+    def directories(self) -> list[tuple[Claimed, Path]]:
+        """Those that are known, and whom they were made for; the oldest first."""
+        known = sorted(self._known.items(), key=lambda one: one[1].since_s)
+        return [
+            (kept.claimed, self._directories.root / name) for name, kept in known if kept.claimed is not None
+        ]
+
+    def others(self, gpu: str, uid: str) -> int:
+        """How many pods beside ``uid`` have an isolated share of the GPU."""
+        live = self._live()
+        claims = [kept.claimed for kept in self._known.values()]
+        return len(
+            {one.uid for one in claims if one is not None and gpu in one.mib_by_gpu and one.uid in live}
+            - {uid}
+        )
+
+    async def clear(self) -> bool:
+        """Take away what no pod uses, however young it is; whether nothing is left."""
+        async with self._turn:
+            return await self._cleared()
+
+    async def _cleared(self) -> bool:
+        await self.adopt()
+        try:
+            listed = await self._listed()
+        except PodResourcesUnavailable as error:
+            logger.info("nothing is taken away: %s", error)
+            return False
+        for name in unused(self._known, self._live(), listed, self._clock.monotonic(), 0.0):
+            await self._remove(name)
+        return not self._known
+
+    def look_soon(self) -> None:
+        """A pod may have gone."""
+        if self._known:
+            self._woken.set()
+
+    async def run(self, every_s: float) -> None:
+        """Take away what is not used, until cancelled. The node's pods must be known."""
+        while True:
+            self._woken.clear()
+            await self.once()
+            try:
+                async with asyncio.timeout(every_s):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+
+    async def once(self) -> None:
+        """Take away what is not used now."""
+        async with self._turn:
+            await self._swept()
+
+    async def _swept(self) -> None:
+        await self.adopt()
+        await self._take_halves()
+        now_s = self._clock.monotonic()
+        # The kubelet is asked only where it matters.
+        if self._unused({}, now_s) or self._has_several():
+            try:
+                listed = await self._listed()
+            except PodResourcesUnavailable as error:
+                logger.debug("nothing is taken away: %s", error)
+                return
+            for name in self._unused(listed, now_s):
+                await self._remove(name)
+        await self._forget_libraries()
+
+    def _has_several(self) -> bool:
+        """Whether more than one directory was made for some container."""
+        whose = [
+            (one.uid, one.container) for kept in self._known.values() if (one := kept.claimed) is not None
+        ]
+        return len(set(whose)) < len(whose)
+
+    def _unused(self, listed: type_of_listed, now_s: float) -> list[str]:
+        return unused(self._known, self._live(), listed, now_s, self._grace_s)
+
+    async def _listed(self) -> dict[tuple[str, str], str]:
+        listing = await self._listing.read(LIST_S)
+        return {
+            (pod, container): fingerprint(ids)
+            for pod, given in listing.items()
+            for (container, resource), ids in given.items()
+            if resource == names.GPU_MEM
+        }
+
+    async def _remove(self, name: str) -> None:
+        claimed = self._known[name].claimed
+        about_it = None if claimed is None else about(pod=claimed.pod, uid=claimed.uid)
+        try:
+            await asyncio.to_thread(self._directories.remove, name)
+        except FileNotFoundError:
+            logger.info("%s/%s is gone already", self._directories.root, name, extra=about_it)
+        except OSError as error:
+            logger.warning("%s/%s cannot be removed: %s", self._directories.root, name, error, extra=about_it)
+            return
+        else:
+            whose = "nobody known" if claimed is None else f"pod {claimed.pod}, container {claimed.container}"
+            logger.info(
+                "%s/%s of %s is not used any more and removed",
+                self._directories.root,
+                name,
+                whose,
+                extra=about_it,
+            )
+        self._known.pop(name, None)
+        self._count()
+
+    async def _take_halves(self) -> None:
+        """Those that were there long ago are of a process that died."""
+        now_s = self._clock.monotonic()
+        found = self._directories.halves()
+        self._halves = {name: self._halves.get(name, now_s) for name in found}
+        for name, since_s in list(self._halves.items()):
+            if now_s - since_s >= self._grace_s:
+                await asyncio.to_thread(self._directories.take_apart, name)
+
+    async def _forget_libraries(self) -> None:
+        current = self._library()
+        if not current:
+            return
+        keep = {kept.claimed.library for kept in self._known.values() if kept.claimed is not None} | {current}
+        held_s = self._grace_s / GRACE_S * HELD_S
+        for name in await asyncio.to_thread(remove_others, self._libraries, keep, held_s):
+            logger.info("release %s of the isolation libraries is not used any more and removed", name)
+
+    def _count(self) -> None:
+        self._metrics.directories.set(value=len(self._known))

@@ -1,0 +1,70 @@
+"""Which directories of containers are in use. Pure.
+
+A directory was made for a pod, but the kubelet may have asked for another one that asks alike: so it is also in use
+while any container has the device IDs that it was made for. IDs are given again and again; of several
+directories for the same ones the youngest counts.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gpushare.nodeagent.isolation.storage.files import Claimed
+
+#: How long a directory is kept that nobody seems to use: the kubelet lists an answer only after it was given.
+GRACE_S: Final = 60.0
+
+
+#: ``namespace/name`` of a pod and a container's name → the fingerprint of the device IDs that it has.
+type_of_listed = Mapping[tuple[str, str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A directory, and since when this process knows of it (monotonic seconds)."""
+
+    claimed: Claimed | None
+    since_s: float
+
+
+def unused(
+    known: Mapping[str, Kept],
+    live: Collection[str],
+    listed: type_of_listed,
+    now_s: float,
+    grace_s: float = GRACE_S,
+) -> list[str]:
+    """The directories that nobody uses. ``known`` has the older ones first.
+
+    ``live``: UIDs of the node's pods; ``listed``: what the kubelet's list says that containers have.
+    """
+
+    def is_own(claimed: Claimed) -> bool:
+        """Whether it is of a pod that lives and has, as far as is known, what was answered."""
+        return (
+            claimed.uid in live and listed.get((claimed.pod, claimed.container), claimed.ids) == claimed.ids
+        )
+
+    youngest: dict[str, str] = {}
+    again: dict[tuple[str, str, str], str] = {}
+    own: set[str] = set()
+    # In the order of ``known`` where they are equally old: after a start all are.
+    for name, kept in sorted(known.items(), key=lambda one: one[1].since_s):
+        if kept.claimed is not None:
+            youngest[kept.claimed.ids] = name
+            again[kept.claimed.uid, kept.claimed.container, kept.claimed.ids] = name
+            if is_own(kept.claimed):
+                own.add(kept.claimed.ids)
+    held = set(listed.values())
+
+    def used(name: str, kept: Kept) -> bool:
+        claimed = kept.claimed
+        if now_s - kept.since_s < grace_s:
+            return True
+        if claimed is None:
+            return bool(live)
+        if is_own(claimed):
+            return again[claimed.uid, claimed.container, claimed.ids] == name
+        return claimed.ids in held - own and youngest[claimed.ids] == name
+
+    return [name for name, kept in known.items() if not used(name, kept)]

@@ -1,0 +1,1 @@
+"""Memory that containers use beyond their share, found from outside."""

@@ -1,0 +1,78 @@
+"""Processes of the node: whose they are, and how one is ended. Read from ``/proc``."""
+
+import logging
+import os
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from gpushare.nodeagent.isolation.watchdog.cgroups import Owner, container_cgroup, owner
+
+logger = logging.getLogger(__name__)
+
+PROC: Final = Path("/proc")
+#: How the kernel names NVIDIA's MPS control daemon and server (15 bytes of it): they work for all others.
+_MPS: Final = "nvidia-cuda-mps"
+
+
+def owners(pids: Iterable[int], proc: Path = PROC) -> dict[int, Owner]:
+    """Whose each process is, but for those that are gone, and for NVIDIA's servers that this program runs."""
+    own_pod = _owner(os.getpid(), PROC)
+    found = {}
+    for pid in set(pids):
+        whose = _owner(pid, proc)
+        if whose is None:
+            continue
+        ours = not whose.pod_uid or (own_pod is not None and whose.pod_uid == own_pod.pod_uid)
+        if not (ours and _name(pid, proc) == _MPS):
+            found[pid] = whose
+    return found
+
+
+def container_cgroups(proc: Path = PROC) -> dict[Owner, set[str]]:
+    """The cgroups of all containers that have a process, as paths below the root of all. Reads of every process.
+
+    More than one for whom others pretend to be.
+    """
+    found: dict[Owner, set[str]] = {}
+    for entry in os.scandir(proc):
+        if not entry.name.isdecimal():
+            continue
+        with suppress(OSError):
+            contained = container_cgroup((proc / entry.name / "cgroup").read_text(errors="replace"))
+            if contained is not None:
+                found.setdefault(contained[0], set()).add(contained[1])
+    return found
+
+
+def kill(pid: int, whose: Owner, proc: Path = PROC) -> str:
+    """End the process if it is still ``whose``; why not, if it was not ended. Empty when it was."""
+    try:
+        # The handle is of one process; whose it is is asked after it was got, as PIDs are given again.
+        handle = os.pidfd_open(pid)
+    except OSError as error:
+        return error.strerror or str(error)
+    try:
+        if _owner(pid, proc) != whose:
+            return "it is another one now"
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except OSError as error:
+        return error.strerror or str(error)
+    finally:
+        os.close(handle)
+    return ""
+
+
+def _owner(pid: int, proc: Path) -> Owner | None:
+    try:
+        return owner((proc / str(pid) / "cgroup").read_text(errors="replace"))
+    except OSError:
+        return None
+
+
+def _name(pid: int, proc: Path) -> str:
+    with suppress(OSError):
+        return (proc / str(pid) / "comm").read_text(errors="replace").strip()
+    return ""

@@ -1,0 +1,307 @@
+"""Looks from outside: what the driver says that each process holds, held against what its container was given.
+
+It is what makes it pointless to get past whatever holds a container to its share, and what sees those who were given
+nothing at all. ``look`` runs in the thread that speaks to NVML, all else in the event loop.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.objects import ObjectReference
+from gpushare.kube.clock import Clock
+from gpushare.kube.event_recorder import JUST_TOLD_S, Recorder, type_of_telling
+from gpushare.nodeagent.allocate.matcher import ClaimBook
+from gpushare.nodeagent.isolation.options import Watch
+from gpushare.nodeagent.isolation.watchdog.cgroups import Owner
+from gpushare.nodeagent.isolation.watchdog.processes import kill, owners
+from gpushare.nodeagent.isolation.watchdog.violations import (
+    Finding,
+    Foreign,
+    ForeignBook,
+    GpuProcess,
+    Holder,
+    Overuse,
+    Seen,
+    Use,
+    seen,
+)
+from gpushare.nodeagent.observability.metrics import Metrics
+from gpushare.process.log_setup import about
+
+logger = logging.getLogger(__name__)
+
+REASON_MEMORY: Final = "GPUMemoryExceeded"
+REASON_COMPUTE: Final = "GPUComputeExceeded"
+REASON_KILLED: Final = "GPUMemoryKilled"
+REASON_FOREIGN: Final = "GPUForeignUse"
+REASON_NO_FOREIGN: Final = "GPUForeignUseEnded"
+
+_MOST_NAMED: Final = 5
+
+
+def foreign_cause(index: int) -> str:
+    """By which ``GPUForeignUse`` of one GPU is told from that of another."""
+    return f"GPU {index}"
+
+
+class AsksNvml(Protocol):
+    """What is asked of NVML."""
+
+    def processes(self) -> Sequence[GpuProcess]:
+        """Who uses the GPUs."""
+
+
+class Teller(Protocol):
+    """Who tells news of the node."""
+
+    def __call__(
+        self,
+        reason: str,
+        note: str,
+        kind: str = "Warning",
+        *,
+        cause: str = "",
+        telling: type_of_telling = "come",
+    ) -> None:
+        """Say ``note`` about the node; news of one ``cause`` are one event that counts."""
+
+
+class Watchdog:
+    """``on_change`` is called when ``foreign_mib`` reads otherwise for some GPU, ``on_used`` with what each look finds in use."""
+
+    def __init__(
+        self,
+        watch: Watch,
+        book: ClaimBook,
+        *,
+        tell: Teller,
+        events: Recorder,
+        metrics: Metrics,
+        clock: Clock,
+        on_change: Callable[[], None],
+        on_used: Callable[[Sequence[Use]], None] = lambda uses: None,
+        end: Callable[[int, Owner, Path], str] = kill,
+    ) -> None:
+        self._watch = watch
+        self._book = book
+        self._tell = tell
+        self._events = events
+        self._metrics = metrics
+        self._clock = clock
+        self._on_change = on_change
+        self._on_used = on_used
+        self._end = end
+        self._overuse = Overuse(watch.grace_s)
+        self._foreign = ForeignBook()
+        self._last: tuple[Sequence[GpuProcess], Mapping[int, Owner]] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._judging = False
+        self._began_s = 0.0
+        self._overused_s: dict[tuple[str, ...], float] = {}
+
+    def start(self) -> None:
+        """The node's pods are known: judge from now on, beginning with what was seen last."""
+        self._judging = True
+        self._began_s = self._clock.monotonic()
+        self._judge()
+
+    def attend(self) -> None:
+        """Called in the event loop that is to hear of what is seen."""
+        self._loop = asyncio.get_running_loop()
+
+    def look(self, nvml: AsksNvml) -> None:
+        """Ask NVML and ``/proc``; called in NVML's thread."""
+        if self._watch.policy == "off" or self._loop is None:
+            return
+        processes = nvml.processes()
+        whose = owners((one.pid for one in processes), self._watch.proc)
+        try:
+            self._loop.call_soon_threadsafe(self.take, processes, whose)
+        except RuntimeError:
+            logger.debug("the event loop has ended")
+
+    def take(self, processes: Sequence[GpuProcess], whose: Mapping[int, Owner]) -> None:
+        """Note what was seen."""
+        self._last = (processes, whose)
+        if self._judging:
+            self._judge()
+
+    def lose(self) -> None:
+        """The driver does not answer any more, so nobody knows who uses its GPUs. What is kept back for others stays so."""
+        self._last = None
+        self._count(Seen((), {}))
+        self._metrics.looked.set(value=0.0)
+
+    @property
+    def looks(self) -> bool:
+        """Whether it is known who uses the GPUs that this agent gives away; not where nobody looks (``policy`` off)."""
+        return self._judging and self._last is not None and self._book.node.mode is not NodeMode.DEFAULT
+
+    @property
+    def processes(self) -> tuple[GpuProcess, ...]:
+        """Those that were seen last on GPUs that this agent gives away; none before the node's pods are known."""
+        if not self.looks or self._last is None:
+            return ()
+        return tuple(self._last[0])
+
+    @property
+    def owners(self) -> Mapping[int, Owner]:
+        """Whose they are, by PID."""
+        return self._last[1] if self._last is not None else {}
+
+    def foreign_mib(self, gpu: str) -> int:
+        """Memory of the GPU that is to be kept out of what is given away."""
+        return self._foreign.told(gpu)
+
+    def _judge(self) -> None:
+        if self._last is None:
+            return
+        node = self._book.node
+        found = seen(*self._last, self.holder_of) if node.mode.shares_memory else Seen((), {})
+        self._count(found)
+        looked_s = self._clock.time_ns() // 10**9 if node.mode.shares_memory else 0
+        self._metrics.looked.set(value=float(looked_s))
+        self._on_used(found.uses)
+        if node.mode.isolated:
+            for finding in self._overuse.judge(found.uses, self._clock.monotonic()):
+                self._act(finding)
+        self._note_foreign(node, found.foreign)
+
+    def holder_of(self, whose: Owner, gpu: str) -> Holder | None:
+        """Who was given that GPU; ``None``: they were not."""
+        claim = self._book.claim(whose.pod_uid) if whose.pod_uid else None
+        if claim is None:
+            return None
+        container = claim.pod.containers.get(whose.container_id, "")
+        share = self._book.share_of(claim, gpu, container)
+        if share is None:
+            return None
+        return Holder(claim.pod.key, claim.uid, container, gpu, share.mib, share.core_percent)
+
+    def _count(self, found: Seen) -> None:
+        metrics = self._metrics
+        used: dict[tuple[str, ...], float] = {}
+        busy: dict[tuple[str, ...], float] = {}
+        for use in found.uses:
+            labels = (use.holder.pod, use.holder.container, use.holder.gpu)
+            busy[labels] = float(use.sm_percent)
+            if not use.untold:
+                used[labels] = float(use.mib)
+        metrics.used_mib.replace(used)
+        metrics.sm_percent.replace(busy)
+
+    def _act(self, finding: Finding) -> None:
+        use, holder = finding.use, finding.use.holder
+        device = next((one for one in self._book.node.devices if one.uuid == holder.gpu), None)
+        gpu = f"GPU {holder.gpu if device is None else device.index}"
+        who = f"container {holder.container}" if holder.container else "the pod"
+        processes = f"process{'' if len(use.pids) == 1 else 'es'} {_some(map(str, use.pids))} on the node"
+        self._metrics.exceeded.add(finding.what)
+        if finding.what == "compute":
+            self._report(
+                holder,
+                REASON_COMPUTE,
+                f"{who} uses {use.sm_percent}% of {gpu} for {self._watch.grace_s:g} s and more, its share is "
+                f"{holder.core_percent}% ({processes})",
+            )
+            return
+        above = f"{who} uses {use.mib} MiB of {gpu}, its share is {holder.mib} MiB ({processes})"
+        if not finding.due:
+            then = f"; it is ended if that goes on for {self._watch.grace_s:g} s" if self._kills else ""
+            self._report(holder, REASON_MEMORY, above + then)
+        elif not self._kills:
+            self._report(holder, REASON_MEMORY, f"{above}, for {self._watch.grace_s:g} s and more")
+        else:
+            self._report(holder, REASON_KILLED, f"{above}; {self._kill(use.pids)}", happens=True)
+
+    @property
+    def _kills(self) -> bool:
+        return self._watch.policy == "kill"
+
+    def _kill(self, pids: Sequence[int]) -> str:
+        """End processes; what came of it, for people."""
+        whose = self._last[1] if self._last is not None else {}
+        ended, failed = [], []
+        for pid in pids:
+            why = self._end(pid, whose[pid], self._watch.proc)
+            if why:
+                failed.append(f"{pid} ({why})")
+            else:
+                ended.append(str(pid))
+        self._metrics.killed.add(amount=len(ended))
+        texts = [f"ended by the node agent with SIGKILL: {', '.join(ended)}"] if ended else []
+        texts += [f"could not be ended: {', '.join(failed)}"] if failed else []
+        return "; ".join(texts)
+
+    def _telling(self, key: tuple[str, ...]) -> type_of_telling:
+        """Of overuse that is found now: whether it has begun, or goes on, maybe since before this agent."""
+        now_s, patience_s = self._clock.monotonic(), 2 * self._watch.grace_s + JUST_TOLD_S
+        self._overused_s = {one: at_s for one, at_s in self._overused_s.items() if now_s - at_s < patience_s}
+        goes_on = key in self._overused_s or now_s - self._began_s < JUST_TOLD_S
+        self._overused_s[key] = now_s
+        return "standing" if goes_on else "come"
+
+    def _report(self, holder: Holder, reason: str, note: str, *, happens: bool = False) -> None:
+        namespace, _, name = holder.pod.partition("/")
+        about_it = about(pod=holder.pod, uid=holder.uid)
+        logger.warning("pod %s: %s: %s", holder.pod, reason, note, extra=about_it)
+        # What was told before it was known which container it is goes on as that.
+        container = "" if (holder.uid, "", holder.gpu, reason) in self._overused_s else holder.container
+        self._events.record(
+            ObjectReference("Pod", name, namespace, holder.uid),
+            kind="Warning",
+            reason=reason,
+            action="Watching",
+            note=note,
+            # Amounts and processes differ from look to look: whose it is does not.
+            cause=f"{container} {holder.gpu}",
+            telling="each" if happens else self._telling((holder.uid, container, holder.gpu, reason)),
+        )
+
+    def _note_foreign(self, node: NodeDevices, foreign: Mapping[str, Foreign]) -> None:
+        before = {device.uuid: self._foreign.told(device.uuid) for device in node.devices}
+        held = {uuid: others.mib for uuid, others in foreign.items() if uuid in before}
+        if not self._foreign.take(held):
+            return
+        self._metrics.foreign_mib.replace(
+            {(device.uuid,): float(self._foreign.told(device.uuid)) for device in node.devices}
+        )
+        for device in node.devices:
+            told_mib = self._foreign.told(device.uuid)
+            others = foreign.get(device.uuid)
+            if told_mib > before[device.uuid] and others is not None:
+                self._tell(
+                    REASON_FOREIGN,
+                    f"GPU {device.index}: {others.mib} MiB are held by processes that were given none of it: "
+                    f"{_some(map(self._named, others.pids, others.pids.values()))}. {told_mib} MiB are kept out of "
+                    "what is given to pods",
+                    cause=foreign_cause(device.index),
+                    telling="standing" if before[device.uuid] else "come",
+                )
+            elif before[device.uuid] and not told_mib:
+                self._tell(
+                    REASON_NO_FOREIGN,
+                    f"GPU {device.index}: nobody else holds memory of it any more",
+                    "Normal",
+                    cause=foreign_cause(device.index),
+                )
+        self._on_change()
+
+    def _named(self, whose: Owner, pids: Sequence[int]) -> str:
+        listed = _some(map(str, pids))
+        if not whose.pod_uid:
+            return f"{listed} (in no pod)"
+        claim = self._book.claim(whose.pod_uid)
+        return (
+            f"{listed} (pod {claim.pod.key})" if claim is not None else f"{listed} (pod UID {whose.pod_uid})"
+        )
+
+
+def _some(texts: Iterable[str]) -> str:
+    listed = list(texts)
+    more = len(listed) - _MOST_NAMED
+    return ", ".join(listed[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

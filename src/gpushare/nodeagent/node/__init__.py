@@ -1,0 +1,1 @@
+"""The node object: status, condition, events, and what is watched of it."""

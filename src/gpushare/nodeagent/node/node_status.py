@@ -1,0 +1,175 @@
+"""Keeps what the node says of itself: the annotation with its GPUs, ``aliyun.com/gpu-count``, the condition ``GPUShareReady``.
+
+With annotation and condition goes a label, by which the DaemonSet knows that the node still needs its agent when the label
+that brought the agent there is taken away.
+
+The kubelet keeps a patched capacity, and a node that is created anew loses it; so what is wanted is compared with
+what the watch shows, and written again whenever they differ.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from gpushare.api import names
+from gpushare.kube.backoff import Backoff
+from gpushare.kube.client.client import NodeWriter
+from gpushare.kube.client.errors import KubeError
+from gpushare.kube.clock import Clock
+from gpushare.nodeagent.node.condition import Condition, stopped
+from gpushare.nodeagent.node.node_handler import ReportingNode
+
+logger = logging.getLogger(__name__)
+
+#: How long a write is given to show up in the watch before it is made again, in seconds.
+SHOW_UP_S: Final = 10.0
+#: How long the last write may take, in seconds.
+END_S: Final = 1.0
+_YES: Final = "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Advertised:
+    """``gpushare.dev/devices``, ``aliyun.com/gpu-count``, ``gpushare.dev/isolation`` and the condition; ``None``: absent."""
+
+    devices: str | None = None
+    gpu_count: str | None = None
+    isolation: str | None = None
+    condition: Condition | None = None
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the node must keep its agent until this is taken away."""
+        return self.devices is not None or self.condition is not None
+
+
+class NodeStatus:
+    """Writes until the node says what is wanted; one node."""
+
+    def __init__(self, name: str, client: NodeWriter, clock: Clock) -> None:
+        self._name = name
+        self._client = client
+        self._clock = clock
+        self._wanted: Advertised | None = None
+        self._seen: Advertised | None = None
+        self._labelled = False
+        self._ended = False
+        self._woken = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the node is known to say what is wanted."""
+        return self._wanted is not None and self._wanted == self._seen and self._is_labelled_as(self._wanted)
+
+    def want(self, wanted: Advertised | None) -> None:
+        """Say this from now on; ``None``: leave it to another agent."""
+        if wanted != self._wanted and not self._ended:
+            self._wanted = wanted
+            self._woken.set()
+
+    async def end(self) -> None:
+        """Say that the node's agent has ended, where no other says anything; tried once, within ``END_S``."""
+        (wanted, self._wanted), seen, self._ended = (self._wanted, None), self._seen, True
+        if wanted is None or wanted.condition is None or seen is None:
+            return
+        said = stopped(wanted.condition)
+        if said != wanted.condition:
+            # The watch may show what the agent before said as it ended, and not yet what was written since.
+            seen = replace(seen, condition=wanted.condition)
+        try:
+            # After what is on its way: else that would be the last word.
+            async with asyncio.timeout(END_S), self._writing:
+                await self._write_condition(replace(wanted, condition=said), seen)
+        except (KubeError, TimeoutError) as error:
+            logger.warning("node %s does not say that its agent has ended: %s", self._name, error)
+
+    def seen(self, node: ReportingNode | None) -> None:
+        """The watch shows the node so; ``None``: there is no such node."""
+        if node is None:
+            self._seen = None
+            return
+        count = (node.status.capacity or {}).get(names.GPU_COUNT)
+        annotations = node.metadata.annotations or {}
+        self._seen = Advertised(
+            annotations.get(names.ANN_DEVICES),
+            None if count is None else str(count),
+            annotations.get(names.ANN_ISOLATION),
+            node.ready,
+        )
+        self._labelled = (node.metadata.labels or {}).get(names.LABEL_DESCRIBED) == _YES
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        backoff = Backoff()
+        while True:
+            wait_s: float | None = None
+            if self._wanted is not None and self._seen is not None and not self.settled:
+                self._woken.clear()
+                wait_s = SHOW_UP_S
+                try:
+                    async with self._writing:
+                        await self._write(self._wanted, self._seen)
+                    backoff.reset()
+                except KubeError as error:
+                    wait_s = backoff.next_s()
+                    logger.warning(
+                        "node %s is not up to date: %s; again in %.1f s", self._name, error, wait_s
+                    )
+                    await self._clock.sleep(wait_s)
+                    continue
+            else:
+                self._woken.clear()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+
+    async def _write(self, wanted: Advertised, seen: Advertised) -> None:
+        # A node with a count and no description reads as another agent's that shares: never leave it so. And no
+        # reader should find the GPUs of a node that shares no longer counted.
+        leaving = wanted.gpu_count is None
+        if leaving:
+            await self._write_count(wanted, seen)
+        if wanted.condition is None:
+            await self._write_condition(wanted, seen)
+        if (
+            wanted.devices != seen.devices
+            or wanted.isolation != seen.isolation
+            or not self._is_labelled_as(wanted)
+        ):
+            await self._client.annotate_node(
+                self._name,
+                {names.ANN_DEVICES: wanted.devices, names.ANN_ISOLATION: wanted.isolation},
+                labels={names.LABEL_DESCRIBED: _YES if wanted.labelled else None},
+            )
+        if not leaving:
+            await self._write_count(wanted, seen)
+        if wanted.condition is not None:
+            await self._write_condition(wanted, seen)
+
+    def _is_labelled_as(self, wanted: Advertised) -> bool:
+        return self._labelled is wanted.labelled
+
+    async def _write_count(self, wanted: Advertised, seen: Advertised) -> None:
+        if wanted.gpu_count != seen.gpu_count:
+            await self._client.patch_node_capacity(self._name, {names.GPU_COUNT: wanted.gpu_count})
+
+    async def _write_condition(self, wanted: Advertised, seen: Advertised) -> None:
+        if wanted.condition == seen.condition:
+            return
+        said = None
+        if wanted.condition is not None:
+            moment = datetime.fromtimestamp(self._clock.time_ns() // 1_000_000_000, UTC)
+            now = f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+            # Written when it reads otherwise, and not as a sign of life: that is the kubelet's condition.
+            said = {**msgspec.structs.asdict(wanted.condition), "lastHeartbeatTime": now}
+            if seen.condition is None or seen.condition.status != wanted.condition.status:
+                said["lastTransitionTime"] = now
+        await self._client.set_node_condition(self._name, names.CONDITION_READY, said)

@@ -1,0 +1,94 @@
+"""What the node says as its agent starts: by that a fault which the agent before found and told is known again. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+
+from gpushare.api.errors import MalformedDevices
+from gpushare.api.node.device import Device, description_of
+from gpushare.api.node.topology import UNKNOWN, matrix
+from gpushare.nodeagent.driver.discovery import TROUBLES, Inventory
+from gpushare.nodeagent.isolation.watchdog.watchdog import REASON_FOREIGN, foreign_cause
+from gpushare.nodeagent.node.condition import REASON_NOT_HELD, Condition
+from gpushare.nodeagent.node.node_events import REASON_NO_ISOLATION
+from gpushare.nodeagent.node.node_handler import ReportingNode
+
+_NOTHING: Final = Condition()
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The condition ``GPUShareReady`` and the GPUs (by UUID) as the node has them."""
+
+    condition: Condition = _NOTHING
+    devices: Mapping[str, Device] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, node: ReportingNode) -> "Before":
+        """As the watch shows ``node``; a description that cannot be read says nothing."""
+        try:
+            found = description_of(node)
+        except MalformedDevices:
+            found = None
+        devices = () if found is None else found.devices
+        return cls(node.ready or _NOTHING, {device.uuid: device for device in devices})
+
+    @property
+    def reasons(self) -> list[str]:
+        """Of events, with their cause where they have one, that tell of what the node says of itself."""
+        said = self.condition.reason
+        foreign = [device.index for device in self.devices.values() if device.foreign_mib]
+        return [
+            REASON_NO_ISOLATION if said == REASON_NOT_HELD else said,
+            *(f"{REASON_FOREIGN} {foreign_cause(index)}" for index in foreign),
+        ]
+
+    @property
+    def out(self) -> Mapping[str, str]:
+        """GPUs (UUIDs) that were out of service, and why; none where the driver was at fault, and not they."""
+        if self.condition.reason in TROUBLES and self.condition.reason != "NoGPU":
+            return {}
+        return {uuid: device.reason for uuid, device in self.devices.items() if device.ails}
+
+    @property
+    def contexts_mib(self) -> Mapping[str, int]:
+        """MiB that a CUDA context takes of a GPU, by UUID, as far as the agent before knew it."""
+        return {uuid: device.context_mib for uuid, device in self.devices.items() if device.context_mib}
+
+    def complete(self, inventory: Inventory) -> Inventory:
+        """``inventory`` with the GPUs that the node described and that answered before, and that NVML only counts now.
+
+        So a GPU that is lost stays described, and its pods counted, when the agent starts anew.
+        """
+        dead = {one.index: one for one in inventory.unreadable}
+        found = {device.uuid for device in inventory.devices} | {device.index for device in inventory.devices}
+        lost = {
+            device.uuid: msgspec.structs.replace(
+                device,
+                healthy=False,
+                reason=dead[device.index].why,
+                foreign_mib=0,
+                cordoned=False,
+                kept_back=False,
+            )
+            for device in self.devices.values()
+            if device.index in dead and device.uuid not in found and device.index not in found
+        }
+        if not lost:
+            return inventory
+        known = {str(dead[device.index]) for device in lost.values()}
+        rows = {device.uuid: row for row, device in enumerate(inventory.devices)}
+        devices = tuple(sorted((*inventory.devices, *lost.values()), key=lambda device: device.index))
+
+        def near(one: int, other: int) -> int:
+            a, b = rows.get(devices[one].uuid), rows.get(devices[other].uuid)
+            return inventory.near[a][b] if inventory.near and a is not None and b is not None else UNKNOWN
+
+        return replace(
+            inventory,
+            devices=devices,
+            left_out=tuple(text for text in inventory.left_out if text not in known),
+            near=matrix(len(devices), near),
+        )

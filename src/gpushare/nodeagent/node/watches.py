@@ -1,0 +1,83 @@
+"""What the node agent follows at the API server: its own node, and the pods that are bound to it."""
+
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final
+
+from gpushare.kube.client.session import Session
+from gpushare.kube.clock import SYSTEM_CLOCK, Clock
+from gpushare.kube.watch.informer import Handler, Informer
+from gpushare.nodeagent.allocate.pod_allocations import BoundPod, decode_bound_pod
+from gpushare.nodeagent.node.node_handler import ReportingNode, decode_reporting_node
+from gpushare.nodeagent.observability.metrics import Metrics
+
+#: What each is called in figures, and for people.
+_CALLED: Final[Mapping[str, str]] = {"nodes": "node", "pods": "pods of this node"}
+
+
+class Watches:
+    """The informers of ``node`` and of its pods."""
+
+    def __init__(
+        self,
+        node: str,
+        session: Session,
+        nodes: Handler[ReportingNode],
+        pods: Handler[BoundPod],
+        metrics: Metrics,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._by_kind: dict[str, Informer[Any]] = {
+            "nodes": Informer(
+                session,
+                "/api/v1/nodes",
+                decode_reporting_node,
+                nodes,
+                params={"fieldSelector": f"metadata.name={node}"},
+                clock=clock,
+            ),
+            "pods": Informer(
+                session,
+                "/api/v1/pods",
+                decode_bound_pod,
+                pods,
+                params={"fieldSelector": f"spec.nodeName={node}"},
+                clock=clock,
+            ),
+        }
+
+    def running(self) -> list[Coroutine[None, None, None]]:
+        """What follows them until it is cancelled."""
+        return [informer.run() for informer in self._by_kind.values()]
+
+    async def synced(self) -> None:
+        """Return once both were read."""
+        for informer in self._by_kind.values():
+            await informer.synced.wait()
+
+    def missing(self) -> list[str]:
+        """What is not read or not followed, a text each."""
+        missing = []
+        for kind, informer in self._by_kind.items():
+            figures, what = informer.figures, _CALLED[kind]
+            if not figures.synced:
+                missing.append(
+                    f"{what} not read yet: {figures.last_error or 'the API server has not answered'}"
+                )
+            elif figures.last_error:
+                missing.append(f"{what} not watched: {figures.last_error}")
+        return missing
+
+    def count(self) -> None:
+        """Have how they fare now in the metrics."""
+        metrics = self._metrics
+        for kind, informer in self._by_kind.items():
+            figures = informer.figures
+            heard_s = figures.last_heard_s
+            silent_s = float("inf") if heard_s is None else self._clock.monotonic() - heard_s
+            metrics.watch_silence_s.set(kind, value=silent_s)
+            metrics.watch_trouble.set(kind, value=float(not figures.synced or bool(figures.last_error)))
+            metrics.watched_objects.set(kind, value=figures.objects)
+            metrics.watch_relists.set(kind, value=figures.relists)

@@ -1,0 +1,1 @@
+"""Metrics, probes and usage that a node agent serves."""

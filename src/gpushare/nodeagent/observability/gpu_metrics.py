@@ -1,0 +1,289 @@
+"""``/metrics``: per GPU, container and process, what was given, what is used, what was refused. Loaded by the first scrape.
+
+``gpushare_gpu_*``, ``gpushare_container_*`` and ``gpushare_process_*``, in base units, with DCGM's labels ``gpu`` and ``UUID`` to
+join by. Whatever has a name of DCGM's or ACK's, too (``/metrics/dcgm``), is among them.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from gpushare.nodeagent.isolation.storage.usage_file import read_usage
+from gpushare.nodeagent.observability.snapshot import Page, Scrape, Sources
+
+_MIB: Final = 1 << 20
+_MHZ: Final = 1_000_000
+_NS: Final = 1e9
+
+_GPU: Final = ("node", "gpu", "UUID")
+_CONTAINER: Final = ("namespace", "pod", "container", *_GPU)
+_PROCESS: Final = (*_CONTAINER, "pid", "process", "type")
+
+#: Name → kind, what it is, labels.
+FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+    "gpushare_gpu_info": (
+        "gauge",
+        "1, with what the GPU is; model and driver_version are empty while the driver has not told them.",
+        (*_GPU, "pci_bus_id", "device", "model", "driver_version"),
+    ),
+    "gpushare_gpu_utilization_ratio": ("gauge", "Part of the time in which any kernel ran, 0 to 1.", _GPU),
+    "gpushare_gpu_memory_bus_utilization_ratio": (
+        "gauge",
+        "Part of the time in which the GPU's memory was read or written, 0 to 1.",
+        _GPU,
+    ),
+    "gpushare_gpu_memory_used_bytes": ("gauge", "Memory of the GPU in use, as the driver says.", _GPU),
+    "gpushare_gpu_memory_free_bytes": (
+        "gauge",
+        "Memory of the GPU not in use, as the driver says; what it keeps for itself is neither used nor free.",
+        _GPU,
+    ),
+    "gpushare_gpu_temperature_celsius": ("gauge", "Temperature of the GPU.", _GPU),
+    "gpushare_gpu_power_watts": ("gauge", "Power that the GPU draws.", _GPU),
+    "gpushare_gpu_energy_joules_total": (
+        "counter",
+        "Energy that the GPU drew since the driver was loaded.",
+        _GPU,
+    ),
+    "gpushare_gpu_sm_clock_hertz": ("gauge", "Clock of the GPU's multiprocessors.", _GPU),
+    "gpushare_gpu_memory_clock_hertz": ("gauge", "Clock of the GPU's memory.", _GPU),
+    "gpushare_gpu_encoder_utilization_ratio": (
+        "gauge",
+        "Part of the time in which the GPU's encoder worked, 0 to 1.",
+        _GPU,
+    ),
+    "gpushare_gpu_decoder_utilization_ratio": (
+        "gauge",
+        "Part of the time in which the GPU's decoder worked, 0 to 1.",
+        _GPU,
+    ),
+    "gpushare_gpu_pcie_replays_total": (
+        "counter",
+        "Transfers over PCIe that were sent again since the driver was loaded.",
+        _GPU,
+    ),
+    "gpushare_gpu_last_xid": (
+        "gauge",
+        "The last XID that the driver reported since this agent began; 0 for none.",
+        _GPU,
+    ),
+    "gpushare_gpu_healthy": (
+        "gauge",
+        "1 while the GPU is well, 0 while it is out of service.",
+        _GPU,
+    ),
+    "gpushare_gpu_memory_total_bytes": ("gauge", "Memory of the GPU.", _GPU),
+    "gpushare_gpu_memory_given_bytes": ("gauge", "Memory of the GPU that pods were given.", _GPU),
+    "gpushare_gpu_compute_given_ratio": (
+        "gauge",
+        "Part of the GPU's compute that pods were given, 0 to 1.",
+        _GPU,
+    ),
+    "gpushare_gpu_pods": ("gauge", "Pods that were given something of the GPU.", _GPU),
+    "gpushare_gpu_whole_pods": ("gauge", "Pods that have the whole GPU, and no share of it.", _GPU),
+    "gpushare_gpu_foreign_memory_bytes": (
+        "gauge",
+        "Memory of the GPU that is kept back, as processes hold it that were given none.",
+        _GPU,
+    ),
+    "gpushare_gpu_foreign_processes": ("gauge", "Processes on the GPU that were given nothing of it.", _GPU),
+    "gpushare_gpu_xid_errors_total": (
+        "counter",
+        "XIDs that the driver reported since this agent began.",
+        (*_GPU, "xid"),
+    ),
+    "gpushare_container_memory_given_bytes": (
+        "gauge",
+        "Memory of the GPU that the container was given.",
+        _CONTAINER,
+    ),
+    "gpushare_container_compute_given_ratio": (
+        "gauge",
+        "Part of the GPU's compute that the container was given, 0 to 1; 0 where none was counted.",
+        _CONTAINER,
+    ),
+    "gpushare_container_memory_used_bytes": (
+        "gauge",
+        "Memory that the driver says the container holds, 0 without a process, absent where it does not tell; container is empty where only the pod is known.",
+        _CONTAINER,
+    ),
+    "gpushare_container_compute_used_ratio": (
+        "gauge",
+        "Part of the GPU's time that the driver says the container computes, 0 to 1; 0 without a process.",
+        _CONTAINER,
+    ),
+    "gpushare_container_memory_counted_bytes": (
+        "gauge",
+        "Memory that the isolation library has charged to the container, without what the driver took unasked; that of ended processes until it is asked for anew.",
+        _CONTAINER,
+    ),
+    "gpushare_container_memory_refused_total": (
+        "counter",
+        "How often the container asked for more memory than was left of its share.",
+        _CONTAINER,
+    ),
+    "gpushare_container_gpu_seconds_total": (
+        "counter",
+        "GPU time of the container's work, as the isolation library measures it where compute is limited.",
+        _CONTAINER,
+    ),
+    "gpushare_container_compute_throttled_seconds_total": (
+        "counter",
+        "How long the container's threads waited for its share of the GPU's time.",
+        _CONTAINER,
+    ),
+    "gpushare_process_memory_used_bytes": (
+        "gauge",
+        "Memory that the process holds, as the driver says; namespace and pod are empty where it was given nothing of the GPU.",
+        _PROCESS,
+    ),
+    "gpushare_process_compute_used_ratio": (
+        "gauge",
+        "Part of the GPU's time that the process computes, as the driver says, 0 to 1.",
+        _PROCESS,
+    ),
+    "gpushare_process_engine_used_ratio": (
+        "gauge",
+        "Part of the time that the process has an engine of the GPU (memory_bus, encoder, decoder) work, as the driver says, 0 to 1.",
+        (*_PROCESS, "engine"),
+    ),
+}
+
+
+def lines(asked: Sources) -> list[str]:
+    """All families that have values, as Prometheus reads them."""
+    return _Ours(Scrape(asked)).lines()
+
+
+class _Ours:
+    """One scrape in our names."""
+
+    def __init__(self, seen: Scrape) -> None:
+        self._seen = seen
+        self._page = Page(FAMILIES)
+        self._gpus = {uuid: (seen.node.name, str(one.index), uuid) for uuid, one in seen.gpus.items()}
+
+    def lines(self) -> list[str]:
+        self._take_gpus()
+        self._take_readings()
+        self._take_given()
+        self._take_processes()
+        self._take_directories()
+        return self._page.lines()
+
+    def _take_gpus(self) -> None:
+        seen, driver = self._seen, self._seen.driver
+        for uuid, device in seen.gpus.items():
+            labels, held = self._gpus[uuid], seen.held[uuid]
+            told = (device.pci_bus_id, seen.device_of(uuid), device.model, driver)
+            self._page.set("gpushare_gpu_info", (*labels, *told), 1)
+            for name, value in (
+                ("last_xid", seen.asked.readings.last_xid.get(uuid, 0)),
+                ("healthy", float(not device.ails)),
+                ("memory_total_bytes", device.total_mib * _MIB),
+                ("memory_given_bytes", sum(mib for mib, _ in held) * _MIB),
+                ("compute_given_ratio", sum(core for _, core in held) / 100),
+                ("pods", len(held)),
+                ("whole_pods", seen.whole[uuid]),
+                ("foreign_memory_bytes", device.foreign_mib * _MIB),
+            ):
+                self._page.set(f"gpushare_gpu_{name}", labels, value)
+        for (uuid, xid), count in seen.asked.readings.xids.items():
+            if uuid in self._gpus:
+                self._page.set("gpushare_gpu_xid_errors_total", (*self._gpus[uuid], str(xid)), count)
+
+    def _take_readings(self) -> None:
+        for uuid, labels in self._gpus.items():
+            reading = self._seen.asked.readings.last.get(uuid)
+            if reading is None:
+                continue
+            for name, value, times, per in (
+                ("utilization_ratio", reading.busy_percent, 1, 100),
+                ("memory_bus_utilization_ratio", reading.copy_percent, 1, 100),
+                ("memory_used_bytes", reading.used_mib, _MIB, 1),
+                ("memory_free_bytes", reading.free_mib, _MIB, 1),
+                ("temperature_celsius", reading.celsius, 1, 1),
+                ("power_watts", reading.milliwatts, 1, 1000),
+                ("energy_joules_total", reading.millijoules, 1, 1000),
+                ("sm_clock_hertz", reading.sm_mhz, _MHZ, 1),
+                ("memory_clock_hertz", reading.memory_mhz, _MHZ, 1),
+                ("encoder_utilization_ratio", reading.encoder_percent, 1, 100),
+                ("decoder_utilization_ratio", reading.decoder_percent, 1, 100),
+                ("pcie_replays_total", reading.pcie_replays, 1, 1),
+            ):
+                if value is not None:
+                    self._page.set(f"gpushare_gpu_{name}", labels, value * times / per)
+
+    def _take_given(self) -> None:
+        for one in self._seen.given:
+            labels = (one.namespace, one.pod, one.container, *self._gpus[one.gpu])
+            self._page.set("gpushare_container_memory_given_bytes", labels, one.mib * _MIB)
+            self._page.set("gpushare_container_compute_given_ratio", labels, one.core_percent / 100)
+
+    def _take_processes(self) -> None:
+        used: dict[tuple[str, ...], tuple[int, int]] = {}
+        unanswering = self._seen.asked.unanswering()
+        foreign = {uuid: 0 for uuid in self._gpus if uuid not in unanswering}
+        for process, holder, _, name in self._seen.processes():
+            gpu = self._gpus[process.gpu]
+            if holder is None:
+                foreign[process.gpu] = foreign.get(process.gpu, 0) + 1
+                labels: tuple[str, ...] = ("", "", "", *gpu)
+            else:
+                namespace, _, pod = holder.pod.partition("/")
+                labels = (namespace, pod, holder.container, *gpu)
+                mib, percent = used.get(labels, (0, 0))
+                # What the driver does not tell of one of them is not known of all.
+                mib = -1 if mib < 0 or process.mib < 0 else mib + process.mib
+                used[labels] = mib, percent + max(process.sm_percent, 0)
+            its = (*labels, str(process.pid), name, process.kind)
+            if process.mib >= 0:
+                self._page.set("gpushare_process_memory_used_bytes", its, process.mib * _MIB)
+            if process.sm_percent >= 0:
+                self._page.set("gpushare_process_compute_used_ratio", its, process.sm_percent / 100)
+            for engine, percent in (
+                ("memory_bus", process.copy_percent),
+                ("encoder", process.encode_percent),
+                ("decoder", process.decode_percent),
+            ):
+                if percent >= 0:
+                    self._page.set("gpushare_process_engine_used_ratio", (*its, engine), percent / 100)
+        for labels, (mib, percent) in (self._unused(used, unanswering) | used).items():
+            if mib >= 0:
+                self._page.set("gpushare_container_memory_used_bytes", labels, mib * _MIB)
+            self._page.set("gpushare_container_compute_used_ratio", labels, percent / 100)
+        for uuid, count in foreign.items() if self._seen.asked.watched.looks else ():
+            self._page.set("gpushare_gpu_foreign_processes", self._gpus[uuid], count)
+
+    def _unused(
+        self, used: Collection[tuple[str, ...]], unanswering: Collection[str]
+    ) -> dict[tuple[str, ...], tuple[int, int]]:
+        """0 of all that containers were given, where it is known who uses the GPUs, and which container each process is of."""
+        found: dict[tuple[str, ...], tuple[int, int]] = {}
+        for one in self._seen.given if self._seen.asked.watched.looks else ():
+            gpu = self._gpus[one.gpu]
+            if one.gpu not in unanswering and (one.namespace, one.pod, "", *gpu) not in used:
+                found[one.namespace, one.pod, one.container, *gpu] = (0, 0)
+        return found
+
+    def _take_directories(self) -> None:
+        asked = self._seen.asked
+        for claimed, folder in asked.directories():
+            if asked.book.claim(claimed.uid) is None:
+                continue
+            shares = claimed.mib_by_gpu
+            namespace, _, name = claimed.pod.partition("/")
+            for uuid, use in zip(shares, read_usage(folder, len(shares)), strict=False):
+                if uuid not in self._gpus:
+                    continue
+                labels = (namespace, name, claimed.container, *self._gpus[uuid])
+                told: list[tuple[str, float]] = [
+                    ("memory_counted_bytes", use.memory_bytes),
+                    ("memory_refused_total", use.refused),
+                ]
+                if claimed.core_percent:
+                    told += [
+                        ("gpu_seconds_total", use.busy_ns / _NS),
+                        ("compute_throttled_seconds_total", use.waited_ns / _NS),
+                    ]
+                for what, value in told:
+                    self._page.set(f"gpushare_container_{what}", labels, value)

@@ -1,0 +1,1 @@
+"""Allocations compared with what the kubelet reports, and corrected."""

@@ -1,0 +1,1 @@
+"""The container runtime: how GPUs and libraries get into containers."""

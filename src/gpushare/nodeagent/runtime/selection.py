@@ -1,0 +1,122 @@
+"""By which way containers get their GPU: NVIDIA's runtime or CDI. Pure.
+
+NVIDIA's runtime reads ``NVIDIA_VISIBLE_DEVICES`` from the container's environment. CDI needs a container runtime that
+knows it, and a description of the GPUs on the node. The variable is set either way: the documentation promises it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal
+
+from gpushare.nodeagent.runtime.cdi.derive_spec import Derived
+
+#: The kubelet from which on CDI names in a device plugin's answer are honoured (gate DevicePluginCDIDevices, beta).
+CDI_FIELD_SINCE: Final = (1, 29)
+
+_ADVICE: Final = (
+    "Let NVIDIA's container toolkit describe the GPUs on the node (`nvidia-ctk cdi generate "
+    "--output=/var/run/cdi/nvidia.yaml`), or choose NVIDIA's runtime (--container-runtime nvidia)"
+)
+_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
+
+
+class Asked(Enum):
+    """What ``--container-runtime`` says."""
+
+    AUTO = "auto"
+    NVIDIA = "nvidia"
+    CDI = "cdi"
+
+
+Way = Literal["nvidia", "cdi"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The way, why it is that one, and what is wrong with it when it was demanded and cannot be gone."""
+
+    way: Way
+    why: str
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What the node's status says of its software: ``containerd://2.4.2``, ``v1.36.3``; empty when it does not."""
+
+    container_runtime: str = ""
+    kubelet: str = ""
+
+
+def choose(
+    asked: Asked, reported: Reported, derived: Derived | None, gpus: Sequence[str], faults: Sequence[str]
+) -> Choice:
+    """The way for a node whose ``gpus`` (UUIDs) work. ``faults``: CDI files that cannot be used, a text each."""
+    if asked is Asked.NVIDIA:
+        return Choice("nvidia", "it was asked for")
+    without = _not_described(derived, gpus, faults)
+    if asked is Asked.CDI:
+        unable = _never(reported.container_runtime)
+        trouble = (
+            f"{unable}. Upgrade it, or choose NVIDIA's runtime (--container-runtime nvidia)" if unable else ""
+        )
+        return Choice("cdi", "it was asked for", trouble or (f"{without}. {_ADVICE}" if without else ""))
+    unsure = _never(reported.container_runtime) or _perhaps_not(reported.container_runtime)
+    if unsure or without or derived is None:
+        return Choice("nvidia", unsure or without or "there is no GPU to describe")
+    return Choice("cdi", f"{reported.container_runtime} knows CDI and {derived.source} describes every GPU")
+
+
+def needs_annotation(reported: Reported) -> bool:
+    """Whether the kubelet passes CDI names on only as annotations of the container."""
+    version = _version(reported.kubelet)
+    return version is not None and version < CDI_FIELD_SINCE
+
+
+def _not_described(derived: Derived | None, gpus: Sequence[str], faults: Sequence[str]) -> str:
+    """Why CDI cannot give every GPU, empty when it can."""
+    missing = [uuid for uuid in gpus if derived is None or uuid not in derived.covered]
+    if not missing:
+        return ""
+    broken = f" ({'; '.join(faults)})" if faults else ""
+    if derived is None:
+        return f"no CDI description of this node's GPUs was found{broken}"
+    return f"the CDI description {derived.source} does not have GPU {', '.join(missing)}{broken}"
+
+
+def _never(runtime: str) -> str:
+    """Why this runtime does no CDI, empty when it may."""
+    name, version = _named(runtime)
+    if name == "docker":
+        return f"{runtime} gets no CDI names from the kubelet"
+    least = {"containerd": (1, 7), "cri-o": (1, 23)}.get(name)
+    if least is not None and version is not None and version < least:
+        return f"{runtime} is older than {name} {least[0]}.{least[1]}, the first that knows CDI"
+    return ""
+
+
+def _perhaps_not(runtime: str) -> str:
+    """Why nobody can say from here whether this runtime does CDI, empty when it does."""
+    name, version = _named(runtime)
+    if name == "cri-o" and version is not None:
+        return ""
+    if name == "containerd" and version is not None:
+        if version >= (2, 0):
+            return ""
+        return (
+            f"{runtime} does CDI only with enable_cdi = true, which cannot be seen from here; "
+            "where it is set, say --container-runtime cdi"
+        )
+    return f"nothing is known of the container runtime {runtime or '(not reported)'} and CDI"
+
+
+def _named(runtime: str) -> tuple[str, tuple[int, int] | None]:
+    name, _, version = runtime.partition("://")
+    return name, _version(version)
+
+
+def _version(text: str) -> tuple[int, int] | None:
+    match = _VERSION.match(text)
+    return None if match is None else (int(match[1]), int(match[2]))

@@ -1,0 +1,27 @@
+"""Which roles have options of this kind, and where they are declared. Imports each only when it is asked for."""
+
+import importlib
+from typing import Final
+
+from gpushare.options.option import Role
+
+#: Role → the module whose ``ROLE`` declares its options.
+ROLES: Final = {
+    "scheduler": "gpushare.scheduler.options",
+    "node-agent": "gpushare.nodeagent.options",
+    "admission": "gpushare.admission.options",
+    "dashboard": "gpushare.dashboard.options",
+    "uninstall": "gpushare.uninstall.options",
+    "playground": "gpushare.playground.options",
+    "node-template": "gpushare.nodetemplate.options",
+    "doctor": "gpushare.doctor.options",
+    "simulate": "gpushare.simulate.options",
+    "inspect": "gpushare.inspect.options",
+}
+
+
+def role_of(name: str) -> Role:
+    """The options of the role of that name, which is one of ``ROLES``."""
+    role = importlib.import_module(ROLES[name]).ROLE
+    assert isinstance(role, Role)
+    return role

@@ -1,0 +1,1 @@
+"""What every process needs: logging, signals, lazy imports."""

@@ -1,0 +1,1 @@
+"""The cluster as the scheduler sees it: nodes, pods, what kubelets offer."""

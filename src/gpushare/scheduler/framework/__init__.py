@@ -1,0 +1,1 @@
+"""Scheduling cycle and binding cycle of one pod."""

@@ -1,0 +1,388 @@
+"""The bind verb: reserve, write one Binding, and know the outcome even when the answer is lost.
+
+A pod's share is reserved in the ledger before the Binding is posted, so two pods that race for the last
+unit cannot both get it. Then one of these holds:
+
+* the API server took the Binding: the reservation stays until the informer shows the pod bound;
+* it refused: the pod's present state decides (already bound where we wanted it is a success);
+* nobody knows (answer lost): the pod is read. Unbound and unknown both keep the reservation, for the
+  Binding may still arrive, whatever becomes of those posted after it; a repeated bind posts the same
+  again, and the reservation ends by itself. Only where another scheduler may have led meanwhile nothing is posted again: it
+  knew nothing of the reservation.
+
+A pod without a GPU has no share. Where an elastic quota counts it, what it asks for is charged in the same way, by a promise
+(``Quotas.promise``) in place of the share.
+
+Whatever a direct read says counts at once, but only the informer confirms: a read may be older than what
+the informer has told, and the end of a pod that the informer never saw is told by nobody. So until then the
+reservation's time runs on, and the pod is asked about again.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final, Protocol
+
+import msgspec
+
+from gpushare.api.allocation.annotations import Stamp, allocation_annotations
+from gpushare.api.errors import ModelError
+from gpushare.api.objects import Pod
+from gpushare.api.request.amounts import amounts_of, type_of_amounts
+from gpushare.api.request.pod_group import Gang, gang_of
+from gpushare.api.request.request import Request, request_of
+from gpushare.kube.client.errors import ApiError, CredentialError, KubeError, Unreachable
+from gpushare.kube.clock import Clock
+from gpushare.ledger import Held, Refused
+from gpushare.process.log_setup import about
+from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.pod_records import record_of
+from gpushare.scheduler.plugins.gangs.plugin import NotTogether
+from gpushare.scheduler.server.protocol import BindingArgs
+
+logger = logging.getLogger(__name__)
+
+#: How long a reservation waits for its Binding to be seen, in seconds.
+RESERVATION_TTL_S: Final = 15.0
+_SWEEP_S: Final = 1.0
+_SWEEP_AT_ONCE: Final = 64
+
+
+class Pods(Protocol):
+    """What bind asks of the API server (``gpushare.kube.client.client.Client``)."""
+
+    async def get_pod(self, namespace: str, name: str) -> Pod:
+        """The pod as it is; ``ApiError.not_found`` when there is none."""
+
+    async def bind(
+        self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
+    ) -> None:
+        """Post one Binding that carries ``annotations``."""
+
+
+class BindRefused(Exception):
+    """Why a pod was not bound, in words for its event."""
+
+
+class _AsksForNothing(Exception):
+    """The pod asks for no GPU of ours: kube-scheduler leaves its binding to us all the same. ``amounts`` is all that it asks for."""
+
+    def __init__(self, amounts: type_of_amounts) -> None:
+        super().__init__()
+        self.amounts = amounts
+
+
+class Reservations(msgspec.Struct):
+    """When each reservation that no Binding has confirmed ends: UID → (deadline in seconds, pod).
+
+    ``doubtful`` are those of them for which a Binding was posted that may yet arrive. ``of_before`` are those from before the
+    lease had another holder: who led meanwhile knew nothing of them, and may have given the same to others.
+    """
+
+    ttl_s: float
+    deadlines: dict[str, tuple[float, str]] = {}
+    doubtful: set[str] = set()
+    of_before: set[str] = set()
+
+    def add(self, uid: str, pod: str, now_s: float) -> None:
+        """Start or prolong the reservation of ``uid``."""
+        self.deadlines.pop(uid, None)  # keeps the mapping in order of its deadlines
+        self.deadlines[uid] = (now_s + self.ttl_s, pod)
+
+    def end(self, uid: str) -> None:
+        """The reservation was confirmed or given up."""
+        self.deadlines.pop(uid, None)
+        self.doubtful.discard(uid)
+        self.of_before.discard(uid)
+
+    def due(self, now_s: float) -> list[tuple[str, str]]:
+        """(UID, pod) of the reservations whose time is over, at most a handful at once."""
+        found: list[tuple[str, str]] = []
+        for uid, (deadline_s, pod) in self.deadlines.items():
+            if deadline_s > now_s or len(found) == _SWEEP_AT_ONCE:
+                break
+            found.append((uid, pod))
+        return found
+
+
+class Binder:
+    """Binds pods through the API server and owns their reservations."""
+
+    def __init__(self, view: ClusterView, pods: Pods, reservations: Reservations, clock: Clock) -> None:
+        self._view = view
+        self._ledger = view.ledger
+        self._pods = pods
+        self._reservations = reservations
+        self._clock = clock
+        self._under_way: dict[str, asyncio.Future[None]] = {}
+        self._gangs = view.gangs
+        self._gangs.on_kept = self._prolong
+        self._gangs.on_given_up = self._not_coming
+        self._gangs.monotonic = clock.monotonic
+        self.on_stale: Callable[[str, str, str], None] = lambda uid, key, node: None
+        """Called with UID, ``namespace/name`` and node of a pod whose share was reserved for a Binding that never came."""
+
+    def begin_anew(self) -> None:
+        """Another may have led, and everything was read anew: what is reserved may be another's by now.
+
+        What may yet be bound stays reserved for its time, and nothing is posted again for it. Room of gangs is looked for anew.
+        """
+        self._gangs.give_up_all()
+        self._reservations.of_before = set(self._reservations.deadlines)
+
+    async def bind(self, args: BindingArgs) -> None:
+        """Bind the pod to the node, or raise ``BindRefused``. Safe to repeat."""
+        async with self._turn(args.uid):
+            await self._bind(args)
+
+    @asynccontextmanager
+    async def _turn(self, uid: str) -> AsyncIterator[None]:
+        """One at a time for each pod: what is known of it must not change hands between two awaits."""
+        while (running := self._under_way.get(uid)) is not None:
+            await asyncio.wait([running])
+        done = self._under_way[uid] = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            del self._under_way[uid]
+            done.set_result(None)
+
+    async def _bind(self, args: BindingArgs) -> None:
+        held = self._ledger.held(args.uid)
+        if self._is_done(args, held):
+            return
+        try:
+            asked = await self._request(args)
+        except _AsksForNothing as asks:
+            if refusal := self._view.quotas.promise(args.uid, args.key, asks.amounts):
+                raise BindRefused(refusal) from None
+            if self._view.quotas.promised(args.uid) and args.uid not in self._reservations.doubtful:
+                self._prolong(args.uid, args.key)
+            await self._post(args, {})
+            return
+        if asked is None:
+            return  # found bound to this node already
+        request, gang = asked
+        try:
+            if gang is not None:
+                await self._gangs.together(args.uid, gang)
+            refusal = self._view.quotas.refusal(args.uid)
+            if refusal:
+                raise BindRefused(refusal)
+            if held is None and (refusal := self._view.offers.refusal(request, args.node)):
+                raise BindRefused(f"node {args.node}: {refusal}")
+            self._ledger.unkeep(args.uid)
+            allocation = self._ledger.reserve(args.uid, args.key, request, args.node)
+            if held is None and (refusal := self._view.quotas.passed(args.uid)):
+                self._ledger.release(args.uid)
+                raise BindRefused(refusal)
+        except NotTogether as alone:
+            raise BindRefused(str(alone)) from None
+        except Refused as refused:
+            raise BindRefused(f"node {args.node}: {refused.reason}") from None
+        if args.uid not in self._reservations.doubtful:
+            self._prolong(args.uid, args.key)
+        annotations = allocation_annotations(
+            allocation, request, Stamp(self._clock.time_ns(), assigned=False)
+        )
+        await self._post(args, annotations)
+
+    def _is_done(self, args: BindingArgs, held: Held | None) -> bool:
+        """Whether the pod is bound there already. Raises ``BindRefused`` where it is, or may come to be, bound otherwise."""
+        if held is not None and held.node != args.node:
+            state = "is already bound" if held.confirmed else "may be bound any moment"
+            raise BindRefused(f"pod {args.key} {state} to node {held.node}")
+        if held is not None and held.confirmed:
+            return True
+        if args.uid in self._reservations.of_before:
+            raise BindRefused(
+                f"pod {args.key} may be bound any moment by a Binding from before another scheduler may have led; "
+                f"it is placed anew within {self._reservations.ttl_s:.0f} s if that does not come"
+            )
+        return False
+
+    async def _post(self, args: BindingArgs, annotations: Mapping[str, str]) -> None:
+        try:
+            await self._pods.bind(
+                namespace=args.namespace,
+                name=args.name,
+                uid=args.uid,
+                node=args.node,
+                annotations=annotations,
+            )
+        except KubeError as error:
+            await self._after_failure(args, error)
+
+    async def _request(self, args: BindingArgs) -> tuple[Request, Gang | None] | None:
+        """What the pod asks, and its gang; ``None`` when it turns out to be bound to the wanted node already.
+
+        Raises ``BindRefused``, and ``_AsksForNothing``.
+        """
+        record = self._view.waiting.get(args.uid)
+        if record is not None and record.pod == args.key:
+            if record.request is None:
+                raise BindRefused(record.problem)
+            return record.request, record.gang
+        # kube-scheduler's watch may be ahead of ours; and a bind that succeeded may be asked again.
+        try:
+            pod = await self._pods.get_pod(args.namespace, args.name)
+            if self._bound_as_wanted(args, pod):
+                return None
+            request = request_of(pod)
+            gang = None if request is None else gang_of(pod)
+        except KubeError as error:
+            raise BindRefused(f"pod {args.key} cannot be read: {error}") from error
+        except ModelError as error:
+            raise BindRefused(error.problem) from error
+        if request is None:
+            raise _AsksForNothing(amounts_of(pod))
+        self._view.quotas.heard(args.uid, args.key, amounts_of(pod))
+        return request, gang
+
+    def _bound_as_wanted(self, args: BindingArgs, pod: Pod) -> bool:
+        """Whether ``pod`` is bound to the wanted node, which the ledger then holds.
+
+        Raises ``BindRefused`` when it is another pod, is bound elsewhere, or has ended; the ledger knows it then.
+        """
+        if pod.metadata.uid != args.uid:
+            self._release(args.uid)
+            raise BindRefused(f"pod {args.key} was replaced: its UID is {pod.metadata.uid}, not {args.uid}")
+        self._learn(pod)
+        if pod.spec.node_name == args.node:
+            return True
+        if pod.spec.node_name:
+            raise BindRefused(f"pod {args.key} is already bound to node {pod.spec.node_name}")
+        if pod.finished:
+            raise BindRefused(f"pod {args.key} has ended")
+        return False
+
+    def _learn(self, pod: Pod) -> None:
+        """Book what a direct read says of a pod that has a node or has ended; others hold what is reserved."""
+        uid = pod.metadata.uid
+        if pod.finished:
+            self._release(uid)
+        elif pod.spec.node_name:
+            record = record_of(pod)
+            if record is not None:
+                self._view.learn_pod(record)
+            held = self._ledger.held(uid)
+            if self._view.quotas.promised(uid):
+                self._prolong(uid, pod.key)
+            elif held is None or held.confirmed:
+                self._reservations.end(uid)
+            elif record is None or held.node != record.node:
+                self._release(uid)
+            else:
+                self._prolong(uid, pod.key)
+
+    async def _after_failure(self, args: BindingArgs, error: KubeError) -> None:
+        """Return if the pod is bound after all; otherwise raise, and release what is surely not used."""
+        never_sent = isinstance(error, CredentialError) or (
+            isinstance(error, Unreachable) and error.sent is False
+        )
+        refused = isinstance(error, ApiError) and error.status < 500 and error.status != 408
+        if never_sent:
+            self._not_coming(args.uid)
+            raise BindRefused(
+                f"API server cannot be reached, pod {args.key} was not bound: {error}"
+            ) from error
+        if not refused and self._is_set_aside(args.uid):
+            self._prolong(args.uid, args.key)
+            self._reservations.doubtful.add(args.uid)
+        try:
+            pod = await self._pods.get_pod(args.namespace, args.name)
+            if self._bound_as_wanted(args, pod):
+                return
+        except KubeError as second:
+            if isinstance(second, ApiError) and second.not_found:
+                self._release(args.uid)
+                raise BindRefused(f"pod {args.key} is gone") from error
+            logger.warning(
+                "pod %s may or may not be bound to node %s: %s",
+                args.key,
+                args.node,
+                second,
+                extra=about(pod=args.key, uid=args.uid, node=args.node),
+            )
+        else:
+            if refused:
+                self._not_coming(args.uid)
+        raise BindRefused(f"pod {args.key} was not bound to node {args.node}: {error}") from error
+
+    def _prolong(self, uid: str, pod: str) -> None:
+        self._reservations.add(uid, pod, self._clock.monotonic())
+
+    def _is_set_aside(self, uid: str) -> bool:
+        """Whether the pod holds a share, or is promised to its quotas."""
+        return self._ledger.held(uid) is not None or self._view.quotas.promised(uid)
+
+    def _release(self, uid: str) -> None:
+        self._ledger.release(uid)
+        self._view.quotas.end_promise(uid)
+        self._reservations.end(uid)
+
+    def _not_coming(self, uid: str) -> None:
+        """The Binding just posted will not arrive: release what was reserved for it, unless an earlier one may."""
+        held = self._ledger.held(uid)
+        confirmed = held is not None and held.confirmed
+        if self._is_set_aside(uid) and not confirmed and uid not in self._reservations.doubtful:
+            self._release(uid)
+
+    # --- reservations that no one confirmed -----------------------------------------------------
+
+    async def sweep(self) -> None:
+        """End overdue reservations for ever, after asking the API server what became of their pods."""
+        while True:
+            await self._clock.sleep(_SWEEP_S)
+            self._gangs.wake()
+            overdue = self._reservations.due(self._clock.monotonic())
+            await asyncio.gather(
+                *(self.settle(uid, pod) for uid, pod in overdue if uid not in self._under_way)
+            )
+
+    async def settle(self, uid: str, key: str) -> None:
+        """Decide one reservation by the pod's present state; unknown prolongs it."""
+        namespace, _, name = key.partition("/")
+        async with self._turn(uid):
+            pod: Pod | None = None
+            before = self._reservations.deadlines.get(uid)
+            try:
+                pod = await self._pods.get_pod(namespace, name)
+            except KubeError as error:
+                if isinstance(error, ApiError) and error.not_found:
+                    self._release(uid)
+                    self._view.on_given_back()
+                else:
+                    about_it = about(pod=key, uid=uid)
+                    logger.warning(
+                        "pod %s: whether it was bound cannot be read: %s", key, error, extra=about_it
+                    )
+            held = self._ledger.held(uid)
+            if not self._is_set_aside(uid) or (held is not None and held.confirmed):
+                self._reservations.end(uid)
+            elif pod is None:
+                self._prolong(uid, key)
+            elif pod.metadata.uid == uid and (pod.finished or pod.spec.node_name):
+                self._learn(pod)
+            elif self._reservations.deadlines.get(uid) != before:
+                pass  # kube-scheduler has asked about its gang meanwhile, for which the room is kept on
+            elif held is None:
+                logger.info(
+                    "pod %s: its binding never came, its quotas are charged nothing for it",
+                    key,
+                    extra=about(pod=key, uid=uid),
+                )
+                self._release(uid)
+                self._view.on_given_back()
+            else:
+                logger.info(
+                    "pod %s: its binding to node %s never came, the share is free",
+                    key,
+                    held.node,
+                    extra=about(pod=key, uid=uid, node=held.node),
+                )
+                self._release(uid)
+                self._gangs.lost(uid)
+                self._view.on_given_back()
+                self.on_stale(uid, key, held.node)

@@ -1,0 +1,1 @@
+"""Which replica decides, and what the next one reads before it does."""

@@ -1,0 +1,1 @@
+"""Metrics, events and logs of the scheduler."""

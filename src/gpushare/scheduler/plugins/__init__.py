@@ -1,0 +1,1 @@
+"""Features of the scheduler, a folder each."""

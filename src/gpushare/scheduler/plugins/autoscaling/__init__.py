@@ -1,0 +1,1 @@
+"""Nodes that cluster autoscalers add: placeholder pods and start-up taints."""

@@ -1,0 +1,1 @@
+"""Pods moved so that a pending one fits."""

@@ -1,0 +1,1 @@
+"""ElasticQuotaTree: guaranteed and maximum resources of namespaces."""

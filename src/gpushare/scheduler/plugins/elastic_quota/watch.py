@@ -1,0 +1,141 @@
+"""Follows ElasticQuotaTrees, and writes into the status of each what has become of it.
+
+A status says whether the tree is in force and if not why, and what the bound pods of each quota hold. It is worked out from
+what the informers say alone, so that two schedulers write the same; it is written where it differs from what is there,
+and not more often than every two seconds.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from gpushare.api import names
+from gpushare.api.crd.elastic_quota_tree import QuotaTreeRecord, decode_quota_tree
+from gpushare.api.request.amounts import type_of_amounts, written
+from gpushare.kube.client.errors import ApiError, KubeError
+from gpushare.kube.client.session import Session
+from gpushare.kube.clock import Clock
+from gpushare.kube.watch.informer import Informer, InformerFigures
+from gpushare.scheduler.leader.resync import read_or_go_on
+from gpushare.scheduler.plugins.elastic_quota.plugin import Quotas
+
+logger = logging.getLogger(__name__)
+
+PATH: Final = f"/apis/{names.QUOTA_GROUP}/namespaces/{names.QUOTA_NAMESPACE}/{names.QUOTA_PLURAL}"
+#: Seconds between two looks at what changed, and after a write that failed.
+SETTLE_S: Final = 2.0
+RETRY_S: Final = 30.0
+
+
+class Reporter(Protocol):
+    """What is asked of the API server (``gpushare.kube.client.client.Client``)."""
+
+    async def report_quotas(
+        self, namespace: str, name: str, status: Mapping[str, object], *, uid: str
+    ) -> None:
+        """Set the status; raises ``KubeError``."""
+
+
+def decode_tree(raw: bytes) -> tuple[str, QuotaTreeRecord]:
+    """A tree's JSON as the informer takes it."""
+    record = decode_quota_tree(raw)
+    return f"{names.QUOTA_NAMESPACE}/{record.name}", record
+
+
+def status_of(quotas: Quotas, record: QuotaTreeRecord) -> dict[str, Any]:
+    """What a tree's status has to say now."""
+    chosen = quotas.chosen()
+    if chosen is None or record.uid != chosen.uid:
+        other = "" if chosen is None else chosen.name
+        message = f"tree {other} is older, and there is one tree; remove one of the two"
+        return _status(record, "NotInForce", message, "", [])
+    used = [
+        {
+            "name": one.name,
+            "namespaces": list(one.namespaces),
+            "used": _written(one.used),
+            "min": _written(one.min),
+            "max": _written(one.max),
+        }
+        for one in quotas.books.usage()
+    ]
+    if record.tree is not None:
+        return _status(record, "InForce", "; ".join(record.tree.notes), quotas.root_in_force, used)
+    stays = "what was in force before stays" if quotas.in_use else "no quota is in force"
+    return _status(record, "Refused", f"{record.problem}; {stays}", quotas.root_in_force, used)
+
+
+def _status(
+    record: QuotaTreeRecord, state: str, message: str, in_force: str, used: list[dict[str, Any]]
+) -> dict[str, Any]:
+    return {
+        "observedGeneration": record.generation,
+        "state": state,
+        "message": message,
+        "inForce": in_force,
+        "quotas": used,
+    }
+
+
+def _written(amounts: type_of_amounts) -> dict[str, str]:
+    return {resource: written(resource, amount) for resource, amount in amounts.items()}
+
+
+class QuotaReports:
+    """Keeps the status of every tree as it should be."""
+
+    def __init__(self, quotas: Quotas, api: Reporter, clock: Clock) -> None:
+        self._quotas = quotas
+        self._api = api
+        self._clock = clock
+        self._changed = asyncio.Event()
+        quotas.on_changed = self._changed.set
+
+    async def run(self) -> None:
+        """Write for ever what differs."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            pause_s = SETTLE_S
+            for record in list(self._quotas.trees.values()):
+                if not await self._report(record):
+                    pause_s = RETRY_S
+                    self._changed.set()
+            await self._clock.sleep(pause_s)
+
+    async def _report(self, record: QuotaTreeRecord) -> bool:
+        status = status_of(self._quotas, record)
+        if all(record.status.get(key) == value for key, value in status.items()):
+            return True
+        try:
+            await self._api.report_quotas(names.QUOTA_NAMESPACE, record.name, status, uid=record.uid)
+        except KubeError as error:
+            if isinstance(error, ApiError) and (error.not_found or error.conflict):
+                return True  # gone, or another by now: the informer tells
+            logger.warning("ElasticQuotaTree %s: its status cannot be written: %s", record.name, error)
+            return False
+        return True
+
+
+class QuotaWatch:
+    """The informer of ElasticQuotaTrees, where the cluster has the kind, and the reports."""
+
+    def __init__(self, session: Session, api: Reporter, quotas: Quotas, clock: Clock) -> None:
+        self._informer = Informer(session, PATH, decode_tree, quotas, clock=clock, may_be_absent=True)
+        self._reports = QuotaReports(quotas, api, clock)
+        self.read = self._informer.synced
+        """Set once it is known which trees there are."""
+
+    @property
+    def figures(self) -> InformerFigures:
+        """How the informer fares now."""
+        return self._informer.figures
+
+    async def read_anew(self) -> None:
+        """Return once the trees were listed anew, or cannot be."""
+        await read_or_go_on("elastic quotas", self._informer)
+
+    async def run(self) -> None:
+        """Follow and report for ever."""
+        await asyncio.gather(self._informer.run(), self._reports.run())

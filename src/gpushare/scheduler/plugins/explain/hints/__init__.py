@@ -1,0 +1,1 @@
+"""What would let a pending pod run."""

@@ -1,0 +1,1 @@
+"""Lower-priority pods evicted for a pending one."""

@@ -1,0 +1,68 @@
+"""What PodDisruptionBudgets say of pods that would have to end: read from the API server when it comes to that, and once a decision."""
+
+import asyncio
+from collections.abc import Collection
+from typing import Protocol
+
+from gpushare.api.disruption import DisruptionBudget
+from gpushare.api.objects import Pod
+from gpushare.kube.client.errors import ApiError
+from gpushare.scheduler.cache.cache import ClusterView
+
+
+class BudgetReader(Protocol):
+    """What is asked of the API server (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
+
+    async def get_pod(self, namespace: str, name: str) -> Pod:
+        """The pod as it is."""
+
+    async def list_budgets(self) -> list[DisruptionBudget]:
+        """Every PodDisruptionBudget."""
+
+
+class Evictor(BudgetReader, Protocol):
+    """What is asked of the API server (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
+
+    async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
+        """Have it ended as its budgets allow."""
+
+    async def nominate(self, namespace: str, name: str, node: str, *, uid: str) -> None:
+        """Note for which node it waits."""
+
+
+class BudgetReading:
+    """Budgets, and the pods that they may cover, as they were when they were first asked for."""
+
+    def __init__(self, view: ClusterView, api: BudgetReader) -> None:
+        self._view = view
+        self._api = api
+        self._budgets: list[DisruptionBudget] | None = None
+        self._pods: dict[str, Pod | None] = {}
+
+    async def budgets(self) -> list[DisruptionBudget]:
+        """Every PodDisruptionBudget."""
+        if self._budgets is None:
+            self._budgets = await self._api.list_budgets()
+        return self._budgets
+
+    async def pods(self, uids: Collection[str]) -> list[Pod]:
+        """Those of ``uids``, in this order, that some budget may cover, and that are what we know of them."""
+        spaces = {one.metadata.namespace for one in await self.budgets()}
+        keys = {
+            uid: record.pod
+            for uid in uids
+            if (record := self._view.with_node(uid)) is not None and record.pod.partition("/")[0] in spaces
+        }
+        await asyncio.gather(*(self._read(uid, key) for uid, key in keys.items() if uid not in self._pods))
+        return [pod for uid in uids if (pod := self._pods.get(uid)) is not None]
+
+    async def _read(self, uid: str, key: str) -> None:
+        namespace, _, name = key.partition("/")
+        try:
+            pod = await self._api.get_pod(namespace, name)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            self._pods[uid] = None
+        else:
+            self._pods[uid] = pod if pod.metadata.uid == uid else None

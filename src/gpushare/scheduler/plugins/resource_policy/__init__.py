@@ -1,0 +1,1 @@
+"""ResourcePolicy: node groups in order of preference."""

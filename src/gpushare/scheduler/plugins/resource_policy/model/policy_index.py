@@ -1,0 +1,235 @@
+"""All policies, their pods and the nodes: which policy decides for a pod, and the book of each.
+
+Of several policies that select a pod the oldest decides. Every event touches the pod that it is about; a node that comes,
+goes or changes its labels touches the pods on it; a policy that comes or goes those of its namespace.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpushare.api import names
+from gpushare.api.crd.resource_policy import PolicyPod, ResourcePolicy, type_of_labels
+from gpushare.scheduler.plugins.resource_policy.model.unit_nodes import Nodes
+from gpushare.scheduler.plugins.resource_policy.model.unit_usage import PolicyBook
+
+#: Between the costs of one unit and the next.
+_COST_STEP: Final = 100
+
+
+class _Space:
+    """One namespace with policies."""
+
+    __slots__ = ("books", "governed", "pods")
+
+    def __init__(self) -> None:
+        self.books: list[PolicyBook] = []
+        self.pods: dict[str, PolicyPod] = {}
+        self.governed: dict[str, PolicyBook] = {}
+
+
+class Census:
+    """Not for several threads."""
+
+    def __init__(self) -> None:
+        self.nodes = Nodes()
+        self.costly: set[str] = set()
+        """UIDs of pods whose deletion cost is not what it should be."""
+        self._spaces: dict[str, _Space] = {}
+        self._space_of: dict[str, str] = {}
+        self._on_node: dict[str, set[str]] = {}
+
+    # --- policies -------------------------------------------------------------------------------
+
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """Those with a policy."""
+        return frozenset(self._spaces)
+
+    def books(self) -> Iterator[PolicyBook]:
+        """Every policy's."""
+        for space in self._spaces.values():
+            yield from space.books
+
+    def set_policy(self, policy: ResourcePolicy) -> bool:
+        """Take a policy as it is now; false where it asks for what it asked for before."""
+        space = self._spaces.setdefault(policy.namespace, _Space())
+        old = next((one for one in space.books if one.policy.name == policy.name), None)
+        if old is not None and (old.policy.uid, old.policy.generation) == (policy.uid, policy.generation):
+            old.policy = policy
+            return False
+        if old is not None:
+            self._close(space, old)
+        book = PolicyBook(policy, self.nodes)
+        space.books.append(book)
+        space.books.sort(key=lambda one: one.policy.rank)
+        self._assign_all(space)
+        if old is not None:
+            _carry_over(old, book, space)
+        return True
+
+    def remove_policy(self, key: str) -> None:
+        """A policy is gone. What it decided stays as it is; with the last one its namespace is forgotten."""
+        namespace, _, name = key.partition("/")
+        space = self._spaces.get(namespace)
+        book = None if space is None else next((one for one in space.books if one.policy.name == name), None)
+        if space is None or book is None:
+            return
+        self._close(space, book)
+        if space.books:
+            self._assign_all(space)
+            return
+        for uid in list(space.pods):
+            self.remove_pod(uid)
+        del self._spaces[namespace]
+
+    def book_for(self, namespace: str, labels: type_of_labels) -> PolicyBook | None:
+        """The book of the policy that decides for such a pod; ``None`` where none does."""
+        space = self._spaces.get(namespace)
+        return None if space is None else _book_in(space, labels)
+
+    # --- nodes ----------------------------------------------------------------------------------
+
+    def set_node(self, name: str, labels: type_of_labels) -> bool:
+        """A node is new or changed; whether that matters."""
+        changed = self.nodes.set(name, labels)
+        if changed:
+            self._assign_on(name)
+        return changed
+
+    def remove_node(self, name: str) -> None:
+        """A node is gone: pods on it count nowhere."""
+        if self.nodes.remove(name):
+            self._assign_on(name)
+
+    def forget_nodes(self) -> None:
+        """Nobody tells of nodes any more, nor which are gone by the time somebody does again."""
+        for name in self.nodes.names():
+            self.remove_node(name)
+
+    # --- pods -----------------------------------------------------------------------------------
+
+    def set_pod(self, pod: PolicyPod) -> None:
+        """A pod of a namespace with policies is new or changed."""
+        space = self._spaces.get(pod.namespace)
+        if space is None:
+            return  # the last policy has just gone
+        before = space.pods.get(pod.uid)
+        if before is not None and before.node and before.node != pod.node:
+            self._leave_node(before)
+        space.pods[pod.uid] = pod
+        self._space_of[pod.uid] = pod.namespace
+        if pod.node:
+            self._on_node.setdefault(pod.node, set()).add(pod.uid)
+        self._assign(space, pod)
+
+    def remove_pod(self, uid: str) -> None:
+        """A pod has ended or is gone."""
+        namespace = self._space_of.pop(uid, None)
+        if namespace is None:
+            return
+        space = self._spaces[namespace]
+        pod = space.pods.pop(uid)
+        self._leave_node(pod)
+        book = space.governed.pop(uid, None)
+        if book is not None:
+            book.drop(uid)
+            book.unbook(uid)
+            book.strays.discard(uid)
+        self.costly.discard(uid)
+
+    def pod(self, uid: str) -> PolicyPod | None:
+        """The pod as last seen, ``None`` if it is none of a namespace with policies."""
+        namespace = self._space_of.get(uid)
+        return None if namespace is None else self._spaces[namespace].pods[uid]
+
+    def pods_of(self, namespace: str) -> Iterator[PolicyPod]:
+        """Every known pod of a namespace with policies."""
+        space = self._spaces.get(namespace)
+        if space is not None:
+            yield from space.pods.values()
+
+    # --- deletion costs ---------------------------------------------------------------------------
+
+    def cost_changes(self, uid: str) -> dict[str, str | None]:
+        """The annotations to write on a pod (``None``: to remove) for its cost to be right; empty where it is."""
+        pod = self.pod(uid)
+        if pod is None:
+            return {}
+        book = self._spaces[pod.namespace].governed.get(uid)
+        entry = None if book is None else book.counted.get(uid)
+        cost = None if book is None or entry is None else cost_of(book.policy, entry.unit)
+        return cost_annotations(pod, cost)
+
+    # --- within -----------------------------------------------------------------------------------
+
+    def _close(self, space: _Space, book: PolicyBook) -> None:
+        """Its pods are nobody's for now."""
+        space.books.remove(book)
+        space.governed = {uid: one for uid, one in space.governed.items() if one is not book}
+        book.close()
+
+    def _assign_all(self, space: _Space) -> None:
+        for pod in space.pods.values():
+            self._assign(space, pod)
+
+    def _assign_on(self, node: str) -> None:
+        for uid in self._on_node.get(node, ()):
+            space = self._spaces[self._space_of[uid]]
+            self._assign(space, space.pods[uid])
+
+    def _assign(self, space: _Space, pod: PolicyPod) -> None:
+        book, before = _book_in(space, pod.labels), space.governed.get(pod.uid)
+        if before is not None and before is not book:
+            before.drop(pod.uid)
+            before.unbook(pod.uid)
+            before.strays.discard(pod.uid)
+            del space.governed[pod.uid]
+        if book is not None:
+            space.governed[pod.uid] = book
+            if pod.strays:
+                book.strays.add(pod.uid)
+            if pod.node:
+                book.unbook(pod.uid)
+                book.put(pod)
+        if pod.node and self.cost_changes(pod.uid):
+            self.costly.add(pod.uid)
+        else:
+            self.costly.discard(pod.uid)
+
+    def _leave_node(self, pod: PolicyPod) -> None:
+        there = self._on_node.get(pod.node)
+        if there is not None:
+            there.discard(pod.uid)
+            if not there:
+                del self._on_node[pod.node]
+
+
+def _book_in(space: _Space, labels: type_of_labels) -> PolicyBook | None:
+    return next((book for book in space.books if book.policy.selects(labels)), None)
+
+
+def _carry_over(old: PolicyBook, new: PolicyBook, space: _Space) -> None:
+    """What is being bound while its policy changes stays counted."""
+    for uid, booking in old.booked.items():
+        pod = space.pods.get(uid)
+        if pod is not None and booking.node and space.governed.get(uid) is new:
+            unit = new.unit_for(pod, booking.node)
+            if unit is not None:
+                new.book(pod, unit, booking.node)
+
+
+def cost_of(policy: ResourcePolicy, unit: int) -> int:
+    """The deletion cost of pods in ``unit`` (from 0): the later the unit, the sooner its pods go; those in none go first."""
+    return _COST_STEP * (len(policy.units) - unit)
+
+
+def cost_annotations(pod: PolicyPod, cost: int | None) -> dict[str, str | None]:
+    """What to write on a pod for ``cost`` (``None``: for none): nothing where it is so, or where somebody else has set one."""
+    present = pod.annotations.get(names.ANN_DELETION_COST)
+    written = pod.annotations.get(names.ANN_COST_WRITTEN)
+    if present is not None and present != written:
+        return {}  # not ours, or not any more
+    wanted = None if cost is None else str(cost)
+    if present == wanted and written == wanted:
+        return {}
+    return {names.ANN_DELETION_COST: wanted, names.ANN_COST_WRITTEN: wanted}

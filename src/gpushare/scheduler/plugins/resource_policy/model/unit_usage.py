@@ -1,0 +1,216 @@
+"""What one policy's pods hold of its units: the bound ones, and those that were just decided and are not seen bound yet.
+
+A pod counts in the first unit that has its node and whose labels and annotations it carries. So a unit may take the nodes
+of an earlier one only for pods that will not count there: where both are told apart by what they put on pods. With that no
+unit is ever above its caps, whatever the units share.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from gpushare.api import names
+from gpushare.api.crd.resource_policy import PolicyPod, ResourcePolicy, Unit, type_of_labels
+from gpushare.api.request.amounts import type_of_amounts
+from gpushare.api.request.pluralize import counted
+from gpushare.ledger.arrays import Mask, Places
+from gpushare.scheduler.plugins.resource_policy.model.unit_nodes import Nodes
+from gpushare.scheduler.plugins.resource_policy.model.unit_selection import Standing
+
+type_of_group = tuple[str, ...]
+"""The values of ``matchLabelKeys``."""
+
+
+class Counted(NamedTuple):
+    """One pod in a unit (from 0). Without ``counts`` it is there, and takes nothing of the caps."""
+
+    group: type_of_group
+    unit: int
+    amounts: type_of_amounts
+    counts: bool
+    leaving: bool
+
+
+class Booking(NamedTuple):
+    """A pod that was promised a unit: by ``filter`` (``node`` is empty) or by ``bind``."""
+
+    group: type_of_group
+    unit: int
+    amounts: type_of_amounts
+    node: str
+
+
+class _Tally:
+    """What a unit holds of a group: pods, and what they ask for."""
+
+    __slots__ = ("amounts", "pods")
+
+    def __init__(self) -> None:
+        self.pods = 0
+        self.amounts: dict[str, int] = {}
+
+
+_NOTHING: Final = _Tally()
+
+
+class PolicyBook:
+    """One policy, its pods by UID, and its units' sums."""
+
+    def __init__(self, policy: ResourcePolicy, nodes: Nodes) -> None:
+        self.policy = policy
+        self.counted: dict[str, Counted] = {}
+        """Bound pods in a unit."""
+        self.booked: dict[str, Booking] = {}
+        self.strays: set[str] = set()
+        """UIDs of pods that it selects and that another scheduler places."""
+        self._nodes = nodes
+        self._rows = [nodes.add_row(unit) for unit in policy.units]
+        self._tallies: dict[tuple[type_of_group, int], _Tally] = {}
+        self._bound = [0] * len(policy.units)
+        self._leaving = [0] * len(policy.units)
+
+    def close(self) -> None:
+        """Nobody asks any more."""
+        for row in self._rows:
+            self._nodes.drop_row(row)
+
+    def without_nodes(self) -> list[bool]:
+        """For each unit, whether there is no node that it may use."""
+        return [not row.mask.any() for row in self._rows]
+
+    # --- groups ---------------------------------------------------------------------------------
+
+    def group_of(self, pod: PolicyPod) -> type_of_group | str:
+        """The pod's group; a text says which key it lacks."""
+        for key in self.policy.label_keys:
+            if key not in pod.labels:
+                return f"ResourcePolicy {self.policy.key} counts pods by label {key}, which this pod has not; add it to the pod"
+        return tuple(pod.labels[key] for key in self.policy.label_keys)
+
+    # --- what pods hold -------------------------------------------------------------------------
+
+    def put(self, pod: PolicyPod) -> None:
+        """A bound pod, as it is now."""
+        self.drop(pod.uid)
+        group = self.group_of(pod)
+        unit = self._unit_at(pod)
+        if unit is None or isinstance(group, str):
+            return
+        policy = self.policy
+        previous = policy.ignores_previous and (pod.scheduled or pod.created) < policy.created
+        counts = not previous and not (policy.ignores_terminating and pod.leaving)
+        entry = self.counted[pod.uid] = Counted(group, unit, pod.amounts, counts, pod.leaving)
+        self._count(entry, 1)
+
+    def drop(self, uid: str) -> None:
+        """A pod is bound no more, or is not this policy's."""
+        entry = self.counted.pop(uid, None)
+        if entry is not None:
+            self._count(entry, -1)
+
+    def book(self, pod: PolicyPod, unit: int, node: str = "") -> None:
+        """Promise the pod a place in ``unit``, until it is ``put`` or ``unbook``ed; in place of an earlier promise."""
+        self.unbook(pod.uid)
+        group = self.group_of(pod)
+        assert not isinstance(group, str)
+        booking = self.booked[pod.uid] = Booking(group, unit, pod.amounts, node)
+        self._add(booking, 1)
+
+    def unbook(self, uid: str) -> None:
+        """Take a promise back, if there is one."""
+        booking = self.booked.pop(uid, None)
+        if booking is not None:
+            self._add(booking, -1)
+
+    def pods_in(self) -> list[int]:
+        """How many bound pods each unit holds, those that are not counted among them."""
+        return list(self._bound)
+
+    # --- questions ------------------------------------------------------------------------------
+
+    def standings(self, pod: PolicyPod, group: type_of_group, masks: list[Mask]) -> list[Standing]:
+        """How each unit stands to the pod; ``masks`` (of ``masks``) are of the nodes that take it."""
+        return [
+            Standing(self.full(pod, group, number), bool(mask.any()), self._leaving[number])
+            for number, mask in enumerate(masks)
+        ]
+
+    def masks(self, pod: PolicyPod, at: Places) -> Iterator[Mask]:
+        """For each unit, which of the nodes at ``at`` it has for the pod."""
+        found: list[Mask] = []
+        for number, row in enumerate(self._rows):
+            own = row.mask.take(at)
+            found.append(own)
+            shut = self._shut(pod, number, found)
+            yield own & ~np.logical_or.reduce(shut) if shut else own
+
+    def unit_for(self, pod: PolicyPod, node: str) -> int | None:
+        """In which unit the pod would be on ``node``, the first that has room for it; ``None``: in none."""
+        group = self.group_of(pod)
+        if isinstance(group, str):
+            return None
+        at = self._nodes.places((node,))
+        for number, mask in enumerate(self.masks(pod, at)):
+            if mask[0] and not self.full(pod, group, number):
+                return number
+        return None
+
+    def full(self, pod: PolicyPod, group: type_of_group, number: int) -> str:
+        """Why the caps of a unit have no room for the pod beside the others; empty where they have."""
+        unit = self.policy.units[number]
+        if not unit.is_capped:
+            return ""
+        booking = self.booked.get(pod.uid)
+        own = 0 if booking is None or (booking.group, booking.unit) != (group, number) else 1
+        tally = self._tallies.get((group, number), _NOTHING)
+        if unit.most_pods is not None and tally.pods - own >= unit.most_pods:
+            return f"it holds {tally.pods - own} of at most {counted(unit.most_pods, 'pod')}"
+        for name, most in (unit.most or {}).items():
+            asked = pod.amounts.get(name, 0)
+            used = tally.amounts.get(name, 0) - own * asked
+            if used + asked > most:
+                return f"its pods ask for {used / 1000:g} of at most {most / 1000:g} {name}, this one for {asked / 1000:g}"
+        return ""
+
+    # --- within ---------------------------------------------------------------------------------
+
+    def _unit_at(self, pod: PolicyPod) -> int | None:
+        column = self._nodes.place(pod.node)
+        for number, row in enumerate(self._rows):
+            if row.mask[column] and row.unit.is_carried(pod.labels, pod.annotations):
+                return number
+        return None
+
+    def _shut(self, pod: PolicyPod, number: int, masks: list[Mask]) -> list[Mask]:
+        """The nodes of earlier units in which the pod would count once it has what unit ``number`` puts on it."""
+        if not number:
+            return []
+        unit = self.policy.units[number]
+        labels, annotations = labels_in(unit, pod), {**pod.annotations, **unit.pod_annotations}
+        return [
+            mask
+            for earlier, mask in zip(self.policy.units, masks[:number], strict=False)
+            if earlier.is_carried(labels, annotations)
+        ]
+
+    def _count(self, entry: Counted, step: int) -> None:
+        self._bound[entry.unit] += step
+        self._leaving[entry.unit] += step * entry.leaving
+        if entry.counts:
+            self._add(entry, step)
+
+    def _add(self, one: Counted | Booking, step: int) -> None:
+        tally = self._tallies.setdefault((one.group, one.unit), _Tally())
+        tally.pods += step
+        for name, amount in one.amounts.items():
+            tally.amounts[name] = tally.amounts.get(name, 0) + step * amount
+        if not tally.pods:
+            del self._tallies[one.group, one.unit]  # groups come and go with every rollout
+
+
+def labels_in(unit: Unit, pod: PolicyPod) -> type_of_labels:
+    """The pod's labels once it is in ``unit``: without those that another unit has put on it before."""
+    put = pod.annotations.get(names.ANN_UNIT_LABELS, "").split(",")
+    own = {key: value for key, value in pod.labels.items() if key not in put}
+    return {**own, **unit.pod_labels}

@@ -1,0 +1,55 @@
+"""The parts of the extender that heed ResourcePolicies, put together."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from gpushare.kube.client.client import Client
+from gpushare.kube.client.session import Session
+from gpushare.kube.clock import Clock
+from gpushare.ledger import Ledger
+from gpushare.scheduler.plugins.resource_policy.plugin import Policies
+from gpushare.scheduler.plugins.resource_policy.prebind import PolicyBinding
+from gpushare.scheduler.plugins.resource_policy.status_writer import PolicyWriter
+from gpushare.scheduler.plugins.resource_policy.watch import PolicyWatches
+from gpushare.scheduler.requeue.requeuer import Retries
+
+T = TypeVar("T")
+
+
+class PolicyParts:
+    """``lease`` as ``PolicyWriter`` takes it."""
+
+    def __init__(
+        self, session: Session, client: Client, ledger: Ledger, clock: Clock, lease: tuple[str, str] | None
+    ) -> None:
+        self.policies = Policies(clock)
+        self.policies.kept_on = ledger.kept_on
+        retries = Retries(self.policies.waiting, client, clock)
+        retries.noting = self.policies.since.stamp
+        self.policies.on_refused = retries.refused
+        self.policies.on_due = retries.hurry
+        self.policies.on_freed = retries.freed
+        self.binding = PolicyBinding(client, self.policies, clock)
+        self.watches = PolicyWatches(self.policies, session, clock=clock)
+        self._writer = PolicyWriter(
+            self.policies, client, clock, ready=self.watches.ready.is_set, lease=lease
+        )
+        self._running = {
+            "policies": self.watches.run,
+            "policies' promises": self.binding.run,
+            "policies' writes": self._writer.run,
+            "policies' retries": retries.run,
+        }
+
+    def running(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+        """What is to run side by side, with names."""
+        return [(name, run()) for name, run in self._running.items()]
+
+    def noticing(self, decode: Callable[[bytes], T]) -> Callable[[bytes], T]:
+        """``decode`` for the JSON of every pod, which is looked at on its way."""
+
+        def noticed(raw: bytes) -> T:
+            self._writer.notice(raw)
+            return decode(raw)
+
+        return noticed

@@ -1,0 +1,1 @@
+"""Pending pods that kube-scheduler is asked to try again."""

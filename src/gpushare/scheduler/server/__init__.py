@@ -1,0 +1,1 @@
+"""The extender's HTTP interface."""

@@ -1,0 +1,173 @@
+"""The extender's HTTP interface, as an ASGI application: four verbs beside probes and metrics."""
+
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any
+
+from prometheus_client.metrics import Counter, Histogram
+
+from gpushare.httpserver.authorization import Readers
+from gpushare.httpserver.exchange import JSON, Receive, Refusal, read_body
+from gpushare.httpserver.fast_path import type_of_verb
+from gpushare.process.log_setup import about
+from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.framework.binder import Binder, BindRefused
+from gpushare.scheduler.framework.cycle import Bodies, filter_nodes, prioritize_nodes, type_of_on_refused
+from gpushare.scheduler.leader.resync import Takeover
+from gpushare.scheduler.observability.cycle_log import tell_bound, tell_filtered, tell_prioritized
+from gpushare.scheduler.observability.metrics import Metrics
+from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.plugins.preemption.disruption_budgets import BudgetReader, BudgetReading
+from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_within_budgets
+from gpushare.scheduler.plugins.resource_policy.plugin import Policies
+from gpushare.scheduler.server import protocol
+from gpushare.scheduler.server.read_only_app import PREFIX, ReadOnly
+
+logger = logging.getLogger(__name__)
+
+
+class ExtenderApp(ReadOnly):
+    """The four verbs beside what is only read: whoever reaches it may bind pods."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        binder: Binder,
+        on_refused: type_of_on_refused,
+        on_preempted: Callable[[str], None],
+        budgets: BudgetReader,
+        metrics: Metrics,
+        missing: Callable[[], str],
+        policies: Policies | None = None,
+        decisions: Decisions | None = None,
+        takeover: Takeover | None = None,
+        readers: Readers | None = None,
+    ) -> None:
+        super().__init__(missing, metrics, decisions, readers)
+        self._policies = policies
+        self._view = view
+        self._binder = binder
+        self._on_refused = on_refused
+        self._on_preempted = on_preempted
+        self._budgets = budgets
+        self._bodies = Bodies()
+        verbs: dict[str, type_of_verb] = {
+            "filter": self._filter,
+            "prioritize": self._prioritize,
+            "bind": self._bind,
+            "preempt": self._preempt,
+        }
+        if takeover is not None:
+            verbs = {name: self._once_read(takeover, verb) for name, verb in verbs.items()}
+        self._verbs = {f"{PREFIX}/{name}".encode(): verb for name, verb in verbs.items()}
+        self._seconds = {name: metrics.verb_seconds.labels(name) for name in verbs}
+        self._bound = metrics.binds.labels("bound")
+        self._refused = metrics.binds.labels("refused")
+        self._unreadable = metrics.errors
+
+    def quick(self, path: bytes) -> type_of_verb | None:
+        """The verb at ``path``, for the server that answers it past ASGI."""
+        return self._verbs.get(path)
+
+    async def answer(self, method: str, path: str, receive: Receive) -> tuple[bytes, bytes]:
+        """Type and body of the answer; raises ``Refusal`` for every other than 200."""
+        if method != "POST":
+            return await super().answer(method, path, receive)
+        verb = self._verbs.get(path.encode())
+        if verb is None:
+            raise Refusal(
+                404, f"no verb at {path}; there are filter, prioritize, bind and preempt under {PREFIX}/"
+            )
+        answered = verb(await read_body(receive, protocol.MAX_BODY_BYTES))
+        return JSON, answered if isinstance(answered, bytes) else await answered
+
+    def _once_read(self, takeover: Takeover, verb: type_of_verb) -> type_of_verb:
+        def answer(body: bytes) -> bytes | Coroutine[Any, Any, bytes]:
+            return verb(body) if takeover.at_once() else self._after(takeover, verb, body)
+
+        return answer
+
+    async def _after(self, takeover: Takeover, verb: type_of_verb, body: bytes) -> bytes:
+        self.refuse_unready()
+        if not await takeover.wait():
+            raise Refusal(
+                503, "pods and nodes are read anew, for this replica has begun to lead; not done yet"
+            )
+        answered = verb(body)
+        return answered if isinstance(answered, bytes) else await answered
+
+    def _filter(self, body: bytes) -> bytes:
+        with self._verb("filter"):
+            asked = self._bodies.read(body)
+            answer = filter_nodes(self._view, asked, self._on_refused, self._policies, self._decisions)
+            if logger.isEnabledFor(logging.DEBUG):
+                tell_filtered(asked, answer)
+            return answer
+
+    def _prioritize(self, body: bytes) -> bytes:
+        with self._verb("prioritize"):
+            asked = self._bodies.read(body)
+            answer = prioritize_nodes(self._view, asked, self._decisions)
+            if logger.isEnabledFor(logging.DEBUG):
+                tell_prioritized(asked, answer)
+            return answer
+
+    async def _preempt(self, body: bytes) -> bytes:
+        with self._verb("preempt"):
+            return await preempt_within_budgets(
+                self._view,
+                protocol.read_preemption(body),
+                self._on_preempted,
+                self._policies,
+                self._decisions,
+                BudgetReading(self._view, self._budgets),
+            )
+
+    async def _bind(self, body: bytes) -> bytes:
+        with self._verb("bind"):
+            args = protocol.read_binding(body)
+            try:
+                await self._binder.bind(args)
+            except BindRefused as refused:
+                self._refused.inc()
+                self._note_bind(args, str(refused))
+                about_it = about(pod=args.key, uid=args.uid, node=args.node)
+                logger.info("pod %s was not bound: %s", args.key, refused, extra=about_it)
+                return protocol.binding_answer(str(refused))
+            self._bound.inc()
+            self._note_bind(args, "")
+            tell_bound(self._view.ledger, args)
+            return protocol.binding_answer("")
+
+    def _note_bind(self, args: protocol.BindingArgs, error: str) -> None:
+        if self._decisions is not None:
+            self._decisions.bind_ended(args.uid, args.key, args.node, error)
+
+    def _verb(self, verb: str) -> "_Call":
+        self.refuse_unready()
+        return _Call(verb, self._seconds[verb], self._unreadable)
+
+
+class _Call:
+    """One call of a verb: its time, and the refusal of a body that cannot be read."""
+
+    __slots__ = ("_seconds", "_started", "_unreadable", "_verb")
+
+    def __init__(self, verb: str, seconds: Histogram, unreadable: Counter) -> None:
+        self._verb = verb
+        self._seconds = seconds
+        self._unreadable = unreadable
+
+    def __enter__(self) -> None:
+        self._started = time.perf_counter()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._seconds.observe(time.perf_counter() - self._started)
+        if isinstance(error, protocol.WireError):
+            self._unreadable.labels(self._verb).inc()
+            logger.warning("%s/%s: a body could not be read: %s", PREFIX, self._verb, error)
+            raise Refusal(400, str(error)) from error

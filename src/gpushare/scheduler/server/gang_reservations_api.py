@@ -1,0 +1,58 @@
+"""What gangs keep, for whom and until when, as it is read over HTTP beside decisions."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gpushare.ledger import Held
+from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.framework.binder import RESERVATION_TTL_S
+from gpushare.scheduler.plugins.gangs.reservations import until_s
+
+
+class KeptShare(msgspec.Struct, frozen=True, rename="camel"):
+    """What is kept of one GPU, for all pods of a gang together; ``gpu`` is its index."""
+
+    node: str
+    gpu: int
+    uuid: str
+    units: int
+    mib: int = msgspec.field(name="MiB")
+    core_percent: int
+
+
+class Kept(msgspec.Struct, frozen=True, rename="camel"):
+    """What is kept for the gang ``namespace/name``, of whose ``least`` pods so many run or have ``come`` to be bound.
+
+    ``until``: when it is given up at the latest where no more of them come, in seconds since 1970.
+    """
+
+    gang: str
+    come: int
+    least: int
+    until: int
+    shares: list[KeptShare]
+
+
+def kept_now(view: ClusterView, now_s: float) -> list[Kept]:
+    """Of each gang that keeps room; ``now_s`` is the time in seconds since 1970."""
+    gangs = view.gangs
+    found: list[Kept] = []
+    for key, group, held in gangs.room.kept():
+        gang = group.pods[held[0].uid].gang
+        assert gang is not None
+        # Who is asked about until then keeps its reservation for as long as one lasts.
+        left_s = until_s(group) + RESERVATION_TTL_S - gangs.monotonic()
+        until = round(now_s + left_s)
+        found.append(Kept(key, gangs.come(group, gang), gang.least, until, _shares(held)))
+    return sorted(found, key=lambda one: one.gang)
+
+
+def _shares(held: Sequence[Held]) -> list[KeptShare]:
+    sums: dict[tuple[str, int, str], list[int]] = {}
+    for one in held:
+        for share in one.allocation.gpus:
+            its = sums.setdefault((one.node, share.index, share.uuid), [0, 0, 0])
+            for at, amount in enumerate((share.units, share.mib, share.core_percent)):
+                its[at] += amount
+    return [KeptShare(*place, *sums[place]) for place in sorted(sums)]

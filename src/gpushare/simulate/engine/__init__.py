@@ -1,0 +1,1 @@
+"""Scheduling in virtual time, with the scheduler's own code."""

@@ -1,0 +1,394 @@
+"""One scheduler and one kube-scheduler beside it, in this process: pods come in order, and are bound or have to wait.
+
+What decides is the scheduler's own: its view and ledger, its verbs filter, prioritize and bind, its gangs, ResourcePolicies and
+elastic quotas, its preemption. The API server is a dictionary here, and what it would tell informers is told at once. Nothing ends by itself.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from gpushare.api import names
+from gpushare.api.crd.elastic_quota_tree import decode_quota_tree
+from gpushare.api.crd.resource_policy import decode_policy, policy_pod_of
+from gpushare.api.errors import InvalidRequest
+from gpushare.api.json_objects import Json, key_of, name_of, namespace_of, spec_of, uid_of
+from gpushare.api.node.device import Placement
+from gpushare.api.objects import ObjectReference, Pod, decode_node, decode_pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.pod_group import gang_of
+from gpushare.api.request.request import request_of
+from gpushare.kube.client.errors import ApiError
+from gpushare.kubescheduler.fit_error import fit_error
+from gpushare.kubescheduler.node_usage import Occupancy, priority_of
+from gpushare.kubescheduler.scores import MAX_NODE_SCORE, best, weighed
+from gpushare.ledger import Ledger
+from gpushare.scheduler.cache.cache import ClusterView, NodeReader
+from gpushare.scheduler.cache.pod_records import PodRecord, counted_record_of, followed_record_of, record_of
+from gpushare.scheduler.cache.unscheduled_status import Unplaced
+from gpushare.scheduler.framework.binder import RESERVATION_TTL_S, Binder, BindRefused, Reservations
+from gpushare.scheduler.framework.cycle import Asked, filter_nodes, prioritize_nodes
+from gpushare.scheduler.plugins.explain.kube_scheduler_reasons import unserved_text
+from gpushare.scheduler.plugins.resource_policy.plugin import Policies
+from gpushare.scheduler.plugins.resource_policy.prebind import PolicyBinding
+from gpushare.scheduler.server import protocol
+from gpushare.simulate.engine.eviction import Evicting, Eviction
+from gpushare.simulate.engine.filter_cache import Columns
+from gpushare.simulate.engine.virtual_clock import JumpingClock
+from gpushare.simulate.errors import SimulateError
+from gpushare.simulate.snapshot import ClusterState
+
+#: What a point of the extender counts: its weight in the charts, on the scale of kube-scheduler's own.
+EXTENDER_WEIGHT: Final = 5
+_SCALE: Final = EXTENDER_WEIGHT * MAX_NODE_SCORE // 10
+#: Turns of the loop that a bind gets before the next pod is looked at: it takes longer only where it waits for others.
+_TURNS: Final = 4
+_LEFT_TO_EXTENDER: Final = frozenset((names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE))
+#: Who looks at pods here; the API server writes the default scheduler's name where there is none.
+_RUNNING: Final = frozenset((None, "", "default-scheduler", names.SCHEDULER_NAME))
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """How scheduler and kube-scheduler are set. ``seed`` decides between nodes of equal score.
+
+    ``counts_alone``: kube-scheduler leaves our resources to the extender (``extender.countsAlone``). ``unit`` is that of nodes whose
+    agent does not say its own. ``preemption``: less important pods are ended for others.
+    """
+
+    policy: Placement = Placement.BINPACK
+    isolated_cap: int = 16
+    unit: MemoryUnit = MemoryUnit.GIB
+    counts_alone: bool = True
+    seed: int = 0
+    preemption: bool = True
+
+
+class Refused(Exception):
+    """Why a pod has to wait, in the words of its condition."""
+
+
+class _Nobody:
+    """Takes events, and tells nobody."""
+
+    def record(
+        self,
+        regarding: ObjectReference,
+        *,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        cause: str = "",
+        telling: str = "each",
+    ) -> None:
+        """Nothing."""
+
+
+class _Answer(msgspec.Struct, rename="pascal"):
+    node_names: list[str] | None = None
+    failed_nodes: dict[str, str] | None = None
+    failed_and_unresolvable_nodes: dict[str, str] | None = None
+
+
+class _Priority(msgspec.Struct, rename="pascal"):
+    host: str
+    score: int
+
+
+_ANSWER: Final = msgspec.json.Decoder(_Answer)
+_PRIORITIES: Final = msgspec.json.Decoder(list[_Priority])
+
+
+class Scheduling:
+    """A cluster that takes pods. For one event loop, which has to be a ``JumpingLoop`` where gangs are to be waited for in no time."""
+
+    def __init__(self, state: ClusterState, settings: Settings, clock: JumpingClock) -> None:
+        self.pods: dict[str, Json] = {}
+        """Every pod by ``NAMESPACE/NAME``, as the API server would have it now."""
+        self.ledger = Ledger(node_policy=settings.policy)
+        self._reservations = Reservations(RESERVATION_TTL_S)
+        self._view = ClusterView(self.ledger, _Nobody(), self._reservations.end)
+        self._policies = Policies(clock)
+        self._policies.kept_on = self.ledger.kept_on
+        self._view.gangs.is_governed = self._policies.governs
+        self._binder = Binder(
+            self._view, PolicyBinding(self, self._policies, clock), self._reservations, clock
+        )
+        self._read_record = counted_record_of if settings.policy is Placement.FRAGMENTATION else record_of
+        self._reader = NodeReader(
+            unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.policy
+        )
+        self._nodes = Occupancy()
+        ignored = _LEFT_TO_EXTENDER if settings.counts_alone else frozenset()
+        self._columns = Columns(self._nodes, ignored)
+        self._chance = random.Random(settings.seed).random  # noqa: S311 - the same seed must give the same again
+        for node in state.nodes:
+            self._add_node(node)
+        self._take_rules(state)
+        self._evicting: Evicting | None = None
+        for pod in state.pods:
+            self.see(pod)
+        if settings.preemption:
+            self._evicting = Evicting(self, self._view, self._nodes, self._policies, state.budgets, clock)
+
+    def _take_rules(self, state: ClusterState) -> None:
+        for policy in state.policies:
+            try:
+                read = decode_policy(msgspec.json.encode(policy))
+            except ValueError as error:
+                raise SimulateError("", str(error)) from None
+            self._policies.upsert_policy(read)
+        self._policies.unread.clear()
+        for tree in state.quota_trees:
+            record = decode_quota_tree(msgspec.json.encode(tree))
+            if record.problem:
+                raise SimulateError(f"{names.QUOTA_KIND} {record.name}", record.problem)
+            self._view.quotas.upsert(record)
+
+    def _add_node(self, node: Json) -> None:
+        self._nodes.set_node(node)
+        self._columns.changed(name_of(node))
+        read = decode_node(node)
+        self._view.upsert_node(self._reader.read(read))
+        self._policies.census.set_node(read.metadata.name, read.metadata.labels or {})
+
+    # --- the API server, and what it tells ---------------------------------------------------------
+
+    def arrive(self, pod: Json) -> None:
+        """A pod without a node is created. Raises ``SimulateError`` where its name is taken."""
+        if key_of(pod) in self.pods:
+            raise SimulateError(f"pod {key_of(pod)}", "is there already; give the new one another name")
+        self.see(pod)
+
+    @property
+    def evictions(self) -> Sequence[Eviction]:
+        """Who was ended for others so far."""
+        return () if self._evicting is None else self._evicting.evictions
+
+    def see(self, pod: Json) -> None:
+        """What the informers of extender and kube-scheduler are told of a pod that is new or changed."""
+        self.pods[key_of(pod)] = pod
+        if self._evicting is not None:
+            self._evicting.budgets.seen(pod)
+        read = decode_pod(pod)
+        record = self._record_of(read)
+        if record is not None:
+            self._view.upsert_pod(record)
+        if namespace_of(pod) in self._policies.census.namespaces:
+            self._policies.upsert_pod(policy_pod_of(read))
+        if read.spec.node_name:
+            self._nodes.place(pod)
+            self._columns.changed(read.spec.node_name)
+
+    def take_off(self, pod: Json) -> None:
+        """What they are told of a pod with a node that is gone."""
+        del self.pods[key_of(pod)]
+        if self._evicting is not None:
+            self._evicting.budgets.gone(pod)
+        read = decode_pod(pod)
+        record = self._record_of(read)
+        if record is not None:
+            self._view.remove_pod(record)
+        if namespace_of(pod) in self._policies.census.namespaces:
+            self._policies.remove_pod(policy_pod_of(read))
+        self._nodes.remove(read.metadata.uid)
+        self._columns.changed(read.spec.node_name)
+
+    def _record_of(self, pod: Pod) -> PodRecord | None:
+        return followed_record_of(pod, self._view.quotas.followed, self._read_record)
+
+    async def get_pod(self, namespace: str, name: str) -> Pod:
+        """The pod as it is; raises ``ApiError``."""
+        try:
+            return decode_pod(self.pods[f"{namespace}/{name}"])
+        except KeyError:
+            raise ApiError(404, "NotFound", "", "") from None
+
+    async def bind(
+        self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
+    ) -> None:
+        """Take a Binding, and tell of it."""
+        pod = self.pods[f"{namespace}/{name}"]
+        meta = {
+            **pod["metadata"],
+            "annotations": {**(pod["metadata"].get("annotations") or {}), **annotations},
+        }
+        self.see({**pod, "metadata": meta, "spec": {**pod["spec"], "nodeName": node}})
+
+    async def annotate_pod(
+        self,
+        namespace: str,
+        name: str,
+        annotations: Mapping[str, str | None],
+        *,
+        uid: str,
+        labels: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Set annotations and labels, or with ``None`` remove them, and tell of it."""
+        pod = self.pods[f"{namespace}/{name}"]
+        meta = dict(pod["metadata"])
+        for place, changes in (("annotations", annotations), ("labels", labels or {})):
+            merged = {**(meta.get(place) or {}), **changes}
+            meta[place] = {key: text for key, text in merged.items() if text is not None}
+        self.see({**pod, "metadata": meta})
+
+    # --- kube-scheduler -------------------------------------------------------------------------------
+
+    async def schedule(
+        self, keys: Sequence[str], told: Callable[[str, str], None] = lambda key, why: None
+    ) -> dict[str, str]:
+        """Schedule pods that have arrived, and try those that wait again for as long as others find a place.
+
+        Returns for each that waits in the end why, and for each that was ended and has no place. ``told`` hears of each try what kept
+        the pod (empty: it has a node).
+        """
+        queue = sorted(keys, key=self._rank)
+        while True:
+            ended = len(self.evictions)
+            waits = await self._pass(queue, told)
+            if len(self.evictions) == ended and (not waits or len(waits) == len(queue)):
+                if self._evicting is None:
+                    return waits
+                told_of = {key: self._evicting.why(key, why) for key, why in waits.items()}
+                return told_of | self._evicting.gone
+            queue = [key for key in queue if key in waits]
+            if self._evicting is not None:
+                again, self._evicting.again = self._evicting.again, []
+                queue = sorted(dict.fromkeys([*queue, *again]), key=self._rank)
+
+    def _rank(self, key: str) -> tuple[int, str]:
+        pod = self.pods[key]
+        # What is to come is younger than all that is there.
+        return -priority_of(pod), str(pod["metadata"].get("creationTimestamp") or "~")
+
+    async def _pass(self, queue: Sequence[str], told: Callable[[str, str], None]) -> dict[str, str]:
+        waits: dict[str, str] = {}
+        under_way: dict[str, asyncio.Task[None]] = {}
+        for key in queue:
+            if self._evicting is not None and self._evicting.is_due:
+                await self._evicting.settle()
+            try:
+                task = asyncio.create_task(self._bind(key, self._choose(self.pods[key])))
+                for _ in range(_TURNS):
+                    if task.done():
+                        break
+                    await asyncio.sleep(0)
+                if not task.done():
+                    under_way[key] = task
+                    continue
+                await task
+            except Refused as refused:
+                waits[key] = str(refused)
+            told(key, waits.get(key, ""))
+        # Pods of gangs wait for each other.
+        for key, task in under_way.items():
+            try:
+                await task
+            except Refused as refused:
+                waits[key] = str(refused)
+            told(key, waits.get(key, ""))
+        if self._evicting is not None:
+            await self._evicting.settle()
+        return {key: why for key, why in waits.items() if key in self.pods}
+
+    def _choose(self, pod: Json) -> str:
+        """The node for the pod, where others may have to go for it; raises ``Refused``."""
+        try:
+            return self._choose_of(pod)
+        except Refused:
+            if self._evicting is not None and self._evicting.let_leave():
+                return self._choose(pod)
+            node = self._by_sums(pod)
+            if not node:
+                raise
+        with suppress(Refused):
+            return self._choose_of(pod, node)
+        return self._choose_of(pod)
+
+    def _by_sums(self, pod: Json) -> str:
+        if self._evicting is None or spec_of(pod).get("schedulingGates"):
+            return ""
+        ours = spec_of(pod).get("schedulerName") == names.SCHEDULER_NAME
+        column = self._columns.of(pod, by_extender=ours)
+        if _unserved(pod, column.wanted.requests):
+            return ""
+        feasible = column.feasible()
+        refusing = (state for state in self._nodes if state.name not in feasible)
+        return self._evicting.by_sums(pod, column.wanted, refusing, by_extender=ours)
+
+    def _choose_of(self, pod: Json, nominated: str = "") -> str:
+        """The node for the pod among all, or ``nominated`` alone; raises ``Refused``."""
+        if spec_of(pod).get("schedulingGates"):
+            raise Refused("it has scheduling gates: nothing looks at it until they are taken away")
+        if not len(self._nodes):
+            raise Refused("no nodes available to schedule pods")
+        ours = spec_of(pod).get("schedulerName") == names.SCHEDULER_NAME
+        column = self._columns.of(pod, by_extender=ours)
+        if unserved := _unserved(pod, column.wanted.requests):
+            raise Refused(unserved)
+        feasible = column.feasible()
+        kept = [name for name in feasible if nominated in ("", name)]
+        if not kept:
+            raise Refused(fit_error(len(self._nodes), column.refusals()))
+        more: dict[str, int] = {}
+        if ours:
+            asked = _asked(pod, kept)
+            answer = _ANSWER.decode(filter_nodes(self._view, asked, self._refused, self._policies))
+            found = answer.node_names or []
+            if not found:
+                failed = (answer.failed_nodes or {}) | (answer.failed_and_unresolvable_nodes or {})
+                reasons = [*column.refusals(), *([reason] for reason in failed.values())]
+                raise Refused(fit_error(len(self._nodes), reasons))
+            if len(found) > 1:
+                listed = _PRIORITIES.decode(prioritize_nodes(self._view, asked._replace(names=found)))
+                more = {one.host: one.score * _SCALE for one in listed}
+            kept = found
+        if len(kept) == 1:
+            return kept[0]
+        points = weighed([feasible[name] for name in kept])
+        total = [point + more.get(name, 0) for name, point in zip(kept, points, strict=True)]
+        return best(kept, total, self._chance)
+
+    def _refused(self, uid: str, nodes: Collection[str]) -> None:
+        if self._evicting is not None:
+            self._evicting.refused(uid, nodes)
+
+    async def _bind(self, key: str, node: str) -> None:
+        """Bind the pod; raises ``Refused``."""
+        pod = self.pods[key]
+        uid = uid_of(pod)
+        self._nodes.place(pod, node, assumed=True)
+        self._columns.changed(node)
+        args = protocol.BindingArgs(namespace_of(pod), name_of(pod), uid, node)
+        try:
+            if spec_of(pod).get("schedulerName") == names.SCHEDULER_NAME:
+                await self._binder.bind(args)
+            else:
+                await self.bind(namespace=args.namespace, name=args.name, uid=uid, node=node, annotations={})
+        except BindRefused as refused:
+            self._nodes.forget(uid)
+            self._columns.changed(node)
+            raise Refused(str(refused)) from None
+
+
+def _unserved(pod: Json, resources: Collection[str]) -> str:
+    """Why a pod that asks for GPUs of a scheduler that is not here waits; empty where it is here. What asks for none may have its own."""
+    scheduler = spec_of(pod).get("schedulerName")
+    if scheduler in _RUNNING or _LEFT_TO_EXTENDER.isdisjoint(resources):
+        return ""
+    return unserved_text(Unplaced(scheduler=str(scheduler)))
+
+
+def _asked(pod: Json, nodes: list[str]) -> Asked:
+    """What the extender reads in the body about ``pod``."""
+    read = decode_pod(pod)
+    args = protocol.ExtenderArgs(read, None, nodes)
+    try:
+        request = request_of(read)
+        return Asked(args, nodes, request, "", None if request is None else gang_of(read))
+    except InvalidRequest as error:
+        return Asked(args, nodes, None, error.problem)

@@ -1,0 +1,72 @@
+"""How many nodes of a shape would have to be added for nothing to wait."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from gpushare.simulate.engine.engine import Settings
+from gpushare.simulate.engine.simulation import Fate, Result, simulate
+from gpushare.simulate.input.manifests import Wished
+from gpushare.simulate.input.node_shapes import Shape, nodes_of
+from gpushare.simulate.snapshot import ClusterState
+
+type_of_told = Callable[[str], None]
+#: So many pods are given a node each before it is said that more nodes would not help.
+_FEW: Final = 64
+
+
+class Enough(msgspec.Struct, frozen=True):
+    """With ``count`` added nodes of ``shape`` all have a place whom such nodes can give one; with one less they have not.
+
+    ``result`` is the run with them. ``still_waiting`` are those who wait however many there are. ``runs``: how many runs it took.
+    """
+
+    shape: Shape
+    count: int
+    result: Result
+    still_waiting: tuple[Fate, ...]
+    runs: int
+
+
+def enough(
+    state: ClusterState,
+    wished: Sequence[Wished],
+    settings: Settings,
+    shape: Shape,
+    *,
+    anew: bool = False,
+    told: type_of_told = lambda text: None,
+) -> Enough:
+    """The smallest number of nodes of ``shape`` that helps as much as any number does. Raises ``SimulateError``.
+
+    Both sides of the answer were run: so many nodes are enough, and one less is not. Placement is no search for the best
+    packing, so a still smaller number could be enough by luck; none is looked for.
+    """
+    results: dict[int, Result] = {}
+
+    def waiting(count: int) -> int:
+        if count not in results:
+            told(f"{shape.told}: {count} more node{'' if count == 1 else 's'}")
+            more = msgspec.structs.replace(state, nodes=(*state.nodes, *nodes_of(shape, count)))
+            results[count] = simulate(more, wished, settings, anew=anew)
+        return len(results[count].waiting)
+
+    # A node of its own for each that waits, and as many for others that take those: of few pods all may like new nodes better.
+    most = 2 * waiting(0)
+    if most:
+        most = max(most, min(len(results[0].fates), _FEW))
+    least_waiting = waiting(most)
+    low, high = 0, 1
+    if waiting(0) == least_waiting:
+        high = 0
+    while high < most and waiting(high) > least_waiting:
+        low, high = high, min(high * 2, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if waiting(middle) > least_waiting:
+            low = middle
+        else:
+            high = middle
+    waiting(high)
+    return Enough(shape, high, results[high], tuple(results[high].waiting), len(results))

@@ -1,0 +1,1 @@
+"""Manifests, lists and shapes that a simulation reads."""

@@ -1,0 +1,268 @@
+"""The fields that a simulation reads of whole objects, and of which kinds the API has them.
+
+An API server lets nothing else in; files hold whatever somebody wrote. What is looked at here once is read without a doubt afterwards.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from gpushare.api import names
+from gpushare.api.crd.elastic_quota_tree import decode_quota_tree
+from gpushare.api.crd.resource_policy import decode_policy
+from gpushare.api.errors import ModelError
+from gpushare.api.json_objects import Json, key_of
+from gpushare.api.objects import decode_node, decode_pod
+from gpushare.api.quantity import type_of_quantity
+from gpushare.simulate.engine.budgets import budget_of
+from gpushare.simulate.errors import SimulateError
+
+type_of_labels = dict[str, str]
+type_of_int32 = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+type_of_port = Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
+
+
+class _Read(msgspec.Struct, rename="camel"):
+    """A null stands for what is not there."""
+
+
+class _Owner(_Read):
+    kind: str | None = None
+    name: str | None = None
+    controller: bool | None = None
+
+
+class _Meta(_Read):
+    name: str
+    namespace: str | None = None
+    uid: str | None = None
+    labels: type_of_labels | None = None
+    annotations: type_of_labels | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class _MetaOfTemplate(_Read):
+    labels: type_of_labels | None = None
+    annotations: type_of_labels | None = None
+
+
+class _Expression(_Read):
+    key: str | None = None
+    operator: str | None = None
+    values: list[str] | None = None
+
+
+class _Term(_Read):
+    match_expressions: list[_Expression] | None = None
+    match_fields: list[_Expression] | None = None
+
+
+class _Terms(_Read):
+    node_selector_terms: list[_Term] | None = None
+
+
+class _Preferred(_Read):
+    weight: type_of_int32
+    preference: _Term | None = None
+
+
+class _NodeAffinity(_Read, rename="camel"):
+    required: _Terms | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[_Preferred] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class _PodAffinity(_Read):
+    required: list[dict[str, Any]] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class _Affinity(_Read):
+    node_affinity: _NodeAffinity | None = None
+    pod_affinity: _PodAffinity | None = None
+    pod_anti_affinity: _PodAffinity | None = None
+
+
+class _Toleration(_Read):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class _Port(_Read):
+    host_port: type_of_port | None = None
+    host_ip: str | None = msgspec.field(default=None, name="hostIP")
+    protocol: str | None = None
+
+
+class _Container(_Read):
+    ports: list[_Port] | None = None
+
+
+class _Volume(_Read):
+    name: str | None = None
+    persistent_volume_claim: dict[str, Any] | None = None
+    ephemeral: dict[str, Any] | None = None
+
+
+class _Claim(_Read):
+    name: str | None = None
+
+
+class _PodSpec(_Read):
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    priority: type_of_int32 | None = None
+    priority_class_name: str | None = None
+    preemption_policy: str | None = None
+    node_selector: type_of_labels | None = None
+    affinity: _Affinity | None = None
+    tolerations: list[_Toleration] | None = None
+    topology_spread_constraints: list[dict[str, Any]] | None = None
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    volumes: list[_Volume] | None = None
+    resource_claims: list[_Claim] | None = None
+
+
+class _Condition(_Read):
+    type: str | None = None
+    status: str | None = None
+
+
+class _PodStatus(_Read):
+    phase: str | None = None
+    conditions: list[_Condition] | None = None
+
+
+class _Pod(_Read):
+    metadata: _Meta
+    spec: _PodSpec | None = None
+    status: _PodStatus | None = None
+
+
+class _Template(_Read):
+    metadata: _MetaOfTemplate | None = None
+    spec: _PodSpec | None = None
+
+
+class _Ordinals(_Read):
+    start: type_of_int32 | None = None
+
+
+class _WorkloadSpec(_Read):
+    template: _Template | None = None
+    ordinals: _Ordinals | None = None
+
+
+class _Workload(_Read):
+    metadata: _Meta
+    spec: _WorkloadSpec | None = None
+
+
+class _NodeSpec(_Read):
+    unschedulable: bool | None = None
+    taints: list[_Toleration] | None = None
+
+
+class _NodeStatus(_Read):
+    allocatable: dict[str, type_of_quantity] | None = None
+
+
+class _Node(_Read):
+    metadata: _Meta
+    spec: _NodeSpec | None = None
+    status: _NodeStatus | None = None
+
+
+class _Named(_Read):
+    metadata: _Meta
+
+
+class _PriorityClass(_Read):
+    metadata: _Meta
+    value: type_of_int32 | None = None
+    global_default: bool | None = None
+    preemption_policy: str | None = None
+
+
+class _JobStatus(_Read):
+    conditions: list[_Condition] | None = None
+
+
+class _Job(_Read):
+    metadata: _Meta
+    status: _JobStatus | None = None
+
+
+_KINDS: Final[Mapping[str, type[_Read]]] = {
+    "Job": _Job,
+    "Node": _Node,
+    "Pod": _Pod,
+    "PriorityClass": _PriorityClass,
+}
+
+
+def _policy(item: Json) -> None:
+    try:
+        decode_policy(msgspec.json.encode(item))
+    except ModelError:
+        return  # what it says is for the scheduler to judge
+
+
+#: Readers of those kinds that are more than their fields.
+_READERS: Final[Mapping[str, Callable[[Json], object]]] = {
+    "Node": decode_node,
+    "Pod": decode_pod,
+    "ResourcePolicy": _policy,
+    names.QUOTA_KIND: lambda item: decode_quota_tree(msgspec.json.encode(item)),
+    "PodDisruptionBudget": budget_of,
+}
+
+
+def check(item: Json, subject: str) -> None:
+    """Whether all that is read of an object with a kind is what the API has there.
+
+    Raises ``SimulateError``, which names ``subject`` (a file) and the object.
+    """
+    try:
+        msgspec.convert(item, _KINDS.get(item["kind"], _Named))
+        if reader := _READERS.get(item["kind"]):
+            reader(item)
+    except ValueError as error:
+        raise unreadable(item, subject, error) from None
+
+
+def check_workload(item: Json) -> None:
+    """The same for what makes pods; raises ``msgspec.ValidationError``."""
+    msgspec.convert(item, _Pod if item["kind"] == "Pod" else _Workload)
+
+
+def unreadable(item: Json, subject: str, error: Exception) -> SimulateError:
+    """The error that an object with a name cannot be read, and why."""
+    kind = item["kind"]
+    advice = _unquoted(item) or f"see `kubectl explain {kind}`"
+    return SimulateError(f"{subject}: {kind} {key_of(item)}", f"cannot be read ({error}); {advice}")
+
+
+def _unquoted(item: Json) -> str:
+    """Which label or annotation is no text, and what to write; empty where all are."""
+    spec = item.get("spec")
+    template = spec.get("template") if isinstance(spec, dict) else None
+    for holder in (item, template):
+        meta = holder.get("metadata") if isinstance(holder, dict) else None
+        for place in ("labels", "annotations"):
+            pairs = meta.get(place) if isinstance(meta, dict) else None
+            for key, value in pairs.items() if isinstance(pairs, dict) else ():
+                if isinstance(value, bool | int | float):
+                    text = str(value).lower() if isinstance(value, bool) else value
+                    return f'in {place}, put the value of {key} in quotes: "{text}"'
+    return ""

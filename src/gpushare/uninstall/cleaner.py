@@ -1,0 +1,227 @@
+"""Takes from the nodes what the agents wrote, once the agents are gone.
+
+The kubelet names a resource for five minutes after its plugin's end, and writes it again whenever it is removed. So
+all is removed once, which is all that is ever needed of what is ours alone (description, count of GPUs), and what comes
+back is removed again when the kubelet has forgotten it. Until then the node keeps the label of a described node: by it
+this process knows the node after a restart of its own.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Protocol, TypeVar
+
+from gpushare.api import names
+from gpushare.api.objects import Node
+from gpushare.kube.backoff import Backoff
+from gpushare.kube.client.client import NodeWriter
+from gpushare.kube.client.errors import ApiError, KubeError
+from gpushare.kube.clock import Clock
+from gpushare.uninstall.leftovers import advertised, is_described, used_up
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_AT_ONCE = 16
+_MOST_NAMED = 5
+
+
+class Cluster(NodeWriter, Protocol):
+    """What is asked of the API server; every method raises ``KubeError``."""
+
+    async def installed_in(self) -> str | None:
+        """The namespace, of all of them, in which the agents' DaemonSet is and is not being deleted."""
+
+    async def count_agents(self) -> int:
+        """Pods of agents that have not ended."""
+
+    async def list_nodes(self, *, label_selector: str = "") -> list[Node]:
+        """All nodes that the selector chooses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """In seconds: between two looks; how long agents may take to end; how long kubelets remember a plugin that
+    ended; how long a node must stay clean; after how long this ends all the same."""
+
+    look_s: float = 5.0
+    agents_s: float = 120.0
+    kubelet_s: float = 310.0
+    quiet_s: float = 30.0
+    patience_s: float = 1800.0
+
+
+class Outcome(Enum):
+    """How the cleaning ended."""
+
+    CLEAN = "nothing is left on the nodes"
+    INSTALLED_AGAIN = "the agents are installed again, their nodes are left to them"
+    UNFINISHED = "some nodes are not clean"
+
+
+class _InstalledAgain(Exception):
+    """The DaemonSet is there, in the namespace that is the text."""
+
+
+class _OutOfPatience(Exception):
+    """Not done in time."""
+
+
+class Cleaner:
+    """One run over one cluster; may be killed and begun anew at any time."""
+
+    def __init__(self, cluster: Cluster, clock: Clock, pace: Pace) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._pace = pace
+        self._deadline_s = clock.monotonic() + pace.patience_s
+        self._dirty_s: dict[str, float] = {}
+        """Nodes that are not done with, and when each was last seen with something on it."""
+
+    async def run(self) -> Outcome:
+        """Clean until nothing comes back, or the agents' DaemonSet is there."""
+        try:
+            await self._agents_gone()
+            ended_s = self._clock.monotonic()
+            await self._insist(self._undescribe)
+            await self._insist(self._forget_used_up)
+            while self._dirty_s:
+                # As long as kubelets remember, what they write is only looked at.
+                forgotten = self._clock.monotonic() >= ended_s + self._pace.kubelet_s
+                await self._pause(
+                    self._clock.monotonic() + (self._pace.look_s if forgotten else self._pace.quiet_s / 2)
+                )
+                await self._insist(partial(self._sweep, clean=forgotten))
+        except _InstalledAgain as found:
+            logger.info("the agents' DaemonSet is in namespace %s", found)
+            return Outcome.INSTALLED_AGAIN
+        except _OutOfPatience:
+            left = sorted(self._dirty_s)
+            more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
+            logger.error(
+                "not clean after %g s: %s%s; see their kubelets, then remove label %s from them",
+                self._pace.patience_s,
+                ", ".join(left[:_MOST_NAMED]) or "agents or the API server",
+                more,
+                names.LABEL_DESCRIBED,
+            )
+            return Outcome.UNFINISHED
+        return Outcome.CLEAN
+
+    async def _agents_gone(self) -> None:
+        """An agent that still runs would write again what is removed."""
+        given_up_s = self._clock.monotonic() + self._pace.agents_s
+        while running := await self._insist(self._cluster.count_agents):
+            if self._clock.monotonic() >= given_up_s:
+                logger.warning(
+                    "agents that have not ended after %g s (nodes that are lost?): %d; going on without them",
+                    self._pace.agents_s,
+                    running,
+                )
+                return
+            await self._pause(self._clock.monotonic() + self._pace.look_s)
+
+    async def _undescribe(self) -> None:
+        found = [node for node in await self._cluster.list_nodes() if is_described(node)]
+        self._dirty_s |= dict.fromkeys((node.metadata.name for node in found), self._clock.monotonic())
+        logger.info("%d nodes were described by agents", len(found))
+
+        async def clean(node: Node) -> None:
+            name = node.metadata.name
+            # As an agent does that leaves: a count without a description would read as another plugin's.
+            if resources := advertised(node):
+                await self._cluster.patch_node_capacity(name, dict.fromkeys(resources))
+            await self._cluster.set_node_condition(name, names.CONDITION_READY, None)
+            await self._cluster.annotate_node(
+                name,
+                {names.ANN_DEVICES: None, names.ANN_ISOLATION: None},
+                labels={names.LABEL_DESCRIBED: "true"},
+            )
+
+        await self._each(found, clean)
+
+    async def _forget_used_up(self) -> None:
+        """Nodes that once shared and did so no longer still name the resources, with nothing in them."""
+
+        async def clean(node: Node) -> None:
+            await self._cluster.patch_node_capacity(node.metadata.name, dict.fromkeys(used_up(node)))
+
+        nodes = await self._cluster.list_nodes()
+        await self._each([node for node in nodes if not is_described(node) and used_up(node)], clean)
+
+    async def _sweep(self, *, clean: bool) -> None:
+        now_s = self._clock.monotonic()
+        described = await self._cluster.list_nodes(label_selector=names.LABEL_DESCRIBED)
+        nodes = {node.metadata.name: node for node in described}
+        for gone in [name for name in self._dirty_s if name not in nodes]:
+            del self._dirty_s[gone]
+        again = [node for name, node in nodes.items() if name in self._dirty_s and advertised(node)]
+        self._dirty_s |= dict.fromkeys((node.metadata.name for node in again), now_s)
+        quiet = [name for name, seen_s in self._dirty_s.items() if now_s - seen_s >= self._pace.quiet_s]
+
+        async def remove(node: Node) -> None:
+            await self._cluster.patch_node_capacity(node.metadata.name, dict.fromkeys(advertised(node)))
+
+        async def leave(node: Node) -> None:
+            name = node.metadata.name
+            await self._cluster.annotate_node(
+                name,
+                {names.ANN_DEVICES: None, names.ANN_ISOLATION: None},
+                labels={names.LABEL_DESCRIBED: None},
+            )
+            del self._dirty_s[name]
+            logger.info("node %s is clean", name)
+
+        if clean:
+            await self._each(again, remove)
+        await self._each([nodes[name] for name in quiet], leave)
+
+    async def _each(self, nodes: list[Node], do: Callable[[Node], Awaitable[None]]) -> None:
+        """Do it for all, some at a time; raises the first failure once all were tried."""
+        room = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(node: Node) -> None:
+            async with room:
+                try:
+                    await do(node)
+                except ApiError as error:
+                    if not error.not_found:
+                        raise
+
+        failures = [
+            error for error in await asyncio.gather(*map(one, nodes), return_exceptions=True) if error
+        ]
+        for error in failures:
+            raise error
+
+    async def _insist(self, do: Callable[[], Awaitable[T]]) -> T:
+        """What ``do`` gives, however often it must be tried; raises ``_InstalledAgain`` instead of trying."""
+        backoff = Backoff()
+        while True:
+            try:
+                await self._not_installed()
+                return await do()
+            except KubeError as error:
+                wait_s = backoff.next_s()
+                logger.warning("%s; again in %.1f s", error, wait_s)
+                await self._rest(wait_s)
+
+    async def _not_installed(self) -> None:
+        # Of any namespace: the nodes are not of a release, and who forgot -n installs again with it.
+        namespace = await self._cluster.installed_in()
+        if namespace is not None:
+            raise _InstalledAgain(namespace)
+
+    async def _pause(self, until_s: float) -> None:
+        """Wait, and look now and then whether somebody has installed the agents again."""
+        while (left_s := until_s - self._clock.monotonic()) > 0:
+            await self._rest(min(left_s, self._pace.look_s))
+            await self._insist(self._not_installed)
+
+    async def _rest(self, seconds: float) -> None:
+        if self._clock.monotonic() + seconds > self._deadline_s:
+            raise _OutOfPatience
+        await self._clock.sleep(seconds)
