@@ -27,7 +27,7 @@ from gpushare.api import names
 from gpushare.api.quantity import MemoryUnit
 from gpushare.kubeletapi import deviceplugin_pb2 as pb
 from gpushare.nodeagent.driver.nvml import FoundGpu
-from gpushare.playground.gpus import preset, write
+from gpushare_playground.gpus import preset, write
 from tests.integration.nodeagent import cluster_objects as objects
 from tests.integration.nodeagent.changing import Changes
 from tests.integration.nodeagent.scripted_api import ScriptedApi

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import aiohttp
 
-from gpushare.playground.apiserver import ApiServer
-from gpushare.playground.apiserver.server import ADMIN
+from gpushare_playground.apiserver import ApiServer
+from gpushare_playground.apiserver.server import ADMIN
 
 Figures = dict[str, tuple[float, str]]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from documentation.chart_values import CHARTS
+from documentation.sources import modules
 from documentation.understood import charts, fault
 from gpushare.__main__ import ROLES
 from gpushare.api import names
@@ -62,11 +63,10 @@ class Told:
         return [one for one in self.marked if one.split()[0] in (*PROGRAMS, "gpushare")]
 
 
-def told(package: Path) -> list[Told]:
-    """Every text of the package ``gpushare`` at ``package`` that is no docstring and goes to no option's help."""
+def told(src: Path) -> list[Told]:
+    """Every text of our packages below ``src`` that is no docstring and goes to no option's help."""
     found: list[Told] = []
-    for path in sorted(package.rglob("*.py")):
-        name = str(path.relative_to(package))
+    for name, path in modules(src):
         if not any(fnmatch(name, pattern) for pattern in LEFT_OUT):
             found += of_module(name, path.read_text())
     return found

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Final
 
 from documentation.messages import ANY, LOGGERS, WORD, Message
+from documentation.sources import modules
 
 _LEVELS: Final = frozenset({"warning", "error", "exception", "critical"})
 _FILLED_IN: Final = re.compile(r"%(?:[-+ #0]*\d*(?:\.\d+)?[sdrfigx]|%)")
 
 
-def from_logs(package: Path) -> list[Message]:
-    """Of all modules of the package ``gpushare`` at ``package``."""
+def from_logs(src: Path) -> list[Message]:
+    """Of all modules of our packages below ``src``."""
     found: list[Message] = []
-    for path in sorted(package.rglob("*.py")):
-        found += of_module(str(path.relative_to(package)), path.read_text())
+    for name, path in modules(src):
+        found += of_module(name, path.read_text())
     return found
 
 

@@ -13,6 +13,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
+from documentation.sources import modules
+
 ANY: Final = "…"
 WORD: Final = re.compile(r"[A-Za-z]{2,}")
 LEAST_WORDS: Final = 3
@@ -122,21 +124,20 @@ class Message:
     template: str
 
 
-def from_code(package: Path) -> list[Message]:
-    """Of all modules of the package ``gpushare`` at ``package``."""
+def from_code(src: Path) -> list[Message]:
+    """Of all modules of our packages below ``src``."""
     found: list[Message] = []
-    for path in sorted(package.rglob("*.py")):
-        name = str(path.relative_to(package))
+    for name, path in modules(src):
         if not any(fnmatch(name, left_out) for left_out in INTERNAL):
             found += of_module(name, path.read_text())
     return found
 
 
-def reasons(package: Path) -> dict[str, str]:
+def reasons(src: Path) -> dict[str, str]:
     """Every reason of an event (``GPUUnhealthy``) → where it is named: constants ``REASON_…``, first words of a ``Trouble``."""
     found: dict[str, str] = {}
-    for path in sorted(package.rglob("*.py")):
-        name, source = path.relative_to(package), path.read_text()
+    for name, path in modules(src):
+        source = path.read_text()
         if "REASON_" not in source and "Trouble(" not in source:
             continue
         for node in ast.walk(ast.parse(source)):

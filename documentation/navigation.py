@@ -74,6 +74,7 @@ SECTIONS: Final = (
         (
             ("Architecture", "architecture.md"),
             ("The way of one pod", "way-of-a-pod.md"),
+            ("Glossary", "glossary.md"),
             ("Placement", "guide/placement.md"),
             ("Isolation on nodes", "guide/isolation.md"),
             ("How isolation works", "isolation.md"),
@@ -107,6 +108,7 @@ SECTIONS: Final = (
             ("The stand-in driver", "fakegpu.md"),
             ("Checking a real GPU", "guide/gpu-check.md"),
             ("Images", "guide/images.md"),
+            ("Testing", "developer/testing.md"),
             ("Roadmap", "roadmap.md"),
         ),
     ),

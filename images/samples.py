@@ -1,6 +1,6 @@
 """The reference documentation's sample images for a test bed without a registry.
 
-What they run is described once, for the playground's images (``gpushare/playground/images``): the same programs run
+What they run is described once, for the playground's images (``gpushare_playground/images``): the same programs run
 here, on a small Debian with Python, a shell and NVML's binding. The driver is not in them, as it is in no CUDA
 image: the container runtime puts it there.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from gpushare.playground.images.registry import Image, Registry
+from gpushare_playground.images.registry import Image, Registry
 from images import debian, oci, product, python
 from images.errors import CannotBuild
 from images.parts import Part, Store, key_of
@@ -27,7 +27,7 @@ REFS: Final[Mapping[str, Sequence[str]]] = {
 #: What people type in a container of a sample; the product's image has no shell at all.
 _WANTED: Final = ("bash", "busybox-static")
 _LEFT_OUT: Final = ("debianutils", *product.LEFT_OUT)
-_PACKAGE: Final = product.PROJECT / "src" / "gpushare"
+_PACKAGE: Final = product.PROJECT / "src" / "gpushare_playground"
 _SITE: Final = f"/{python.SITE}"
 _PYTHON: Final = "/usr/bin/python3"
 #: As in NVIDIA's CUDA images, where older runtimes put the driver.
@@ -48,9 +48,7 @@ def build(store: Store) -> list[Path]:
     for name, refs in REFS.items():
         image = registry.find(refs[0])
         if any(registry.find(ref) is not image for ref in refs):
-            raise CannotBuild(
-                f"{', '.join(refs)} are described as different images; see {_PACKAGE}/playground/images"
-            )
+            raise CannotBuild(f"{', '.join(refs)} are described as different images; see {_PACKAGE}/images")
         made_of = sorted(set(image.files.values()))
         part = store.part(name, key_of([Path(__file__), *made_of], repr(image), _SITE))
         if part.stale:
@@ -85,7 +83,7 @@ def _inside(word: str) -> str:
         return _PYTHON
     path = Path(word).resolve()
     if path.is_relative_to(_PACKAGE):
-        return f"{_SITE}/gpushare/{PurePosixPath(path.relative_to(_PACKAGE))}"
+        return f"{_SITE}/{_PACKAGE.name}/{PurePosixPath(path.relative_to(_PACKAGE))}"
     return word
 
 
@@ -114,7 +112,7 @@ def _with_applets(root: Path) -> Iterator[oci.Entry]:
 
 
 def _programs(store: Store, lowest: product.Base, pinned: Part) -> Part:
-    rooms = [_PACKAGE, _PACKAGE / "playground", _PACKAGE / "playground" / "images"]
+    rooms = [_PACKAGE, _PACKAGE / "images"]
     sources = [room / "__init__.py" for room in rooms] + sorted((rooms[-1] / "programs").glob("*.*"))
     part = store.part(
         "programs", key_of([Path(__file__), *sources], lowest.layer.digest, pinned.layer.digest)
@@ -123,7 +121,7 @@ def _programs(store: Store, lowest: product.Base, pinned: Part) -> Part:
         root = part.fresh_root()
         site = root / python.SITE
         for source in sources:
-            _copy(source, site / "gpushare" / source.relative_to(_PACKAGE))
+            _copy(source, site / _PACKAGE.name / source.relative_to(_PACKAGE))
         below = pinned.root / python.SITE
         for source in (below / "pynvml.py", *below.glob("nvidia_ml_py-*.dist-info/*")):
             if source.is_file():

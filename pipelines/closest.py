@@ -105,6 +105,8 @@ def _in_folder(root: Path, path: str) -> list[str]:
         folder = at.parent.as_posix()
     elif path.startswith("src/gpushare/"):
         folder = f"tests/unit/{at.parts[2]}"
+    elif path.startswith("src/gpushare_playground/"):
+        folder = "/".join(("tests/unit/playground", *at.parts[2:3]))
     else:
         folder = next((tests for start, tests in _FOLDERS.items() if path.startswith(start)), "")
     if not folder.startswith(SUITES) or folder in SUITES:

@@ -13,7 +13,7 @@ from benchmarks.cluster import chart
 from benchmarks.cluster.api import Api, connect
 from benchmarks.cluster.objects import NAMESPACE, PLAYED, node
 from benchmarks.cluster.processes import WORK_S, Program, program, until
-from gpushare.playground.controlplane import ControlPlane
+from gpushare_playground.controlplane import ControlPlane
 
 _HERE: Final = Path(__file__).parent
 #: Neither garbage collector nor node controller: their work would only be in the way of what is measured.

@@ -121,7 +121,7 @@ def found(environ: Mapping[str, str], usual: Sequence[str] = USUAL) -> Driver:
 
 def stand_in(folder: Path) -> Driver:
     """The stand-in driver with one V100, its state in the folder."""
-    from gpushare.playground import gpus
+    from gpushare_playground import gpus
 
     make("fakegpu", "library")
     built = ROOT / "build" / "fakegpu"

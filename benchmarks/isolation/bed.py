@@ -16,7 +16,7 @@ from typing import Self
 from benchmarks.isolation.peer import Peer
 from benchmarks.isolation.running import alive, line, say
 from gpushare.nodeagent.isolation.storage.files import LIBRARIES
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent

@@ -18,8 +18,8 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.kube.auth.access import load_access
 from gpushare.kube.auth.token_reviews import token_of
 from gpushare.kube.client.session import Session
-from gpushare.playground.apiserver import ApiServer
-from gpushare.playground.apiserver.resources import Resource
+from gpushare_playground.apiserver import ApiServer
+from gpushare_playground.apiserver.resources import Resource
 
 NAMESPACE: Final = "kube-system"
 #: Of the webhook's Secret and configurations.

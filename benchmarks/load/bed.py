@@ -20,7 +20,7 @@ from benchmarks.load.attacker import LOOPBACK, MADE_UP
 from benchmarks.load.clients import asked
 from benchmarks.processes import DEADLINE_S, running, wait_for_file
 from gpushare.api import names
-from gpushare.playground.controlplane.ports import free_ports
+from gpushare_playground.controlplane.ports import free_ports
 
 if TYPE_CHECKING:
     import subprocess

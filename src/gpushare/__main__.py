@@ -41,7 +41,7 @@ GROUPS: Final = {
     },
     "to try it": {
         "playground": (
-            "gpushare.playground.__main__",
+            "gpushare_playground.__main__",
             "a whole cluster in one process tree, without a GPU",
         ),
     },
@@ -73,7 +73,16 @@ def main(argv: list[str] | None = None) -> int:
     if role not in ROLES:
         print(f"gpushare: no role {role!r}{_meant(role)}; there are {', '.join(ROLES)}", file=sys.stderr)
         return 2
-    module = _load(ROLES[role][0])
+    try:
+        module = _load(ROLES[role][0])
+    except ModuleNotFoundError as missing:
+        if missing.name != ROLES[role][0].partition(".")[0]:
+            raise
+        print(
+            f"gpushare: {role} is not installed here; it comes with a checkout, not with images",
+            file=sys.stderr,
+        )
+        return 2
     if role not in GROUPS[_TOOLS]:
         return module.main(arguments[1:]) or 0
     try:

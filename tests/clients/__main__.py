@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.clients import installing
 from tests.integration.isolation.test_compute_limit import arbiter, place
 from tests.unit.fakegpu import building as fakegpu

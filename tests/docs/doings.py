@@ -182,12 +182,12 @@ IN_THE_CHECKOUT: Final = (
         shows=("…", "build/kubectl-inspect-cgpu.tar.gz and build/inspect-cgpu.yaml: for version v1.2.3"),
     ),
     Doing(
-        "python -m gpushare.playground.gpus PRESET",
-        "python -m gpushare.playground.gpus t4",
+        "python -m gpushare_playground.gpus PRESET",
+        "python -m gpushare_playground.gpus t4",
         shows=("fakegpu 1", "…"),
     ),
     Doing(
-        "python -m gpushare.playground.kubelet", code=2, shows=("usage: gpushare.playground.kubelet …", "…")
+        "python -m gpushare_playground.kubelet", code=2, shows=("usage: gpushare_playground.kubelet …", "…")
     ),
     Doing("gpushare playground", "gpushare playground --no-walk", until=_STAYS_UP),
     Doing('make run ARGS="--no-walk --unit 128MiB"', until=_STAYS_UP),

@@ -16,8 +16,8 @@ import pytest
 
 from documentation.blocks import Block, Page, fill
 from gpushare.api.quantity import MemoryUnit
-from gpushare.playground import gpus
-from gpushare.playground.cluster import DEFAULT_NODES, Cluster, NodeDescription
+from gpushare_playground import gpus
+from gpushare_playground.cluster import DEFAULT_NODES, Cluster, NodeDescription
 from tests.docs import samples
 from tests.docs.typist import PROJECT, Typist
 from tests.integration.whole.world import until

@@ -46,7 +46,7 @@ BY_ANOTHER: Final = {
     "kubectl delete crd elasticquotatrees.scheduling.sigs.k8s.io": _CHARTS,
     "gpushare playground --control-plane DIR": _CHARTS,
     "make run CLUSTER=real": _CHARTS,
-    "python -m gpushare.playground.controlplane --binaries DIR --state DIR": _CHARTS,
+    "python -m gpushare_playground.controlplane --binaries DIR --state DIR": _CHARTS,
     "python -m tests.e2e.cluster build kubernetes-1.36": _CHARTS,
     'GPUSHARE_TEST_CONTROL_PLANE=DIR make test PYTEST_ARGS="-n0 tests/integration/whole"': _CHARTS,
     "kubectl -n kube-system logs POD": _CLUSTER,

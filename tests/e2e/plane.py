@@ -30,7 +30,7 @@ def control_plane(binaries: Path, state: Path) -> Iterator[Path]:
     state.mkdir(parents=True)
     policy = state / "audit-policy.json"
     policy.write_text(json.dumps(audit_policy()))
-    argv = [sys.executable, "-m", "gpushare.playground.controlplane", "--binaries", str(binaries)]
+    argv = [sys.executable, "-m", "gpushare_playground.controlplane", "--binaries", str(binaries)]
     argv += ["--state", str(state), "--audit-policy", str(policy)]
     # Nobody runs its nodes: after a minute a controller would write conditions into them, and drive their pods away.
     argv += ["--flag", "kube-controller-manager=--node-startup-grace-period=24h"]

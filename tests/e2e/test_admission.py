@@ -18,7 +18,7 @@ import yaml
 
 from gpushare.api import names
 from gpushare.kube.auth.access import load_access
-from gpushare.playground.apiserver.errors import ApiError
+from gpushare_playground.apiserver.errors import ApiError
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
 from tests.admission_slips import unknown_words
 from tests.admission_users import ADMIN, SCHEDULER, agent_on
@@ -37,7 +37,7 @@ from tests.e2e.plane import (
     wait_for_accounts,
 )
 from tests.e2e.policies import MUTATING, NAMESPACE, VALIDATING, policies, problem, serves
-from tests.unit.apiserver.plane import HERE, Plane
+from tests.unit.playground.apiserver.plane import HERE, Plane
 
 CASES = {case.id: case for case in PODS}
 

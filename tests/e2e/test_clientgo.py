@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.playground.apiserver import ApiServer
+from gpushare_playground.apiserver import ApiServer
 from tests.e2e.cluster.gomodules import built
 from tests.e2e.cluster.programs import Program
 from tests.integration.apiserver.conftest import connect, pod

@@ -252,7 +252,7 @@ def test_a_sample_runs_as_its_manifest_says_on_the_driver_that_it_is_given(
     described = tmp_path / "node.conf"
     described.write_text(
         subprocess.run(
-            [sys.executable, "-m", "gpushare.playground.gpus", "v100-16384"],
+            [sys.executable, "-m", "gpushare_playground.gpus", "v100-16384"],
             check=True,
             capture_output=True,
             text=True,

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.playground.cluster import Cluster
-from gpushare.playground.cluster.control import Control
-from gpushare.playground.cluster.embedded import EmbeddedControl
-from gpushare.playground.cluster.real import RealControl
-from gpushare.playground.cluster.state import tidy
+from gpushare_playground.cluster import Cluster
+from gpushare_playground.cluster.control import Control
+from gpushare_playground.cluster.embedded import EmbeddedControl
+from gpushare_playground.cluster.real import RealControl
+from gpushare_playground.cluster.state import tidy
 from tests.e2e.cluster import build
 from tests.e2e.parity.asking import answers, type_of_answers
 from tests.e2e.parity.normal import normal

@@ -98,8 +98,8 @@ WAYS = {
     ),
     "kubectl delete crd elasticquotatrees.scheduling.sigs.k8s.io": Way(),
     "python -m tests.e2e.cluster build kubernetes-1.36": Way(),
-    "python -m gpushare.playground.controlplane --binaries DIR --state DIR": Way(
-        "python -m gpushare.playground.controlplane --binaries $BINARIES --state $STATE", until="ready "
+    "python -m gpushare_playground.controlplane --binaries DIR --state DIR": Way(
+        "python -m gpushare_playground.controlplane --binaries $BINARIES --state $STATE", until="ready "
     ),
     "gpushare playground --control-plane DIR": Way(
         "gpushare playground --control-plane $BINARIES --no-walk", until=_STAYS_UP

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import yaml
 from cryptography import x509
 
-from gpushare.playground.controlplane.ports import free_ports
+from gpushare_playground.controlplane.ports import free_ports
 from tests.admission_words import COUNTING
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.plane import CHECKOUT

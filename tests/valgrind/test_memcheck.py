@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.building import ROOT
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation import building as isolation

@@ -12,7 +12,7 @@ ROLES: Final = {
     "admission": "gpushare.admission.options",
     "dashboard": "gpushare.dashboard.options",
     "uninstall": "gpushare.uninstall.options",
-    "playground": "gpushare.playground.options",
+    "playground": "gpushare_playground.options",
     "node-template": "gpushare.nodetemplate.options",
     "doctor": "gpushare.doctor.options",
     "simulate": "gpushare.simulate.options",

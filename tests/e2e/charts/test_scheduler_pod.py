@@ -20,7 +20,7 @@ import yaml
 from gpushare.api import names
 from gpushare.api.node.device import Device, NodeMode, devices_annotation
 from gpushare.api.quantity import MemoryUnit
-from gpushare.playground.controlplane.ports import free_ports
+from gpushare_playground.controlplane.ports import free_ports
 from tests.e2e.asking import Commands
 from tests.e2e.charts.accounts import kubeconfig_of
 from tests.e2e.charts.rendering import CHARTS, SCHEDULER

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpushare.playground.cluster.nodes import DEFAULT_NODES
-from gpushare.playground.gpus import PRESETS
+from gpushare_playground.cluster.nodes import DEFAULT_NODES
+from gpushare_playground.gpus import PRESETS
 from tests.e2e.cluster import driver
 from tests.e2e.cluster.binaries import CannotBuild, build
 from tests.e2e.cluster.cluster import Cluster

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from gpushare.playground.authority import (
+from gpushare_playground.authority import (
     SERVER_NAMES,
     Authority,
     Identity,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gpushare.playground.gpus import preset, read, write
+from gpushare_playground.gpus import preset, read, write
 from tests.e2e.cluster.cluster import Node
 
 ROOT: Final = Path(__file__).parents[3]

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from gpushare.playground.cluster.nodes import DEFAULT_NODES
+from gpushare_playground.cluster.nodes import DEFAULT_NODES
 from tests.e2e.cluster import cgroups, driver, network, record, sample_images
 from tests.e2e.cluster.cluster import Cluster, Node
 from tests.e2e.cluster.credentials import write_credentials

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpushare.api import names
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.product import MODES, Product, gpu_pod
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gpushare.api import names
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.e2e.cluster import Cluster, Node, driver, wait_for
 from tests.e2e.product.product import AGENT, INSTALLER, NAMESPACE, Product, gpu_pod
 from tests.e2e.product.test_restarts import kill

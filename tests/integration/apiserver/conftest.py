@@ -18,8 +18,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gpushare.playground.apiserver import ApiServer
-from gpushare.playground.apiserver.server import ADMIN
+from gpushare_playground.apiserver import ApiServer
+from gpushare_playground.apiserver.server import ADMIN
 
 KUBELET_TOKEN = "kubelet-secret"
 COMMAND_S = 60.0

@@ -7,7 +7,7 @@ import json
 import aiohttp
 import pytest
 
-from gpushare.playground.apiserver import ApiServer
+from gpushare_playground.apiserver import ApiServer
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 MERGE = "application/merge-patch+json"

@@ -21,7 +21,7 @@ async def start(tmp_path):
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "gpushare.playground.apiserver",
+            "gpushare_playground.apiserver",
             "--dir",
             str(tmp_path / "state"),
             *arguments,

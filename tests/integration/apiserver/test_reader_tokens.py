@@ -7,7 +7,7 @@ from gpushare.kube.auth.access import load_access
 from gpushare.kube.auth.token_reviews import token_of
 from gpushare.kube.client.errors import ApiError
 from gpushare.kube.client.session import Session
-from gpushare.playground.apiserver.server import ApiServer
+from gpushare_playground.apiserver.server import ApiServer
 from tests.integration.apiserver.conftest import Api
 from tests.reader_tokens import ACCOUNT, check_tokens_to_read_with
 

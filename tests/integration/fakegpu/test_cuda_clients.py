@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.building import ROOT
 from tests.unit.fakegpu.building import build, environment, system_program
 

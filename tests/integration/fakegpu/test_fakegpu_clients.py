@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.unit.fakegpu.building import build, environment, system_program
 
 NODES = {name: gpus.preset(name, "n1") for name in gpus.PRESETS}

@@ -11,7 +11,7 @@ import pytest
 
 from gpushare.inspect.sources.kubectl import Kubectl
 from gpushare.inspect.sources.prometheus import PrometheusFailed, figures_of_prometheus
-from gpushare.playground.controlplane.ports import free_ports
+from gpushare_playground.controlplane.ports import free_ports
 from tests.integration.inspect.conftest import Run, ScriptedKubectl
 from tests.unit.fakegpu.building import system_program
 from tests.unit.inspect.clusters import device, node, placed

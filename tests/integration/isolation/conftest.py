@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.integration.isolation.machine import (
     about_the_stand_in,
     lay_out_on,

@@ -16,7 +16,7 @@ import pytest
 from gpushare.nodeagent.isolation.storage.directories import Directories
 from gpushare.nodeagent.isolation.storage.files import Claimed
 from gpushare.nodeagent.isolation.storage.libraries import deliver
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.integration.isolation.containers import TENANT
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation.building import BUILT, Container, build

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation.building import MIB, build, lay_out
 

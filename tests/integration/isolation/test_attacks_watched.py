@@ -21,7 +21,7 @@ from gpushare.nodeagent.driver.nvml import DriverNvml
 from gpushare.nodeagent.isolation.options import Watch
 from gpushare.nodeagent.isolation.watchdog.watchdog import REASON_KILLED, REASON_MEMORY, Watchdog
 from gpushare.nodeagent.observability.metrics import Metrics
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.integration.isolation.containers import driver_used_mib
 from tests.integration.isolation.placed import AS_TENANT, SLICE_MIB, Way, compiled, given, needs_root, running
 from tests.integration.isolation.test_ways_to_the_driver import NAMED, PLACED, REACH

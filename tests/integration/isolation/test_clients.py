@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.integration.isolation.conftest import LimitedContainer
 from tests.integration.isolation.containers import run_tenant, running_tenant
 from tests.unit.fakegpu import building as fakegpu

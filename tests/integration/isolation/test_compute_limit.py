@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.building import SANITIZERS
 from tests.integration.isolation.conftest import LimitedContainer
 from tests.integration.isolation.containers import run_tenant, running_tenant

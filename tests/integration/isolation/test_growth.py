@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.integration.isolation.conftest import LimitedContainer
 from tests.integration.isolation.containers import TENANT
 from tests.integration.isolation.talking import talkers

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.integration.isolation.conftest import LimitedContainer
 from tests.integration.isolation.containers import TENANT, run_tenant
 from tests.unit.isolation.building import BUILT, MIB, OPEN, lay_out

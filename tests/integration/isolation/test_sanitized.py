@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.integration.isolation.conftest import LimitedContainer
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation.building import Container, build

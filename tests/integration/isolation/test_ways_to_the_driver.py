@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.integration.isolation.placed import (
     AS_TENANT,
     OVER,

@@ -11,11 +11,11 @@ from pathlib import Path
 from gpushare.kube.auth.access import load_access
 from gpushare.kube.client.errors import ApiError
 from gpushare.kube.client.session import MERGE_PATCH, Session
-from gpushare.playground.apiserver.server import ApiServer
-from gpushare.playground.kubelet.agent import Kubelet
-from gpushare.playground.kubelet.folders import Folders
-from gpushare.playground.kubelet.leftovers import stop_leftovers
-from gpushare.playground.kubelet.settings import Settings
+from gpushare_playground.apiserver.server import ApiServer
+from gpushare_playground.kubelet.agent import Kubelet
+from gpushare_playground.kubelet.folders import Folders
+from gpushare_playground.kubelet.leftovers import stop_leftovers
+from gpushare_playground.kubelet.settings import Settings
 from tests.patience import Deadline
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -9,9 +9,9 @@ from contextlib import suppress
 
 import pytest
 
-from gpushare.playground.kubelet.errors import NotRunning, Waiting
-from gpushare.playground.kubelet.leftovers import stop_leftovers
-from gpushare.playground.kubelet.shim import start_ticks
+from gpushare_playground.kubelet.errors import NotRunning, Waiting
+from gpushare_playground.kubelet.leftovers import stop_leftovers
+from gpushare_playground.kubelet.shim import start_ticks
 from tests.integration.kubelet.small_cluster import (
     RESOURCE,
     TOKEN,
@@ -228,7 +228,7 @@ def _here(cluster):
 def kubelet_process(cluster, *more):
     arguments = ["--node", "n1", "--kubeconfig", str(cluster.kubeconfig), "--root", str(cluster.folders.root)]
     return subprocess.Popen(
-        [sys.executable, "-m", "gpushare.playground.kubelet", *arguments, "--token", TOKEN, *more],
+        [sys.executable, "-m", "gpushare_playground.kubelet", *arguments, "--token", TOKEN, *more],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -18,7 +18,7 @@ import pytest
 
 from gpushare.api import names
 from gpushare.nodeagent.driver.cgroup_memory_limits import NO_LIMIT
-from gpushare.playground.gpus import preset
+from gpushare_playground.gpus import preset
 from tests.integration.nodeagent.cluster_objects import NODE, container, decide, node, pod
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.isolating import active

@@ -15,7 +15,7 @@ from gpushare.api.node.device import description_of
 from gpushare.api.objects import decode_node
 from gpushare.nodeagent.isolation.backends.subprocesses import Child
 from gpushare.nodeagent.isolation.options import AskedIsolation
-from gpushare.playground.gpus import preset, write
+from gpushare_playground.gpus import preset, write
 from tests.integration.isolation.containers import run_tenant
 from tests.integration.nodeagent.cluster_objects import NODE
 from tests.integration.nodeagent.conftest import World

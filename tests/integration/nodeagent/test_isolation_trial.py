@@ -10,7 +10,7 @@ import pytest
 
 from gpushare.nodeagent.isolation.selftest import selftest
 from gpushare.nodeagent.isolation.storage.libraries import Release, deliver
-from gpushare.playground.gpus import preset, write
+from gpushare_playground.gpus import preset, write
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation.building import BUILT, OPEN, build
 

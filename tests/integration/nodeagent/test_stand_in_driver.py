@@ -14,8 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpushare.api import names
-from gpushare.playground.controlplane.ports import free_ports
-from gpushare.playground.gpus import GpuNode, preset, write
+from gpushare_playground.controlplane.ports import free_ports
+from gpushare_playground.gpus import GpuNode, preset, write
 from tests.integration.nodeagent.cluster_objects import NODE, container, decide, node, pod
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_nvml import gpu

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.api import names
-from gpushare.playground.gpus import preset
+from gpushare_playground.gpus import preset
 from tests.integration.nodeagent.cluster_objects import NODE, node
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.test_stand_in_driver import LIBRARY, command, described, library

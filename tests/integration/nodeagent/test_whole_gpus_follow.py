@@ -12,7 +12,7 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.kubeletapi.deviceplugin_pb2 import ListAndWatchResponse
 from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
 from gpushare.nodeagent.deviceplugin.device_lists import device_list
-from gpushare.playground.gpus import preset
+from gpushare_playground.gpus import preset
 from tests.integration.nodeagent.cluster_objects import NODE, node
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_nvml import gpu

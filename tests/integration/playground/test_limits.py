@@ -74,7 +74,7 @@ def test_a_container_of_a_node_that_shares_is_trusted(playground: Playground) ->
 
 def test_a_killed_kubelet_and_agent_find_the_container_as_held_as_it_was(playground: Playground) -> None:
     with running(playground, "steady", FOUR, 2, "bandwidthTest", core=30) as name:
-        playground.kill("gpushare.playground.kubelet", f"--node {FOUR}")
+        playground.kill("gpushare_playground.kubelet", f"--node {FOUR}")
         playground.kill("gpushare node-agent", f"--node {FOUR}")
 
         def asked() -> str:

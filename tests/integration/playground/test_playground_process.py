@@ -52,7 +52,7 @@ def test_what_was_not_built_is_told_with_the_command_that_builds_it(tmp_path: Pa
 def test_a_part_says_what_is_wrong_with_its_kubeconfig(part: str, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_text("apiVersion: v1\nkind: Config\n")
-    command = [sys.executable, "-m", f"gpushare.playground.{part}", "--kubeconfig", str(broken)]
+    command = [sys.executable, "-m", f"gpushare_playground.{part}", "--kubeconfig", str(broken)]
     if part == "kubescheduler":
         command += ["--extender", "http://127.0.0.1:1/gpushare"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.playground.cluster.state import make_state, tidy
+from gpushare_playground.cluster.state import make_state, tidy
 
 
 def test_what_a_dead_supervisor_left_is_removed_and_a_running_playground_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpushare.playground.cluster.state._parent", lambda: tmp_path)
+    monkeypatch.setattr("gpushare_playground.cluster.state._parent", lambda: tmp_path)
     here = make_state()
     left = tmp_path / "gpushare-left"
     left.mkdir()

@@ -109,7 +109,7 @@ def test_a_job_is_done_exactly_once_though_controllers_and_scheduler_are_killed(
             return int(playground.get("job", "many").get("status", {}).get("succeeded", 0)) >= wanted
 
         wait_until(reached, within_s=60)
-        for part in ("gpushare.playground.controllers", "gpushare.playground.kubescheduler"):
+        for part in ("gpushare_playground.controllers", "gpushare_playground.kubescheduler"):
             if playground.processes(part):
                 playground.kill(part)
     playground.kubectl("wait", "--for=condition=Complete", "job/many", "--timeout=60s")

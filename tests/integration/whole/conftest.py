@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from gpushare.api import names
 from gpushare.api.node.device import NodeMode
-from gpushare.playground.cluster import NodeDescription
+from gpushare_playground.cluster import NodeDescription
 from tests.integration.whole.forked import FORKS
 from tests.integration.whole.seen import Json
 from tests.integration.whole.world import World, world

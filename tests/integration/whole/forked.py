@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO, Final, NoReturn
 
-from gpushare.playground.cluster.parts import Part
+from gpushare_playground.cluster.parts import Part
 
 _CHECKOUT: Final = Path(__file__).parents[3]
 DRIVER: Final = _CHECKOUT / "build" / "fakegpu"
@@ -28,10 +28,10 @@ _MOST_BYTES: Final = 1 << 20
 _MOST_FILES: Final = 4096
 _MODULES: Final = (
     "gpushare.nodeagent.main",
-    "gpushare.playground.apiserver.server",
-    "gpushare.playground.controllers.running",
-    "gpushare.playground.kubelet.agent",
-    "gpushare.playground.kubescheduler.running",
+    "gpushare_playground.apiserver.server",
+    "gpushare_playground.controllers.running",
+    "gpushare_playground.kubelet.agent",
+    "gpushare_playground.kubescheduler.running",
     "gpushare.scheduler.main",
 )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.api import names
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.integration.whole.seen import Json, is_running, phase_of, waits_because
 from tests.integration.whole.world import World, environment, gpu_pod, run, shared_node, until
 
@@ -297,7 +297,7 @@ async def test_a_typo_in_a_gpu_file_is_told_by_the_check_and_by_the_agents_libra
         beside.replace(file)
         line = text.splitlines().index("  memroy 16384") + 1
         slip = f"{file}:{line}: memroy: unknown key; did you mean 'memory'?"
-        ran = await run(sys.executable, "-m", "gpushare.playground.gpus", "--check", str(file))
+        ran = await run(sys.executable, "-m", "gpushare_playground.gpus", "--check", str(file))
         assert (ran.code, ran.err.strip()) == (1, slip)
 
         async def logged(words: str) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from playwright.async_api import expect
 
-from gpushare.playground import gpus
-from gpushare.playground.cluster.nodes import node
+from gpushare_playground import gpus
+from gpushare_playground.cluster.nodes import node
 from tests.integration.dashboard.bed import Look, browser
 from tests.integration.whole.world import World, gpu_pod, world
 

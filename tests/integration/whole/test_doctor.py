@@ -24,7 +24,7 @@ from gpushare.doctor.options import ROLE
 from gpushare.doctor.report import as_json
 from gpushare.kube.auth.access import load_access
 from gpushare.options.reading import read
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.integration.whole.seen import Json, is_running, record_of
 from tests.integration.whole.world import CHECKOUT, World, gpu_pod, run, shared_node, until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.integration.whole.world import CHECKOUT, DRIVER, World, run, shared_node, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -20,8 +20,8 @@ from gpushare.kube.auth.access import load_access
 from gpushare.kube.auth.credentials import Credentials
 from gpushare.kube.client.errors import ApiError
 from gpushare.kube.client.session import MERGE_PATCH
-from gpushare.playground.cluster.parts import Part
-from gpushare.playground.cluster.real import RealControl
+from gpushare_playground.cluster.parts import Part
+from gpushare_playground.cluster.real import RealControl
 from tests.integration.whole.seen import Json, node_of, record_of, waits_because
 from tests.integration.whole.test_gangs import member
 from tests.integration.whole.test_killed_parts import fits, never_above_capacity
@@ -152,7 +152,7 @@ class Replica:
                 await until(ready, f"the extender of {self.name} is ready")
                 self._start(
                     "kubescheduler",
-                    ["gpushare.playground.kubescheduler", "--lease-seconds", str(LEASE_S)]
+                    ["gpushare_playground.kubescheduler", "--lease-seconds", str(LEASE_S)]
                     + ["--kubeconfig", str(self._seen.cluster.control.access("kubescheduler"))]
                     + ["--extender", f"http://127.0.0.1:{port_file.read_text().strip()}/gpushare"],
                 )

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from gpushare.api import names
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.integration.whole.seen import Json, held_mib, is_running, node_of, record_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node, until
 

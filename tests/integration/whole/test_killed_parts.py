@@ -18,7 +18,7 @@ import pytest
 
 from gpushare.api import names
 from gpushare.api.quantity import MemoryUnit
-from gpushare.playground.cluster.parts import Part
+from gpushare_playground.cluster.parts import Part
 from tests.integration.whole.seen import (
     Json,
     annotations_of,

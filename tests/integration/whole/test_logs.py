@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpushare.playground.cluster.real import RealControl
+from gpushare_playground.cluster.real import RealControl
 from tests.integration.whole.seen import node_of
 from tests.integration.whole.world import PODS, World, gpu_pod, shared_node, until, world
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from gpushare.api import names
-from gpushare.playground.cluster.embedded import EmbeddedControl
+from gpushare_playground.cluster.embedded import EmbeddedControl
 from tests.integration.whole.seen import Json, is_running, node_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node
 

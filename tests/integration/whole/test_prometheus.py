@@ -12,7 +12,7 @@ import pytest_asyncio
 import yaml
 
 from gpushare.api import names
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.integration.whole.prometheus import RULES, Prometheus, promtool, running_prometheus
 from tests.integration.whole.seen import record_of, waits_because
 from tests.integration.whole.world import CHECKOUT, World, gpu_pod, shared_node, until, world

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gpushare.api import names
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.integration.whole.seen import Json, annotations_of, is_running, node_of, record_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node
 

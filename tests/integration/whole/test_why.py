@@ -6,7 +6,7 @@ import pytest
 
 from gpushare.api import names
 from gpushare.kube.client.session import MERGE_PATCH
-from gpushare.playground.cluster.embedded import EmbeddedControl
+from gpushare_playground.cluster.embedded import EmbeddedControl
 from tests.integration.whole.seen import Json, node_of, record_of, waits_because
 from tests.integration.whole.test_resource_policy import POLICIES, policy, put
 from tests.integration.whole.world import PODS, World, gpu_pod, shared_node

@@ -27,12 +27,12 @@ from gpushare.kube.client.errors import ApiError
 from gpushare.kube.client.session import MERGE_PATCH, Session
 from gpushare.kubeletapi.podresources_pb2 import AllocatableResourcesRequest, ListPodResourcesRequest
 from gpushare.kubeletapi.podresources_pb2_grpc import PodResourcesListerStub
-from gpushare.playground import gpus
-from gpushare.playground.cluster import EXTENDER_COUNTS, Cluster, NodeDescription
-from gpushare.playground.cluster.control import Control
-from gpushare.playground.cluster.embedded import EmbeddedControl
-from gpushare.playground.cluster.parts import Part
-from gpushare.playground.cluster.real import RealControl
+from gpushare_playground import gpus
+from gpushare_playground.cluster import EXTENDER_COUNTS, Cluster, NodeDescription
+from gpushare_playground.cluster.control import Control
+from gpushare_playground.cluster.embedded import EmbeddedControl
+from gpushare_playground.cluster.parts import Part
+from gpushare_playground.cluster.real import RealControl
 from tests.integration.whole.forked import DRIVER, Forked
 from tests.integration.whole.seen import (
     Json,

@@ -7,13 +7,13 @@ import pytest
 from documentation.__main__ import PROJECT
 from documentation.advice import Told, of_module, told, trouble, wrong
 
-PACKAGE = PROJECT / "src" / "gpushare"
+SOURCES = PROJECT / "src"
 
 
 @functools.cache
 def texts() -> list[Told]:
     """Read when a test asks, not when tests are collected: it takes long."""
-    return told(PACKAGE)
+    return told(SOURCES)
 
 
 def test_all_that_people_are_told_to_type_is_marked_and_would_be_understood() -> None:

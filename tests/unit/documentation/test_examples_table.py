@@ -9,7 +9,7 @@ import pytest
 from documentation.__main__ import DOCS, PROJECT
 from documentation.blocks import read_page
 from documentation.navigation import in_order
-from gpushare.playground import walk
+from gpushare_playground import walk
 
 TABLE = PROJECT / "examples" / "README.md"
 PAGES = [*(f"docs/{name}" for name in in_order(DOCS)), "README.md"]

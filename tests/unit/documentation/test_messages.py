@@ -2,6 +2,7 @@
 
 import functools
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ from documentation.entries import Entry, entries, says_nothing, without_entry, w
 from documentation.log_lines import from_logs
 from documentation.messages import INTERNAL, Message, from_code, of_module, reasons
 from documentation.script_messages import from_scripts
+from documentation.sources import modules
 
-PACKAGE = PROJECT / "src" / "gpushare"
+SOURCES = PROJECT / "src"
 ENTRIES = list(entries(DOCS / "troubleshooting"))
 
 
@@ -27,11 +29,11 @@ class Found:
 
     @functools.cached_property
     def answers(self) -> list[Message]:
-        return [*from_code(PACKAGE), *from_charts(PROJECT / "charts"), *from_builders(PROJECT)]
+        return [*from_code(SOURCES), *from_charts(PROJECT / "charts"), *from_builders(PROJECT)]
 
     @functools.cached_property
     def logs(self) -> list[Message]:
-        return from_logs(PACKAGE)
+        return from_logs(SOURCES)
 
     @functools.cached_property
     def of_c(self) -> list[Message]:
@@ -47,7 +49,7 @@ class Found:
 
     @functools.cached_property
     def of_scripts(self) -> list[Message]:
-        return from_scripts(PACKAGE / "dashboard" / "static")
+        return from_scripts(SOURCES / "gpushare" / "dashboard" / "static")
 
     @property
     def lines(self) -> list[Message]:
@@ -90,7 +92,7 @@ def test_no_entry_is_source_text() -> None:
 
 def test_every_reason_of_an_event_has_an_entry() -> None:
     known = {entry.text for entry in ENTRIES}
-    missing = {reason: where for reason, where in reasons(PACKAGE).items() if reason not in known}
+    missing = {reason: where for reason, where in reasons(SOURCES).items() if reason not in known}
     assert not missing, f"no entry in docs/troubleshooting/events.md for the events {missing}"
 
 
@@ -107,7 +109,7 @@ def test_every_entry_says_why_and_what_to_do() -> None:
 def test_what_is_left_out_exists() -> None:
     for name in INTERNAL:
         file, _, constant = name.partition(":")
-        texts = [path.read_text() for path in PACKAGE.rglob(file)]
+        texts = [path.read_text() for name_, path in modules(SOURCES) if fnmatch(name_, file)]
         named = re.escape(constant).replace(r"\*", r"\w+")
         assert texts, name
         assert any(re.search(rf"\b{named}(: Final| =|\()", text) for text in texts), name

@@ -5,7 +5,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.unit.fakegpu.building import LIBRARY, build
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.building import ROOT, SANITIZERS
 from tests.unit.fakegpu.building import BUILT, build
 from tests.unit.fakegpu.cuda_process import OUT, Processes

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.building import ROOT
 from tests.unit.fakegpu.building import BUILT, IN_CI, SYSTEM, build
 from tests.unit.fakegpu.cuda_process import OUT, CudaProcess, Processes

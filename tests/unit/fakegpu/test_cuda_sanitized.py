@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.building import SANITIZERS
 from tests.unit.fakegpu.building import build
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.unit.fakegpu.cuda_process import MIB, OUT, CudaProcess, Out, Processes, Whole, pack
 
 CONTEXT = 64

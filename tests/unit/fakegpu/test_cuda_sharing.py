@@ -12,7 +12,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.building import ROOT
 from tests.unit.fakegpu.building import LIBRARY, build
 from tests.unit.fakegpu.cuda_process import MIB, OUT, CudaProcess, Out, Processes

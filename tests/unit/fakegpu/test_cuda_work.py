@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 from tests.unit.fakegpu.building import build
 from tests.unit.fakegpu.cuda_process import MIB, OUT, CudaProcess, Out, Processes, pack
 

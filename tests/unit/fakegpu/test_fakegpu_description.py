@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpushare.playground import gpus
-from gpushare.playground.gpus.__main__ import main
-from gpushare.playground.gpus.keys import KEYS, Key, Part
+from gpushare_playground import gpus
+from gpushare_playground.gpus.__main__ import main
+from gpushare_playground.gpus.keys import KEYS, Key, Part
 from tests.building import ROOT, SANITIZERS
 from tests.unit.fakegpu.building import build
 

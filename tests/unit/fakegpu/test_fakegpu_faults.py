@@ -12,8 +12,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpushare.playground import gpus
-from gpushare.playground.gpus.keys import RECOVERIES
+from gpushare_playground import gpus
+from gpushare_playground.gpus.keys import RECOVERIES
 from tests.unit.fakegpu.building import environment
 
 Describe = Callable[..., None]

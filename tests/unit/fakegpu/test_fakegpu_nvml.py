@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpushare.playground import gpus
+from gpushare_playground import gpus
 
 Describe = Callable[..., None]
 MIB = 1 << 20

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpushare.playground.images.errors import MalformedImage, UnknownImage
-from gpushare.playground.images.programs import bandwidth, benchmark, mnist
-from gpushare.playground.images.programs.descent import Neuron
-from gpushare.playground.images.programs.sight import introduce, share
-from gpushare.playground.images.registry import Registry, inside_path, normalised
+from gpushare_playground.images.errors import MalformedImage, UnknownImage
+from gpushare_playground.images.programs import bandwidth, benchmark, mnist
+from gpushare_playground.images.programs.descent import Neuron
+from gpushare_playground.images.programs.sight import introduce, share
+from gpushare_playground.images.registry import Registry, inside_path, normalised
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SAMPLES = "registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample"

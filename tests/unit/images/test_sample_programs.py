@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.playground import gpus
-from gpushare.playground.images import programs
+from gpushare_playground import gpus
+from gpushare_playground.images import programs
 from tests.unit.fakegpu import building as fakegpu
 
 

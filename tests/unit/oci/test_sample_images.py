@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.playground.images.registry import Registry, read_description
+from gpushare_playground.images.registry import Registry, read_description
 from images import samples
 from images.oci import Entry
 
@@ -25,7 +25,7 @@ def test_commands_run_the_images_python_on_the_images_files() -> None:
     script = bytes(made["usr/local/bin/gpu-player"].content).decode()
     assert script == (
         "#!/bin/sh\nexec /usr/bin/python3"
-        ' /usr/local/lib/python3.11/dist-packages/gpushare/playground/images/programs/player.py "$@"\n'
+        ' /usr/local/lib/python3.11/dist-packages/gpushare_playground/images/programs/player.py "$@"\n'
     )
     assert made["usr/local/bin/gpu-player"].mode == 0o755
     assert "usr/local/bin/python" not in made, "the layer below has it"

@@ -18,11 +18,11 @@ FILES = {
     "tests/unit/ledger/test_room.py": "",
     "tests/unit/ledger/test_other.py": "",
     "tests/unit/ledger/conftest.py": "",
-    "tests/unit/model/test_many.py": "import a\nimport b\nimport c\nfrom gpushare.ledger.room import Room\n",
-    "tests/unit/model/test_few.py": "from gpushare.ledger import room\n",
-    "tests/unit/model/test_comment.py": "# room\n",
-    "tests/unit/model/test_through.py": "from tests.unit.model.building import x\n",
-    "tests/unit/model/building.py": "import gpushare.ledger.room\n",
+    "tests/unit/api/test_many.py": "import a\nimport b\nimport c\nfrom gpushare.ledger.room import Room\n",
+    "tests/unit/api/test_few.py": "from gpushare.ledger import room\n",
+    "tests/unit/api/test_comment.py": "# room\n",
+    "tests/unit/api/test_through.py": "from tests.unit.api.building import x\n",
+    "tests/unit/api/building.py": "import gpushare.ledger.room\n",
     "tests/integration/whole/test_whole.py": "import gpushare.ledger.room\n",
     "tests/e2e/test_real.py": "import gpushare.ledger.room\n",
     "tests/unit/dashboard/test_page.py": "",
@@ -46,11 +46,11 @@ def root(tmp_path: Path) -> Path:
 def test_tests_that_import_a_changed_module_follow_its_namesake_the_most_specific_first(root: Path) -> None:
     assert closest_tests(root, ["src/gpushare/ledger/room.py"]) == [
         "tests/unit/ledger/test_room.py",
-        "tests/unit/model/test_few.py",
-        "tests/unit/model/test_many.py",
+        "tests/unit/api/test_few.py",
+        "tests/unit/api/test_many.py",
         "tests/integration/whole/test_whole.py",
         "tests/unit/ledger/test_other.py",
-        "tests/unit/model/test_through.py",
+        "tests/unit/api/test_through.py",
     ]
 
 
@@ -58,7 +58,7 @@ def test_tests_that_import_a_changed_module_follow_its_namesake_the_most_specifi
     ("changed", "tests"),
     [
         ("tests/unit/ledger/test_other.py", ["tests/unit/ledger/test_other.py"]),
-        ("tests/unit/model/building.py", ["tests/unit/model/test_through.py"]),
+        ("tests/unit/api/building.py", ["tests/unit/api/test_through.py"]),
         (
             "tests/unit/ledger/conftest.py",
             ["tests/unit/ledger/test_other.py", "tests/unit/ledger/test_room.py"],
@@ -69,7 +69,7 @@ def test_tests_that_import_a_changed_module_follow_its_namesake_the_most_specifi
         ("tests/unit/fakegpu/race.c", ["tests/unit/fakegpu/test_state.py"]),
         ("docs/index.md", ["tests/unit/documentation/test_links.py"]),
         ("tests/e2e/test_real.py", []),
-        ("tests/unit/model/test_gone.py", []),
+        ("tests/unit/api/test_gone.py", []),
         ("LICENSE", []),
     ],
 )
@@ -78,9 +78,9 @@ def test_what_else_may_change_has_its_tests(root: Path, changed: str, tests: lis
 
 
 def test_what_was_changed_itself_comes_first(root: Path) -> None:
-    changed = ["src/gpushare/ledger/room.py", "tests/unit/model/test_many.py"]
+    changed = ["src/gpushare/ledger/room.py", "tests/unit/api/test_many.py"]
     assert closest_tests(root, changed)[:2] == [
-        "tests/unit/model/test_many.py",
+        "tests/unit/api/test_many.py",
         "tests/unit/ledger/test_room.py",
     ]
 

@@ -10,7 +10,7 @@ from gpushare.api.crd.resource_policy import ResourcePolicy, decode_policy
 from gpushare.api.objects import decode_pod
 from gpushare.api.request.amounts import amounts_of
 from gpushare.scheduler.plugins.resource_policy.model.unit_usage import PolicyBook
-from tests.unit.policy.policy_samples import written
+from tests.unit.scheduler.resource_policy.policy_samples import written
 from tests.unit.scheduler.watched import Cluster
 
 #: The namespace whose pods the policies govern; their units choose nodes by pool, ``a`` and ``b``.

@@ -15,7 +15,7 @@ from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.plugins.resource_policy.prebind import PolicyBinding
 from gpushare.scheduler.server import protocol
 from gpushare.scheduler.server.protocol import BindingArgs
-from tests.unit.policy.policy_samples import written
+from tests.unit.scheduler.resource_policy.policy_samples import written
 from tests.unit.scheduler.world import World, pod_object
 
 NODES = ("a1", "a2", "b1", "c1", "n1")

@@ -9,8 +9,8 @@ from gpushare.api import names
 from gpushare.api.crd.resource_policy import decode_policy, policy_pod_of
 from gpushare.api.objects import decode_pod
 from gpushare.scheduler.plugins.defragmentation.plugin import KEPT_S
-from tests.unit.policy.policy_samples import written
 from tests.unit.scheduler.moving import INTERVAL_S, Moving
+from tests.unit.scheduler.resource_policy.policy_samples import written
 from tests.unit.scheduler.test_quotas import tree
 
 A, B = {"nodeSelector": {"pool": "a"}}, {"nodeSelector": {"pool": "b"}}

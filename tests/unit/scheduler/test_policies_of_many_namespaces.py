@@ -7,7 +7,7 @@ from gpushare.api.crd.resource_policy import ResourcePolicy
 from gpushare.scheduler.plugins.resource_policy import watch
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.plugins.resource_policy.watch import PolicyWatches
-from tests.unit.policy.policy_samples import policy
+from tests.unit.scheduler.resource_policy.policy_samples import policy
 from tests.unit.scheduler.world import TurnedClock
 
 

@@ -13,7 +13,7 @@ from gpushare.api.objects import Pod, decode_pod
 from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.plugins.resource_policy.status_writer import PolicyWriter
-from tests.unit.policy.policy_samples import pod, policy
+from tests.unit.scheduler.resource_policy.policy_samples import pod, policy
 from tests.unit.scheduler.world import TurnedClock, pod_object
 
 COST, MARK = names.ANN_DELETION_COST, names.ANN_COST_WRITTEN

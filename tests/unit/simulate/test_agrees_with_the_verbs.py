@@ -15,8 +15,6 @@ from gpushare.api.objects import decode_node, decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.kubescheduler.node_usage import Occupancy
 from gpushare.ledger import Ledger
-from gpushare.playground.kubescheduler.cycle import Unschedulable, choose
-from gpushare.playground.kubescheduler.extender import ExtenderSettings, FilterResult, HostPriority
 from gpushare.scheduler.cache.cache import ClusterView, NodeReader
 from gpushare.scheduler.cache.pod_records import counted_record_of
 from gpushare.scheduler.framework.binder import Binder, BindRefused, Reservations
@@ -26,6 +24,8 @@ from gpushare.simulate.engine.engine import Settings
 from gpushare.simulate.engine.simulation import simulate
 from gpushare.simulate.input.manifests import manifests_of
 from gpushare.simulate.snapshot import ClusterState, counting_of
+from gpushare_playground.kubescheduler.cycle import Unschedulable, choose
+from gpushare_playground.kubescheduler.extender import ExtenderSettings, FilterResult, HostPriority
 from tests.randomized import rounds
 from tests.unit.scheduler.world import Api, Recorded, TurnedClock
 from tests.unit.simulate.making import node, pod

@@ -15,8 +15,6 @@ from gpushare.api.node.device import Placement
 from gpushare.kubescheduler.filters import Wanted
 from gpushare.kubescheduler.node_usage import Occupancy, priority_of
 from gpushare.kubescheduler.preemption import Candidate, Worth, candidates, cheapest
-from gpushare.playground.kubescheduler.cycle import Unschedulable, choose
-from gpushare.playground.kubescheduler.extender import FilterResult
 from gpushare.scheduler.framework.binder import BindRefused
 from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
@@ -28,6 +26,8 @@ from gpushare.simulate.engine.simulation import simulate
 from gpushare.simulate.engine.virtual_clock import JumpingClock, run
 from gpushare.simulate.input.manifests import manifests_of
 from gpushare.simulate.snapshot import ClusterState, counting_of
+from gpushare_playground.kubescheduler.cycle import Unschedulable, choose
+from gpushare_playground.kubescheduler.extender import FilterResult
 from tests.randomized import rounds
 from tests.unit.scheduler.world import Recorded
 from tests.unit.simulate.making import node, pod

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gpushare.playground.apiserver.fields import FieldType, table
 from gpushare.simulate.input import unknown_fields as module
 from gpushare.simulate.input.unknown_fields import KINDS, VERSION, unknown_fields
+from gpushare_playground.apiserver.fields import FieldType, table
 
 CHECKOUT = Path(__file__).parents[3]
 TABLE = CHECKOUT / "src" / "gpushare" / "simulate" / "input" / "fields.txt"
@@ -53,7 +53,7 @@ def test_the_table_is_that_of_kubernetes() -> None:
         "the table is old: GPUSHARE_WRITE_GOLDEN=1 pytest tests/unit/simulate"
     )
     head = (
-        (resources.files("gpushare.playground.apiserver") / "fields" / "pods.txt").read_text().splitlines()[0]
+        (resources.files("gpushare_playground.apiserver") / "fields" / "pods.txt").read_text().splitlines()[0]
     )
     assert f"Kubernetes {VERSION}:" in head
     assert module._types().keys() >= KINDS.keys()

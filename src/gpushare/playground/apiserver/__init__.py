@@ -1,5 +1,0 @@
-"""The playground's Kubernetes API server: enough of the real one for kubectl and for client-go."""
-
-from gpushare.playground.apiserver.server import ApiServer
-
-__all__ = ["ApiServer"]

@@ -1,0 +1,160 @@
+"""ResourceQuota: how much the pods of a namespace may ask for together, held when a pod is created, and counted in its status.
+
+What pods ask for is counted, and their number; other objects are not, nor quotas with scopes.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from gpushare.api.errors import InvalidQuantity
+from gpushare.api.objects import decode_pod
+from gpushare.api.request.amounts import amounts_of, thousandths_of, written
+from gpushare_playground.apiserver import errors
+from gpushare_playground.apiserver.errors import Object
+from gpushare_playground.apiserver.store import DELETED, Change, Record, Store
+
+STORAGE: Final = "resourcequotas"
+_PODS: Final = "pods"
+_COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
+_REQUESTS, _LIMITS = "requests.", "limits."
+_ENDED: Final = ("Succeeded", "Failed")
+
+type_of_amounts = dict[str, int]
+"""Thousandths by the name that a quota uses."""
+
+
+class ResourceQuotas:
+    """Holds new pods to the quotas of ``store``, and keeps ``status.used`` of these up to date at every write."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        store.listen(self._changed)
+
+    def admit(self, pod: Object) -> None:
+        """Raises ``ApiError`` 403 where a quota of its namespace has no room for a new pod."""
+        metadata = pod["metadata"]
+        quotas = self._quotas(metadata["namespace"])
+        if not quotas:
+            return
+        asked = _asked(pod)
+        used = self._used(metadata["namespace"])
+        for quota in quotas:
+            hard = _hard(quota.obj)
+            missing = [
+                f"{name} for: {', '.join(lacking)}"
+                for name in sorted(hard)
+                if (lacking := _silent(pod, name))
+            ]
+            why = ""
+            if missing:
+                why = f"failed quota: {quota.name}: must specify {'; '.join(missing)}"
+            elif passed := [
+                name
+                for name, most in hard.items()
+                if asked.get(name) and used.get(name, 0) + asked[name] > most
+            ]:
+                why = (
+                    f"exceeded quota: {quota.name}, requested: {_list(passed, asked)}, used: {_list(passed, used)}, "
+                    f"limited: {_list(passed, hard)}"
+                )
+            if why:
+                raise errors.forbidden(_PODS, "", metadata.get("name", ""), why)
+
+    def _quotas(self, namespace: str) -> list[Record]:
+        if not self._store.count(STORAGE, namespace):
+            return []
+        return [
+            quota
+            for quota in self._store.items(STORAGE, namespace)
+            if not any((quota.obj.get("spec") or {}).get(word) for word in ("scopes", "scopeSelector"))
+        ]
+
+    def _used(self, namespace: str) -> type_of_amounts:
+        used: type_of_amounts = {}
+        for pod in self._store.items(_PODS, namespace):
+            if (pod.obj.get("status") or {}).get("phase") not in _ENDED:
+                for name, amount in _asked(pod.obj).items():
+                    used[name] = used.get(name, 0) + amount
+        return used
+
+    def _changed(self, collection: str, change: Change) -> None:
+        if collection == STORAGE and change.kind == DELETED:
+            return
+        if collection not in (STORAGE, _PODS) or not (quotas := self._quotas(change.record.namespace)):
+            return
+        used = self._used(change.record.namespace)
+        for quota in quotas:
+            hard = _hard(quota.obj)
+            found = {name: _text(name, used.get(name, 0)) for name in hard}
+            status = {
+                "hard": {name: (quota.obj["spec"].get("hard") or {})[name] for name in hard},
+                "used": found,
+            }
+            if quota.obj.get("status") != status:
+                # The store never changes an object in place, and tells of this write, too: then there is no difference.
+                obj = {**quota.obj, "metadata": dict(quota.obj["metadata"]), "status": status}
+                self._store.put(STORAGE, quota.namespace, quota.name, obj)
+
+
+def _hard(quota: Object) -> type_of_amounts:
+    found: type_of_amounts = {}
+    for name, text in ((quota.get("spec") or {}).get("hard") or {}).items():
+        try:
+            if name in (_PODS, "count/pods", *_COMPUTE) or name.startswith((_REQUESTS, _LIMITS)):
+                found[name] = thousandths_of(text, name)
+        except InvalidQuantity:
+            continue
+    return found
+
+
+def _asked(pod: Object) -> type_of_amounts:
+    """What a pod counts in quotas."""
+    found = {_PODS: 1000, "count/pods": 1000}
+    for name, amount in amounts_of(decode_pod(pod)).items():
+        found[_REQUESTS + name] = amount
+        if name in _COMPUTE:
+            found[name] = amount
+    limits = {**pod, "spec": _limited(pod["spec"])}
+    found |= {_LIMITS + name: amount for name, amount in amounts_of(decode_pod(limits)).items()}
+    return found
+
+
+def _limited(spec: Object) -> Object:
+    """The spec as if its limits were its requests."""
+    made = {**spec, "resources": _limits_of(spec), "overhead": None}
+    for field in ("containers", "initContainers"):
+        made[field] = [{**one, "resources": _limits_of(one)} for one in spec.get(field) or ()]
+    return made
+
+
+def _limits_of(container_or_spec: Object) -> Object:
+    return {"limits": (container_or_spec.get("resources") or {}).get("limits") or {}}
+
+
+def _silent(pod: Object, name: str) -> list[str]:
+    """The containers that say nothing of processors or memory where a quota counts these."""
+    which = "limits" if name.startswith(_LIMITS) else "requests"
+    resource = name.removeprefix(_REQUESTS).removeprefix(_LIMITS)
+    if resource not in ("cpu", "memory") or resource in _words(pod["spec"], which):
+        return []
+    return sorted(
+        container["name"]
+        for field in ("containers", "initContainers")
+        for container in pod["spec"].get(field) or ()
+        if resource not in _words(container, which)
+    )
+
+
+def _words(container_or_spec: Object, which: str) -> Mapping[str, Any]:
+    """What is said; where nothing is asked for, the limit is."""
+    resources = container_or_spec.get("resources") or {}
+    said = resources.get(which) or {}
+    return {**(resources.get("limits") or {}), **said} if which == "requests" else said
+
+
+def _list(which: Iterable[str], amounts: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={_text(name, amounts.get(name, 0))}" for name in sorted(which))
+
+
+def _text(name: str, thousandths: int) -> str:
+    return written(name.removeprefix(_REQUESTS).removeprefix(_LIMITS), thousandths)

@@ -1,0 +1,51 @@
+"""The admission rules for a real API server: the chart's policies, rendered by helm."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from gpushare.api.request.unit_conversion import Counting
+from gpushare_playground.cluster.errors import ClusterError
+
+_HELM_S: Final = 60.0
+_FILES: Final = ("peoples-units", "scheduler-name", "requests", "records")
+"""Of the chart's ``templates/admission``: what does not depend on the accounts that our components have in a cluster."""
+_POLICIES: Final = ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")
+
+
+def helm_command(
+    helm: Path, chart: Path, version: tuple[int, int], writers: Sequence[str], counting: Counting
+) -> list[str]:
+    """The command that prints the policies of ``chart`` for a Kubernetes of ``version``.
+
+    ``writers`` are the users that may write records, as ``admission.extraWriters`` of the chart; ``counting`` is how
+    requests in people's units become units.
+    """
+    command = [str(helm), "template", "gpushare", str(chart), "--namespace=kube-system"]
+    command += [f"--kube-version={version[0]}.{version[1]}", "--set=admission.mode=policy"]
+    command += [f"--api-versions=admissionregistration.k8s.io/v1/{kind}" for kind in _POLICIES]
+    command += [f"--set=admission.extraWriters={{{','.join(writers)}}}"]
+    command += [
+        f"--set=gpuMemoryUnit={counting.unit.setting}",
+        f"--set=admission.cardMemoryMiB={counting.card_mib}",
+    ]
+    return [*command, *(f"--show-only=templates/admission/{name}.yaml" for name in _FILES)]
+
+
+async def rendered(command: Sequence[str], into: Path) -> Path:
+    """Run that command and keep what it prints in ``into``. Raises ``ClusterError`` with helm's own words."""
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(_HELM_S):
+            printed, said = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise ClusterError(f"{command[0]} does not render the chart within {_HELM_S:.0f} s") from None
+    if process.returncode:
+        raise ClusterError(f"the chart's admission rules cannot be rendered: {said.decode().strip()}")
+    await asyncio.to_thread(into.write_bytes, printed)
+    return into

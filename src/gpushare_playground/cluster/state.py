@@ -1,0 +1,57 @@
+"""The playground's state folder: short, private, and cleaned of what a killed playground left."""
+
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from gpushare_playground.kubelet.leftovers import stop_leftovers
+
+_PREFIX: Final = "gpushare-"
+_OWNER: Final = "supervisor.pid"
+
+
+def make_state() -> Path:
+    """A new folder, readable by its owner only. Its path is short: Unix sockets of nodes live in it."""
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_parent()))
+    (folder / _OWNER).write_text(f"{os.getpid()} {_start_ticks(os.getpid())}\n")
+    return folder
+
+
+def remove_state(folder: Path) -> None:
+    """End the containers that are recorded under ``folder`` and remove it."""
+    for node in folder.glob("nodes/*"):
+        stop_leftovers(node, grace_s=2.0)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def tidy() -> tuple[list[Path], list[Path]]:
+    """Remove the folders of this user's playgrounds whose supervisor is gone; returns them, and those of playgrounds that run."""
+    removed, running = [], []
+    for owner in _parent().glob(f"{_PREFIX}*/{_OWNER}"):
+        with suppress(OSError, ValueError):
+            if owner.stat().st_uid != os.getuid():
+                continue
+            pid, ticks = map(int, owner.read_text().split())
+            if _start_ticks(pid) != ticks:
+                remove_state(owner.parent)
+                removed.append(owner.parent)
+            else:
+                running.append(owner.parent)
+    return removed, running
+
+
+def _parent() -> Path:
+    # $TMPDIR may be long; a socket's path may have 107 bytes in all.
+    folder = Path(tempfile.gettempdir())
+    return folder if len(str(folder)) <= 30 else Path("/tmp")  # noqa: S108
+
+
+def _start_ticks(pid: int) -> int:
+    """When the process started, in clock ticks since boot; 0 when there is none (proc(5))."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0

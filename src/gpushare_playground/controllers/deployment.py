@@ -1,0 +1,303 @@
+"""Deployments: ReplicaSets of succeeding templates, one taking over from the other."""
+
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from gpushare.kube.client.errors import ApiError
+from gpushare.kube.clock import Clock
+from gpushare.kube.event_recorder import Recorder
+from gpushare_playground.cache import Cache, Expectations
+from gpushare_playground.controllers.freshest import Freshest
+from gpushare_playground.controllers.podcontrol import reference_to
+from gpushare_playground.controllers.podtemplate import template_hash
+from gpushare_playground.controllers.rollout import Limits, SetSize, limits_of, recreate, roll
+from gpushare_playground.objects import (
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    Json,
+    Objects,
+    annotations_of,
+    condition_of,
+    controller_reference,
+    is_deleting,
+    name_of,
+    namespace_of,
+    seconds_of,
+    spec_of,
+    status_of,
+    time_text,
+    uid_of,
+    with_condition,
+)
+
+HASH_LABEL: Final = "pod-template-hash"
+REVISION: Final = "deployment.kubernetes.io/revision"
+DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
+MOST: Final = "deployment.kubernetes.io/max-replicas"
+
+
+class Deployments:
+    """Reconciles Deployments."""
+
+    name = "deployment"
+
+    def __init__(
+        self,
+        objects: Objects,
+        deployments: Cache,
+        sets: Cache,
+        pods: Cache,
+        recorder: Recorder,
+        clock: Clock,
+    ) -> None:
+        self._objects = objects
+        self._deployments = Freshest(DEPLOYMENTS, objects, deployments)
+        self._sets = Freshest(REPLICA_SETS, objects, sets)
+        self._made = Expectations(sets, time.monotonic)
+        self._pods = pods
+        self._recorder = recorder
+        self._clock = clock
+
+    async def reconcile(self, key: str) -> float | None:
+        """Take the next step of the rollout and report how far it is."""
+        item = self._deployments.get(key)
+        if item is None or is_deleting(item):
+            return None
+        owned = {name_of(one): self._sets.newer(one) for one in self._made.owned(uid_of(item))}
+        name = f"{name_of(item)}-{template_hash(spec_of(item).get('template'))}"
+        new = owned.pop(name, None)
+        old = sorted(owned.values(), key=_revision)
+        if not spec_of(item).get("paused"):
+            item, new = await self._ensure_new(item, name, new, old)
+            new = await self._resize(item, new, old)
+            await self._drop_history(item, old)
+        return await self._report(item, new, old)
+
+    async def _ensure_new(
+        self, item: Json, name: str, new: Json | None, old: list[Json]
+    ) -> tuple[Json, Json]:
+        """The ReplicaSet of the present template, with the highest revision of all."""
+        highest = max(map(_revision, old), default=0)
+        if new is None:
+            new = await self._create(item, name, highest + 1, old)
+        elif _revision(new) <= highest:
+            new = await self._sets.merge(new, {"metadata": {"annotations": {REVISION: str(highest + 1)}}})
+        revision = annotations_of(new).get(REVISION, "1")
+        if annotations_of(item).get(REVISION) != revision:
+            item = await self._deployments.merge(item, {"metadata": {"annotations": {REVISION: revision}}})
+        return item, new
+
+    async def _create(self, item: Json, name: str, revision: int, old: list[Json]) -> Json:
+        replicas = _first_size(item, name, old)
+        template = spec_of(item).get("template") or {}
+        hash_label = {HASH_LABEL: name.removeprefix(f"{name_of(item)}-")}
+        metadata = template.get("metadata") or {}
+        labels = {**(metadata.get("labels") or {}), **hash_label}
+        selector = spec_of(item).get("selector") or {}
+        match_labels = {**(selector.get("matchLabels") or {}), **hash_label}
+        body: Json = {
+            "metadata": {
+                "name": name,
+                "namespace": namespace_of(item),
+                "labels": labels,
+                "annotations": {REVISION: str(revision), **_sizes_noted(item)},
+                "ownerReferences": [controller_reference(DEPLOYMENTS, item)],
+            },
+            "spec": {
+                "replicas": replicas,
+                "selector": {**selector, "matchLabels": match_labels},
+                "template": {**template, "metadata": {**metadata, "labels": labels}},
+            },
+        }
+        if spec_of(item).get("minReadySeconds"):
+            body["spec"]["minReadySeconds"] = spec_of(item)["minReadySeconds"]
+        try:
+            made = await self._objects.create(REPLICA_SETS, namespace_of(item), body)
+        except ApiError as error:
+            if not error.conflict:
+                raise
+            # An earlier request of ours whose answer was lost, or a set that someone else made.
+            made = await self._objects.get(REPLICA_SETS, namespace_of(item), name)
+        else:
+            if replicas:
+                self._record_scaling(item, name, 0, replicas)
+        self._made.created(uid_of(item), made)
+        return made
+
+    async def _resize(self, item: Json, new: Json, old: list[Json]) -> Json:
+        replicas = int(spec_of(item).get("replicas", 1))
+        strategy = spec_of(item).get("strategy") or {}
+        sizes = [_size(one) for one in old]
+        if strategy.get("type") == "Recreate":
+            left = sum(len(list(self._pods.controlled_by(uid_of(one)))) for one in old)
+            wanted = recreate(replicas, _size(new), sizes, left)
+        else:
+            wanted = roll(_limits(item), _size(new), sizes)
+        for one in (new, *old):
+            if name_of(one) in wanted:
+                scaled = await self._scale(item, one, wanted[name_of(one)])
+                new = scaled if one is new else new
+        return new
+
+    async def _scale(self, item: Json, one: Json, replicas: int) -> Json:
+        before = int(spec_of(one).get("replicas", 0))
+        change = {"metadata": {"annotations": _sizes_noted(item)}, "spec": {"replicas": replicas}}
+        scaled = await self._sets.merge(one, change)
+        self._record_scaling(item, name_of(one), before, replicas)
+        return scaled
+
+    def _record_scaling(self, item: Json, name: str, before: int, replicas: int) -> None:
+        direction = "up" if replicas > before else "down"
+        self._recorder.record(
+            reference_to(DEPLOYMENTS, item),
+            kind="Normal",
+            reason="ScalingReplicaSet",
+            action="ScalingReplicaSet",
+            note=f"Scaled {direction} replica set {name} from {before} to {replicas}",
+        )
+
+    async def _drop_history(self, item: Json, old: list[Json]) -> None:
+        keep = int(spec_of(item).get("revisionHistoryLimit", 10))
+        idle = [one for one in old if not spec_of(one).get("replicas") and not status_of(one).get("replicas")]
+        for one in idle[: max(len(idle) - keep, 0)]:
+            await self._objects.delete(REPLICA_SETS, one)
+
+    async def _report(self, item: Json, new: Json | None, old: list[Json]) -> float | None:
+        now = self._clock.time_ns()
+        sets = [*([new] if new is not None else []), *(self._sets.newer(one) for one in old)]
+        status = _counts(item, new, sets)
+        before = status_of(item)
+        moved = any(
+            before.get(name) != status.get(name)
+            for name in ("updatedReplicas", "availableReplicas", "replicas")
+        )
+        conditions = with_condition(before.get("conditions") or [], _available(item, status, now))
+        progress, wait_s = _progress(item, new, status, moved=moved, now=now)
+        if progress is not None:
+            conditions = with_condition(conditions, progress)
+        status["conditions"] = conditions
+        await self._deployments.write_status(item, status)
+        return wait_s
+
+
+def _revision(one: Json) -> int:
+    text = annotations_of(one).get(REVISION, "0")
+    return int(text) if text.isdecimal() else 0
+
+
+def _size(one: Json) -> SetSize:
+    return SetSize(
+        name_of(one),
+        int(spec_of(one).get("replicas", 0)),
+        int(status_of(one).get("availableReplicas") or 0),
+    )
+
+
+def _limits(item: Json) -> Limits:
+    replicas = int(spec_of(item).get("replicas", 1))
+    rolling = (spec_of(item).get("strategy") or {}).get("rollingUpdate") or {}
+    return limits_of(replicas, rolling.get("maxSurge", "25%"), rolling.get("maxUnavailable", "25%"))
+
+
+def _recreates(item: Json) -> bool:
+    return (spec_of(item).get("strategy") or {}).get("type") == "Recreate"
+
+
+def _first_size(item: Json, name: str, old: list[Json]) -> int:
+    """The replicas with which a new ReplicaSet is made."""
+    if _recreates(item):
+        return 0
+    return roll(_limits(item), SetSize(name, 0, 0), [_size(one) for one in old]).get(name, 0)
+
+
+def _sizes_noted(item: Json) -> dict[str, str]:
+    """What a ReplicaSet carries of its Deployment's size."""
+    limits = _limits(item)
+    most = limits.replicas + (0 if _recreates(item) else limits.surge)
+    return {DESIRED: str(limits.replicas), MOST: str(most)}
+
+
+def _sum(sets: Iterable[Json], count: str) -> int:
+    return sum(int(status_of(one).get(count) or 0) for one in sets)
+
+
+def _counts(item: Json, new: Json | None, sets: list[Json]) -> Json:
+    replicas = int(spec_of(item).get("replicas", 1))
+    available = _sum(sets, "availableReplicas")
+    counts = {
+        "replicas": _sum(sets, "replicas"),
+        "updatedReplicas": _sum([new] if new else [], "replicas"),
+        "readyReplicas": _sum(sets, "readyReplicas"),
+        "availableReplicas": available,
+        "unavailableReplicas": max(replicas - available, 0),
+    }
+    kept = {name: value for name, value in status_of(item).items() if name == "collisionCount"}
+    kept["observedGeneration"] = item["metadata"].get("generation", 0)
+    kept["terminatingReplicas"] = _sum(sets, "terminatingReplicas")
+    return {**kept, **{name: n for name, n in counts.items() if n}}
+
+
+def _condition(kind: str, *, status: bool, reason: str, message: str, now: int) -> Json:
+    return {
+        "type": kind,
+        "status": "True" if status else "False",
+        "reason": reason,
+        "message": message,
+        "lastUpdateTime": time_text(now),
+        "lastTransitionTime": time_text(now),
+    }
+
+
+def _available(item: Json, status: Json, now: int) -> Json:
+    replicas = int(spec_of(item).get("replicas", 1))
+    least = replicas if _recreates(item) else replicas - _limits(item).unavailable
+    enough = int(status.get("availableReplicas") or 0) >= least
+    reason = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
+    has = "has" if enough else "does not have"
+    message = f"Deployment {has} minimum availability."
+    return _unless_same(item, _condition("Available", status=enough, reason=reason, message=message, now=now))
+
+
+def _progress(
+    item: Json, new: Json | None, status: Json, *, moved: bool, now: int
+) -> tuple[Json | None, float | None]:
+    """The Progressing condition, and the seconds after which the rollout counts as stuck."""
+    if new is None:
+        return None, None
+    replicas = int(spec_of(item).get("replicas", 1))
+    subject = f'ReplicaSet "{name_of(new)}"'
+    counts = [int(status.get(name) or 0) for name in ("updatedReplicas", "replicas", "availableReplicas")]
+
+    def condition(*, status: bool, reason: str, message: str) -> Json:
+        return _condition("Progressing", status=status, reason=reason, message=message, now=now)
+
+    if counts == [replicas] * 3:
+        done = condition(
+            status=True,
+            reason="NewReplicaSetAvailable",
+            message=f"{subject} has successfully progressed.",
+        )
+        return _unless_same(item, done), None
+    deadline_s = float(spec_of(item).get("progressDeadlineSeconds", 600))
+    before = condition_of(item, "Progressing")
+    since = seconds_of((before or {}).get("lastUpdateTime")) or now / 1e9
+    left_s = since + deadline_s - now / 1e9
+    ongoing = before is not None and before.get("reason") in ("ReplicaSetUpdated", "ProgressDeadlineExceeded")
+    if ongoing and not moved:
+        if left_s > 0:
+            return before, left_s
+        late = condition(
+            status=False, reason="ProgressDeadlineExceeded", message=f"{subject} has timed out progressing."
+        )
+        return _unless_same(item, late), None
+    going = condition(status=True, reason="ReplicaSetUpdated", message=f"{subject} is progressing.")
+    return going, deadline_s
+
+
+def _unless_same(item: Json, condition: Json) -> Json:
+    """``condition``, or the one that is there already when only its times would change."""
+    before = condition_of(item, condition["type"])
+    if before is not None and all(before.get(n) == condition[n] for n in ("status", "reason", "message")):
+        return before
+    return condition

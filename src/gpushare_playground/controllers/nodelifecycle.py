@@ -1,0 +1,113 @@
+"""What kube-controller-manager does to Node objects: taints that say what conditions say, and a word at the first sight.
+
+Source: kubernetes 1.36 ``pkg/controller/nodelifecycle`` and ``pkg/controller/ttl``. Not here: leases are not watched,
+so a node whose kubelet is gone stays Ready.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from gpushare.api.objects import ObjectReference
+from gpushare.kube.client.errors import ApiError
+from gpushare.kube.clock import Clock
+from gpushare.kube.event_recorder import Recorder
+from gpushare_playground.cache import Cache
+from gpushare_playground.objects import (
+    NODES,
+    Json,
+    Objects,
+    annotations_of,
+    name_of,
+    spec_of,
+    status_of,
+    time_text,
+    uid_of,
+)
+
+_TTL: Final = "node.alpha.kubernetes.io/ttl"
+_PREFIX: Final = "node.kubernetes.io/"
+_BY_CONDITION: Final[Mapping[tuple[str, str], str]] = {
+    ("Ready", "False"): "not-ready",
+    ("Ready", "Unknown"): "unreachable",
+    ("MemoryPressure", "True"): "memory-pressure",
+    ("DiskPressure", "True"): "disk-pressure",
+    ("PIDPressure", "True"): "pid-pressure",
+    ("NetworkUnavailable", "True"): "network-unavailable",
+}
+_OURS: Final = frozenset(f"{_PREFIX}{name}" for name in (*_BY_CONDITION.values(), "unschedulable"))
+
+
+class NodeLifecycle:
+    """Reconciles Nodes."""
+
+    name = "nodelifecycle"
+
+    def __init__(self, objects: Objects, nodes: Cache, recorder: Recorder, clock: Clock) -> None:
+        self._objects = objects
+        self._nodes = nodes
+        self._recorder = recorder
+        self._clock = clock
+        self._greeted: set[str] = set()
+
+    async def reconcile(self, key: str) -> float | None:
+        """Taint the node at ``key`` as its conditions and ``spec.unschedulable`` say."""
+        node = self._nodes.get(key)
+        if node is None:
+            self._greeted.discard(key)
+            return None
+        if key not in self._greeted:
+            self._greeted.add(key)
+            self._greet(node)
+        change: Json = {}
+        taints = spec_of(node).get("taints") or []
+        wanted = taints_of(node, time_text(self._clock.time_ns()))
+        if {_identity(one) for one in wanted} != {_identity(one) for one in taints}:
+            change["spec"] = {"taints": wanted or None}
+        if _TTL not in annotations_of(node):
+            change["metadata"] = {"annotations": {_TTL: "0"}}
+        if not change:
+            return None
+        if "spec" in change:
+            # A list is written whole: nobody else's taint may be lost with it.
+            change.setdefault("metadata", {})["resourceVersion"] = node["metadata"]["resourceVersion"]
+        try:
+            await self._objects.merge(NODES, node, change)
+        except ApiError as error:
+            if not (error.conflict or error.not_found):
+                raise
+            # Its newer form is on the way here.
+        return None
+
+    def _greet(self, node: Json) -> None:
+        name = name_of(node)
+        note = f"Node {name} event: Registered Node {name} in Controller"
+        regarding = ObjectReference("Node", name, "", uid_of(node))
+        self._recorder.record(
+            regarding, kind="Normal", reason="RegisteredNode", action="RegisteredNode", note=note
+        )
+
+
+def taints_of(node: Json, now: str) -> list[Json]:
+    """The taints that the node should have: those of others as they are, ours as its state says."""
+    named = {
+        taint
+        for one in status_of(node).get("conditions") or ()
+        if (taint := _BY_CONDITION.get((str(one.get("type")), str(one.get("status")))))
+    }
+    if spec_of(node).get("unschedulable"):
+        named.add("unschedulable")
+    wanted = {f"{_PREFIX}{name}" for name in named}
+    kept = [
+        one
+        for one in spec_of(node).get("taints") or ()
+        if one.get("key") not in _OURS or one.get("effect") != "NoSchedule" or one["key"] in wanted
+    ]
+    there = {one["key"] for one in kept if one.get("effect") == "NoSchedule"}
+    return [
+        *kept,
+        *({"key": key, "effect": "NoSchedule", "timeAdded": now} for key in sorted(wanted - there)),
+    ]
+
+
+def _identity(taint: Json) -> tuple[str, str]:
+    return str(taint.get("key")), str(taint.get("effect"))

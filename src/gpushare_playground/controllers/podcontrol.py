@@ -1,0 +1,124 @@
+"""Creating and deleting pods for an owner, never two where one was wanted.
+
+A name is chosen before the request is sent. When the answer is lost, the same name is taken again,
+and ``AlreadyExists`` then tells that the first try had reached the server.
+"""
+
+from collections.abc import Callable
+from typing import Final, Literal
+
+from gpushare.api.objects import ObjectReference
+from gpushare.kube.client.errors import ApiError
+from gpushare.kube.event_recorder import Recorder
+from gpushare_playground.cache import Cache, Expectations
+from gpushare_playground.controllers.podtemplate import generated_name
+from gpushare_playground.objects import (
+    PODS,
+    Json,
+    Kind,
+    Objects,
+    controller_of,
+    name_of,
+    namespace_of,
+    uid_of,
+)
+
+#: How kube-controller-manager tells of pods made and deleted, by kind of their owner.
+_NOTES: Final = {
+    "": ("Created pod: {pod}", "Deleted pod: {pod}"),
+    "StatefulSet": (
+        "Create Pod {pod} in StatefulSet {owner} successful",
+        "Delete Pod {pod} in StatefulSet {owner} successful",
+    ),
+}
+
+
+def reference_to(kind: Kind, item: Json) -> ObjectReference:
+    """A reference for an event about ``item``."""
+    return ObjectReference(kind.name, name_of(item), namespace_of(item), uid_of(item), kind.api_version)
+
+
+class PodControl:
+    """Pods of owners of one kind."""
+
+    def __init__(
+        self, kind: Kind, objects: Objects, pods: Cache, expectations: Expectations, recorder: Recorder
+    ) -> None:
+        self.kind = kind
+        self._objects = objects
+        self._pods = pods
+        self._expectations = expectations
+        self._recorder = recorder
+        self._tried: dict[str, int] = {}
+        self._created_note = _NOTES.get(kind.name, _NOTES[""])[0]
+        self._deleted_note = _NOTES.get(kind.name, _NOTES[""])[1]
+
+    def owned(self, owner: Json) -> list[Json]:
+        """The owner's pods, with our own writes that the watch has not shown yet."""
+        return self._expectations.owned(uid_of(owner))
+
+    def is_going(self, pod: Json) -> bool:
+        """Whether the pod's deletion has begun."""
+        return self._expectations.is_going(pod)
+
+    async def create_generated(self, owner: Json, prefix: str, make: Callable[[str], Json]) -> None:
+        """Create the pod that ``make(name)`` gives, under a fresh name that begins with ``prefix``."""
+        uid = uid_of(owner)
+        while True:
+            number = self._tried.get(uid, 0)
+            name = generated_name(prefix, f"{uid}/{number}")
+            taken = self._pods.get(f"{namespace_of(owner)}/{name}") is not None
+            if not taken and await self._create(owner, make(name)):
+                self._tried[uid] = number + 1
+                return
+            self._tried[uid] = number + 1
+
+    async def create_named(self, owner: Json, pod: Json) -> None:
+        """Create ``pod`` under the name that it carries; the owner's own of that name is as well."""
+        if not await self._create(owner, pod):
+            note = f"pod {name_of(pod)} exists and belongs to someone else; delete or rename it"
+            self._record(owner, "Warning", "FailedCreate", note)
+
+    async def _create(self, owner: Json, pod: Json) -> bool:
+        """Whether the pod is there now and is the owner's, and was not known before."""
+        try:
+            made = await self._objects.create(PODS, namespace_of(owner), pod)
+        except ApiError as error:
+            if not error.conflict:
+                self._record(owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
+                raise
+            made = await self._objects.get(PODS, namespace_of(owner), name_of(pod))
+            if (controller_of(made) or {}).get("uid") != uid_of(owner):
+                return False
+        else:
+            note = self._created_note.format(pod=name_of(made), owner=name_of(owner))
+            self._record(owner, "Normal", "SuccessfulCreate", note)
+        self._expectations.created(uid_of(owner), made)
+        return True
+
+    async def delete(self, owner: Json, pod: Json) -> None:
+        """Delete one of the owner's pods with its own grace period."""
+        await self._objects.delete(PODS, pod)
+        self._expectations.deleted(pod)
+        note = self._deleted_note.format(pod=name_of(pod), owner=name_of(owner))
+        self._record(owner, "Normal", "SuccessfulDelete", note)
+
+    def forget(self, owner_uid: str) -> None:
+        """The owner is gone."""
+        self._tried.pop(owner_uid, None)
+
+    def _record(self, owner: Json, kind: Literal["Normal", "Warning"], reason: str, note: str) -> None:
+        self._recorder.record(
+            reference_to(self.kind, owner), kind=kind, reason=reason, action=reason, note=note
+        )
+
+
+def owner_key(kind: Kind, pod: Json) -> str | None:
+    """The key of the pod's controller, if that is of ``kind``."""
+    owner = controller_of(pod)
+    if owner is None or owner.get("kind") != kind.name:
+        return None
+    # The group decides, not the version: another version of the same kind is the same object.
+    if str(owner.get("apiVersion")).partition("/")[0] != kind.api_version.partition("/")[0]:
+        return None
+    return f"{namespace_of(pod)}/{owner.get('name')}"

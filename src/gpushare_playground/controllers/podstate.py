@@ -1,0 +1,50 @@
+"""What controllers want to know about a pod."""
+
+from gpushare_playground.objects import Json, condition_of, is_deleting, is_true, seconds_of, status_of
+
+
+def phase_of(pod: Json) -> str:
+    """``status.phase``; a pod without status is Pending."""
+    return str(status_of(pod).get("phase") or "Pending")
+
+
+def is_finished(pod: Json) -> bool:
+    """Whether its containers have ended for good."""
+    return phase_of(pod) in ("Succeeded", "Failed")
+
+
+def is_active(pod: Json) -> bool:
+    """Whether it runs or may still run: neither finished nor being deleted."""
+    return not is_finished(pod) and not is_deleting(pod)
+
+
+def is_ready(pod: Json) -> bool:
+    """Whether it runs and its Ready condition is true."""
+    return phase_of(pod) == "Running" and is_true(pod, "Ready")
+
+
+def available_in_s(pod: Json, min_ready_s: float, now_s: float) -> float | None:
+    """Seconds until it has been ready for ``min_ready_s``: 0 when it is available, ``None`` when not ready."""
+    if not is_ready(pod):
+        return None
+    since = seconds_of((condition_of(pod, "Ready") or {}).get("lastTransitionTime"))
+    if min_ready_s <= 0 or since is None:
+        return 0.0
+    return max(0.0, since + min_ready_s - now_s)
+
+
+def restarts_of(pod: Json) -> int:
+    """Restarts of all its containers together."""
+    status = status_of(pod)
+    every = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    return sum(int(one.get("restartCount") or 0) for one in every)
+
+
+def finished_at_s(pod: Json) -> float | None:
+    """When its last container ended, in seconds since 1970; ``None`` when that is not known."""
+    times = []
+    for one in status_of(pod).get("containerStatuses") or ():
+        ended = ((one.get("state") or {}).get("terminated") or {}).get("finishedAt")
+        times.append(seconds_of(ended))
+    known = [time for time in times if time is not None]
+    return max(known) if known else None

@@ -1,0 +1,105 @@
+"""ReplicaSets: as many pods as asked for."""
+
+from typing import Final
+
+from gpushare.kube.clock import Clock
+from gpushare_playground.cache import Cache
+from gpushare_playground.controllers.freshest import Freshest
+from gpushare_playground.controllers.podcontrol import PodControl
+from gpushare_playground.controllers.podstate import (
+    available_in_s,
+    is_finished,
+    is_ready,
+    phase_of,
+    restarts_of,
+)
+from gpushare_playground.controllers.podtemplate import pod_from
+from gpushare_playground.objects import (
+    REPLICA_SETS,
+    Json,
+    Objects,
+    annotations_of,
+    condition_of,
+    is_deleting,
+    labels_of,
+    name_of,
+    seconds_of,
+    spec_of,
+    status_of,
+)
+
+#: Pods created in one go, so that a large set does not keep the others waiting.
+BURST: Final = 50
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+
+
+class ReplicaSets:
+    """Reconciles ReplicaSets."""
+
+    name = "replicaset"
+
+    def __init__(self, objects: Objects, sets: Cache, pods: PodControl, clock: Clock) -> None:
+        self._sets = Freshest(REPLICA_SETS, objects, sets)
+        self._pods = pods
+        self._clock = clock
+
+    async def reconcile(self, key: str) -> float | None:
+        """Create what is missing, delete what is too much, report the counts."""
+        item = self._sets.get(key)
+        if item is None:
+            return None
+        pods = [pod for pod in self._pods.owned(item) if not is_finished(pod)]
+        active = [pod for pod in pods if not self._pods.is_going(pod)]
+        missing = 0
+        if not is_deleting(item):
+            missing = int(spec_of(item).get("replicas", 1)) - len(active)
+        for _ in range(min(missing, BURST)):
+            await self._pods.create_generated(item, f"{name_of(item)}-", lambda name: _pod(item, name))
+        for pod in sorted(active, key=deletion_order)[: max(-missing, 0)]:
+            await self._pods.delete(item, pod)
+        now_s = self._clock.time_ns() / 1e9
+        kept = active if missing >= 0 else [pod for pod in active if not self._pods.is_going(pod)]
+        waits = [available_in_s(pod, float(spec_of(item).get("minReadySeconds") or 0), now_s) for pod in kept]
+        await self._sets.write_status(item, _status(item, kept, waits, len(pods) - len(kept)))
+        if missing > BURST:
+            return 0.0
+        return min((wait for wait in waits if wait), default=None)
+
+
+def deletion_order(pod: Json) -> tuple[object, ...]:
+    """Sorts pods so that the least valuable comes first, as Kubernetes ranks them.
+
+    Not placed, pending, not ready, cheap by annotation, often restarted, young.
+    """
+    cost = annotations_of(pod).get(DELETION_COST, "0")
+    created = seconds_of(pod["metadata"].get("creationTimestamp")) or 0.0
+    ready_since = seconds_of((condition_of(pod, "Ready") or {}).get("lastTransitionTime")) or 0.0
+    return (
+        bool(spec_of(pod).get("nodeName")),
+        {"Pending": 0, "Unknown": 1}.get(phase_of(pod), 2),
+        is_ready(pod),
+        int(cost) if cost.lstrip("+-").isdecimal() else 0,
+        -ready_since if is_ready(pod) else 0.0,
+        -restarts_of(pod),
+        -created,
+        name_of(pod),
+    )
+
+
+def _pod(item: Json, name: str) -> Json:
+    return pod_from(REPLICA_SETS, item, spec_of(item).get("template") or {}, name)
+
+
+def _status(item: Json, pods: list[Json], waits: list[float | None], going: int) -> Json:
+    described = ((spec_of(item).get("template") or {}).get("metadata") or {}).get("labels") or {}
+    status = {key: value for key, value in status_of(item).items() if key == "conditions"}
+    counts = {
+        "fullyLabeledReplicas": sum(described.items() <= dict(labels_of(pod)).items() for pod in pods),
+        "readyReplicas": sum(is_ready(pod) for pod in pods),
+        "availableReplicas": sum(wait == 0.0 for wait in waits),
+    }
+    status["terminatingReplicas"] = going
+    status["replicas"] = len(pods)
+    status["observedGeneration"] = item["metadata"].get("generation", 0)
+    # Counts of 0 are left out on the wire, except replicas.
+    return {**status, **{name: count for name, count in counts.items() if count}}

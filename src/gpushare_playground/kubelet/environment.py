@@ -1,0 +1,150 @@
+"""What a container's program is started with: command, arguments, environment.
+
+As the kubelet makes it: the image's environment, then what Allocate returned, then the manifest's (so the
+manifest wins), ``$(NAME)`` expanded in values, command and arguments.
+"""
+
+import math
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Literal
+
+from gpushare.api.errors import InvalidQuantity
+from gpushare.api.quantity import parse_quantity
+from gpushare_playground.images.registry import Image
+from gpushare_playground.kubelet.errors import StartFailed
+from gpushare_playground.kubelet.podspec import Container, EnvFrom, EnvSource, EnvVar, KeySelector, Pod
+
+type_of_kind = Literal["ConfigMap", "Secret"]
+#: Reads the data of a ConfigMap or Secret of a namespace, or ``None`` where there is none.
+type_of_source = Callable[[type_of_kind, str, str], Awaitable[dict[str, bytes] | None]]
+_REFERENCE: Final = re.compile(r"\$(\$|\(([-._a-zA-Z][-._a-zA-Z0-9]*)\))?")
+_SUBSCRIPT: Final = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """``$(NAME)`` replaced by its value where there is one; ``$$`` stands for a dollar."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] == "$":
+            return "$"
+        name = match[2]
+        return match[0] if name is None else variables.get(name, match[0])
+
+    return _REFERENCE.sub(value, text)
+
+
+def command_line(container: Container, image: Image, variables: Mapping[str, str]) -> list[str]:
+    """Program and arguments: ``command`` replaces the image's and drops its default arguments, ``args`` those.
+
+    Raises ``StartFailed`` when there is nothing to run.
+    """
+    command = container.command or list(image.command)
+    arguments = container.args or ([] if container.command else list(image.args))
+    line = [expand(part, variables) for part in (*command, *arguments)]
+    if not line:
+        raise StartFailed(container.name, "CreateContainerError", "no command specified")
+    return line
+
+
+async def manifest_environment(
+    pod: Pod, container: Container, addresses: tuple[str, str], source: type_of_source
+) -> dict[str, str]:
+    """The variables of ``envFrom`` and ``env``; ``addresses`` are the pod's and the node's.
+
+    Raises ``StartFailed`` (CreateContainerConfigError) for a source or key that is missing.
+    """
+    variables: dict[str, str] = {}
+    for each in container.env_from or ():
+        variables.update(await _all_of(pod, container, each, source))
+    for one in container.env or ():
+        if one.value_from is None:
+            variables[one.name] = expand(one.value, variables)
+        else:
+            found = await _from_source(pod, container, one, addresses, source)
+            if found is not None:
+                variables[one.name] = found
+    return variables
+
+
+async def _all_of(pod: Pod, container: Container, each: EnvFrom, source: type_of_source) -> dict[str, str]:
+    found: dict[str, str] = {}
+    kinds: tuple[tuple[type_of_kind, KeySelector | None], ...] = (
+        ("ConfigMap", each.config_map_ref),
+        ("Secret", each.secret_ref),
+    )
+    for kind, selector in kinds:
+        if selector is not None:
+            data = await source(kind, pod.metadata.namespace, selector.name)
+            if data is None and not selector.optional:
+                raise _missing(container, f'{kind.lower()} "{selector.name}" not found')
+            found |= {
+                each.prefix + key: value.decode(errors="replace") for key, value in (data or {}).items()
+            }
+    return found
+
+
+async def _from_source(
+    pod: Pod, container: Container, one: EnvVar, addresses: tuple[str, str], source: type_of_source
+) -> str | None:
+    origin = one.value_from or EnvSource()
+    if origin.field_ref is not None:
+        return field_value(pod, container, origin.field_ref.field_path, addresses)
+    if origin.resource_field_ref is not None:
+        asked = origin.resource_field_ref
+        return _resource_value(pod, container, asked.resource, asked.container_name)
+    kinds: tuple[tuple[type_of_kind, KeySelector | None], ...] = (
+        ("ConfigMap", origin.config_map_key_ref),
+        ("Secret", origin.secret_key_ref),
+    )
+    for kind, selector in kinds:
+        if selector is None:
+            continue
+        data = await source(kind, pod.metadata.namespace, selector.name)
+        if data is not None and selector.key in data:
+            return data[selector.key].decode(errors="replace")
+        if not selector.optional:
+            what = (
+                f'{kind.lower()} "{selector.name}" not found'
+                if data is None
+                else f"couldn't find key {selector.key} in {kind} {pod.metadata.namespace}/{selector.name}"
+            )
+            raise _missing(container, what)
+    return None
+
+
+def field_value(pod: Pod, container: Container, path: str, addresses: tuple[str, str]) -> str:
+    """The value of a ``fieldRef``; raises ``StartFailed`` for a path that is none."""
+    pod_ip, host_ip = addresses
+    values = {
+        "metadata.name": pod.metadata.name,
+        "metadata.namespace": pod.metadata.namespace,
+        "metadata.uid": pod.metadata.uid,
+        "spec.nodeName": pod.spec.node_name,
+        "spec.serviceAccountName": pod.spec.service_account_name,
+        "status.podIP": pod_ip,
+        "status.podIPs": pod_ip,
+        "status.hostIP": host_ip,
+        "status.hostIPs": host_ip,
+    }
+    if path in values:
+        return values[path]
+    match = _SUBSCRIPT.fullmatch(path)
+    if match is None:
+        raise _missing(container, f"fieldRef {path} is not supported")
+    table = pod.metadata.labels if match[1] == "labels" else pod.metadata.annotations
+    return (table or {}).get(match[2], "")
+
+
+def _resource_value(pod: Pod, container: Container, path: str, name: str) -> str:
+    owner = next((one for one in pod.ordered if one.name == name), container)
+    kind, _, resource = path.partition(".")
+    table = owner.limits if kind == "limits" else owner.requests
+    try:
+        return str(math.ceil(parse_quantity(table.get(resource, 0))))
+    except InvalidQuantity as error:
+        raise _missing(container, str(error)) from None
+
+
+def _missing(container: Container, what: str) -> StartFailed:
+    return StartFailed(container.name, "CreateContainerConfigError", what)

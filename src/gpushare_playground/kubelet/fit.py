@@ -1,0 +1,77 @@
+"""The kubelet's own check that a pod fits: what it asks for against what the node has left.
+
+It runs after the devices are given, as in a real kubelet; so too little GPU memory is told by the device
+check (UnexpectedAdmissionError), and ``OutOf…`` by CPU, memory, pods, and resources that no plugin serves.
+"""
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+from gpushare.api.errors import InvalidQuantity
+from gpushare.api.quantity import parse_quantity, type_of_quantity
+from gpushare_playground.kubelet.errors import Rejected
+from gpushare_playground.kubelet.podspec import Pod
+
+type_of_amounts = dict[str, Fraction]
+
+
+def pod_requests(pod: Pod) -> type_of_amounts:
+    """What a pod asks for over all its containers, as Kubernetes counts (sidecars beside, init by maximum).
+
+    Raises ``Rejected`` on a quantity that is none.
+    """
+    together: type_of_amounts = {}
+    peak: type_of_amounts = {}
+    for container in pod.init_containers:
+        asked = _amounts(container.requests, pod)
+        if container.sidecar:
+            _add(together, asked)
+            asked = {}
+        for name, amount in {**dict.fromkeys(asked, Fraction(0)), **together}.items():
+            peak[name] = max(peak.get(name, Fraction(0)), amount + asked.get(name, Fraction(0)))
+    for container in pod.spec.containers:
+        _add(together, _amounts(container.requests, pod))
+    for name, amount in peak.items():
+        together[name] = max(together.get(name, Fraction(0)), amount)
+    return together
+
+
+def check_fit(pod: Pod, others: Iterable[Pod], allocatable: Mapping[str, type_of_quantity]) -> None:
+    """Raise ``Rejected`` (reason ``OutOfcpu``, ``OutOfpods`` …) when ``pod`` does not fit beside ``others``.
+
+    Resources that the node does not have at all are not checked, as the real one does not.
+    """
+    used: type_of_amounts = {}
+    count = 0
+    for other in others:
+        count += 1
+        _add(used, pod_requests(other))
+    have = {name: parse_quantity(amount) for name, amount in allocatable.items()}
+    if "pods" in have and count + 1 > have["pods"]:
+        raise _out_of(pod, "pods", Fraction(1), Fraction(count), have["pods"])
+    for name, amount in pod_requests(pod).items():
+        if name in have and amount > 0 and amount + used.get(name, Fraction(0)) > have[name]:
+            raise _out_of(pod, name, amount, used.get(name, Fraction(0)), have[name])
+
+
+def _out_of(pod: Pod, name: str, asked: Fraction, used: Fraction, have: Fraction) -> Rejected:
+    # The kubelet tells CPU in thousandths, everything else in whole units.
+    scale = 1000 if name == "cpu" else 1
+    return Rejected(
+        f"pod {pod.key}",
+        f"OutOf{name}",
+        f"Node didn't have enough resource: {name}, requested: {int(asked * scale)}, "
+        f"used: {int(used * scale)}, capacity: {int(have * scale)}",
+    )
+
+
+def _amounts(asked: Mapping[str, type_of_quantity], pod: Pod) -> type_of_amounts:
+    try:
+        return {name: parse_quantity(amount) for name, amount in asked.items()}
+    except InvalidQuantity as error:
+        raise Rejected(f"pod {pod.key}", "UnexpectedAdmissionError", str(error)) from None
+
+
+def _add(total: type_of_amounts, more: Mapping[str, Fraction]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, Fraction(0)) + amount

@@ -1,0 +1,107 @@
+"""Where one node's kubelet keeps things.
+
+::
+
+    ROOT/device-plugins/kubelet.sock, kubelet_internal_checkpoint, the plugins' own sockets
+    ROOT/pod-resources/kubelet.sock
+    ROOT/pods/UID/pod.json                       what the pod is, for cleaning up after a restart
+    ROOT/pods/UID/volumes/NAME
+    ROOT/pods/UID/CONTAINER/rootfs               the container's own folder
+    ROOT/pods/UID/CONTAINER/ATTEMPT/             record and log of one start
+    ROOT/proc/PID/cgroup                         whose a process is
+    ROOT/cgroup/                                 what stands for the node's cgroups
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gpushare_playground.kubelet.errors import BadSettings
+
+#: ``sun_path`` of a Unix socket, in bytes, without its final zero (unix(7)).
+LONGEST_SOCKET_PATH: Final = 107
+CHECKPOINT_NAME: Final = "kubelet_internal_checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """The paths under ``root``."""
+
+    root: Path
+
+    @property
+    def device_plugins(self) -> Path:
+        """Sockets of the kubelet and of the plugins, and the checkpoint."""
+        return self.root / "device-plugins"
+
+    @property
+    def registration_socket(self) -> Path:
+        """Where plugins register."""
+        return self.device_plugins / "kubelet.sock"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Which devices which container has."""
+        return self.device_plugins / CHECKPOINT_NAME
+
+    @property
+    def pod_resources_socket(self) -> Path:
+        """Where pod resources are asked for."""
+        return self.root / "pod-resources" / "kubelet.sock"
+
+    @property
+    def pods(self) -> Path:
+        """One folder a pod, by UID."""
+        return self.root / "pods"
+
+    @property
+    def proc(self) -> Path:
+        """What the kernel's ``/proc`` would say of processes of containers."""
+        return self.root / "proc"
+
+    @property
+    def cgroups(self) -> Path:
+        """The root of what stands for the node's cgroups."""
+        return self.root / "cgroup"
+
+    def make(self) -> None:
+        """Make the folders; raises ``BadSettings`` when they cannot be made or the sockets' paths are too long."""
+        for socket in (self.registration_socket, self.pod_resources_socket):
+            check_socket_path(socket)
+        for folder in (self.device_plugins, self.pod_resources_socket.parent, self.pods):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise BadSettings(f"folder {folder}", f"cannot be made: {error.strerror}") from None
+
+
+def check_socket_path(path: Path) -> None:
+    """Raise ``BadSettings`` when no Unix socket can have this path."""
+    size = len(os.fsencode(path))
+    if size > LONGEST_SOCKET_PATH:
+        raise BadSettings(
+            f"socket {path}",
+            f"its path has {size} bytes, a Unix socket's has {LONGEST_SOCKET_PATH} at most; "
+            "choose a shorter folder (--root)",
+        )
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that a reader, and a restart, find the old text or the new one, never a part."""
+    beside = path.with_name(f".{path.name}.new")
+    with beside.open("w") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    beside.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file, or ``None`` where there is none that can be read."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,213 @@
+"""The Node object: registration, status every few seconds, and the lease that says that we live.
+
+Capacity and allocatable follow the real kubelet: what others patched into the capacity stays and is copied to
+allocatable, what they removed stays removed; a device plugin's resources are ours, and one whose
+plugin has been away too long is set to 0, not removed.
+"""
+
+import json
+import logging
+import platform
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from gpushare import __version__
+from gpushare.api.quantity import type_of_quantity
+from gpushare.kube.client.errors import ApiError, KubeError
+from gpushare.kube.client.session import MERGE_PATCH, Session, segment
+from gpushare.kube.clock import Clock
+from gpushare_playground.kubelet.podstatus import rfc3339
+from gpushare_playground.kubelet.settings import Settings
+
+KUBELET_VERSION: Final = f"v1.36.0-gpushare.{__version__}"
+_LEASE_NAMESPACE: Final = "kube-node-lease"
+_HEALTHY: Final = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+)
+#: Without it, an API server from 1.36 on speaks SPDY to us where a client spoke WebSocket to it.
+_DECLARED: Final = ("ExtendWebSocketsToKubelet",)
+_log = logging.getLogger(__name__)
+type_of_list = dict[str, type_of_quantity]
+
+
+def merged_resources(
+    before: Mapping[str, type_of_quantity],
+    own: Mapping[str, type_of_quantity],
+    capacity: Mapping[str, int],
+    allocatable: Mapping[str, int],
+    dropped: Iterable[str] = (),
+) -> tuple[type_of_list, type_of_list]:
+    """(capacity, allocatable) of the node.
+
+    ``before`` is the capacity that the API server has, ``own`` the machine's, ``capacity`` and
+    ``allocatable`` those of device plugins, ``dropped`` their resources that are no more.
+    """
+    told: type_of_list = {**before, **own}
+    told |= dict.fromkeys(dropped, "0")
+    told |= {name: str(amount) for name, amount in capacity.items()}
+    given = dict(told)
+    given |= {name: str(amount) for name, amount in allocatable.items()}
+    return told, given
+
+
+class NodeStatus:
+    """Keeps one Node object true. ``port`` is that of logs and exec."""
+
+    def __init__(self, settings: Settings, session: Session, clock: Clock, port: int) -> None:
+        self._settings = settings
+        self._session = session
+        self._clock = clock
+        self._port = port
+        self._path = f"/api/v1/nodes/{segment(settings.node)}"
+        self._lease_told = False
+        self.allocatable: type_of_list = {}
+        """As written last: what a pod can be given here."""
+
+    @property
+    def own(self) -> type_of_list:
+        """What this node has besides devices."""
+        settings = self._settings
+        return {
+            "cpu": settings.cpu,
+            "memory": settings.memory,
+            "pods": str(settings.pods),
+            "ephemeral-storage": "100Gi",
+        }
+
+    async def write(
+        self, capacity: Mapping[str, int], allocatable: Mapping[str, int], dropped: Iterable[str]
+    ) -> None:
+        """Make the Node if it is missing, and write its status; raises ``KubeError``."""
+        try:
+            node = json.loads(await self._session.request("GET", self._path))
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            node = await self._register()
+        status = node.get("status") or {}
+        before = status.get("capacity") or {}
+        told, given = merged_resources(before, self.own, capacity, allocatable, dropped)
+        patch: dict[str, Any] = {
+            "capacity": _changes(before, told),
+            "allocatable": _changes(status.get("allocatable") or {}, given),
+            "addresses": [
+                {"type": "InternalIP", "address": self._settings.node_ip},
+                {"type": "Hostname", "address": self._settings.node},
+            ],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},
+            "nodeInfo": node_info(),
+            "declaredFeatures": list(_DECLARED),
+            "conditions": self._conditions(status.get("conditions") or []),
+        }
+        await self._session.request(
+            "PATCH",
+            f"{self._path}/status",
+            body=json.dumps({"status": patch}).encode(),
+            content_type=MERGE_PATCH,
+            idempotent=True,
+        )
+        self.allocatable = given
+
+    async def renew_lease(self) -> None:
+        """Say that this node lives; a server without leases is told of once and borne."""
+        now = datetime.fromtimestamp(self._clock.time_ns() / 1e9, UTC)
+        spec = {
+            "holderIdentity": self._settings.node,
+            "leaseDurationSeconds": self._settings.lease_duration_s,
+            "renewTime": f"{now:%Y-%m-%dT%H:%M:%S.%f}Z",
+        }
+        folder = f"/apis/coordination.k8s.io/v1/namespaces/{_LEASE_NAMESPACE}/leases"
+        name = self._settings.node
+        try:
+            try:
+                await self._session.request(
+                    "PATCH",
+                    f"{folder}/{segment(name)}",
+                    body=json.dumps({"spec": spec}).encode(),
+                    content_type=MERGE_PATCH,
+                )
+            except ApiError as error:
+                if not error.not_found:
+                    raise
+                lease = {
+                    "apiVersion": "coordination.k8s.io/v1",
+                    "kind": "Lease",
+                    "metadata": {"name": name, "namespace": _LEASE_NAMESPACE},
+                    "spec": spec,
+                }
+                await self._session.request("POST", folder, body=json.dumps(lease).encode())
+        except KubeError as error:
+            if not self._lease_told:
+                _log.warning("the node's lease is not renewed (node %s, fault %s)", name, str(error))
+            self._lease_told = True
+        else:
+            self._lease_told = False
+
+    async def _register(self) -> dict[str, Any]:
+        node = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self._settings.node, "labels": self._labels()},
+            "spec": {},
+        }
+        answer = await self._session.request("POST", "/api/v1/nodes", body=json.dumps(node).encode())
+        _log.info("node registered (node %s)", self._settings.node)
+        made: dict[str, Any] = json.loads(answer)
+        return made
+
+    def _labels(self) -> dict[str, str]:
+        """Labels at registration; later ones are the cluster's own affair, as with a real kubelet."""
+        machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+        return {
+            "kubernetes.io/hostname": self._settings.node,
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": machine,
+            "beta.kubernetes.io/os": "linux",
+            "beta.kubernetes.io/arch": machine,
+            **dict(self._settings.labels),
+        }
+
+    def _conditions(self, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        now = rfc3339(self._clock.time_ns())
+        known = {one.get("type"): one for one in before}
+        ours = []
+        for kind, holds, reason, message in _HEALTHY:
+            last = known.pop(kind, {})
+            since = last.get("lastTransitionTime") if last.get("status") == holds else None
+            ours.append(
+                {
+                    "type": kind,
+                    "status": holds,
+                    "reason": reason,
+                    "message": message,
+                    "lastHeartbeatTime": now,
+                    "lastTransitionTime": since or now,
+                }
+            )
+        return [*known.values(), *ours]
+
+
+def node_info() -> dict[str, str]:
+    """What kind of machine this is."""
+    return {
+        "machineID": "",
+        "systemUUID": "",
+        "bootID": "",
+        "kernelVersion": platform.release(),
+        "osImage": "gpushare playground (processes of this machine)",
+        "containerRuntimeVersion": f"playground://{__version__}",
+        "kubeletVersion": KUBELET_VERSION,
+        "kubeProxyVersion": KUBELET_VERSION,
+        "operatingSystem": "linux",
+        "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
+    }
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """A merge patch from one list of resources to another: only what differs, so that others may write too."""
+    removed: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
+    return removed | {name: amount for name, amount in after.items() if before.get(name) != amount}

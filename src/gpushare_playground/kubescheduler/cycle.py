@@ -1,0 +1,99 @@
+"""The scheduling cycle: one pod, all nodes, one choice. Nothing is written here.
+
+Source: kubernetes 1.36 ``pkg/scheduler/schedule_one.go``, with ``percentageOfNodesToScore: 100``.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from gpushare.kubescheduler.filters import Wanted
+from gpushare.kubescheduler.fit_error import fit_error
+from gpushare.kubescheduler.node_usage import NodeState, Occupancy
+from gpushare.kubescheduler.scores import best, score
+from gpushare_playground.kubescheduler.extender import Extender, ExtenderError
+from gpushare_playground.kubescheduler.preemption import aftermath
+from gpushare_playground.objects import Json, key_of
+
+NO_NODES = "no nodes available to schedule pods"
+_log = logging.getLogger(__name__)
+
+
+class Unschedulable(Exception):
+    """No node takes the pod; ``str()`` is kube-scheduler's text, ``by_extender`` whether it had a say in it."""
+
+    def __init__(self, message: str, *, by_extender: bool = False) -> None:
+        super().__init__(message)
+        self.by_extender = by_extender
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The node chosen, and how many there were to choose from."""
+
+    node: str
+    feasible: int
+
+
+async def choose(
+    pod: Json,
+    nodes: Occupancy,
+    extender: Extender | None,
+    chance: Callable[[], float],
+    ignored: Collection[str] = (),
+) -> Choice:
+    """The node for ``pod``, whatever they have left of ``ignored`` resources. Raises ``Unschedulable``, or ``ExtenderError`` when the extender fails."""
+    if not len(nodes):
+        raise Unschedulable(NO_NODES)
+    wanted = Wanted(pod, ignored)
+    reasons: dict[str, list[str]] = {}
+    feasible: list[NodeState] = []
+    for state in nodes:
+        refusals = wanted.refusals(state)
+        if refusals:
+            reasons[state.name] = refusals
+        else:
+            feasible.append(state)
+    total = len(nodes)
+    asked = extender if extender is not None and extender.is_interested(pod) else None
+    kept = feasible
+    hopeless: set[str] = set()
+    if asked is not None and feasible:
+        kept = await _ask(asked, pod, feasible, reasons, hopeless)
+    if not kept:
+        message = f"{fit_error(total, reasons.values())} {aftermath(pod, wanted, nodes, hopeless)}"
+        raise Unschedulable(message, by_extender=len(kept) != len(feasible))
+    if len(kept) == 1:
+        return Choice(kept[0].name, 1)
+    points = score(wanted, kept)
+    if asked is not None:
+        points = await _add_extender_points(asked, pod, kept, points)
+    return Choice(best(kept, points, chance).name, len(kept))
+
+
+async def _ask(
+    extender: Extender,
+    pod: Json,
+    feasible: list[NodeState],
+    reasons: dict[str, list[str]],
+    hopeless: set[str],
+) -> list[NodeState]:
+    result = await extender.filter(pod, [state.name for state in feasible])
+    unresolvable = result.failed_and_unresolvable_nodes or {}
+    hopeless.update(unresolvable)
+    for name, reason in ((result.failed_nodes or {}) | unresolvable).items():
+        reasons[name] = [reason]
+    by_name = {state.name: state for state in feasible}
+    return [by_name[name] for name in result.node_names or ()]
+
+
+async def _add_extender_points(
+    extender: Extender, pod: Json, nodes: list[NodeState], points: list[int]
+) -> list[int]:
+    try:
+        more = await extender.prioritize(pod, [state.name for state in nodes])
+    except ExtenderError as error:
+        # kube-scheduler goes on without them, too.
+        _log.warning("%s: no points from the extender: %s", key_of(pod), error)
+        return points
+    return [point + more.get(state.name, 0) for state, point in zip(nodes, points, strict=True)]

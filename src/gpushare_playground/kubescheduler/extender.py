@@ -1,0 +1,157 @@
+"""The extender as kube-scheduler calls it: HTTP POST, Go's names for keys, Go's words for failures.
+
+Source: kubernetes 1.36 ``pkg/scheduler/extender.go`` with ``nodeCacheCapable: true``.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import aiohttp
+import msgspec
+
+from gpushare.kubescheduler.resources import asks_for
+from gpushare.kubescheduler.scores import MAX_NODE_SCORE
+from gpushare_playground.objects import Json, name_of, namespace_of, uid_of
+
+MAX_PRIORITY: Final = 10
+
+
+class ExtenderError(Exception):
+    """The extender did not do what was asked: ``str()`` is the text for the pod's event."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderSettings:
+    """One entry of ``extenders`` in a KubeSchedulerConfiguration."""
+
+    url_prefix: str
+    weight: int = 5
+    http_timeout_s: float = 10.0
+    managed_resources: frozenset[str] = frozenset()
+    """It is asked about pods that name one of these; none: about all."""
+    filter_verb: str = "filter"
+    prioritize_verb: str = "prioritize"
+    bind_verb: str = "bind"
+
+
+class FilterResult(msgspec.Struct, rename="pascal"):
+    """What filter answers."""
+
+    node_names: list[str] | None = None
+    failed_nodes: dict[str, str] | None = None
+    failed_and_unresolvable_nodes: dict[str, str] | None = None
+    error: str = ""
+
+
+class HostPriority(msgspec.Struct, rename="pascal"):
+    """One entry of what prioritize answers."""
+
+    host: str
+    score: int
+
+
+class _BindingResult(msgspec.Struct, rename="pascal"):
+    error: str = ""
+
+
+_FILTER = msgspec.json.Decoder(FilterResult)
+_PRIORITIES = msgspec.json.Decoder(list[HostPriority] | None)
+_BINDING = msgspec.json.Decoder(_BindingResult)
+
+
+class Extender:
+    """Calls one extender over ``http``. All methods raise ``ExtenderError``."""
+
+    def __init__(self, settings: ExtenderSettings, http: aiohttp.ClientSession) -> None:
+        self.settings = settings
+        self._http = http
+        self._prefix = settings.url_prefix.rstrip("/")
+
+    def is_interested(self, pod: Json) -> bool:
+        """Whether the extender is asked about the pod."""
+        managed = self.settings.managed_resources
+        return not managed or asks_for(pod, managed)
+
+    async def filter(self, pod: Json, nodes: Sequence[str]) -> FilterResult:
+        """Which of ``nodes`` take the pod, and why the others do not."""
+        raw = await self._send(self.settings.filter_verb, _arguments(pod, nodes))
+        try:
+            result = _FILTER.decode(raw)
+        except msgspec.DecodeError as error:
+            raise ExtenderError(f"{self._prefix}/{self.settings.filter_verb}: {error}") from None
+        if result.error:
+            raise ExtenderError(result.error)
+        known = set(nodes)
+        for name in result.node_names or ():
+            if name not in known:
+                raise ExtenderError(
+                    f'extender "{self.settings.url_prefix}" claims a filtered node "{name}" '
+                    "which is not found in the input node list"
+                )
+        return result
+
+    async def prioritize(self, pod: Json, nodes: Sequence[str]) -> dict[str, int]:
+        """Points a node, on the scale of the in-tree scores and weighted."""
+        raw = await self._send(self.settings.prioritize_verb, _arguments(pod, nodes))
+        try:
+            listed = _PRIORITIES.decode(raw) or []
+        except msgspec.DecodeError as error:
+            raise ExtenderError(f"{self._prefix}/{self.settings.prioritize_verb}: {error}") from None
+        scale = self.settings.weight * (MAX_NODE_SCORE // MAX_PRIORITY)
+        return {one.host: one.score * scale for one in listed}
+
+    async def bind(self, pod: Json, node: str) -> None:
+        """Bind the pod to ``node``."""
+        arguments = {
+            "PodName": name_of(pod),
+            "PodNamespace": namespace_of(pod),
+            "PodUID": uid_of(pod),
+            "Node": node,
+        }
+        raw = await self._send(self.settings.bind_verb, arguments)
+        try:
+            result = _BINDING.decode(raw)
+        except msgspec.DecodeError as error:
+            raise ExtenderError(f"{self._prefix}/{self.settings.bind_verb}: {error}") from None
+        if result.error:
+            raise ExtenderError(result.error)
+
+    async def _send(self, verb: str, arguments: Json) -> bytes:
+        url = f"{self._prefix}/{verb}"
+        try:
+            async with self._http.post(
+                url,
+                data=msgspec.json.encode(arguments),
+                headers={"Content-Type": "application/json"},
+                timeout=aiohttp.ClientTimeout(total=self.settings.http_timeout_s),
+                allow_redirects=False,
+            ) as response:
+                body = await response.read()
+                status = response.status
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise ExtenderError(f'Post "{url}": {_go_words(error, url)}') from None
+        if status != 200:
+            raise ExtenderError(f"failed {verb} with extender at URL {url}, code {status}")
+        return body
+
+
+def _arguments(pod: Json, nodes: Sequence[str]) -> Json:
+    return {"Pod": pod, "Nodes": None, "NodeNames": list(nodes)}
+
+
+def _go_words(error: Exception, url: str) -> str:
+    """The failure as Go's HTTP client puts it."""
+    address = url.partition("://")[2].partition("/")[0]
+    if isinstance(error, aiohttp.ClientConnectorError):
+        if isinstance(error.os_error, ConnectionRefusedError):
+            return f"dial tcp {address}: connect: connection refused"
+        return f"dial tcp {address}: {error.os_error.strerror or error.os_error}"
+    if isinstance(error, TimeoutError | asyncio.TimeoutError):
+        return "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "EOF"
+    if isinstance(error, ConnectionResetError):
+        return "read: connection reset by peer"
+    return str(error) or type(error).__name__

@@ -1,0 +1,158 @@
+"""Limits that hold: more memory than was given, a loop with a share of compute, three pods on one GPU."""
+
+import re
+from typing import Final
+
+from gpushare.api import names
+from gpushare_playground.cluster import Cluster
+from gpushare_playground.walk.reading import read_json, shares
+from gpushare_playground.walk.story import Story
+
+SHARE, CORE_MEM = "share-v100", "core-mem-v100x4"
+_GIVEN_MIB: Final = 2154
+_POD: Final = "job/cuda-sample"
+#: What 30% may look like, in percent of a second: a busy machine wakes threads late, and a sample is a sample.
+_LEAST, _MOST = 15, 45
+_LATER: Final = re.compile(r"round ([3-9]|\d\d+):")
+_RATE: Final = re.compile(r"([0-9.]+) copies/s")
+_BUSY: Final = re.compile(r"^GPU \d+: .*busy +(\d+)%", re.MULTILINE)
+#: A line of ``kubectl inspect cgpu --pods``: what is used of the memory, and of the 30% that were given.
+_USED: Final = re.compile(r"cuda-sample-\S+ +\S+ +\d+ +\d+ +(\d+) +30 +(\d+)$", re.MULTILINE)
+_PROCESS: Final = re.compile(r"process \d+: +(\d+) MiB, busy +(\d+)%")
+
+
+async def no_more_memory(story: Story, cluster: Cluster) -> None:
+    """An allocation above the limit is refused."""
+    story.chapter("A container gets no more memory than it was given")
+    column = names.ANN_ISOLATION.replace(".", r"\.")
+    held = await story.type(
+        f"kubectl get nodes -o 'custom-columns=NODE:.metadata.name,HELD BY:.metadata.annotations.{column}'"
+    )
+    story.expect("the node of example 5 holds its containers", "preload", _line(held, CORE_MEM), within=True)
+    story.notice("Programs meet our libraries before the driver's, and are told of their part alone:")
+    seen = await story.type(f"kubectl exec {_POD} -- gpu-usage")
+    story.expect(f"NVML tells of {_GIVEN_MIB} MiB", f"of {_GIVEN_MIB} MiB", seen, within=True)
+    await _nvidia_smi(story)
+    refused = await story.type(f"kubectl exec {_POD} -- take-memory")
+    story.expect(f"CUDA tells of {_GIVEN_MIB} MiB too", f"tells of {_GIVEN_MIB} MiB", refused, within=True)
+    story.expect("what goes above is refused", "CUDA_ERROR_OUT_OF_MEMORY", refused, within=True)
+    story.notice("On the node that shares without isolation a container of 4 GiB is trusted to keep to them:")
+    seen = await story.type("kubectl exec job/tensorflow-mnist-share -- gpu-usage")
+    story.expect("it is told of the whole GPU", "of 16384 MiB", seen, within=True)
+    given = await story.type("kubectl exec job/tensorflow-mnist-share -- take-memory --most_mib=8192")
+    story.expect("it can take 8 GiB", "taken: 8192 MiB", given, within=True)
+
+
+async def _nvidia_smi(story: Story) -> None:
+    """What NVIDIA's own program shows, where the machine has it."""
+    seen = await story.type(f"kubectl exec {_POD} -- nvidia-smi", code=None)
+    if "Driver Version" in seen:
+        story.expect(
+            f"NVIDIA's own nvidia-smi shows {_GIVEN_MIB} MiB", f"/  {_GIVEN_MIB}MiB", seen, within=True
+        )
+    else:
+        story.notice("(It would show the same slice; NVIDIA's nvidia-smi is a package of your system.)")
+
+
+async def no_more_compute(story: Story, cluster: Cluster) -> None:
+    """A loop is slowed to its share."""
+    story.chapter("A loop is slowed to its share of the GPU's time")
+    story.notice(
+        "The same program runs on a GPU of the same model without a limit, and with 30% since example 5."
+    )
+    await story.type("kubectl apply -f no-limit.yaml")
+    await story.type("kubectl wait --for=jsonpath={.status.ready}=1 job/cuda-sample-no-limit --timeout=60s")
+    # The first second of a program is no measure of it.
+    free = await story.type_while(
+        "kubectl logs job/cuda-sample-no-limit --tail=1", lambda text: not _LATER.match(text)
+    )
+    least, most = (_rate(free) * percent / 100 for percent in (_LEAST, _MOST))
+    limited = await story.type_while(
+        f"kubectl logs {_POD} --tail=1", lambda text: not least < _rate(text) < most
+    )
+    percent = 100 * _rate(limited) / max(_rate(free), 1e-9)
+    story.expect(
+        f"with 30% it does {percent:.0f}% of the copies ({_LEAST} to {_MOST} are taken for 30)",
+        expected=True,
+        actual=least < _rate(limited) < most,
+    )
+    await story.type("kubectl delete -f no-limit.yaml")
+
+
+async def three_on_one_gpu(story: Story, cluster: Cluster) -> None:
+    """Three pods with 30% each, looked at while they work."""
+    story.chapter("Three such pods on one GPU, live")
+    await story.type("""kubectl patch job cuda-sample --type=merge -p '{"spec":{"parallelism":3}}'""")
+    await story.type("kubectl wait --for=jsonpath={.status.ready}=3 job/cuda-sample --timeout=60s")
+    details = await story.type(f"kubectl inspect cgpu -d {CORE_MEM}")
+    pods = (await read_json(story, "kubectl get pods -l app=cuda-sample -o json"))["items"]
+    gpus = {share["uuid"] for pod in pods for share in shares(pod)}
+    core = sum(share.get("core", 0) for pod in pods for share in shares(pod))
+    story.expect("three such pods are on one GPU", 1, len(gpus))
+    story.expect("and hold 90% of it together", 90, core)
+    story.expect("kubectl inspect shows it", "90", details, within=True)
+    story.notice("Each is told of its own part, of its own work and of its own processes:")
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        seen = await story.type_while(f"kubectl exec {name} -- gpu-usage", lambda text: not _keeps(text))
+        story.expect("it is busy for its 30% of the time, about", expected=True, actual=_keeps(seen))
+    await _from_outside(story, cluster)
+    story.notice("A monitor that was given no share and sees the whole node:")
+    await story.type("kubectl apply -f monitor.yaml")
+    await story.type("kubectl wait --for=condition=Ready pod/gpu-monitor --timeout=60s")
+    seen = await story.type_while(
+        "kubectl exec gpu-monitor -- gpu-usage --times=2", lambda text: not _all_work(text)
+    )
+    story.expect(
+        "three processes keep the one GPU busy, none above its share", expected=True, actual=_all_work(seen)
+    )
+    await story.type("kubectl delete -f monitor.yaml --now")
+
+
+async def _from_outside(story: Story, cluster: Cluster) -> None:
+    if not cluster.control.reaches_agents:
+        story.notice(
+            "(A real API server passes nothing on to loopback addresses, where these agents are: what pods really use is",
+            "shown by make run, and by kubectl inspect cgpu --pods on nodes with addresses of their own.)",
+        )
+        return
+    story.notice("Their node's agent looks at them from outside, every other second:")
+    table = await story.type_while("kubectl inspect cgpu --pods -n default", lambda text: not _used(text, 3))
+    story.expect("each uses what it was given, about", expected=True, actual=_used(table, 3))
+    await story.type("kubectl inspect cgpu --advise --least-history=2s")
+
+
+def _used(table: str, count: int) -> bool:
+    """Whether the table of ``--pods`` has so many pods at work, each with memory and about its share of compute in use."""
+    found = [(int(mib), int(percent)) for mib, percent in _USED.findall(table)]
+    return len(found) == count and all(
+        0 < mib <= _GIVEN_MIB and _LEAST <= percent <= _MOST for mib, percent in found
+    )
+
+
+def _line(text: str, word: str) -> str:
+    return next((line for line in text.splitlines() if word in line), "")
+
+
+def _rate(text: str) -> float:
+    found = _RATE.search(text)
+    return float(found[1]) if found else 0.0
+
+
+def _keeps(text: str) -> bool:
+    """Whether the container's only GPU is busy for about its share."""
+    found = _BUSY.search(text)
+    return found is not None and _LEAST <= int(found[1]) <= _MOST
+
+
+def _all_work(text: str) -> bool:
+    """Whether each look shows one GPU with three processes, each about at its share, and the others idle."""
+    busy = [int(percent) for percent in _BUSY.findall(text)]
+    processes = [(int(mib), int(percent)) for mib, percent in _PROCESS.findall(text)]
+    looks = len(processes) // 3
+    return (
+        len(processes) == 3 * looks > 0
+        and all(_LEAST <= percent <= _MOST for _, percent in processes)
+        and all(mib <= _GIVEN_MIB for mib, _ in processes)
+        and sum(percent >= 3 * _LEAST for percent in busy) == looks
+    )

@@ -1,0 +1,126 @@
+"""``gpushare config`` and the help of ``gpushare``, and that the guide has what the code says."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpushare.__main__ import ROLES as COMMANDS
+from gpushare.__main__ import main
+from gpushare.options.roles import ROLES, role_of
+from gpushare.options.schema import table_of
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "configuration.md"
+
+
+def test_check_says_every_mistake_or_that_there_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "options.yaml"
+    file.write_text("scheduler: {unit: 128MiB}\nnode-agent: {health-period: 5s}\n")
+    assert main(["config", "check", str(file)]) == 0
+    assert capsys.readouterr().out == f"{file}: right\n"
+    file.write_text("scheduler: {unit: 3}\nnode-agent: {health-period: 5 GiB}\n")
+    assert main(["config", "check", str(file)]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert [f"{file}: scheduler.unit" in told[0], f"{file}: node-agent.health-period" in told[1]] == [
+        True,
+        True,
+    ]
+    file.write_text("[")
+    assert main(["config", "check", str(file)]) == 2
+    assert main(["config", "check", str(file), "--more"]) == 2
+
+
+def test_show_says_what_holds_and_where_it_comes_from(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPUSHARE_LOG_LEVEL", "debug")
+    monkeypatch.setenv("GPUSHARE_LOG_LEVLE", "debug")
+    assert main(["config", "show", "scheduler", "--unit", "128MiB"]) == 0
+    rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line}
+    assert rows["unit"] == ["unit", "128MiB", "--unit"]
+    assert rows["log-level"] == ["log-level", "debug", "GPUSHARE_LOG_LEVEL"]
+    assert rows["node-policy"] == ["node-policy", "binpack", "default"]
+    assert rows["read"] == [
+        "read",
+        "by",
+        "nobody:",
+        "GPUSHARE_LOG_LEVLE",
+        "(did",
+        "you",
+        "mean",
+        "GPUSHARE_LOG_LEVEL?)",
+    ]
+    assert main(["config", "show", "scheduler", "--unit", "3"]) == 2
+
+
+def test_show_tells_variables_of_other_roles_from_those_that_nobody_reads(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPUSHARE_XID_QUIET", "9")
+    monkeypatch.setenv("GPUSHARE_QQQ", "9")
+    monkeypatch.setenv("GPUSHARE_UNITT", "128MiB")
+    monkeypatch.setenv("GPUSHARE_PAGE_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("GPUSHARE_PAGE_PORT_443_TCP_ADDR", "10.0.0.1")
+    assert main(["config", "show", "scheduler"]) == 0
+    *_, others, nobodys = capsys.readouterr().out.splitlines()
+    assert (
+        others
+        == "not read by this role: GPUSHARE_PAGE_PORT_443_TCP_ADDR, GPUSHARE_PAGE_SERVICE_HOST, GPUSHARE_XID_QUIET"
+    )
+    assert nobodys == "read by nobody: GPUSHARE_QQQ, GPUSHARE_UNITT (did you mean GPUSHARE_UNIT?)"
+
+
+def test_check_names_variables_that_nobody_reads_beside_a_file_that_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "o.json"
+    file.write_text("{}")
+    assert main(["config", "check", str(file)]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("GPUSHARE_UNITT", "128MiB")
+    assert main(["config", "check", str(file)]) == 0
+    assert capsys.readouterr().err == (
+        "gpushare config: variables that are read by nobody: GPUSHARE_UNITT (did you mean GPUSHARE_UNIT?)\n"
+    )
+
+
+def test_the_schema_is_of_one_role_or_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "schema"]) == 0
+    every = json.loads(capsys.readouterr().out)["properties"]
+    assert all(every[name]["additionalProperties"] is False for name in ROLES)
+    assert main(["config", "schema", "uninstall"]) == 0
+    assert "additionalProperties" not in json.loads(capsys.readouterr().out)["properties"]["scheduler"]
+
+
+def test_the_help_names_every_role_by_what_it_is_there_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    told = capsys.readouterr().out
+    assert all(f"\n  {name} " in told for name in COMMANDS)
+    assert all(word in told for word in ("processes", "tools", "examples:", "docs/guide/"))
+
+
+def test_neither_yaml_nor_argparse_is_imported_where_a_command_line_is_plain() -> None:
+    program = (
+        "import sys; from gpushare.options.reading import read; from gpushare.scheduler.options import ROLE;"
+        "read(ROLE, [], {}); assert not {'yaml', 'argparse'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env={**os.environ})
+
+
+def test_the_guide_has_the_options_as_they_are() -> None:
+    """``GPUSHARE_WRITE_GOLDEN=1`` writes them."""
+    text = made = GUIDE.read_text()
+    for name in ROLES:
+        before, begin, rest = made.partition(f"<!-- options of {name} -->\n")
+        _, end, after = rest.partition("\n<!-- end -->")
+        assert end, f"{GUIDE.name} has no place for the options of {name}"
+        made = before + begin + table_of(role_of(name)) + end + after
+    if os.environ.get("GPUSHARE_WRITE_GOLDEN"):
+        GUIDE.write_text(made)
+    else:
+        assert text == made, "the guide is old: GPUSHARE_WRITE_GOLDEN=1 pytest tests/unit/options"

@@ -1,0 +1,135 @@
+"""A misspelt variable is told of when a process starts, and what may be anybody's is not."""
+
+import importlib
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpushare.__main__ import ROLES
+from gpushare.inspect.arguments import INTERVAL_S, parse
+from gpushare.options.roles import role_of
+from gpushare.options.variables import unread, warn_of_slips
+from gpushare.process import log_setup
+
+LINKS = dict.fromkeys(
+    (
+        "GPUSHARE_UNITS_SERVICE_HOST",
+        "GPUSHARE_UNITS_SERVICE_PORT",
+        "GPUSHARE_UNITS_SERVICE_PORT_HTTPS",
+        "GPUSHARE_UNITS_PORT",
+        "GPUSHARE_UNITS_PORT_443_TCP",
+        "GPUSHARE_UNITS_PORT_443_TCP_PROTO",
+    ),
+    "x",
+)
+
+
+def warned(caplog: pytest.LogCaptureFixture, **environ: str) -> list[str]:
+    caplog.clear()
+    warn_of_slips(role_of("scheduler"), environ)
+    return [f"{one.levelname}: {one.getMessage()}" for one in caplog.records]
+
+
+def test_a_variable_that_is_nearly_an_option_s_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    assert warned(caplog, GPUSHARE_UNITT="1GiB", PATH="/") == [
+        "WARNING: variable GPUSHARE_UNITT is read by nobody: did you mean GPUSHARE_UNIT?"
+    ]
+    assert warned(caplog, GPUSHARE_LOGLEVEL="x") == [
+        "WARNING: variable GPUSHARE_LOGLEVEL is read by nobody: did you mean GPUSHARE_LOG_LEVEL?"
+    ]
+
+
+def test_what_is_read_here_or_by_another_role_or_is_like_nothing_is_not_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert warned(caplog, GPUSHARE_UNIT="1GiB", GPUSHARE_CONFIG="x", UNITT="x") == []
+    assert warned(caplog, GPUSHARE_TEAM="x", GPUSHARE_TEST_DRIVER="x", GPUSHARE_WRITE_GOLDEN="1") == []
+    # The scheduler has GPUSHARE_DEFRAGMENTATION_WAIT, and the agent a policy of its own.
+    assert warned(caplog, GPUSHARE_CORE_POLICY="x", GPUSHARE_ISOLATED_PODS="x") == []
+
+
+def test_what_kubernetes_gives_of_a_service_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    assert warned(caplog, **LINKS) == []
+    assert unread(LINKS) == {}
+    alone = {"GPUSHARE_UNITS_PORT": "x"}
+    assert unread(alone) == {"GPUSHARE_UNITS_PORT": ""}, "without a Service it is nobody's"
+
+
+def test_each_role_s_variables_are_known() -> None:
+    known = dict.fromkeys(("GPUSHARE_XID_QUIET", "GPUSHARE_WALK", "GPUSHARE_CONFIG", "GPUSHARE_SECRET"), "x")
+    assert unread(known) == {}
+    assert unread({**known, "GPUSHARE_SECRETE": "x"}) == {"GPUSHARE_SECRETE": "GPUSHARE_SECRET"}
+
+
+def begun(monkeypatch: pytest.MonkeyPatch, process: str) -> ModuleType:
+    """The start of a process, with nothing after it."""
+
+    def nothing(*given: Any, **more: Any) -> Any:
+        return SimpleNamespace(namespace="default", node="n1", driver_root=None)
+
+    main = importlib.import_module(f"gpushare.{process}.__main__")
+    monkeypatch.setattr(log_setup, "configure", nothing)
+    for name in (
+        "configure",
+        "load_access",
+        "_settings",
+        "_pace",
+        "prepare",
+        "serve",
+        "_until_signalled",
+        "Agents",
+    ):
+        if hasattr(main, name):
+            monkeypatch.setattr(main, name, nothing)
+    if hasattr(main, "run"):
+        monkeypatch.setattr(main, "run", lambda *given: 0)
+    if process == "nodeagent":
+        ended = SimpleNamespace(process=SimpleNamespace(run=lambda *given: 0, DriverNvml=nothing))
+        monkeypatch.setattr(main, "importlib", SimpleNamespace(import_module=lambda name: ended.process))
+    if process == "uninstall":
+        monkeypatch.setattr(main, "asyncio", SimpleNamespace(run=lambda given: 0))
+    return main
+
+
+@pytest.mark.parametrize("process", ["scheduler", "nodeagent", "admission", "dashboard", "uninstall"])
+def test_every_process_says_so_when_it_starts(
+    process: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GPUSHARE_LOG_LEVLE", "debug")
+    assert begun(monkeypatch, process).main([]) == 0
+    assert (
+        "variable GPUSHARE_LOG_LEVLE is read by nobody: did you mean GPUSHARE_LOG_LEVEL?" in caplog.messages
+    )
+
+
+SLIP = "variable GPUSHARE_{} is read by nobody: did you mean GPUSHARE_{}?\n"
+
+
+@pytest.mark.parametrize(
+    ("process", "argv", "slip", "meant"),
+    [
+        ("simulate", ["--snapshot", "/nowhere"], "SNAPSHOTT", "SNAPSHOT"),
+        ("doctor", ["--kubeconfig", "/nowhere"], "TIMEOUTT", "TIMEOUT"),
+        ("playground", ["--driver", "/nowhere", "--no-walk"], "UNITT", "UNIT"),
+    ],
+)
+def test_a_command_says_so_on_stderr(
+    process: str,
+    argv: list[str],
+    slip: str,
+    meant: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(f"GPUSHARE_{slip}", "1")
+    main = importlib.import_module(ROLES[process][0]).main
+    assert main(argv) != 0, "there is nothing to work on"
+    assert f"gpushare {process}: {SLIP.format(slip, meant)}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("slip", ["INSPECT_INTERVALL", "INPSECT_INTERVAL"])
+def test_the_plugin_says_so_on_stderr_and_goes_on(slip: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = parse([], {f"GPUSHARE_{slip}": "3", "GPUSHARE_ISOLATION": "none", "GPUSHARE_UNIT": "1GiB"})
+    assert options.interval_s == INTERVAL_S
+    assert capsys.readouterr().err == f"warning: {SLIP.format(slip, 'INSPECT_INTERVAL')}"

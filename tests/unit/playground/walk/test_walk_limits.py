@@ -1,0 +1,63 @@
+"""What the walk takes for a limit that holds."""
+
+import io
+import sys
+
+import pytest
+
+from gpushare_playground.walk import limits
+from gpushare_playground.walk.story import Story
+
+KEPT = "GPU 0:   258 MiB of 2154 MiB, busy  30%\n  process 7:   258 MiB, busy  30%"
+
+
+@pytest.mark.parametrize(
+    ("text", "keeps"),
+    [
+        (KEPT, True),
+        (KEPT.replace("30%", "15%"), True),
+        (KEPT.replace("30%", " 3%"), False),
+        (KEPT.replace("30%", "97%"), False),
+        ("gpu-usage: NVML says: Driver Not Loaded", False),
+    ],
+)
+def test_a_share_is_kept_when_it_is_about_that(text, keeps):
+    assert limits._keeps(text) is keeps
+
+
+def look(*percent, mib=258):
+    processes = [f"  process {pid}:   {mib} MiB, busy {one:3}%" for pid, one in enumerate(percent, 100)]
+    busy = f"GPU 0:   774 MiB of 16160 MiB, busy {sum(percent):3}%"
+    return "\n".join([busy, *processes, "GPU 1:     0 MiB of 16160 MiB, busy   0%"])
+
+
+@pytest.mark.parametrize(
+    ("text", "work"),
+    [
+        (look(30, 29, 31), True),
+        ("\n".join([look(30, 29, 31), look(28, 20, 33)]), True),
+        ("\n".join([look(30, 29, 31), look(28, 33)]), False),
+        (look(30, 29, 60), False),
+        (look(30, 29, 2), False),
+        (look(30, 29, 31, mib=2500), False),
+        ("", False),
+    ],
+)
+def test_three_pods_work_when_each_has_about_its_share_of_one_gpu(text, work):
+    assert limits._all_work(text) is work
+
+
+def test_a_rate_is_read_from_what_the_sample_logs():
+    assert limits._rate("round 12: 57.9 copies/s of 2 MiB to the GPU, each looked at for 5 ms") == 57.9
+    assert limits._rate("bandwidthTest: a stand-in program") == 0.0
+    assert limits._LATER.match("round 3: 57.9 copies/s")
+    assert limits._LATER.match("round 12: 57.9 copies/s")
+    assert not limits._LATER.match("round 2: 57.9 copies/s")
+
+
+async def test_a_command_is_repeated_until_what_it_says_will_do(tmp_path):
+    out = io.StringIO()
+    story = Story({}, tmp_path, out)
+    grows = f"{sys.executable} -c \"f = open('x', 'a'); f.write('x'); f.close(); print(open('x').read())\""
+    assert await story.type_while(grows, lambda text: len(text) < 3) == "xxx"
+    assert out.getvalue().count("xxx") == 1
