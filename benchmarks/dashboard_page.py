@@ -37,7 +37,7 @@ GPU_MIB = 81920
 #: As many as the page shows of those who wait.
 WAITING = 1000
 TOKEN = "0123456789abcdef0123456789abcdef"
-type_of_figures = dict[str, tuple[float, str]]
+Figures = dict[str, tuple[float, str]]
 _WATCH = """
 window.seen = [];
 let told = () => undefined, last = 0;
@@ -56,7 +56,7 @@ window.settled = (quiet_ms) => new Promise((resolve) => {
 """
 
 
-def measure(quick: bool) -> type_of_figures:
+def measure(quick: bool) -> Figures:
     """Figure → value and unit."""
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if program is None:
@@ -65,7 +65,7 @@ def measure(quick: bool) -> type_of_figures:
     return asyncio.run(_measure(program, nodes, placed, loads, updates))
 
 
-async def _measure(program: str, nodes: int, placed: int, loads: int, updates: int) -> type_of_figures:
+async def _measure(program: str, nodes: int, placed: int, loads: int, updates: int) -> Figures:
     from playwright.async_api import async_playwright
 
     cluster = Cluster(nodes, placed, 3 * updates, 3, GPU_MIB, MemoryUnit.GIB)
@@ -257,7 +257,7 @@ async def _update(page: Any, session: Any, change: Any) -> float:
     return (await _task_s(session) - before) * 1000
 
 
-async def _all_at_once(page: Any, session: Any, cluster: Cluster, nodes: int, shown: str) -> type_of_figures:
+async def _all_at_once(page: Any, session: Any, cluster: Cluster, nodes: int, shown: str) -> Figures:
     """The first GPU of every node is cordoned, and not any more: once all tasks are counted, and once the longest of them is looked for."""
 
     async def change(cordoned: str) -> None:

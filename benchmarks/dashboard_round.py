@@ -16,7 +16,7 @@ from pathlib import Path
 import aiohttp
 
 from benchmarks.api_server import Cluster, described_node, node_name
-from benchmarks.dashboard_page import GPU_MIB, TOKEN, served, type_of_figures
+from benchmarks.dashboard_page import GPU_MIB, TOKEN, Figures, served
 from gpushare.api.quantity import MemoryUnit
 from gpushare.dashboard.data.history import Sample
 
@@ -27,12 +27,12 @@ _GPU_LINES = 14
 _CONTAINER_LINES = 10
 
 
-def measure(quick: bool) -> type_of_figures:
+def measure(quick: bool) -> Figures:
     """Figure → value and unit."""
     return asyncio.run(_measure(200 if quick else NODES))
 
 
-async def _measure(nodes: int) -> type_of_figures:
+async def _measure(nodes: int) -> Figures:
     answers = [_answer(number) for number in range(nodes)]
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: _Agent(answers), "0.0.0.0", 0, backlog=256)

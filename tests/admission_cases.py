@@ -23,6 +23,7 @@ from tests.admission_words import (
     PLACED,
     RECORDS,
     SCRATCH,
+    JsonObject,
     PodCase,
     box,
     carried_words,
@@ -36,7 +37,6 @@ from tests.admission_words import (
     placement_words,
     resource_words,
     spread_core_words,
-    type_of_object,
     uneven_words,
     whole_words,
 )
@@ -311,7 +311,7 @@ PODS: tuple[PodCase, ...] = (
 )
 
 
-def pod(case: PodCase, name: str, namespace: str = "default") -> type_of_object:
+def pod(case: PodCase, name: str, namespace: str = "default") -> JsonObject:
     """The pod of ``case`` as a user would submit it."""
     template = _template(case)
     return {
@@ -322,8 +322,8 @@ def pod(case: PodCase, name: str, namespace: str = "default") -> type_of_object:
     }
 
 
-def _template(case: PodCase, **spec: Any) -> type_of_object:
-    made: type_of_object = {
+def _template(case: PodCase, **spec: Any) -> JsonObject:
+    made: JsonObject = {
         "metadata": {"labels": {"app": "x", **case.labels}, "annotations": dict(case.annotations)},
         "spec": {"containers": list(case.containers), **case.spec, **spec},
     }
@@ -345,9 +345,9 @@ WORKLOADS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def workload(kind: str, case: PodCase, name: str, namespace: str = "default") -> type_of_object:
+def workload(kind: str, case: PodCase, name: str, namespace: str = "default") -> JsonObject:
     """An object of ``kind`` (one of ``WORKLOADS``) whose template is the pod of ``case``."""
-    made: type_of_object = {
+    made: JsonObject = {
         "apiVersion": WORKLOADS[kind][0],
         "kind": kind,
         "metadata": {"name": name, "namespace": namespace},
@@ -370,7 +370,7 @@ def workload(kind: str, case: PodCase, name: str, namespace: str = "default") ->
     return made
 
 
-def workloads(case: PodCase, name: str) -> Iterator[type_of_object]:
+def workloads(case: PodCase, name: str) -> Iterator[JsonObject]:
     """The template of ``case`` in an object of every kind that carries one."""
     for kind in WORKLOADS:
         yield workload(kind, case, name)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpushare.api import names
 from tests.admission_users import ADMIN, SCHEDULER
-from tests.admission_words import box, type_of_object
+from tests.admission_words import JsonObject, box
 from tests.admission_writes import Write
 
 POD_WORDS = "the scheduler changes nothing of a pod but labels and annotations"
@@ -18,7 +18,7 @@ _RUNNING = {"name": "c", "image": "i", "imageID": "x", "ready": True, "restartCo
 _WAITS = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 
 
-def _patch(called: str, body: type_of_object, says: str = "", part: str = "") -> Write:
+def _patch(called: str, body: JsonObject, says: str = "", part: str = "") -> Write:
     return Write(f"scheduler-{called}", SCHEDULER, "UPDATE", f"pods{part}", "plain-n1", body, says)
 
 
@@ -26,7 +26,7 @@ def _status(called: str, says: str = STATUS_WORDS, **status: Any) -> Write:
     return _patch(called, {"status": status}, says, "/status")
 
 
-def _node(called: str, body: type_of_object) -> Write:
+def _node(called: str, body: JsonObject) -> Write:
     return Write(f"scheduler-{called}", SCHEDULER, "UPDATE", "nodes", "n1", body, NODE_WORDS)
 
 

@@ -8,7 +8,7 @@ from gpushare.api import names
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.unit_conversion import Counting
 
-type_of_object = dict[str, Any]
+JsonObject = dict[str, Any]
 Who = Literal["gpushare", "kubernetes"]
 
 MEM, CORE, COUNT, WHOLE = names.GPU_MEM, names.GPU_CORE, names.GPU_COUNT, names.GPU_WHOLE
@@ -23,8 +23,8 @@ class PodCase:
     """A pod; ``says`` empty: taken, with ``scheduler`` in its spec then."""
 
     id: str
-    containers: tuple[type_of_object, ...]
-    init: tuple[type_of_object, ...] = ()
+    containers: tuple[JsonObject, ...]
+    init: tuple[JsonObject, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     spec: Mapping[str, Any] = field(default_factory=dict)
@@ -50,15 +50,15 @@ def box(
     sidecar: bool = False,
     mounts: tuple[str, ...] = (),
     **limits: str,
-) -> type_of_object:
+) -> JsonObject:
     """A container with limits ``mem``, ``core``, ``count``, ``whole``, ``memory``, ``percent`` (and ``cpu``), as users write them."""
     called = {"mem": MEM, "core": CORE, "count": COUNT, "whole": WHOLE, "memory": MEMORY, "percent": PERCENT}
-    resources: type_of_object = {}
+    resources: JsonObject = {}
     if limits:
         resources["limits"] = {called.get(short, short): amount for short, amount in limits.items()}
     if requests:
         resources["requests"] = {called.get(short, short): amount for short, amount in requests.items()}
-    made: type_of_object = {"name": name, "image": "busybox", "resources": resources}
+    made: JsonObject = {"name": name, "image": "busybox", "resources": resources}
     if sidecar:
         made["restartPolicy"] = "Always"
     if mounts:

@@ -23,7 +23,7 @@ from tests.admission_users import (
     User,
     agent_on,
 )
-from tests.admission_words import box, carried_words, type_of_object
+from tests.admission_words import JsonObject, box, carried_words
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
 
@@ -38,9 +38,9 @@ RECORD = {
 }
 
 
-def _pod(name: str, node: str, *, gpu: bool = True) -> type_of_object:
+def _pod(name: str, node: str, *, gpu: bool = True) -> JsonObject:
     containers = [box(mem="3") if gpu else box(cpu="1")]
-    spec: type_of_object = {"containers": containers, "automountServiceAccountToken": False}
+    spec: JsonObject = {"containers": containers, "automountServiceAccountToken": False}
     if node:
         spec["nodeName"] = node
     annotations = {"note": "x", **(RECORD if gpu and node else {})}
@@ -48,7 +48,7 @@ def _pod(name: str, node: str, *, gpu: bool = True) -> type_of_object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _node(name: str) -> type_of_object:
+def _node(name: str) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -61,7 +61,7 @@ def _node(name: str) -> type_of_object:
 
 
 #: What is there before each write, by (resource, name).
-OBJECTS: Mapping[tuple[str, str], type_of_object] = {
+OBJECTS: Mapping[tuple[str, str], JsonObject] = {
     ("pods", "bound-n1"): _pod("bound-n1", "n1"),
     ("pods", "bound-n2"): _pod("bound-n2", "n2"),
     ("pods", "waiting"): _pod("waiting", ""),
@@ -80,24 +80,24 @@ class Write:
     operation: Operation
     resource: str
     name: str
-    body: type_of_object = field(default_factory=dict)
+    body: JsonObject = field(default_factory=dict)
     says: str = ""
 
     @property
-    def old(self) -> type_of_object | None:
+    def old(self) -> JsonObject | None:
         """The object before; ``None`` for what is created."""
         if self.operation == "CREATE":
             return None
         return copy.deepcopy(OBJECTS[self.resource.partition("/")[0], self.name])
 
     @property
-    def new(self) -> type_of_object | None:
+    def new(self) -> JsonObject | None:
         """The object that is submitted; ``None`` for what is deleted."""
         if self.operation == "DELETE":
             return None
         if self.old is None:
             return copy.deepcopy(self.body)
-        merged: type_of_object = _merge(self.old, self.body)
+        merged: JsonObject = _merge(self.old, self.body)
         return merged
 
 
@@ -113,19 +113,19 @@ def _merge(target: Any, patch: Any) -> Any:
     return merged
 
 
-def _annotate(**annotations: str | None) -> type_of_object:
+def _annotate(**annotations: str | None) -> JsonObject:
     return {"metadata": {"annotations": dict(annotations)}}
 
 
-def _share(value: str | None = "{}") -> type_of_object:
+def _share(value: str | None = "{}") -> JsonObject:
     return _annotate(**{names.ANN_SHARE: value})
 
 
-def _devices(value: str | None = "{}") -> type_of_object:
+def _devices(value: str | None = "{}") -> JsonObject:
     return _annotate(**{names.ANN_DEVICES: value})
 
 
-def binding(name: str, annotations: Mapping[str, str]) -> type_of_object:
+def binding(name: str, annotations: Mapping[str, str]) -> JsonObject:
     """A Binding of pod ``name`` to node ``n1``."""
     return {
         "apiVersion": "v1",
@@ -180,7 +180,7 @@ _ASSIGNED = _annotate(**{names.ANN_MEM_ASSIGNED: "true", names.ANN_ALSO: None})
 _RETRY = _annotate(**{names.ANN_RETRY: "1"})
 
 
-def _conditions(*kinds: str) -> type_of_object:
+def _conditions(*kinds: str) -> JsonObject:
     return {"status": {"conditions": [{"type": kind, "status": "True"} for kind in kinds]}}
 
 

@@ -22,7 +22,7 @@ V100 = 16160
 #: The kind of all nodes here.
 KIND = "gpu.large"
 
-type_of_object = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class Case:
     """
 
     id: str
-    template: type_of_object
-    pods: tuple[type_of_object, ...]
-    nodes: tuple[type_of_object, ...] = ()
+    template: JsonObject
+    pods: tuple[JsonObject, ...]
+    nodes: tuple[JsonObject, ...] = ()
     seen: int = 1
     lacking: tuple[str, ...] = ()
     makes: int = 0
 
 
-def node(name: str, template: NodeTemplate, **more: str) -> type_of_object:
+def node(name: str, template: NodeTemplate, **more: str) -> JsonObject:
     """A ready node with what ``template`` says, or one that is to come."""
     amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
     amounts |= {resource: str(amount) for resource, amount in template.capacity.items()} | more
@@ -59,10 +59,10 @@ def node(name: str, template: NodeTemplate, **more: str) -> type_of_object:
     }
 
 
-def pod(name: str, units: int, *, on: str = "", seen: bool = True) -> type_of_object:
+def pod(name: str, units: int, *, on: str = "", seen: bool = True) -> JsonObject:
     """A pod that runs ``on`` a node, or waits; ``seen``: with the condition that kube-scheduler gives."""
     amounts = {names.GPU_MEM: str(units)}
-    made: type_of_object = {
+    made: JsonObject = {
         "metadata": {"name": name, "namespace": "default", "uid": name},
         "spec": {
             "schedulerName": names.SCHEDULER_NAME,
@@ -81,7 +81,7 @@ def pod(name: str, units: int, *, on: str = "", seen: bool = True) -> type_of_ob
     return made
 
 
-def elsewhere(made: type_of_object, *nodes: str, kind: str = KIND) -> type_of_object:
+def elsewhere(made: JsonObject, *nodes: str, kind: str = KIND) -> JsonObject:
     """The stand-in for a pod that these nodes refused, as cluster-autoscaler is to see it."""
     guest = decode_guest(msgspec.json.encode(made))
     likeness = Likeness(frozenset(nodes), INSTANCE_TYPE, frozenset((kind,)))
@@ -90,7 +90,7 @@ def elsewhere(made: type_of_object, *nodes: str, kind: str = KIND) -> type_of_ob
     return {**found, "status": {"conditions": [UNSCHEDULABLE]}}
 
 
-def _demanding(made: type_of_object, zone: str) -> type_of_object:
+def _demanding(made: JsonObject, zone: str) -> JsonObject:
     found = copy.deepcopy(made)
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
@@ -98,7 +98,7 @@ def _demanding(made: type_of_object, zone: str) -> type_of_object:
     return found
 
 
-def _with_compute(made: type_of_object, percent: int) -> type_of_object:
+def _with_compute(made: JsonObject, percent: int) -> JsonObject:
     found = copy.deepcopy(made)
     found["spec"]["nodeSelector"] = {names.LABEL_MODE: "core_mem"}
     for amounts in found["spec"]["containers"][0]["resources"].values():
@@ -106,19 +106,19 @@ def _with_compute(made: type_of_object, percent: int) -> type_of_object:
     return found
 
 
-def _nominated(made: type_of_object) -> type_of_object:
+def _nominated(made: JsonObject) -> JsonObject:
     found = copy.deepcopy(made)
     found["status"]["nominatedNodeName"] = "n1"
     return found
 
 
-def _failed(made: type_of_object) -> type_of_object:
+def _failed(made: JsonObject) -> JsonObject:
     found = copy.deepcopy(made)
     found["status"]["conditions"][0]["reason"] = "SchedulerError"
     return found
 
 
-def _bare(*, labelled: bool) -> type_of_object:
+def _bare(*, labelled: bool) -> JsonObject:
     """A template of which nobody has said what it has, or which label."""
     made = node("template", NodeTemplate(() if labelled else (V100,), NodeMode.SHARE))
     if labelled:
@@ -128,7 +128,7 @@ def _bare(*, labelled: bool) -> type_of_object:
     return made
 
 
-def _several(count: int, units: int) -> tuple[type_of_object, ...]:
+def _several(count: int, units: int) -> tuple[JsonObject, ...]:
     return tuple(pod(f"p{number}", units) for number in range(count))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpushare.api.quantity import parse_quantity
-from tests.autoscaler_cases import type_of_object
+from tests.autoscaler_cases import JsonObject
 
 _HOSTNAME = "kubernetes.io/hostname"
 
@@ -24,11 +24,11 @@ class Answer:
 class _Room:
     """What is left of a node, as kube-scheduler's plugins count without extenders."""
 
-    def __init__(self, node: type_of_object) -> None:
+    def __init__(self, node: JsonObject) -> None:
         self.labels = node["metadata"]["labels"]
         self.left = {name: parse_quantity(amount) for name, amount in node["status"]["allocatable"].items()}
 
-    def takes(self, pod: type_of_object) -> bool:
+    def takes(self, pod: JsonObject) -> bool:
         selected = pod["spec"].get("nodeSelector", {}).items() <= self.labels.items()
         return (
             selected
@@ -36,11 +36,11 @@ class _Room:
             and all(self.left.get(name, 0) >= parse_quantity(amount) for name, amount in _asked(pod).items())
         )
 
-    def take(self, pod: type_of_object) -> None:
+    def take(self, pod: JsonObject) -> None:
         for name, amount in _asked(pod).items():
             self.left[name] -= parse_quantity(amount)
 
-    def _allowed(self, pod: type_of_object) -> bool:
+    def _allowed(self, pod: JsonObject) -> bool:
         affinity = pod["spec"].get("affinity")
         if affinity is None:
             return True
@@ -54,14 +54,12 @@ class _Room:
         )
 
 
-def _asked(pod: type_of_object) -> type_of_object:
-    requests: type_of_object = pod["spec"]["containers"][0]["resources"]["requests"]
+def _asked(pod: JsonObject) -> JsonObject:
+    requests: JsonObject = pod["spec"]["containers"][0]["resources"]["requests"]
     return requests
 
 
-def simulated(
-    template: type_of_object, pods: Sequence[type_of_object], nodes: Sequence[type_of_object]
-) -> Answer:
+def simulated(template: JsonObject, pods: Sequence[JsonObject], nodes: Sequence[JsonObject]) -> Answer:
     """What it would do."""
     rooms = {node["metadata"]["name"]: _Room(node) for node in nodes}
     for pod in pods:
@@ -87,7 +85,7 @@ def simulated(
     return Answer([_name(pod) for pod in seen], [_name(pod) for pod in lacking], len(fresh))
 
 
-def _looked_at(pod: type_of_object) -> bool:
+def _looked_at(pod: JsonObject) -> bool:
     status = pod["status"]
     return (
         not pod["spec"].get("nodeName")
@@ -99,12 +97,12 @@ def _looked_at(pod: type_of_object) -> bool:
     )
 
 
-def _named(template: type_of_object, name: str) -> type_of_object:
+def _named(template: JsonObject, name: str) -> JsonObject:
     made = copy.deepcopy(template)
     made["metadata"]["name"] = made["metadata"]["labels"][_HOSTNAME] = name
     return made
 
 
-def _name(pod: type_of_object) -> str:
+def _name(pod: JsonObject) -> str:
     name: str = pod["metadata"]["name"]
     return name

@@ -75,10 +75,10 @@ class _Older(ast.NodeTransformer):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        """``type_of_x = A | B`` is worked out when the module is read."""
+        """``Alias = A | B`` is evaluated when the module is imported."""
         self.generic_visit(node)
         names = [_name_of(one) for one in node.targets]
-        if self._depth == 0 and all(one.startswith("type_of_") for one in names):
+        if self._depth == 0 and all(one[:1].isupper() and not one.isupper() for one in names):
             node.value = _union(node.value)
         return node
 

@@ -17,7 +17,7 @@ from gpushare_playground.cluster.embedded import EmbeddedControl
 from gpushare_playground.cluster.real import RealControl
 from gpushare_playground.cluster.state import tidy
 from tests.e2e.cluster import build
-from tests.e2e.parity.asking import answers, type_of_answers
+from tests.e2e.parity.asking import AnswersByPath, answers
 from tests.e2e.parity.normal import normal
 from tests.e2e.parity.steps import STEPS, WORKLOADS
 from tests.integration.playground.running_playground import wait_until
@@ -88,16 +88,16 @@ def test_what_holds_under_the_playgrounds_scheduler_holds_under_the_real_one(
     assert re.search(r"^\d+ passed", ran.stdout, re.MULTILINE), ran.stdout
 
 
-async def _asked(control: Control) -> type_of_answers:
+async def _asked(control: Control) -> AnswersByPath:
     async with Cluster(driver=DRIVER, control=control, told=lambda _: None) as cluster:
         return await answers(cluster.kubeconfig, EVERY)
 
 
 @pytest.fixture(scope="module")
-def both(binaries: Path) -> tuple[type_of_answers, type_of_answers]:
+def both(binaries: Path) -> tuple[AnswersByPath, AnswersByPath]:
     """What the embedded and the real control plane answered."""
 
-    async def ask() -> tuple[type_of_answers, type_of_answers]:
+    async def ask() -> tuple[AnswersByPath, AnswersByPath]:
         embedded, real = _asked(EmbeddedControl()), _asked(RealControl(binaries, chart=CHART))
         return await asyncio.gather(embedded, real)
 
@@ -110,7 +110,7 @@ def test_steps_have_names_of_their_own() -> None:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("step", EVERY, ids=lambda step: step.name)
-def test_both_control_planes_answer_alike(step, both: tuple[type_of_answers, type_of_answers]) -> None:
+def test_both_control_planes_answer_alike(step, both: tuple[AnswersByPath, AnswersByPath]) -> None:
     (embedded_code, embedded), (real_code, real) = (said[step.name] for said in both)
     assert real_code == step.code, real
     assert embedded_code == step.code, embedded

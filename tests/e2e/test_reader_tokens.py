@@ -24,11 +24,11 @@ CHARTS = {
 NEEDED = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 NAMESPACE = "kube-system"
 
-type_of_account = Callable[[str], Access]
+AccessFn = Callable[[str], Access]
 
 
 @pytest.fixture(scope="module")
-def account(binaries: Path, states: Path) -> Iterator[type_of_account]:
+def account(binaries: Path, states: Path) -> Iterator[AccessFn]:
     """What an account of the charts shows to an API server that has them; the empty name is the administrator."""
     with control_plane(binaries, states / "readers") as kubeconfig:
         commands = Commands(kubeconfig, binaries)
@@ -49,11 +49,11 @@ def account(binaries: Path, states: Path) -> Iterator[type_of_account]:
 
 
 @pytest.mark.parametrize("reviewing", ["ack-co-scheduler", "gpushare-device-plugin"])
-def test_extender_and_agents_learn_whose_token_it_is(account: type_of_account, reviewing: str) -> None:
+def test_extender_and_agents_learn_whose_token_it_is(account: AccessFn, reviewing: str) -> None:
     asyncio.run(check_tokens_to_read_with(account(""), account(reviewing)))
 
 
-def test_the_dashboard_has_tokens_made_of_that_account_alone(account: type_of_account) -> None:
+def test_the_dashboard_has_tokens_made_of_that_account_alone(account: AccessFn) -> None:
     async def tried() -> None:
         async with Session(account("gpushare-dashboard")) as session:
             for name in (names.READER_ACCOUNT, "ack-co-scheduler"):
@@ -68,7 +68,7 @@ def test_the_dashboard_has_tokens_made_of_that_account_alone(account: type_of_ac
     asyncio.run(tried())
 
 
-def test_the_account_may_read_these_pages_and_nothing_of_the_api_server(account: type_of_account) -> None:
+def test_the_account_may_read_these_pages_and_nothing_of_the_api_server(account: AccessFn) -> None:
     async def tried() -> None:
         async with Session(account("ack-co-scheduler")) as reviewer, Session(account("")) as admin:
             reviews = AccessReviews(reviewer)

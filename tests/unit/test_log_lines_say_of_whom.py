@@ -107,17 +107,17 @@ def _root(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-type_of_function = ast.FunctionDef | ast.AsyncFunctionDef
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def _functions(tree: ast.AST) -> Iterator[type_of_function]:
-    return (node for node in ast.walk(tree) if isinstance(node, type_of_function))
+def _functions(tree: ast.AST) -> Iterator[FunctionNode]:
+    return (node for node in ast.walk(tree) if isinstance(node, FunctionNode))
 
 
 def _own(scope: ast.AST) -> Iterator[ast.AST]:
     """What is in a scope, but not in functions within it."""
     for child in ast.iter_child_nodes(scope):
-        if not isinstance(child, type_of_function):
+        if not isinstance(child, FunctionNode):
             yield child
             yield from _own(child)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from gpushare.api.quantity import type_of_quantity
+from gpushare.api.quantity import Quantity
 
-type_of_resources = dict[str, type_of_quantity]
+ResourceQuantities = dict[str, Quantity]
 
 
 class OwnerReference(msgspec.Struct, gc=False):
@@ -39,8 +39,8 @@ class ObjectMeta(msgspec.Struct, rename="camel", gc=False):
 class ResourceRequirements(msgspec.Struct, rename="camel", gc=False):
     """``resources`` of a container."""
 
-    limits: type_of_resources | None = None
-    requests: type_of_resources | None = None
+    limits: ResourceQuantities | None = None
+    requests: ResourceQuantities | None = None
 
 
 class VolumeMount(msgspec.Struct, rename="camel", gc=False):
@@ -128,7 +128,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     scheduling_gates: list[Any] | None = None
     resources: ResourceRequirements | None = None
     """For the pod as a whole, in place of what its containers ask for: processors, memory and huge pages alone."""
-    overhead: type_of_resources | None = None
+    overhead: ResourceQuantities | None = None
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: list[Any] | None = None
@@ -181,8 +181,8 @@ class NodeAddress(msgspec.Struct, gc=False):
 class NodeStatus(msgspec.Struct, rename="camel", gc=False):
     """``status`` of a node."""
 
-    capacity: type_of_resources | None = None
-    allocatable: type_of_resources | None = None
+    capacity: ResourceQuantities | None = None
+    allocatable: ResourceQuantities | None = None
     addresses: list[NodeAddress] | None = None
 
 

@@ -16,10 +16,10 @@ _QUANTITY = re.compile(
 _BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
-type_of_quantity = str | int | float
+Quantity = str | int | float
 
 
-def parse_quantity(text: type_of_quantity, subject: str = "") -> Fraction:
+def parse_quantity(text: Quantity, subject: str = "") -> Fraction:
     """Read a quantity (``"3"``, ``"2Ki"``, ``"1e3"``, ``"500m"``, or a bare JSON number) exactly.
 
     Source of the grammar: k8s.io/apimachinery ``resource.Quantity``.
@@ -43,7 +43,7 @@ def parse_quantity(text: type_of_quantity, subject: str = "") -> Fraction:
     return -value if sign == "-" else value
 
 
-def parse_amount(text: type_of_quantity, subject: str = "") -> int:
+def parse_amount(text: Quantity, subject: str = "") -> int:
     """Read a quantity that must be a whole number from 0 to 2**63 - 1, as extended resources are.
 
     Raises ``InvalidQuantity`` naming ``subject`` when it is fractional, negative or too large.

@@ -17,7 +17,7 @@ from gpushare.dashboard.data.cluster import Cluster
 from gpushare.dashboard.data.endpoints import SELECTOR, AgentsFile, Places, decode_place
 from gpushare.dashboard.data.history import History
 from gpushare.dashboard.data.http_get import Asking
-from gpushare.dashboard.data.pending import TOKEN_S, Source, type_of_leader, type_of_token
+from gpushare.dashboard.data.pending import TOKEN_S, LeaderFn, Source, TokenFn
 from gpushare.dashboard.data.records import decode_seen, seen_node_decoder
 from gpushare.dashboard.server import assets
 from gpushare.dashboard.server.app import DashboardApp
@@ -70,7 +70,7 @@ class Settings:
     node_policy: Placement = Placement.BINPACK
 
 
-def _leader(client: Client, lease: tuple[str, str]) -> type_of_leader:
+def _leader(client: Client, lease: tuple[str, str]) -> LeaderFn:
     async def leader() -> str:
         # kube-scheduler calls itself HOST_UUID, and a pod's host name is its name.
         holder = await client.lease_holder(*lease)
@@ -79,7 +79,7 @@ def _leader(client: Client, lease: tuple[str, str]) -> type_of_leader:
     return leader
 
 
-def _reader_token(session: Session, namespace: str) -> type_of_token:
+def _reader_token(session: Session, namespace: str) -> TokenFn:
     async def made() -> str:
         return await token_of(
             session, namespace, names.READER_ACCOUNT, names.READER_AUDIENCE, seconds=TOKEN_S

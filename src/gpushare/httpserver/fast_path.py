@@ -17,7 +17,7 @@ from gpushare.httpserver.limits import BoundedProtocol
 logger = logging.getLogger(__name__)
 
 #: Answers a body with JSON, at once or a little later; raises ``Refusal`` for every other status than 200.
-type_of_verb = Callable[[bytes], bytes | Coroutine[Any, Any, bytes]]
+VerbFn = Callable[[bytes], bytes | Coroutine[Any, Any, bytes]]
 
 #: Larger bodies go through ASGI, which takes them no faster than they are read.
 _MOST_BYTES: Final = 4 * 1024 * 1024
@@ -27,7 +27,7 @@ _OK: Final = STATUS_LINE[200] + b"content-type: " + JSON + b"\r\ncontent-length:
 class QuickApp(Protocol):
     """An application that knows paths which need no ASGI."""
 
-    def quick(self, path: bytes) -> type_of_verb | None:
+    def quick(self, path: bytes) -> VerbFn | None:
         """What answers a POST to ``path``; ``None`` leaves it to ASGI."""
 
 
@@ -54,7 +54,7 @@ class QuickProtocol(BoundedProtocol):
     """A bounded connection, for an application that is a ``QuickApp`` too."""
 
     app: Any
-    _verb: type_of_verb | None = None
+    _verb: VerbFn | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """As uvicorn's, but for our own address, which nobody here asks for."""

@@ -9,13 +9,13 @@ METRICS: Final = "metrics"
 REST: Final = "pages"
 ALL: Final = frozenset({PROBES, METRICS, REST})
 
-type_of_address = tuple[str, int]
+Address = tuple[str, int]
 
 
 class Door(NamedTuple):
     """Host and port (0: any), and the kinds of pages that are answered there."""
 
-    address: type_of_address
+    address: Address
     pages: frozenset[str]
 
 
@@ -31,7 +31,7 @@ def elsewhere(path: str, pages: Collection[str]) -> str:
     return "" if kind_of(path) in pages else f"no {path} at this port; another one of the pod has it"
 
 
-def doors(general: type_of_address | None, apart: Mapping[str, type_of_address | None]) -> list[Door]:
+def doors(general: Address | None, apart: Mapping[str, Address | None]) -> list[Door]:
     """``apart``: addresses of kinds that have one of their own; ``general`` has the others (``None``: they are answered nowhere)."""
     own = {kind: at for kind, at in apart.items() if at is not None}
     found = [] if general is None else [Door(general, ALL - own.keys())]

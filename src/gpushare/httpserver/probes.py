@@ -10,7 +10,7 @@ from gpushare.httpserver.exchange import TEXT, Receive, Refusal, Scope, Send, re
 from gpushare.httpserver.listeners import elsewhere
 
 _EXPOSITION: Final = b"text/plain; version=0.0.4; charset=utf-8"
-type_of_app = Callable[[Scope, Receive, Send], Awaitable[None]]
+AppFn = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # Beside each counter and histogram the library tells when it was made, as a gauge of its own that says nothing of a cluster.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -80,7 +80,7 @@ class Probes:
             raise Refusal(503, f"not ready: {missing}")
 
 
-def at_door(app: type_of_app, pages: Collection[str]) -> type_of_app:
+def at_door(app: AppFn, pages: Collection[str]) -> AppFn:
     """``app`` (ASGI) for ``pages`` (``gpushare.httpserver.listeners``), and 404 for all others."""
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:

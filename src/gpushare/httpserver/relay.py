@@ -36,7 +36,7 @@ _KINDS: Final = ("/healthz", "/readyz", "/metrics")
 _LESS_URGENT: Final = 10
 _DIES_WITH_PARENT: Final = 1
 
-type_of_ask = Callable[[Get], Awaitable[Answer]]
+AskFn = Callable[[Get], Awaitable[Answer]]
 
 
 class _Kind:
@@ -52,7 +52,7 @@ class _Kind:
 class Relay:
     """Answers from what ``ask`` answered a moment ago."""
 
-    def __init__(self, ask: type_of_ask, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, ask: AskFn, clock: Clock = SYSTEM_CLOCK) -> None:
         self._ask = ask
         self._clock = clock
         self._kinds: dict[str, _Kind] = {}
@@ -91,7 +91,7 @@ class Relay:
             del kind.asked[get]
 
 
-def asking(name: str) -> type_of_ask:
+def asking(name: str) -> AskFn:
     """Asks the process that listens on the abstract Unix socket ``name``; raises ``OSError``, ``EOFError`` or ``ValueError``."""
 
     async def ask(get: Get) -> Answer:
@@ -115,7 +115,7 @@ def asking(name: str) -> type_of_ask:
     return ask
 
 
-def at_door(answer: type_of_ask, pages: Collection[str]) -> type_of_ask:
+def at_door(answer: AskFn, pages: Collection[str]) -> AskFn:
     """``answer`` for ``pages``, and 404 for all others."""
 
     async def answered(get: Get) -> Answer:

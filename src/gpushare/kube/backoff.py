@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import msgspec
 
-type_of_chance = Callable[[], float]
-chance: type_of_chance = random.SystemRandom().random
+RandomFn = Callable[[], float]
+chance: RandomFn = random.SystemRandom().random
 
 
 class Backoff(msgspec.Struct):
@@ -17,7 +17,7 @@ class Backoff(msgspec.Struct):
 
     first_s: float = 0.2
     most_s: float = 30.0
-    chance: type_of_chance = chance
+    chance: RandomFn = chance
     tries: int = 0
 
     def next_s(self, at_least_s: float = 0.0) -> float:

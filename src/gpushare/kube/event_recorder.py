@@ -45,12 +45,12 @@ COMINGS = 3
 """Events of a fault that comes and goes; as long as it does not stay away for ``SERIES_END_S`` the last of them counts on."""
 _MOST_NAMES = 64
 
-type_of_kind = Literal["Normal", "Warning"]
-type_of_telling = Literal["each", "standing", "found", "come"]
+EventType = Literal["Normal", "Warning"]
+Telling = Literal["each", "standing", "found", "come"]
 """``each``: it has happened, and is news whenever it happens. ``standing``: it is so, maybe since before this process and seen
 by others: told unless an Event tells it. ``found``: it is so as this process begins, and was not told as far as is known:
 told, unless it was within a minute. ``come``: it has come to be so while this process looked: told, unless another just did."""
-type_of_news = tuple[ObjectReference, str, str, str, str]
+EventContent = tuple[ObjectReference, str, str, str, str]
 
 
 class _Series(msgspec.Struct):
@@ -74,7 +74,7 @@ class _Known(msgspec.Struct):
     ``number`` tells the comings of one fault apart, ``comings`` is how many of them had an Event since it stayed away long.
     """
 
-    news: type_of_news
+    news: EventContent
     note: str
     namespace: str
     name: str
@@ -85,7 +85,7 @@ class _Known(msgspec.Struct):
     written: int = 0
     due_s: float = 0.0
     pause_s: float = _SERIES_FIRST_S
-    telling: type_of_telling = "each"
+    telling: Telling = "each"
     number: int = 0
     comings: int = 1
 
@@ -102,12 +102,12 @@ class Recorder(Protocol):
         self,
         regarding: ObjectReference,
         *,
-        kind: type_of_kind,
+        kind: EventType,
         reason: str,
         action: str,
         note: str,
         cause: str = "",
-        telling: type_of_telling = "each",
+        telling: Telling = "each",
     ) -> None:
         """Say ``note`` about ``regarding``; never blocks. News of the same ``cause`` are the same, whatever their words."""
 
@@ -134,8 +134,8 @@ class EventRecorder:
         self._backoff = backoff or Backoff()
         self._waiting_limit = waiting_limit
         self._known_limit = known_limit
-        self._known: OrderedDict[type_of_news, _Known] = OrderedDict()
-        self._waiting: OrderedDict[type_of_news, _Known] = OrderedDict()
+        self._known: OrderedDict[EventContent, _Known] = OrderedDict()
+        self._waiting: OrderedDict[EventContent, _Known] = OrderedDict()
         self._woken = asyncio.Event()
         self.written = 0
         """Successful writes."""
@@ -151,12 +151,12 @@ class EventRecorder:
         self,
         regarding: ObjectReference,
         *,
-        kind: type_of_kind,
+        kind: EventType,
         reason: str,
         action: str,
         note: str,
         cause: str = "",
-        telling: type_of_telling = "each",
+        telling: Telling = "each",
     ) -> None:
         """Note the news; never blocks, never raises. ``note`` is cut to 1024 bytes of UTF-8.
 
@@ -349,14 +349,14 @@ class EventRecorder:
             self._woken.clear()
 
 
-def _goes_on(before: _Known, telling: type_of_telling, now_s: float) -> bool:
+def _goes_on(before: _Known, telling: Telling, now_s: float) -> bool:
     """Whether these news are counted on the Event of before."""
     if telling == "standing":
         return True
     return now_s - before.last_s < SERIES_END_S and (telling == "each" or before.comings >= COMINGS)
 
 
-def _name(news: type_of_news, telling: type_of_telling, number: int, at_ns: int) -> str:
+def _name(news: EventContent, telling: Telling, number: int, at_ns: int) -> str:
     """The Event's name: of what lasts the same from whoever tells it, and as often as the process starts.
 
     Of what has happened it begins with when, so that lists by name (``kubectl get events``) are lists by time.

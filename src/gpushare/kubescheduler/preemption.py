@@ -29,8 +29,8 @@ class Candidate(NamedTuple):
     violations: int
 
 
-type_of_worth = Callable[[str], Worth]
-type_of_guarded = Callable[[Sequence[str]], set[str]]
+WorthFn = Callable[[str], Worth]
+GuardedFn = Callable[[Sequence[str]], set[str]]
 """Those of these pods (UIDs), ended in this order, whose PodDisruptionBudgets do not allow it."""
 
 
@@ -38,8 +38,8 @@ def candidates(
     wanted: Wanted,
     refusing: Iterable[NodeState],
     nodes: Occupancy,
-    worth: type_of_worth,
-    guarded: type_of_guarded,
+    worth: WorthFn,
+    guarded: GuardedFn,
 ) -> list[Candidate]:
     """The nodes, of those whose in-tree filters refuse the pod, that would take it without less important pods."""
     priority = priority_of(wanted.pod)
@@ -63,8 +63,8 @@ def _on(
     state: NodeState,
     nodes: Occupancy,
     priority: int,
-    worth: type_of_worth,
-    guarded: type_of_guarded,
+    worth: WorthFn,
+    guarded: GuardedFn,
 ) -> Candidate | None:
     lesser = nodes.lesser(state, priority)
     if not lesser or wanted.refusals(nodes.without(state, lesser)):
@@ -82,7 +82,7 @@ def _on(
     return Candidate(state.name, tuple(uid for uid in listed if uid in gone), violations)
 
 
-def cheapest(found: Sequence[Candidate], worth: type_of_worth) -> Candidate:
+def cheapest(found: Sequence[Candidate], worth: WorthFn) -> Candidate:
     """The one that kube-scheduler takes; the first of equals."""
     return min(found, key=lambda one: _cost(one, worth))
 
@@ -96,7 +96,7 @@ class _Latest(str):
         return str.__gt__(self, other)
 
 
-def _cost(one: Candidate, worth: type_of_worth) -> tuple[object, ...]:
+def _cost(one: Candidate, worth: WorthFn) -> tuple[object, ...]:
     found = [worth(uid) for uid in one.victims]
     highest = max(each.priority for each in found)
     return (
@@ -108,5 +108,5 @@ def _cost(one: Candidate, worth: type_of_worth) -> tuple[object, ...]:
     )
 
 
-def _by_worth(uids: Iterable[str], worth: type_of_worth) -> list[str]:
+def _by_worth(uids: Iterable[str], worth: WorthFn) -> list[str]:
     return sorted(uids, key=lambda uid: (-worth(uid).priority, worth(uid).began, uid))

@@ -6,14 +6,14 @@ import msgspec
 
 from gpushare.api.objects import Node, Pod
 
-type_of_labels = Mapping[str, Mapping[str, str]]
+Labels = Mapping[str, Mapping[str, str]]
 """Labels of nodes by the nodes' names."""
 
 
 class WantedNodes:
     """The nodes that pods of one wish want, by name. Looked at one by one: of thousands few are asked about."""
 
-    def __init__(self, wish: bytes, labels: type_of_labels) -> None:
+    def __init__(self, wish: bytes, labels: Labels) -> None:
         self._asks = {"spec": msgspec.json.decode(wish)}
         self._labels = labels
         self._known: dict[str, bool] = {}
@@ -34,7 +34,7 @@ class WantedNodes:
 class Wishes:
     """What pods want of the nodes with these ``labels``. Pods of one template share their answer."""
 
-    def __init__(self, labels: type_of_labels) -> None:
+    def __init__(self, labels: Labels) -> None:
         self._labels = labels
         self._known: dict[bytes, WantedNodes] = {}
 
@@ -55,7 +55,7 @@ def wish_of(pod: Pod) -> bytes:
     return msgspec.json.encode({"nodeSelector": selector, "affinity": affinity})
 
 
-def labels_of_each(nodes: Iterable[Node]) -> type_of_labels:
+def labels_of_each(nodes: Iterable[Node]) -> Labels:
     """As ``Wishes`` takes them."""
     return {node.metadata.name: node.metadata.labels or {} for node in nodes}
 

@@ -20,7 +20,7 @@ from gpushare.ledger.fit.refusals import Refusals
 from gpushare.ledger.fit.single_gpu import FAR
 from gpushare.ledger.fit.without_pods import fits_without
 from gpushare.ledger.node_book import UNKNOWN_CPU_MILLI, GpuBook, NodeBook, same_gpus
-from gpushare.ledger.nominations import KeptRoom, type_of_lifted
+from gpushare.ledger.nominations import KeptRoom, SuspendedNominations
 from gpushare.ledger.placement.fragmentation.growth import Growth
 from gpushare.ledger.placement.policies import Candidate, chosen
 from gpushare.ledger.placement.ranks import MAX_SCORE
@@ -28,14 +28,14 @@ from gpushare.ledger.placement.score_cache import LeftOver
 from gpushare.ledger.placement.scoring import Scoring
 from gpushare.ledger.placement.topology_sets import Nearness
 from gpushare.ledger.preemption.vacating import (
+    MayMoveFn,
+    WantedGpusFn,
     everywhere,
     host_of,
     roomiest,
     scattered,
-    type_of_may_move,
-    type_of_wanted,
 )
-from gpushare.ledger.preemption.victims import Plan, first_plan, type_of_rank
+from gpushare.ledger.preemption.victims import Plan, RankFn, first_plan
 from gpushare.ledger.priorities import LEAVING
 from gpushare.ledger.quota.reclaim import NoRule, Rule
 from gpushare.ledger.results import Held, NodeUsage, Totals, Verdict
@@ -224,11 +224,11 @@ class Ledger:
         """Keep nothing more for the pod, if anything was."""
         self._kept.unkeep(uid)
 
-    def lift(self, uids: Iterable[str]) -> type_of_lifted:
+    def lift(self, uids: Iterable[str]) -> SuspendedNominations:
         """Keep nothing for these pods, until what was kept is kept again by ``keep_again``."""
         return self._kept.lift(uids)
 
-    def keep_again(self, lifted: type_of_lifted) -> None:
+    def keep_again(self, lifted: SuspendedNominations) -> None:
         """Keep what ``lift`` gave; nothing else may have changed since."""
         self._kept.keep_again(lifted)
 
@@ -251,7 +251,7 @@ class Ledger:
         self,
         request: Request,
         nodes: Sequence[str],
-        rank: type_of_rank,
+        rank: RankFn,
         *,
         forced: Collection[str] = (),
         rule: Rule | None = None,
@@ -295,7 +295,7 @@ class Ledger:
         names = list(self._column_of)
         return [names[place] for place in roomiest(self._columns, self._places(names)).tolist()]
 
-    def host(self, node: str, may_move: type_of_may_move, wanted: type_of_wanted = everywhere) -> Host | None:
+    def host(self, node: str, may_move: MayMoveFn, wanted: WantedGpusFn = everywhere) -> Host | None:
         """The node as the planner of moves takes it; ``None`` where it is not known or takes nothing new."""
         book = self._nodes.get(node)
         return None if book is None else host_of(book, self._held.__getitem__, may_move, wanted)

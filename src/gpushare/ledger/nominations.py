@@ -14,7 +14,7 @@ from gpushare.api.request.request import Request
 from gpushare.ledger.node_book import NodeBook
 from gpushare.ledger.preemption.victims import Plan
 
-type_of_lifted = dict[str, tuple[str, tuple[GpuShare, ...]]]
+SuspendedNominations = dict[str, tuple[str, tuple[GpuShare, ...]]]
 """Room that was kept, by the UID of its pod: the node, and the shares there."""
 
 
@@ -36,7 +36,7 @@ class KeptRoom:
         self._changed = changed
         self._recounted = recounted
         self._told = told
-        self._kept: type_of_lifted = {}
+        self._kept: SuspendedNominations = {}
 
     def keep(self, uid: str, request: Request, plan: Plan) -> None:
         """Keep what ``plan`` frees, and what is free there, in place of what was kept before."""
@@ -63,14 +63,14 @@ class KeptRoom:
             if any(share.uuid not in same for share in shares):
                 self.unkeep(uid)
 
-    def lift(self, uids: Iterable[str]) -> type_of_lifted:
+    def lift(self, uids: Iterable[str]) -> SuspendedNominations:
         """Keep nothing for these pods; gives what ``keep_again`` takes."""
         lifted = {uid: kept for uid in uids if (kept := self._kept.get(uid)) is not None}
         for uid in lifted:
             self.unkeep(uid)
         return lifted
 
-    def keep_again(self, lifted: type_of_lifted) -> None:
+    def keep_again(self, lifted: SuspendedNominations) -> None:
         """Keep what ``lift`` gave; nothing else may have changed since."""
         for uid, (node, shares) in lifted.items():
             self._kept[uid] = (node, shares)

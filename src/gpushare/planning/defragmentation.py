@@ -109,14 +109,14 @@ class Host(NamedTuple):
         return request.unit_mib in (0, self.unit_mib) and self.takes_kind(core=request.wants_core)
 
 
-type_of_place = tuple[Host, Gpu]
-type_of_shape = tuple[int, int, int, object]
+Place = tuple[Host, Gpu]
+Shape = tuple[int, int, int, object]
 """Units, MiB and percent of a pod, and the nodes that it may go to."""
-type_of_places = dict[type_of_shape, list[type_of_place]]
+Places = dict[Shape, list[Place]]
 """The GPUs that take a pod of that shape, if no other comes."""
 
 
-def roomiest(hosts: Iterable[Host]) -> list[type_of_place]:
+def roomiest(hosts: Iterable[Host]) -> list[Place]:
     """The GPUs with the most free units, those first."""
     places = [(host, gpu) for host in hosts for gpu in host.gpus]
     return sorted(places, key=lambda place: -place[1].free_units)[:MOST_ELSEWHERE]
@@ -152,7 +152,7 @@ def room_now(host: Host, request: Request) -> Spot | None:
 
 def cheaper_way(
     host: Host,
-    elsewhere: Sequence[type_of_place],
+    elsewhere: Sequence[Place],
     request: Request,
     best: Outlook,
     *,
@@ -165,7 +165,7 @@ def cheaper_way(
 
 def cheaper_ways(
     host: Host,
-    elsewhere: Sequence[type_of_place],
+    elsewhere: Sequence[Place],
     request: Request,
     best: Outlook,
     *,
@@ -178,7 +178,7 @@ def cheaper_ways(
     # Where the node is at its cap of pods, who moves has to leave it.
     targets = [(host, gpu) for gpu in host.gpus if host.spare_pods > 0]
     targets += [place for place in elsewhere if place[0].name != host.name]
-    places: type_of_places = {}
+    places: Places = {}
     kinds = {_shape(pod): pod for gpu in host.gpus for pod in gpu.pods if pod.may_move}
     for number, (shape, pod) in enumerate(kinds.items()):
         if number % LOOKED_AT_ONCE == 0:
@@ -192,7 +192,7 @@ def cheaper_ways(
             pod for pod in gpu.pods if pod.may_move and _placed((pod,), host, source, places) is not None
         ]
         # Who is alike has no place just as well.
-        vain: set[tuple[type_of_shape, ...]] = set()
+        vain: set[tuple[Shape, ...]] = set()
         for some in _cheapest_first(may_move, most_moves):
             cost = (sum(pod.mib for pod in some), len(some))
             if best.spot is not None and cost >= best.cost:
@@ -211,7 +211,7 @@ def cheaper_ways(
     yield best
 
 
-def _shape(pod: Occupant) -> type_of_shape:
+def _shape(pod: Occupant) -> Shape:
     return pod.units, pod.mib, pod.core_percent, pod.nodes
 
 
@@ -229,9 +229,7 @@ def _enough(gpu: Gpu, some: Sequence[Occupant], request: Request) -> bool:
     )
 
 
-def _placed(
-    pods: Iterable[Occupant], host: Host, source: Spot, places: type_of_places
-) -> tuple[Move, ...] | None:
+def _placed(pods: Iterable[Occupant], host: Host, source: Spot, places: Places) -> tuple[Move, ...] | None:
     """Each of ``pods`` on the GPU on which the least is left over then, on its own node if that has one."""
     taken: dict[Spot, tuple[int, int, int]] = {}
     come: dict[str, int] = {}
@@ -259,7 +257,7 @@ def _placed(
     return tuple(moves)
 
 
-def _takes(place: type_of_place, host: Host, pod: Occupant) -> bool:
+def _takes(place: Place, host: Host, pod: Occupant) -> bool:
     other, gpu = place
     there = other.name == host.name or _welcome(other, host, pod, 0)
     return there and gpu.takes(pod.units, pod.core_percent)

@@ -53,7 +53,7 @@ from gpushare.scheduler.server.app import ExtenderApp
 from gpushare.scheduler.server.read_only_app import PREFIX, ReadOnly
 
 if TYPE_CHECKING:
-    from gpushare.scheduler.plugins.defragmentation.mobility import type_of_decode
+    from gpushare.scheduler.plugins.defragmentation.mobility import DecodeFn
     from gpushare.scheduler.plugins.defragmentation.plugin import Defragmenter
 
 logger = logging.getLogger(__name__)
@@ -229,9 +229,7 @@ async def serve(access: Access, settings: Settings) -> None:
             unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.node_policy
         )
         by_fragments = settings.node_policy is Placement.FRAGMENTATION
-        decode: type_of_decode = following_decoder(
-            view.quotas, counted_record_of if by_fragments else record_of
-        )
+        decode: DecodeFn = following_decoder(view.quotas, counted_record_of if by_fragments else record_of)
         if mover is not None:
             from gpushare.scheduler.plugins.defragmentation.mobility import with_mobility
 

@@ -75,7 +75,7 @@ Mutating = Callable[[Review], None]
 """Changes ``review.obj`` in place."""
 Validating = Callable[[Review], None]
 """Raises ``ApiError`` to refuse."""
-type_of_counting = Callable[[], Counting]
+CountingFn = Callable[[], Counting]
 """How requests in people's units become units, now."""
 
 
@@ -129,7 +129,7 @@ def name_scheduler(review: Review) -> None:
         review.obj["spec"]["schedulerName"] = change["value"]
 
 
-def count_in_units(counting: type_of_counting) -> Mutating:
+def count_in_units(counting: CountingFn) -> Mutating:
     """A function that turns what pods ask for in people's units into units."""
 
     def count(review: Review) -> None:
@@ -142,7 +142,7 @@ def count_in_units(counting: type_of_counting) -> Mutating:
     return count
 
 
-def check_requests(counting: type_of_counting, writers: Collection[str] = ()) -> Validating:
+def check_requests(counting: CountingFn, writers: Collection[str] = ()) -> Validating:
     """A function that refuses what can never be served, in pods and in templates of pods; it raises ``ApiError``.
 
     ``writers`` are the users that may create pods that have a node.
@@ -172,7 +172,7 @@ def check_requests(counting: type_of_counting, writers: Collection[str] = ()) ->
     return check
 
 
-def warn_of_slips(counting: type_of_counting) -> Validating:
+def warn_of_slips(counting: CountingFn) -> Validating:
     """A function that refuses nothing, and warns whoever submits what can only be a slip."""
 
     def warn(review: Review) -> None:
@@ -260,7 +260,7 @@ class Admission:
     validating: Sequence[Validating] = field(default=(check_requests(Counting), warn_of_slips(Counting)))
 
     @classmethod
-    def guarded(cls, writers: Collection[str], counting: type_of_counting = Counting) -> "Admission":
+    def guarded(cls, writers: Collection[str], counting: CountingFn = Counting) -> "Admission":
         """All rules of the product; ``writers`` are the users that may write records of who holds what."""
         return cls(
             (count_in_units(counting), name_scheduler),

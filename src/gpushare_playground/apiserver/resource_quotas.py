@@ -19,7 +19,7 @@ _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
 _REQUESTS, _LIMITS = "requests.", "limits."
 _ENDED: Final = ("Succeeded", "Failed")
 
-type_of_amounts = dict[str, int]
+Amounts = dict[str, int]
 """Thousandths by the name that a quota uses."""
 
 
@@ -69,8 +69,8 @@ class ResourceQuotas:
             if not any((quota.obj.get("spec") or {}).get(word) for word in ("scopes", "scopeSelector"))
         ]
 
-    def _used(self, namespace: str) -> type_of_amounts:
-        used: type_of_amounts = {}
+    def _used(self, namespace: str) -> Amounts:
+        used: Amounts = {}
         for pod in self._store.items(_PODS, namespace):
             if (pod.obj.get("status") or {}).get("phase") not in _ENDED:
                 for name, amount in _asked(pod.obj).items():
@@ -96,8 +96,8 @@ class ResourceQuotas:
                 self._store.put(STORAGE, quota.namespace, quota.name, obj)
 
 
-def _hard(quota: Object) -> type_of_amounts:
-    found: type_of_amounts = {}
+def _hard(quota: Object) -> Amounts:
+    found: Amounts = {}
     for name, text in ((quota.get("spec") or {}).get("hard") or {}).items():
         try:
             if name in (_PODS, "count/pods", *_COMPUTE) or name.startswith((_REQUESTS, _LIMITS)):
@@ -107,7 +107,7 @@ def _hard(quota: Object) -> type_of_amounts:
     return found
 
 
-def _asked(pod: Object) -> type_of_amounts:
+def _asked(pod: Object) -> Amounts:
     """What a pod counts in quotas."""
     found = {_PODS: 1000, "count/pods": 1000}
     for name, amount in amounts_of(decode_pod(pod)).items():

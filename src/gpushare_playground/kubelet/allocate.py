@@ -14,7 +14,7 @@ from gpushare.api.errors import InvalidQuantity
 from gpushare.api.quantity import parse_amount
 from gpushare.kubeletapi import deviceplugin_pb2 as pb
 from gpushare_playground.kubelet.checkpoint import read_checkpoint, write_checkpoint
-from gpushare_playground.kubelet.devices import EMPTY, DeviceBook, Grant, type_of_devices
+from gpushare_playground.kubelet.devices import EMPTY, DeviceBook, Devices, Grant
 from gpushare_playground.kubelet.errors import DeviceUnavailable, Rejected
 from gpushare_playground.kubelet.folders import Folders
 from gpushare_playground.kubelet.plugins import Plugins
@@ -57,7 +57,7 @@ class Allocator:
         async with self._lock:
             if self.book.keep_only({*active, pod.uid}):
                 self.save()
-            reusable: dict[str, type_of_devices] = {}
+            reusable: dict[str, Devices] = {}
             for container in pod.ordered:
                 try:
                     await self._give(pod, container, reusable, running=container.name in running)
@@ -114,7 +114,7 @@ class Allocator:
         return any(grant.resource == resource for grant in self.book.of_container(pod.uid, container.name))
 
     async def _give(
-        self, pod: Pod, container: Container, reusable: dict[str, type_of_devices], *, running: bool
+        self, pod: Pod, container: Container, reusable: dict[str, Devices], *, running: bool
     ) -> None:
         given = False
         asked = self._asked(pod, container)
@@ -134,7 +134,7 @@ class Allocator:
         if given:
             self.save()
 
-    async def _choose(self, resource: str, amount: int, reusable: type_of_devices) -> list[str]:
+    async def _choose(self, resource: str, amount: int, reusable: Devices) -> list[str]:
         """Reused devices first, then those that the plugin prefers, then any."""
         chosen = self.book.reuse(resource, amount, reusable)
         if len(chosen) == amount:

@@ -13,8 +13,8 @@ from typing import Final
 
 from gpushare_playground.kubelet.errors import DeviceUnavailable
 
-type_of_devices = frozenset[str]
-EMPTY: Final[type_of_devices] = frozenset()
+Devices = frozenset[str]
+EMPTY: Final[Devices] = frozenset()
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Grant:
     pod_uid: str
     container: str
     resource: str
-    devices: type_of_devices
+    devices: Devices
     response: bytes = b""
 
 
@@ -170,7 +170,7 @@ class DeviceBook:
             )
         return held is None
 
-    def reuse(self, resource: str, amount: int, reusable: type_of_devices) -> list[str]:
+    def reuse(self, resource: str, amount: int, reusable: Devices) -> list[str]:
         """Up to ``amount`` of the devices that an init container of the same pod leaves behind."""
         return self._some(reusable & self.resources[resource].healthy, amount)
 

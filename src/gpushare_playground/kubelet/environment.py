@@ -15,9 +15,9 @@ from gpushare_playground.images.registry import Image
 from gpushare_playground.kubelet.errors import StartFailed
 from gpushare_playground.kubelet.podspec import Container, EnvFrom, EnvSource, EnvVar, KeySelector, Pod
 
-type_of_kind = Literal["ConfigMap", "Secret"]
+SourceKind = Literal["ConfigMap", "Secret"]
 #: Reads the data of a ConfigMap or Secret of a namespace, or ``None`` where there is none.
-type_of_source = Callable[[type_of_kind, str, str], Awaitable[dict[str, bytes] | None]]
+ObjectSource = Callable[[SourceKind, str, str], Awaitable[dict[str, bytes] | None]]
 _REFERENCE: Final = re.compile(r"\$(\$|\(([-._a-zA-Z][-._a-zA-Z0-9]*)\))?")
 _SUBSCRIPT: Final = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
@@ -48,7 +48,7 @@ def command_line(container: Container, image: Image, variables: Mapping[str, str
 
 
 async def manifest_environment(
-    pod: Pod, container: Container, addresses: tuple[str, str], source: type_of_source
+    pod: Pod, container: Container, addresses: tuple[str, str], source: ObjectSource
 ) -> dict[str, str]:
     """The variables of ``envFrom`` and ``env``; ``addresses`` are the pod's and the node's.
 
@@ -67,9 +67,9 @@ async def manifest_environment(
     return variables
 
 
-async def _all_of(pod: Pod, container: Container, each: EnvFrom, source: type_of_source) -> dict[str, str]:
+async def _all_of(pod: Pod, container: Container, each: EnvFrom, source: ObjectSource) -> dict[str, str]:
     found: dict[str, str] = {}
-    kinds: tuple[tuple[type_of_kind, KeySelector | None], ...] = (
+    kinds: tuple[tuple[SourceKind, KeySelector | None], ...] = (
         ("ConfigMap", each.config_map_ref),
         ("Secret", each.secret_ref),
     )
@@ -85,7 +85,7 @@ async def _all_of(pod: Pod, container: Container, each: EnvFrom, source: type_of
 
 
 async def _from_source(
-    pod: Pod, container: Container, one: EnvVar, addresses: tuple[str, str], source: type_of_source
+    pod: Pod, container: Container, one: EnvVar, addresses: tuple[str, str], source: ObjectSource
 ) -> str | None:
     origin = one.value_from or EnvSource()
     if origin.field_ref is not None:
@@ -93,7 +93,7 @@ async def _from_source(
     if origin.resource_field_ref is not None:
         asked = origin.resource_field_ref
         return _resource_value(pod, container, asked.resource, asked.container_name)
-    kinds: tuple[tuple[type_of_kind, KeySelector | None], ...] = (
+    kinds: tuple[tuple[SourceKind, KeySelector | None], ...] = (
         ("ConfigMap", origin.config_map_key_ref),
         ("Secret", origin.secret_key_ref),
     )

@@ -8,20 +8,20 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from gpushare.api.errors import InvalidQuantity
-from gpushare.api.quantity import parse_quantity, type_of_quantity
+from gpushare.api.quantity import Quantity, parse_quantity
 from gpushare_playground.kubelet.errors import Rejected
 from gpushare_playground.kubelet.podspec import Pod
 
-type_of_amounts = dict[str, Fraction]
+Amounts = dict[str, Fraction]
 
 
-def pod_requests(pod: Pod) -> type_of_amounts:
+def pod_requests(pod: Pod) -> Amounts:
     """What a pod asks for over all its containers, as Kubernetes counts (sidecars beside, init by maximum).
 
     Raises ``Rejected`` on a quantity that is none.
     """
-    together: type_of_amounts = {}
-    peak: type_of_amounts = {}
+    together: Amounts = {}
+    peak: Amounts = {}
     for container in pod.init_containers:
         asked = _amounts(container.requests, pod)
         if container.sidecar:
@@ -36,12 +36,12 @@ def pod_requests(pod: Pod) -> type_of_amounts:
     return together
 
 
-def check_fit(pod: Pod, others: Iterable[Pod], allocatable: Mapping[str, type_of_quantity]) -> None:
+def check_fit(pod: Pod, others: Iterable[Pod], allocatable: Mapping[str, Quantity]) -> None:
     """Raise ``Rejected`` (reason ``OutOfcpu``, ``OutOfpods`` …) when ``pod`` does not fit beside ``others``.
 
     Resources that the node does not have at all are not checked, as the real one does not.
     """
-    used: type_of_amounts = {}
+    used: Amounts = {}
     count = 0
     for other in others:
         count += 1
@@ -65,13 +65,13 @@ def _out_of(pod: Pod, name: str, asked: Fraction, used: Fraction, have: Fraction
     )
 
 
-def _amounts(asked: Mapping[str, type_of_quantity], pod: Pod) -> type_of_amounts:
+def _amounts(asked: Mapping[str, Quantity], pod: Pod) -> Amounts:
     try:
         return {name: parse_quantity(amount) for name, amount in asked.items()}
     except InvalidQuantity as error:
         raise Rejected(f"pod {pod.key}", "UnexpectedAdmissionError", str(error)) from None
 
 
-def _add(total: type_of_amounts, more: Mapping[str, Fraction]) -> None:
+def _add(total: Amounts, more: Mapping[str, Fraction]) -> None:
     for name, amount in more.items():
         total[name] = total.get(name, Fraction(0)) + amount

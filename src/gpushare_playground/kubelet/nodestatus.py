@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from gpushare import __version__
-from gpushare.api.quantity import type_of_quantity
+from gpushare.api.quantity import Quantity
 from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.kube.client.session import MERGE_PATCH, Session, segment
 from gpushare.kube.clock import Clock
@@ -31,22 +31,22 @@ _HEALTHY: Final = (
 #: Without it, an API server from 1.36 on speaks SPDY to us where a client spoke WebSocket to it.
 _DECLARED: Final = ("ExtendWebSocketsToKubelet",)
 _log = logging.getLogger(__name__)
-type_of_list = dict[str, type_of_quantity]
+ResourceList = dict[str, Quantity]
 
 
 def merged_resources(
-    before: Mapping[str, type_of_quantity],
-    own: Mapping[str, type_of_quantity],
+    before: Mapping[str, Quantity],
+    own: Mapping[str, Quantity],
     capacity: Mapping[str, int],
     allocatable: Mapping[str, int],
     dropped: Iterable[str] = (),
-) -> tuple[type_of_list, type_of_list]:
+) -> tuple[ResourceList, ResourceList]:
     """(capacity, allocatable) of the node.
 
     ``before`` is the capacity that the API server has, ``own`` the machine's, ``capacity`` and
     ``allocatable`` those of device plugins, ``dropped`` their resources that are no more.
     """
-    told: type_of_list = {**before, **own}
+    told: ResourceList = {**before, **own}
     told |= dict.fromkeys(dropped, "0")
     told |= {name: str(amount) for name, amount in capacity.items()}
     given = dict(told)
@@ -64,11 +64,11 @@ class NodeStatus:
         self._port = port
         self._path = f"/api/v1/nodes/{segment(settings.node)}"
         self._lease_told = False
-        self.allocatable: type_of_list = {}
+        self.allocatable: ResourceList = {}
         """As written last: what a pod can be given here."""
 
     @property
-    def own(self) -> type_of_list:
+    def own(self) -> ResourceList:
         """What this node has besides devices."""
         settings = self._settings
         return {

@@ -5,9 +5,9 @@ from typing import Any, Final
 import msgspec
 
 from gpushare.api.objects import ObjectReference
-from gpushare.api.quantity import type_of_quantity
+from gpushare.api.quantity import Quantity
 
-type_of_resources = dict[str, type_of_quantity]
+ResourceQuantities = dict[str, Quantity]
 
 
 class _Camel(msgspec.Struct, rename="camel"):
@@ -63,8 +63,8 @@ class EnvFrom(_Camel):
 class Resources(msgspec.Struct):
     """``resources`` of a container."""
 
-    limits: type_of_resources | None = None
-    requests: type_of_resources | None = None
+    limits: ResourceQuantities | None = None
+    requests: ResourceQuantities | None = None
 
 
 class VolumeMount(_Camel):
@@ -117,12 +117,12 @@ class Container(_Camel):
         return self.restart_policy == "Always"
 
     @property
-    def limits(self) -> type_of_resources:
+    def limits(self) -> ResourceQuantities:
         """What it is limited to."""
         return (self.resources.limits if self.resources else None) or {}
 
     @property
-    def requests(self) -> type_of_resources:
+    def requests(self) -> ResourceQuantities:
         """What it asks for, limits standing in where it does not say."""
         return {**self.limits, **((self.resources.requests if self.resources else None) or {})}
 

@@ -17,12 +17,10 @@ from gpushare_playground.images.registry import inside_path
 from gpushare_playground.kubelet.errors import StartFailed
 from gpushare_playground.kubelet.podspec import Container, KeyToPath, Pod, Volume
 
-type_of_source = Callable[[Literal["ConfigMap", "Secret"], str, str], Awaitable[dict[str, bytes] | None]]
+ObjectSource = Callable[[Literal["ConfigMap", "Secret"], str, str], Awaitable[dict[str, bytes] | None]]
 
 
-async def make_volumes(
-    pod: Pod, container: Container, folder: Path, source: type_of_source
-) -> dict[str, str]:
+async def make_volumes(pod: Pod, container: Container, folder: Path, source: ObjectSource) -> dict[str, str]:
     """Make what ``container`` mounts under ``folder``; returns path in the container → path of this machine.
 
     Raises ``StartFailed`` (CreateContainerConfigError) when a volume or its source is missing.
@@ -53,7 +51,7 @@ def link_mounts(rootfs: Path, mounts: Mapping[str, str]) -> None:
             path.symlink_to(outside)
 
 
-async def _make(pod: Pod, container: Container, volume: Volume, folder: Path, source: type_of_source) -> Path:
+async def _make(pod: Pod, container: Container, volume: Volume, folder: Path, source: ObjectSource) -> Path:
     if volume.host_path is not None:
         return _host_path(container, volume.host_path.path, volume.host_path.type)
     os.makedirs(folder, exist_ok=True)

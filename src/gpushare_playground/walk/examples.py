@@ -10,7 +10,7 @@ from gpushare_playground.walk.limits import no_more_compute, no_more_memory, thr
 from gpushare_playground.walk.reading import held_mib, read_json, row
 from gpushare_playground.walk.story import Story
 
-type_of_chapter = Callable[[Story, Cluster], Awaitable[None]]
+ChapterFn = Callable[[Story, Cluster], Awaitable[None]]
 
 SHARE, CGPU, CORE_MEM = "share-v100", "cgpu-t4", "core-mem-v100x4"
 #: How variables begin that tell a container of its share.
@@ -190,7 +190,7 @@ async def tidy(story: Story, cluster: Cluster) -> None:
     story.expect("nothing is held any more", "0/91 (0%)", table, within=True)
 
 
-CHAPTERS: Final[tuple[type_of_chapter, ...]] = (
+CHAPTERS: Final[tuple[ChapterFn, ...]] = (
     unit_of_128_mib,
     one_gpu_of_15_gib,
     shared_without_isolation,

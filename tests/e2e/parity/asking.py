@@ -10,15 +10,15 @@ from pathlib import Path
 from tests.e2e.parity.steps import Step
 from tests.integration.whole.world import until
 
-type_of_answers = dict[str, tuple[int, str]]
+AnswersByPath = dict[str, tuple[int, str]]
 """By step: exit code and output."""
 _STATE_S = 60.0
 _COMMAND_S = 90.0
 
 
-async def answers(kubeconfig: Path, steps: Iterable[Step]) -> type_of_answers:
+async def answers(kubeconfig: Path, steps: Iterable[Step]) -> AnswersByPath:
     """What kubectl said, step by step; raises ``AssertionError`` where a state is not reached."""
-    said: type_of_answers = {}
+    said: AnswersByPath = {}
     for step in steps:
         wanted = (step.until,) if isinstance(step.until, str) else step.until
 

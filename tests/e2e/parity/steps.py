@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-type_of_json = dict[str, Any]
+JsonObject = dict[str, Any]
 #: All on one node, so that records name the same GPU on both.
 _ON_T4: Final = {"nodeSelector": {"kubernetes.io/hostname": "cgpu-t4"}}
 #: The node agent marks a pod's record, and events are told, when the pod may be Ready already.
@@ -33,7 +33,7 @@ class Step:
     differs: str = ""
 
 
-def pod(name: str, **more: Any) -> type_of_json:
+def pod(name: str, **more: Any) -> JsonObject:
     """A pod of one busybox that sleeps."""
     container = {
         "name": "main",
@@ -47,7 +47,7 @@ def pod(name: str, **more: Any) -> type_of_json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
-def workload(kind: str, name: str, **more: Any) -> type_of_json:
+def workload(kind: str, name: str, **more: Any) -> JsonObject:
     """A workload of the pods above."""
     template = pod(name, **_ON_T4, **more.pop("pod", {}))
     template = {"metadata": {"labels": {"app": name}}, "spec": template["spec"]}
@@ -57,7 +57,7 @@ def workload(kind: str, name: str, **more: Any) -> type_of_json:
     return {"apiVersion": group, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def sent(*items: type_of_json) -> str:
+def sent(*items: JsonObject) -> str:
     """Manifests as ``kubectl -f -`` takes them."""
     # Not as a List: kubectl would check the fields of one by itself, by what the server's OpenAPI says.
     return "\n---\n".join(map(json.dumps, items))

@@ -10,10 +10,10 @@ from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.product import NAMESPACE, Product, gpu_pod
 
 CGPU = "cgpu-t4"
-type_of_found = list[tuple[str, str, str]]
+Findings = list[tuple[str, str, str]]
 
 
-def doctor(product: Product, *options: str) -> tuple[int, type_of_found, str]:
+def doctor(product: Product, *options: str) -> tuple[int, Findings, str]:
     """Exit code, what is not ok, and all that was said."""
     ran = product.run(sys.executable, "-m", "gpushare", "doctor", "-o", "json", *options)
     assert not ran.err, ran.err

@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-type_of_answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+AnswerFn = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass
@@ -34,10 +34,10 @@ class Served:
     """The server's script: the next answer is taken from ``answers``, ``{}`` when there is none left."""
 
     url: str = ""
-    answers: deque[type_of_answer] = field(default_factory=deque)
+    answers: deque[AnswerFn] = field(default_factory=deque)
     asked: list[Asked] = field(default_factory=list)
 
-    def answer(self, *answers: type_of_answer) -> None:
+    def answer(self, *answers: AnswerFn) -> None:
         self.answers.extend(answers)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -63,7 +63,7 @@ async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Served]:
         await server.close()
 
 
-def says(content: object, status: int = 200, **headers: str) -> type_of_answer:
+def says(content: object, status: int = 200, **headers: str) -> AnswerFn:
     """Answer with JSON."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -73,7 +73,7 @@ def says(content: object, status: int = 200, **headers: str) -> type_of_answer:
     return answer
 
 
-def refuses(status: int, reason: str = "Refused", message: str = "no", **headers: str) -> type_of_answer:
+def refuses(status: int, reason: str = "Refused", message: str = "no", **headers: str) -> AnswerFn:
     """Answer with a ``Status``."""
     return says({"kind": "Status", "code": status, "reason": reason, "message": message}, status, **headers)
 
@@ -89,7 +89,7 @@ def hangs_up(request: web.Request) -> Awaitable[web.StreamResponse]:
     return answer()
 
 
-def begins(*pieces: bytes, then: Callable[[], Awaitable[object]] | None = None) -> type_of_answer:
+def begins(*pieces: bytes, then: Callable[[], Awaitable[object]] | None = None) -> AnswerFn:
     """Answer 200 with these pieces, wait for ``then``, and cut the connection in the midst."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -107,7 +107,7 @@ def begins(*pieces: bytes, then: Callable[[], Awaitable[object]] | None = None) 
     return answer
 
 
-def streams(*pieces: bytes) -> type_of_answer:
+def streams(*pieces: bytes) -> AnswerFn:
     """Answer 200 with these pieces and end in order."""
 
     async def answer(request: web.Request) -> web.StreamResponse:

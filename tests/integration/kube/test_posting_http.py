@@ -11,7 +11,7 @@ from gpushare.kube.auth.access import Access
 from gpushare.kube.auth.tls import tls_context
 from gpushare.kube.client.errors import ApiError, Unreachable
 from gpushare.kube.client.session import Session
-from tests.integration.kube.served import begins, hangs_up, refuses, says, serving, type_of_answer
+from tests.integration.kube.served import AnswerFn, begins, hangs_up, refuses, says, serving
 from tests.integration.kube.test_session_tls import CA_PEM, secured
 
 PODS = "/api/v1/pods"
@@ -130,7 +130,7 @@ async def test_whoever_gives_up_leaves_no_answer_to_the_next(body: bytes) -> Non
     assert served.asked[0].peer != served.asked[1].peer
 
 
-def waits(reached: asyncio.Event, release: asyncio.Event) -> type_of_answer:
+def waits(reached: asyncio.Event, release: asyncio.Event) -> AnswerFn:
     async def answer(request: web.Request) -> web.StreamResponse:
         reached.set()
         await release.wait()

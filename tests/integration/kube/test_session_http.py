@@ -10,7 +10,7 @@ from aiohttp import web
 from gpushare.kube.auth.access import Access, ExecPlugin
 from gpushare.kube.client.errors import ApiError, CredentialError, InvalidName, Unreachable
 from gpushare.kube.client.session import Session, segment
-from tests.integration.kube.served import begins, hangs_up, refuses, says, serving, type_of_answer
+from tests.integration.kube.served import AnswerFn, begins, hangs_up, refuses, says, serving
 from tests.unit.kube.scripted import ScriptedClock
 from tests.unit.kube.test_exec_plugin import program
 
@@ -156,7 +156,7 @@ async def test_an_answer_that_never_comes_leaves_the_fate_unknown() -> None:
     assert caught.value.sent is None
 
 
-def begins_late(release: asyncio.Event) -> type_of_answer:
+def begins_late(release: asyncio.Event) -> AnswerFn:
     async def answer(request: web.Request) -> web.StreamResponse:
         await release.wait()
         return await hangs_up(request)

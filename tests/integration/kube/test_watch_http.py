@@ -13,6 +13,7 @@ from gpushare.kube.client.errors import ApiError, OversizeLine, Unreachable
 from gpushare.kube.client.session import Session
 from gpushare.kube.watch.informer import Informer
 from tests.integration.kube.served import (
+    AnswerFn,
     Served,
     begins,
     hangs_up,
@@ -20,7 +21,6 @@ from tests.integration.kube.served import (
     says,
     serving,
     streams,
-    type_of_answer,
 )
 from tests.unit.kube.scripted import PATH, ScriptedClock, View, decode, until
 
@@ -30,7 +30,7 @@ def item(name: str, version: int, value: object = 0, uid: str = "") -> dict[str,
     return {"metadata": metadata, "value": value}
 
 
-def listed(version: int, *items: dict[str, Any], more: str = "") -> type_of_answer:
+def listed(version: int, *items: dict[str, Any], more: str = "") -> AnswerFn:
     return says({"metadata": {"resourceVersion": str(version), "continue": more}, "items": list(items)})
 
 

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from tests.integration.nodeagent.changing import Changes
 
-type_of_object = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 class ScriptedApi:
@@ -24,8 +24,8 @@ class ScriptedApi:
 
     def __init__(self, changes: Changes) -> None:
         self.changes = changes
-        self.objects: dict[tuple[str, str], type_of_object] = {}
-        self.events: list[type_of_object] = []
+        self.objects: dict[tuple[str, str], JsonObject] = {}
+        self.events: list[JsonObject] = []
         self.requests: list[str] = []
         self.refusing = False
         """Answer everything with 503."""
@@ -37,7 +37,7 @@ class ScriptedApi:
         """Answer lists late, with what was true when they were asked for."""
         self._version = 10
         self._oldest = 0
-        self._log: dict[str, list[tuple[int, str, type_of_object]]] = {"pods": [], "nodes": []}
+        self._log: dict[str, list[tuple[int, str, JsonObject]]] = {"pods": [], "nodes": []}
         self._runner: web.AppRunner | None = None
         self._port = 0
 
@@ -63,7 +63,7 @@ class ScriptedApi:
 
     # --- what tests say -----------------------------------------------------------------------
 
-    def put(self, kind: str, name: str, item: type_of_object) -> None:
+    def put(self, kind: str, name: str, item: JsonObject) -> None:
         self._version += 1
         event = "MODIFIED" if (kind, name) in self.objects else "ADDED"
         item = json.loads(json.dumps(item))
@@ -79,7 +79,7 @@ class ScriptedApi:
         self._log[kind].append((self._version, "DELETED", item))
         self.changes.tell()
 
-    def put_pod(self, pod: type_of_object) -> None:
+    def put_pod(self, pod: JsonObject) -> None:
         self.put("pods", f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", pod)
 
     def label_node(self, name: str, labels: dict[str, str]) -> None:
@@ -109,7 +109,7 @@ class ScriptedApi:
     def capacity(self, node: str) -> dict[str, str]:
         return self.objects["nodes", node].get("status", {}).get("capacity") or {}
 
-    def told(self, reason: str) -> list[type_of_object]:
+    def told(self, reason: str) -> list[JsonObject]:
         """The events of that reason."""
         return [event for event in self.events if event["reason"] == reason]
 
@@ -204,7 +204,7 @@ class ScriptedApi:
         return web.json_response(item)
 
 
-def _selected(item: type_of_object, query: dict[str, str]) -> bool:
+def _selected(item: JsonObject, query: dict[str, str]) -> bool:
     selector = query.get("fieldSelector", "")
     for term in filter(None, selector.split(",")):
         field, _, value = term.partition("=")

@@ -6,7 +6,7 @@ from gpushare.api import names
 from gpushare.api.allocation.allocation import Allocation
 from gpushare.api.allocation.annotations import read_allocation
 from gpushare.api.node.device import Device, NodeDevices, NodeMode, description_of, node_devices
-from gpushare.api.node.topology import type_of_near
+from gpushare.api.node.topology import TopologyLevels
 from gpushare.api.objects import decode_node
 from gpushare.api.quantity import MemoryUnit
 from gpushare.kubeletapi.deviceplugin_pb2 import ListAndWatchResponse
@@ -106,7 +106,7 @@ async def test_a_gpu_that_does_not_answer_any_more_is_as_near_as_it_was(world: W
     world.nvml.near |= {(one.uuid, three.uuid): 1}
     await world.start(mode="topology")
 
-    def told() -> tuple[list[bool], type_of_near] | None:
+    def told() -> tuple[list[bool], TopologyLevels] | None:
         found = description_of(decode_node(world.api.objects["nodes", NODE]))
         return None if found is None else ([device.healthy for device in found.devices], found.near)
 

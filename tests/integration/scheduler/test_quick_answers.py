@@ -9,13 +9,13 @@ import pytest
 import uvloop
 
 from gpushare.httpserver.exchange import JSON, Receive, Refusal, read_body
-from gpushare.httpserver.fast_path import QuickProtocol, type_of_verb
+from gpushare.httpserver.fast_path import QuickProtocol, VerbFn
 from gpushare.httpserver.limits import BoundedProtocol
 from gpushare.httpserver.probes import Exposition, Probes
 from gpushare.httpserver.server import Server, bind, server_of
 
 DEADLINE_S = 60.0
-type_of_http = type[BoundedProtocol]
+ServerProtocol = type[BoundedProtocol]
 both_ways = pytest.mark.parametrize("http", [QuickProtocol, BoundedProtocol], ids=["quick", "ASGI"])
 
 
@@ -27,7 +27,7 @@ class App(Probes):
         self.asked: list[str] = []
         self.past: list[str] = []
         self.reached, self.release = asyncio.Event(), asyncio.Event()
-        self._verbs: dict[str, type_of_verb] = {
+        self._verbs: dict[str, VerbFn] = {
             "/echo": self._echo,
             "/later": self._later,
             "/refuses": self._refuses,
@@ -35,7 +35,7 @@ class App(Probes):
             "/breaks-later": self._breaks_later,
         }
 
-    def quick(self, path: bytes) -> type_of_verb | None:
+    def quick(self, path: bytes) -> VerbFn | None:
         verb = self._verbs.get(path.decode())
         if verb is not None:
             self.past.append(path.decode())
@@ -98,7 +98,7 @@ class Talk:
 
 
 @asynccontextmanager
-async def talking(http: type_of_http, stop_s: int = 5) -> AsyncIterator[Talk]:
+async def talking(http: ServerProtocol, stop_s: int = 5) -> AsyncIterator[Talk]:
     """A connection to an ``App`` that is served like this."""
     app, bound = App(), bind("127.0.0.1", 0)
     bound.listen(16)
@@ -161,7 +161,7 @@ REQUESTS = {
 @pytest.mark.parametrize("at_once", [False, True], ids=["in turn", "pipelined"])
 @pytest.mark.parametrize("requests", REQUESTS.values(), ids=REQUESTS.keys())
 def test_the_answers_are_the_same(requests: list[bytes], at_once: bool) -> None:
-    async def told(http: type_of_http) -> list[bytes]:
+    async def told(http: ServerProtocol) -> list[bytes]:
         async with talking(http) as talk:
             if at_once:
                 return await talk.ask(*requests)
@@ -199,7 +199,7 @@ def test_what_is_plain_goes_past_asgi_and_nothing_else() -> None:
 
 
 @both_ways
-def test_a_body_in_pieces_is_put_together(http: type_of_http) -> None:
+def test_a_body_in_pieces_is_put_together(http: ServerProtocol) -> None:
     async def check() -> None:
         async with talking(http) as talk:
             request = post("/echo", b"abcdef")
@@ -213,7 +213,7 @@ def test_a_body_in_pieces_is_put_together(http: type_of_http) -> None:
 
 
 @both_ways
-def test_a_request_behind_one_that_takes_its_time_waits_for_it(http: type_of_http) -> None:
+def test_a_request_behind_one_that_takes_its_time_waits_for_it(http: ServerProtocol) -> None:
     async def check() -> None:
         async with talking(http) as talk:
             talk.writer.write(post("/later", b"1") + post("/echo", b"2") + post("/later", b"3"))
@@ -228,7 +228,7 @@ def test_a_request_behind_one_that_takes_its_time_waits_for_it(http: type_of_htt
 
 
 @both_ways
-def test_a_server_that_is_to_end_answers_first(http: type_of_http) -> None:
+def test_a_server_that_is_to_end_answers_first(http: ServerProtocol) -> None:
     async def check() -> None:
         async with talking(http) as talk:
             talk.writer.write(post("/later", b"1"))
@@ -246,7 +246,7 @@ def test_a_server_that_is_to_end_answers_first(http: type_of_http) -> None:
 
 
 @both_ways
-def test_a_caller_that_goes_away_ends_nothing(http: type_of_http) -> None:
+def test_a_caller_that_goes_away_ends_nothing(http: ServerProtocol) -> None:
     async def check() -> None:
         async with talking(http) as talk:
             talk.writer.write(post("/later", b"1"))
@@ -264,7 +264,7 @@ def test_a_caller_that_goes_away_ends_nothing(http: type_of_http) -> None:
 
 
 @both_ways
-def test_a_server_that_must_end_answers_that_it_failed(http: type_of_http) -> None:
+def test_a_server_that_must_end_answers_that_it_failed(http: ServerProtocol) -> None:
     async def check() -> None:
         async with talking(http, stop_s=0) as talk:
             talk.writer.write(post("/later", b"1"))

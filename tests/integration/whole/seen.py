@@ -13,7 +13,7 @@ from tests.patience import Deadline
 
 Json = dict[str, Any]
 T = TypeVar("T")
-type_of_check = Callable[[Mapping[str, Json]], None]
+CheckFn = Callable[[Mapping[str, Json]], None]
 
 WITHIN_S: Final = 60.0
 
@@ -21,7 +21,7 @@ WITHIN_S: Final = 60.0
 class Seen:
     """The objects of one collection by ``namespace/name``; ``on_event`` is called after each change."""
 
-    def __init__(self, on_event: type_of_check | None = None) -> None:
+    def __init__(self, on_event: CheckFn | None = None) -> None:
         self.items: dict[str, Json] = {}
         self.events = 0
         self._on_event = on_event

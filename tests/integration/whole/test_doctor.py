@@ -350,10 +350,10 @@ async def test_a_namespace_that_is_not_there_is_named(seen: World) -> None:
 # --- what the charts install ------------------------------------------------------------------------
 
 
-type_of_change = Callable[[dict[str, Json]], Any]
+MutateFn = Callable[[dict[str, Json]], Any]
 
 
-async def with_charts(seen: World, change: type_of_change, then: Callable[[], Awaitable[None]]) -> None:
+async def with_charts(seen: World, change: MutateFn, then: Callable[[], Awaitable[None]]) -> None:
     """Objects of both charts are there, changed, while ``then`` looks; no pods are made of them."""
     objects = {
         key: one

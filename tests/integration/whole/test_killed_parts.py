@@ -20,6 +20,7 @@ from gpushare.api import names
 from gpushare.api.quantity import MemoryUnit
 from gpushare_playground.cluster.parts import Part
 from tests.integration.whole.seen import (
+    CheckFn,
     Json,
     annotations_of,
     held_mib,
@@ -28,7 +29,6 @@ from tests.integration.whole.seen import (
     node_of,
     phase_of,
     record_of,
-    type_of_check,
     waits_because,
 )
 from tests.integration.whole.world import World, gpu_pod, shared_node, until, world
@@ -57,7 +57,7 @@ PLUGIN_AWAY = (
 OVERTAKEN, MOST_OVERTAKEN = "and it can be given nowhere else", 4
 
 
-def never_above_capacity(seen: World) -> type_of_check:
+def never_above_capacity(seen: World) -> CheckFn:
     """After each event: what the bound and unfinished pods hold of each GPU, as their annotations say.
 
     Two equal pods that the kubelet served in the other order swap their records, one write after the other; a decision

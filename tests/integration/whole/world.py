@@ -35,6 +35,7 @@ from gpushare_playground.cluster.parts import Part
 from gpushare_playground.cluster.real import RealControl
 from tests.integration.whole.forked import DRIVER, Forked
 from tests.integration.whole.seen import (
+    CheckFn,
     Json,
     Seen,
     following,
@@ -42,7 +43,6 @@ from tests.integration.whole.seen import (
     node_of,
     phase_of,
     record_of,
-    type_of_check,
     waits_because,
 )
 from tests.patience import Deadline
@@ -57,7 +57,7 @@ PODS: Final = "/api/v1/namespaces/default/pods"
 _COMMAND_S: Final = 90.0
 _KUBELET_S: Final = 30.0
 
-type_of_devices = dict[tuple[str, str], frozenset[str]]
+Devices = dict[tuple[str, str], frozenset[str]]
 """(pod, container) → device IDs of GPU memory."""
 
 
@@ -268,11 +268,11 @@ class World:
         body = json.dumps({"metadata": {"labels": labels}}).encode()
         await self.session.request("PATCH", f"/api/v1/nodes/{node}", body=body, content_type=MERGE_PATCH)
 
-    async def devices(self, node: str, resource: str = names.GPU_MEM) -> type_of_devices:
+    async def devices(self, node: str, resource: str = names.GPU_MEM) -> Devices:
         """What the node's kubelet says that containers have of GPU memory, or of another resource."""
         async with self._kubelet(node) as stub:
             answer = await stub.List(ListPodResourcesRequest(), timeout=_KUBELET_S, wait_for_ready=True)
-        found: type_of_devices = {}
+        found: Devices = {}
         for pod in answer.pod_resources:
             for container in pod.containers:
                 ids = [
@@ -411,7 +411,7 @@ def control_plane() -> Control:
 async def world(
     *nodes: NodeDescription,
     unit: MemoryUnit = MemoryUnit.GIB,
-    check: Callable[[World], type_of_check] | None = None,
+    check: Callable[[World], CheckFn] | None = None,
     ignored: Sequence[str] = EXTENDER_COUNTS,
     dashboard: bool = False,
     isolated: bool = False,

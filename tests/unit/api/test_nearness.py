@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from gpushare.api.node.topology import (
     MOST_GPUS,
     OTHER_SOCKET,
+    TopologyLevels,
     best_set,
     matrix,
     sets_of,
     triangle,
-    type_of_near,
     untriangle,
 )
 
@@ -87,7 +87,7 @@ def test_too_few_are_no_set_and_too_many_are_not_compared() -> None:
 
 
 @st.composite
-def _matrices(draw: st.DrawFn) -> type_of_near:
+def _matrices(draw: st.DrawFn) -> TopologyLevels:
     count = draw(st.integers(1, 7))
     levels = {pair: draw(st.sampled_from((0, 1, 2, 50, 100))) for pair in combinations(range(count), 2)}
     made = matrix(count, lambda a, b: levels[min(a, b), max(a, b)])
@@ -96,7 +96,7 @@ def _matrices(draw: st.DrawFn) -> type_of_near:
 
 @given(st.data(), _matrices(), st.booleans())
 def test_the_best_set_is_the_one_that_comparing_all_of_them_finds(
-    data: st.DataObject, near: type_of_near, wishes: bool
+    data: st.DataObject, near: TopologyLevels, wishes: bool
 ) -> None:
     count = len(near)
     free = sorted(data.draw(st.sets(st.integers(0, count - 1), min_size=1)))
@@ -127,7 +127,7 @@ def test_the_best_set_is_the_one_that_comparing_all_of_them_finds(
 
 
 @given(_matrices(), st.randoms(use_true_random=False))
-def test_what_is_written_is_read_again_in_whatever_order(near: type_of_near, random: object) -> None:
+def test_what_is_written_is_read_again_in_whatever_order(near: TopologyLevels, random: object) -> None:
     order = list(range(len(near)))
     random.shuffle(order)  # type: ignore[attr-defined]
     read = untriangle(triangle(near), tuple(order))
@@ -148,6 +148,6 @@ def test_nothing_known_is_written_as_nothing() -> None:
         (((), (1,), (1, 65536)), "a number from 0 to 65535"),
     ],
 )
-def test_what_is_no_triangle_is_refused(rows: type_of_near, told: str) -> None:
+def test_what_is_no_triangle_is_refused(rows: TopologyLevels, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         untriangle(rows, (0, 1, 2))

@@ -15,7 +15,7 @@ from gpushare.dashboard.data.heatmap import COLUMNS, MAGIC, UNKNOWN, Board, Real
 from gpushare.ledger import Ledger
 from tests.unit.dashboard.showing import Shown, described, gpu, holder, share
 
-type_of_seen = dict[str, dict[str, list[int]]]
+SeenByNode = dict[str, dict[str, list[int]]]
 
 
 def read_snapshot(raw: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
@@ -57,7 +57,7 @@ class Page:
             self.figures[slot][names.index("used_mib")] = used
             self.figures[slot][names.index("busy_percent")] = busy
 
-    def seen(self) -> type_of_seen:
+    def seen(self) -> SeenByNode:
         return {
             node["name"]: dict(zip(COLUMNS, self.figures[slot], strict=True))
             for slot, node in self.nodes.items()

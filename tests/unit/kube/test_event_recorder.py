@@ -11,7 +11,7 @@ import pytest
 from gpushare.api.objects import ObjectReference, node_reference
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client.errors import ApiError, KubeError, Unreachable
-from gpushare.kube.event_recorder import COMINGS, JUST_TOLD_S, SERIES_END_S, EventRecorder, type_of_telling
+from gpushare.kube.event_recorder import COMINGS, JUST_TOLD_S, SERIES_END_S, EventRecorder, Telling
 from tests.unit.kube.scripted import ScriptedClock, until
 
 POD = ObjectReference("Pod", "a", "ml", "uid-a")
@@ -342,7 +342,7 @@ class Teller(Talk):
             backoff=Backoff(chance=lambda: 0.0),
         )
 
-    async def tell(self, telling: type_of_telling, note: str = "GPU 0 is lost", cause: str = "gpu") -> None:
+    async def tell(self, telling: Telling, note: str = "GPU 0 is lost", cause: str = "gpu") -> None:
         self.recorder.record(
             NODE, kind="Warning", reason="Lost", action="Watching", note=note, cause=cause, telling=telling
         )
@@ -365,7 +365,7 @@ async def test_a_standing_fault_that_nobody_has_told_is_told() -> None:
 
 
 @pytest.mark.parametrize("telling", ["standing", "found", "come"])
-async def test_what_several_see_at_once_is_one_event(telling: type_of_telling) -> None:
+async def test_what_several_see_at_once_is_one_event(telling: Telling) -> None:
     store, clock = Store(), ScriptedClock()
     tellers = {one: Teller(store, clock, one) for one in ("agent", "extender-0", "extender-1")}
     for instance, teller in tellers.items():

@@ -67,9 +67,9 @@ def test_a_gpu_takes_as_many_single_units_as_it_has(
     assert ledger.filter(asks(gone + 1), ["n1"]).fits == []
 
 
-type_of_event = Callable[[Ledger], object]
+LedgerEvent = Callable[[Ledger], object]
 
-node_events: st.SearchStrategy[list[type_of_event]] = st.lists(
+node_events: st.SearchStrategy[list[LedgerEvent]] = st.lists(
     st.one_of(
         st.just(lambda ledger: ledger.remove_node("n1")),
         st.builds(
@@ -85,7 +85,7 @@ node_events: st.SearchStrategy[list[type_of_event]] = st.lists(
 )
 
 
-def pod_events(uid: str) -> st.SearchStrategy[list[type_of_event]]:
+def pod_events(uid: str) -> st.SearchStrategy[list[LedgerEvent]]:
     return st.lists(
         st.one_of(
             st.just(lambda ledger: ledger.release(uid)),
@@ -114,7 +114,7 @@ def pod_events(uid: str) -> st.SearchStrategy[list[type_of_event]]:
     request_units=st.integers(1, 20),
 )
 def test_only_the_order_of_events_about_one_object_matters(
-    histories: tuple[list[type_of_event], ...], random: object, request_units: int
+    histories: tuple[list[LedgerEvent], ...], random: object, request_units: int
 ) -> None:
     in_turn, mixed = Ledger(), Ledger()
     for history in histories:

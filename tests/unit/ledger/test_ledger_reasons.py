@@ -9,17 +9,17 @@ from gpushare.ledger import Ledger, LedgerError, Refused
 from gpushare.ledger.fit.reasons import Parts
 from tests.unit.ledger.ledger_samples import T4, V100, asks, holding, node, share
 
-type_of_case = tuple[NodeDevices | None, list[Request], Request, str, bool]
+Case = tuple[NodeDevices | None, list[Request], Request, str, bool]
 
 
 def case(
     there: NodeDevices | None, request: Request, says: str, *pods: Request, hopeless: bool = False
-) -> type_of_case:
+) -> Case:
     """On ``there`` with ``pods`` placed one after the other, ``request`` is refused and ``says`` why."""
     return there, list(pods), request, says, hopeless
 
 
-CASES: dict[str, type_of_case] = {
+CASES: dict[str, Case] = {
     "a node that is not known is named so": case(None, asks(1), "node is not known to the scheduler yet"),
     "free memory on two GPUs does not hold what fits neither": case(
         node("n1", 8 * 1024, 8 * 1024),

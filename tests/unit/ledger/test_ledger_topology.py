@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpushare.api.allocation.allocation import GpuShare
 from gpushare.api.node.device import NodeDevices, NodeMode, Placement
-from gpushare.api.node.topology import MOST_GPUS, matrix, type_of_near
+from gpushare.api.node.topology import MOST_GPUS, TopologyLevels, matrix
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.ledger import Ledger, Refused
 from gpushare.ledger.placement.topology_sets import MOST_KINDS, Nearness
@@ -23,7 +23,7 @@ SWITCHED = matrix(8, lambda a, b: 450)
 
 def topology(
     name: str = "n1",
-    near: type_of_near = ISLANDS,
+    near: TopologyLevels = ISLANDS,
     mode: NodeMode = NodeMode.TOPOLOGY,
     sizes: tuple[int, ...] = (T4,) * 8,
     **more: object,

@@ -8,7 +8,7 @@ import yaml
 from gpushare.admission.metrics import Metrics as AdmissionMetrics
 from gpushare.nodeagent.observability import dcgm_exporter, gpu_metrics
 from gpushare.nodeagent.observability.metrics import Metrics as AgentMetrics
-from gpushare.nodeagent.observability.snapshot import Page, type_of_families
+from gpushare.nodeagent.observability.snapshot import Families, Page
 from gpushare.scheduler.observability.metrics import Metrics as SchedulerMetrics
 from tests.integration.whole.prometheus import RULES, promtool
 from tests.integration.whole.world import CHECKOUT
@@ -92,7 +92,7 @@ def test_every_figure_under_anothers_name_has_one_in_ours() -> None:
         assert set(named) <= gpu_metrics.FAMILIES.keys()
 
 
-def exported(families: type_of_families) -> str:
+def exported(families: Families) -> str:
     """A sample of each family of an exporter."""
     page = Page(families)
     for name, (_, _, labels) in families.items():

@@ -70,7 +70,7 @@ def claim(
     return made
 
 
-type_of_pick = Callable[[str, int, Sequence[str], Sequence[str]], list[str]]
+PickFn = Callable[[str, int, Sequence[str], Sequence[str]], list[str]]
 
 
 class Admitting:
@@ -95,7 +95,7 @@ class Admitting:
             if one not in used
         ]
 
-    def admit(self, one: Claim, pick: type_of_pick | None = None) -> list[Match]:
+    def admit(self, one: Claim, pick: PickFn | None = None) -> list[Match]:
         """Every ``Allocate`` of the pod; raises ``ClaimRefused`` as the agent would."""
         choose = pick or self.book.prefer
         given = self.held.setdefault(one.pod.key, {})

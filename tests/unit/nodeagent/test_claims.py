@@ -20,15 +20,15 @@ from tests.unit.nodeagent.claiming import (
     INIT,
     SIDECAR,
     Admitting,
+    PickFn,
     claim,
     node_of,
     request,
-    type_of_pick,
     undescribed,
 )
 
 
-def on_gpu(book: ClaimBook, index: int) -> type_of_pick:
+def on_gpu(book: ClaimBook, index: int) -> PickFn:
     """The kubelet takes IDs of that GPU, whatever is preferred."""
     uuid = book.node.devices[index].uuid
 

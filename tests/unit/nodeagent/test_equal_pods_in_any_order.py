@@ -15,11 +15,11 @@ from gpushare.api import names
 from gpushare.api.allocation.annotations import read_allocation
 from gpushare.api.node.device import NodeMode
 from gpushare.api.objects import Pod
-from gpushare.kube.event_recorder import ObjectReference, type_of_kind, type_of_telling
+from gpushare.kube.event_recorder import EventType, ObjectReference, Telling
 from gpushare.nodeagent.allocate.allocator import Allocator
 from gpushare.nodeagent.allocate.container_response import NoIsolation
 from gpushare.nodeagent.allocate.exclusive_gpus import WholeGpus
-from gpushare.nodeagent.allocate.grant_log import type_of_listing
+from gpushare.nodeagent.allocate.grant_log import DeviceListing
 from gpushare.nodeagent.allocate.matcher import ClaimBook
 from gpushare.nodeagent.allocate.pod_allocations import BoundPod, Claim, bound_pod, claim_of
 from gpushare.nodeagent.deviceplugin.device_ids import CORE_PER_GPU
@@ -62,12 +62,12 @@ class Quiet:
         self,
         regarding: ObjectReference,
         *,
-        kind: type_of_kind,
+        kind: EventType,
         reason: str,
         action: str,
         note: str,
         cause: str = "",
-        telling: type_of_telling = "each",
+        telling: Telling = "each",
     ) -> None:
         """Nobody reads it."""
 
@@ -124,7 +124,7 @@ class Node:
         await self.lag()
         return list(self.api.values())
 
-    async def read(self, timeout_s: float) -> type_of_listing:
+    async def read(self, timeout_s: float) -> DeviceListing:
         listing = {key: dict(given) for key, given in self.held.items() if given or self.tells}
         await self.lag()
         return listing

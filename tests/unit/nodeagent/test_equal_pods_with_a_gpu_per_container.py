@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpushare.api.request.request import Request
-from gpushare.nodeagent.allocate.grant_log import type_of_listing
+from gpushare.nodeagent.allocate.grant_log import DeviceListing
 from gpushare.nodeagent.allocate.pod_allocations import claim_of
 from gpushare.nodeagent.deviceplugin.device_ids import CORE_PER_GPU
 from gpushare.nodeagent.errors import ClaimRefused
@@ -46,7 +46,7 @@ class Apart(Node):
         super().__init__(slow)
         self.lists_whole = lists_whole
 
-    async def read(self, timeout_s: float) -> type_of_listing:
+    async def read(self, timeout_s: float) -> DeviceListing:
         listing = await super().read(timeout_s)
         if not self.lists_whole:
             return listing

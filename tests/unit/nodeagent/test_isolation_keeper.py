@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from gpushare.kube.clock import SYSTEM_CLOCK
-from gpushare.nodeagent.allocate.grant_log import type_of_listing
+from gpushare.nodeagent.allocate.grant_log import DeviceListing
 from gpushare.nodeagent.isolation.storage.directories import Directories
 from gpushare.nodeagent.isolation.storage.files import Claimed
 from gpushare.nodeagent.isolation.storage.garbage_collector import Keeper
@@ -17,7 +17,7 @@ class Slow:
     def __init__(self) -> None:
         self.asked, self.let = asyncio.Event(), asyncio.Event()
 
-    async def read(self, timeout_s: float) -> type_of_listing:
+    async def read(self, timeout_s: float) -> DeviceListing:
         self.asked.set()
         await self.let.wait()
         return {}

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gpushare.api.node.device import Device
-from gpushare.nodeagent.driver.discovery import Inventory, Trouble, type_of_trouble
+from gpushare.nodeagent.driver.discovery import DriverProblem, Inventory, Trouble
 from gpushare.nodeagent.driver.nvml import IN_MIG_MODE, NOT_FOUND
 from gpushare.nodeagent.node.node_events import NodeNews
 from gpushare.nodeagent.observability.metrics import Metrics
@@ -50,7 +50,7 @@ class Agent:
     def finds(
         self,
         *devices: Device,
-        trouble: type_of_trouble | None = None,
+        trouble: DriverProblem | None = None,
         left_out: Sequence[str] = (),
         kept_back: Sequence[Device] = (),
         **wrong: Any,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpushare.api import names
 from gpushare.api.objects import Pod
 from gpushare.kube.client.errors import Unreachable
-from gpushare.nodeagent.allocate.grant_log import type_of_listing
+from gpushare.nodeagent.allocate.grant_log import DeviceListing
 from gpushare.nodeagent.allocate.pod_allocations import bound_pod
 from gpushare.nodeagent.errors import ClaimRefused, PodResourcesUnavailable
 from tests.randomized import rounds
@@ -51,7 +51,7 @@ class Invaded(Node):
             raise Unreachable("API server", "is away", sent=False)
         return await super().list_pods()
 
-    async def read(self, timeout_s: float) -> type_of_listing:
+    async def read(self, timeout_s: float) -> DeviceListing:
         if self.slow.random() < self.kubelet.silent:
             raise PodResourcesUnavailable("socket", "is not there")
         return await super().read(timeout_s)

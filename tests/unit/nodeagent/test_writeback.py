@@ -12,12 +12,12 @@ from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
 from gpushare.nodeagent.reconcile.allocation_patch import correction, relocation
 from tests.unit.nodeagent.claiming import APP, INIT, SIDECAR, claim, node_of, request, undescribed
 
-type_of_given = dict[tuple[str, str], frozenset[str]]
+DevicesByContainer = dict[tuple[str, str], frozenset[str]]
 
 
 def given_on(
     node: NodeDevices, on: dict[str, tuple[int, int]], resource: str = names.GPU_MEM
-) -> type_of_given:
+) -> DevicesByContainer:
     """Container → (GPU index, amount)."""
     ids = DeviceIds(node.devices)
     made = ids.core_ids if resource == names.GPU_CORE else (lambda device: ids.memory_ids(device, node.unit))
@@ -28,7 +28,7 @@ def given_on(
 
 
 def corrected(
-    one: Claim, given: type_of_given, node: NodeDevices
+    one: Claim, given: DevicesByContainer, node: NodeDevices
 ) -> tuple[dict[str, str | None], str] | None:
     change = correction(one, given, node, DeviceIds(node.devices))
     return None if change is None else (dict(change.annotations), change.note)

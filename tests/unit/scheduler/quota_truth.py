@@ -6,7 +6,7 @@ from typing import Any
 
 from gpushare.api import names
 from gpushare.api.crd.elastic_quota_tree import QuotaTree, QuotaTreeRecord
-from gpushare.api.request.amounts import type_of_amounts
+from gpushare.api.request.amounts import Amounts
 from gpushare.ledger.quota.accounting import below
 from tests.unit.scheduler.test_quotas import root, tree
 from tests.unit.scheduler.watched import Cluster, given
@@ -84,7 +84,7 @@ class QuotaTruth:
     def _uid(self, name: str) -> str:
         return str(self._pod(name)["metadata"]["uid"])
 
-    def _amounts(self, name: str) -> type_of_amounts:
+    def _amounts(self, name: str) -> Amounts:
         """What the pod asks for, or was given of GPU memory where that is more."""
         record = self._cluster.api.record(name)
         if record is None:
@@ -134,7 +134,7 @@ class QuotaTruth:
                     found[place, resource] += amount
         return found
 
-    def _moved(self) -> Iterator[tuple[str, type_of_amounts]]:
+    def _moved(self) -> Iterator[tuple[str, Amounts]]:
         """Namespaces of pods for whose successors places are kept, and what they ask for."""
         for place in self._cluster.leader.mover._places:
             if self._cluster.world.ledger.kept_on(place.key):

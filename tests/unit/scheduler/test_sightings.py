@@ -15,7 +15,7 @@ from tests.unit.scheduler.test_bind import LOST, args, fail
 from tests.unit.scheduler.test_preemption import ask, bound, look
 from tests.unit.scheduler.world import World, pod_object
 
-type_of_about = tuple[str, str, str, str]
+LogContext = tuple[str, str, str, str]
 
 
 class Watched:
@@ -50,7 +50,7 @@ def told(caplog: pytest.LogCaptureFixture, name: str) -> list[str]:
     """What a search for the pod's UID finds."""
     found = []
     for record in caplog.records:
-        said: type_of_about = record.__dict__.get("about", ("", "", "", ""))
+        said: LogContext = record.__dict__.get("about", ("", "", "", ""))
         if said[3] == f"uid-{name}":
             assert said[:2] == (f"default/{name}", f"uid-{name}")
             found.append(record.getMessage())

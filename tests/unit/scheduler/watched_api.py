@@ -20,7 +20,7 @@ from tests.unit.scheduler.world import Api
 if TYPE_CHECKING:
     from gpushare.api.crd.elastic_quota_tree import QuotaTreeRecord
     from gpushare.api.node.device import NodeDevices
-    from gpushare.api.request.amounts import type_of_amounts
+    from gpushare.api.request.amounts import Amounts
 
 #: What each node has besides GPUs: enough for all.
 _AMOUNTS = {"cpu": "999", "pods": "999", names.GPU_MEM: "999", names.GPU_CORE: "9999", names.GPU_WHOLE: "99"}
@@ -93,7 +93,7 @@ class WatchedApi(Api):
         """How often something has changed of what schedulers read."""
         self.lease = Lease()
         self._known: dict[str, PodRecord] = {}
-        self.amounts: dict[str, tuple[str, type_of_amounts]] = {}
+        self.amounts: dict[str, tuple[str, Amounts]] = {}
         """Namespace of each pod that ever had a node, and what it asks for, by UID."""
         self.nodes: dict[str, NodeDevices] = {}
         self.pools: dict[str, str] = {}

@@ -19,7 +19,7 @@ PREFERENCES = {
 TOGETHER = "; of several GPUs those that are nearest to each other come first"
 WHOLE = "the free GPUs that are nearest to each other, then those that leave the nearest to others, then the lower index"
 
-type_of_json = Any
+JsonObject = Any
 
 
 def kind_of(naive: NaiveLedger, request: Request, name: str) -> str:
@@ -111,7 +111,7 @@ def begins_with(text: str, head: str) -> bool:
 
 
 def groups_are_true(
-    groups: list[type_of_json], texts: dict[str, tuple[str, bool]], kinds: dict[str, str]
+    groups: list[JsonObject], texts: dict[str, tuple[str, bool]], kinds: dict[str, str]
 ) -> None:
     """Every node that refuses (``texts``: why, and whether for good) is in one group, which counts it and says the truth of it."""
     its = [
@@ -135,7 +135,7 @@ def groups_are_true(
         assert group["category"] == nearest(kinds[node] for node in some)
 
 
-def line(answer: type_of_json) -> str:
+def line(answer: JsonObject) -> str:
     """Why no node takes the pod, in one line, of the groups of an answer."""
     groups, nodes = answer["groups"], answer["nodes"]
     if nodes == 1:

@@ -13,10 +13,10 @@ from gpushare.simulate.cluster_source import read_cluster
 from gpushare.simulate.snapshot import ClusterState
 from tests.integration.kube.served import Asked, serving
 
-type_of_reply = Callable[[str], tuple[int, object]]
+ReplyFn = Callable[[str], tuple[int, object]]
 
 
-async def read(reply: type_of_reply) -> tuple[ClusterState, list[Asked]]:
+async def read(reply: ReplyFn) -> tuple[ClusterState, list[Asked]]:
     """What is read of a server that answers paths (with their query) so."""
 
     async def answered(request: web.Request) -> web.StreamResponse:

@@ -15,11 +15,11 @@ from gpushare.api.request.unit_conversion import PEOPLES, Counting, mib_of, perc
 _WAYS: Final = (names.GPU_MEM, *PEOPLES)
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}")
 
-type_of_texts = Mapping[str, str]
+Texts = Mapping[str, str]
 """What a container asks for, by resource, as written."""
 
 
-def problem(asking: Mapping[str, type_of_texts], counting: Counting) -> str:
+def problem(asking: Mapping[str, Texts], counting: Counting) -> str:
     """The first rule on people's units that containers break, by name what they ask for; empty where they break none."""
     return (
         _no_mib(asking)
@@ -107,19 +107,19 @@ def _step(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def _no_mib(asking: Mapping[str, type_of_texts]) -> str:
+def _no_mib(asking: Mapping[str, Texts]) -> str:
     name = names.GPU_MEMORY
     wrong = _told(asking, name, lambda text: mib_of(text) is None)
     return f"{name} must be a whole number of MiB up to 16Ti, such as 6144Mi or 6Gi: {wrong}" if wrong else ""
 
 
-def _no_percent(asking: Mapping[str, type_of_texts]) -> str:
+def _no_percent(asking: Mapping[str, Texts]) -> str:
     name = names.GPU_MEMORY_PERCENT
     wrong = _told(asking, name, lambda text: percent_of(text) is None)
     return f"{name} must be a whole number from 1 to 100: {wrong}" if wrong else ""
 
 
-def _in_two_ways(asking: Mapping[str, type_of_texts]) -> str:
+def _in_two_ways(asking: Mapping[str, Texts]) -> str:
     twice = [
         f"container {name} asks for {' and '.join(one for one in _WAYS if one in texts)}"
         for name, texts in asking.items()
@@ -130,7 +130,7 @@ def _in_two_ways(asking: Mapping[str, type_of_texts]) -> str:
     return f"GPU memory is asked for in one way: {', '.join(twice)}; keep one of them in each container"
 
 
-def _no_card(asking: Mapping[str, type_of_texts], counting: Counting) -> str:
+def _no_card(asking: Mapping[str, Texts], counting: Counting) -> str:
     name = names.GPU_MEMORY_PERCENT
     told = [f"container {one}" for one, texts in asking.items() if name in texts]
     if counting.card_units or not told:
@@ -141,7 +141,7 @@ def _no_card(asking: Mapping[str, type_of_texts], counting: Counting) -> str:
     )
 
 
-def _less_than_a_unit(asking: Mapping[str, type_of_texts], counting: Counting) -> str:
+def _less_than_a_unit(asking: Mapping[str, Texts], counting: Counting) -> str:
     name = names.GPU_MEMORY_PERCENT
     small = _told(asking, name, lambda text: counting.units_of_percent(percent_of(text) or 0) == 0)
     if not small:
@@ -152,7 +152,7 @@ def _less_than_a_unit(asking: Mapping[str, type_of_texts], counting: Counting) -
     )
 
 
-def _told(asking: Mapping[str, type_of_texts], resource: str, wrong: Callable[[str], bool]) -> str:
+def _told(asking: Mapping[str, Texts], resource: str, wrong: Callable[[str], bool]) -> str:
     return ", ".join(
         f"container {name} asks for {texts[resource]}"
         for name, texts in asking.items()

@@ -13,8 +13,8 @@ import msgspec
 
 from gpushare.api import names
 from gpushare.api.errors import InvalidQuantity, InvalidQuotaTree
-from gpushare.api.quantity import type_of_quantity
-from gpushare.api.request.amounts import thousandths_of, type_of_amounts, written
+from gpushare.api.quantity import Quantity
+from gpushare.api.request.amounts import Amounts, thousandths_of, written
 
 ROOT: Final = 0
 #: The root's ``parent``.
@@ -41,8 +41,8 @@ class Quota(msgspec.Struct, frozen=True):
 
     name: str
     parent: int
-    min: type_of_amounts
-    max: type_of_amounts
+    min: Amounts
+    max: Amounts
     namespaces: tuple[str, ...] = ()
 
 
@@ -73,8 +73,8 @@ class QuotaTree(msgspec.Struct, frozen=True):
 
 class _Node(msgspec.Struct):
     name: str = ""
-    min: dict[str, type_of_quantity] | None = None
-    max: dict[str, type_of_quantity] | None = None
+    min: dict[str, Quantity] | None = None
+    max: dict[str, Quantity] | None = None
     namespaces: list[str] | None = None
     children: list["_Node"] | None = None
 
@@ -230,9 +230,7 @@ class _Reading:
         for child in node.children or ():
             self.take(child, place, level + 1)
 
-    def _amounts(
-        self, subject: str, which: str, amounts: dict[str, type_of_quantity] | None
-    ) -> dict[str, int]:
+    def _amounts(self, subject: str, which: str, amounts: dict[str, Quantity] | None) -> dict[str, int]:
         found: dict[str, int] = {}
         for resource, amount in (amounts or {}).items():
             if resource == names.MAX_JOBS:

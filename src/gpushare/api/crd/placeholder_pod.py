@@ -22,7 +22,7 @@ MOST_NAMED: Final = 1000
 _RESTRICTED: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 _NEVER_PULLED: Final = "stand-in"
 
-type_of_manifest = dict[str, Any]
+Manifest = dict[str, Any]
 
 
 class Likeness(msgspec.Struct, frozen=True):
@@ -60,10 +60,10 @@ def obstacle(guest: Guest) -> str:
     return ""
 
 
-def stand_in_for(guest: Guest, likeness: Likeness, namespace: str) -> type_of_manifest:
+def stand_in_for(guest: Guest, likeness: Likeness, namespace: str) -> Manifest:
     """The manifest; the same for the same pod and likeness, its name the same for the same pod."""
     spec = guest.spec
-    made: type_of_manifest = {
+    made: Manifest = {
         "schedulerName": names.STAND_IN_SCHEDULER,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 0,
@@ -92,7 +92,7 @@ def stand_in_for(guest: Guest, likeness: Likeness, namespace: str) -> type_of_ma
     }
 
 
-def _node_affinity(guest: Guest, likeness: Likeness) -> type_of_manifest:
+def _node_affinity(guest: Guest, likeness: Likeness) -> Manifest:
     """What the pod demands, and in each of its alternatives the likeness too."""
     asked = (guest.spec.affinity or {}).get("nodeAffinity") or {}
     required = asked.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
@@ -102,15 +102,15 @@ def _node_affinity(guest: Guest, likeness: Likeness) -> type_of_manifest:
     return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
 
 
-def _expressions(likeness: Likeness) -> Sequence[type_of_manifest]:
+def _expressions(likeness: Likeness) -> Sequence[Manifest]:
     return (
         {"key": HOSTNAME, "operator": "NotIn", "values": sorted(likeness.hosts)},
         {"key": likeness.key, "operator": "In", "values": sorted(likeness.kinds)},
     )
 
 
-def _container(container: GuestContainer) -> type_of_manifest:
-    made: type_of_manifest = {
+def _container(container: GuestContainer) -> Manifest:
+    made: Manifest = {
         "name": container.name,
         "image": _NEVER_PULLED,
         "securityContext": _RESTRICTED,
@@ -121,7 +121,7 @@ def _container(container: GuestContainer) -> type_of_manifest:
     return made
 
 
-def _toleration(toleration: Toleration) -> type_of_manifest:
+def _toleration(toleration: Toleration) -> Manifest:
     return {key: value for key, value in msgspec.to_builtins(toleration).items() if value}
 
 

@@ -14,11 +14,11 @@ import msgspec
 from gpushare.api import names
 from gpushare.api.errors import InvalidQuantity, ModelError
 from gpushare.api.objects import ObjectMeta, ObjectReference, Pod
-from gpushare.api.quantity import type_of_quantity
-from gpushare.api.request.amounts import NOTHING, amounts_of, thousandths_of, type_of_amounts
+from gpushare.api.quantity import Quantity
+from gpushare.api.request.amounts import NOTHING, Amounts, amounts_of, thousandths_of
 from gpushare.api.request.pluralize import counted
 
-type_of_labels = dict[str, str]
+Labels = dict[str, str]
 
 #: Seconds that a pod waits in a unit where nothing else is said.
 TIMEOUT_S: Final = 15 * 60.0
@@ -63,11 +63,11 @@ class Unit(msgspec.Struct, frozen=True):
     """One of ``units``. ``most_pods`` and ``most`` (thousandths by resource) are ``None`` where nothing is said."""
 
     kind: Kind
-    node_selector: type_of_labels
+    node_selector: Labels
     most_pods: int | None = None
-    most: type_of_amounts | None = None
-    pod_labels: type_of_labels = {}
-    pod_annotations: type_of_labels = {}
+    most: Amounts | None = None
+    pod_labels: Labels = {}
+    pod_annotations: Labels = {}
     waits: bool = False
     """Pods wait here for nodes to come, though nothing is capped."""
 
@@ -76,12 +76,12 @@ class Unit(msgspec.Struct, frozen=True):
         """Whether it has an end."""
         return self.most_pods is not None or self.most is not None
 
-    def has_node(self, labels: type_of_labels) -> bool:
+    def has_node(self, labels: Labels) -> bool:
         """Whether a node with ``labels`` is one of it."""
         virtual = labels.get(names.LABEL_NODE_TYPE) == names.NODE_TYPE_VIRTUAL
         return virtual is self.kind.is_virtual and self.node_selector.items() <= labels.items()
 
-    def is_carried(self, labels: type_of_labels, annotations: type_of_labels) -> bool:
+    def is_carried(self, labels: Labels, annotations: Labels) -> bool:
         """Whether a pod with these counts here, if its node is one of the unit."""
         return (
             self.pod_labels.items() <= labels.items() and self.pod_annotations.items() <= annotations.items()
@@ -96,7 +96,7 @@ class ResourcePolicy(msgspec.Struct, frozen=True):
     uid: str
     generation: int
     created: float
-    selector: type_of_labels
+    selector: Labels
     units: tuple[Unit, ...]
     try_next: TryNext = TryNext.LACK
     timeout_s: float = TIMEOUT_S
@@ -116,7 +116,7 @@ class ResourcePolicy(msgspec.Struct, frozen=True):
         """Of several policies that select one pod the one with the least decides: the oldest."""
         return self.created, self.name
 
-    def selects(self, labels: type_of_labels) -> bool:
+    def selects(self, labels: Labels) -> bool:
         """Whether pods with ``labels`` are meant; an empty selector means every pod of the namespace."""
         return self.selector.items() <= labels.items()
 
@@ -138,11 +138,11 @@ class PolicyPod(msgspec.Struct, frozen=True, gc=False):
     name: str
     node: str
     scheduler: str
-    labels: type_of_labels
-    annotations: type_of_labels
+    labels: Labels
+    annotations: Labels
     created: float = 0.0
     scheduled: float = 0.0
-    amounts: type_of_amounts = NOTHING
+    amounts: Amounts = NOTHING
     leaving: bool = False
     nominated: str = ""
     untimed: bool = False
@@ -178,11 +178,11 @@ class _Meta(ObjectMeta, rename="camel", gc=False):
 
 class _Unit(msgspec.Struct, rename="camel"):
     resource: Kind = Kind.ECS
-    node_selector: type_of_labels | None = None
+    node_selector: Labels | None = None
     max: int | None = None
-    max_resources: dict[str, type_of_quantity] | None = None
-    pod_labels: type_of_labels | None = None
-    pod_annotations: type_of_labels | None = None
+    max_resources: dict[str, Quantity] | None = None
+    pod_labels: Labels | None = None
+    pod_annotations: Labels | None = None
 
 
 class _When(msgspec.Struct):
@@ -192,7 +192,7 @@ class _When(msgspec.Struct):
 
 class _Spec(msgspec.Struct, rename="camel"):
     units: list[_Unit] = []
-    selector: type_of_labels | None = None
+    selector: Labels | None = None
     strategy: str = "prefer"
     preempt_policy: str = "AfterAllUnits"
     ignore_previous_pod: bool = False
@@ -287,7 +287,7 @@ def _unit(read: _Unit, subject: str) -> Unit:
     )
 
 
-def _amounts(written: dict[str, type_of_quantity], subject: str) -> type_of_amounts:
+def _amounts(written: dict[str, Quantity], subject: str) -> Amounts:
     found = {}
     for name, text in written.items():
         try:

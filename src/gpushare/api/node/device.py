@@ -8,7 +8,7 @@ import msgspec
 
 from gpushare.api import names
 from gpushare.api.errors import InvalidQuantity, MalformedDevices
-from gpushare.api.node.topology import triangle, type_of_near, untriangle
+from gpushare.api.node.topology import TopologyLevels, triangle, untriangle
 from gpushare.api.objects import Node
 from gpushare.api.quantity import MemoryUnit, parse_amount
 from gpushare.api.request.pluralize import counted
@@ -118,7 +118,7 @@ class NodeDevices(msgspec.Struct, frozen=True):
     refusal: str = ""
     problem: str = ""
     max_node_pods: int | None = None
-    near: type_of_near = ()
+    near: TopologyLevels = ()
     """How near each two of ``devices`` are to each other (``gpushare.api.node.topology``)."""
     isolation: str = ""
     """What holds containers to their share, as the node agent says it; empty where none does."""
@@ -161,7 +161,7 @@ class _Annotation(msgspec.Struct, frozen=True, omit_defaults=True):
     unit: str
     mode: NodeMode
     gpus: tuple[Device, ...]
-    near: type_of_near = ()
+    near: TopologyLevels = ()
 
 
 _DESCRIBED = msgspec.json.Decoder(_Annotation)
@@ -169,7 +169,7 @@ _VERSION: Final = 1
 
 
 def devices_annotation(
-    mode: NodeMode, unit: MemoryUnit, devices: tuple[Device, ...], near: type_of_near = ()
+    mode: NodeMode, unit: MemoryUnit, devices: tuple[Device, ...], near: TopologyLevels = ()
 ) -> str:
     """The value of ``gpushare.dev/devices`` that describes these GPUs (JSON, version 1)."""
     return msgspec.json.encode(_Annotation(_VERSION, unit.setting, mode, devices, triangle(near))).decode()
@@ -186,7 +186,7 @@ class Described(NamedTuple):
     mode: NodeMode
     unit: MemoryUnit
     devices: tuple[Device, ...]
-    near: type_of_near
+    near: TopologyLevels
 
 
 def described_devices(node: Node) -> tuple[NodeMode, MemoryUnit, tuple[Device, ...]] | None:
@@ -252,7 +252,7 @@ def node_devices(
     labelled = labels.mode
     described = description_of(node)
     refusal = labels.problem
-    near: type_of_near = ()
+    near: TopologyLevels = ()
     if described is not None:
         mode, unit, devices, near = described
         if mode is not labelled and not refusal:

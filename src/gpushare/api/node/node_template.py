@@ -145,8 +145,8 @@ def _karpenter(template: NodeTemplate, group: str) -> Mapping[str, Any]:
     }
 
 
-type_of_form = Callable[[NodeTemplate, str], Mapping[str, Any]]
-FORMS: Final[Mapping[str, type_of_form]] = {
+FormFn = Callable[[NodeTemplate, str], Mapping[str, Any]]
+FORMS: Final[Mapping[str, FormFn]] = {
     "capacity": _capacity,
     "aws": _tags,
     "azure": _azure,

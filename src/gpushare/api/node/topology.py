@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from gpushare.api.request.pluralize import counted
 
 #: A symmetric matrix, in the order of the node's GPUs, with 0 on the diagonal; empty: nothing is known.
-type_of_near = tuple[tuple[int, ...], ...]
+TopologyLevels = tuple[tuple[int, ...], ...]
 
 UNKNOWN: Final = 0
 #: Kinds of path over PCIe (nvml.h, ``nvmlGpuTopologyLevel_t``), the farthest first.
@@ -34,19 +34,19 @@ class GpuSet(NamedTuple):
     total: int
 
 
-def matrix(count: int, near: Callable[[int, int], int]) -> type_of_near:
+def matrix(count: int, near: Callable[[int, int], int]) -> TopologyLevels:
     """The matrix of ``count`` GPUs from what ``near`` says of two; empty where it knows of none."""
     made = tuple(tuple(near(a, b) if a != b else UNKNOWN for b in range(count)) for a in range(count))
     return made if any(map(any, made)) else ()
 
 
-def triangle(near: type_of_near) -> type_of_near:
+def triangle(near: TopologyLevels) -> TopologyLevels:
     """What of a matrix is written down: for each GPU how near it is to those before it."""
     return tuple(row[:at] for at, row in enumerate(near))
 
 
 @lru_cache(maxsize=1024)  # the nodes of a cluster are of few kinds, and share one matrix then
-def untriangle(rows: type_of_near, order: tuple[int, ...]) -> type_of_near:
+def untriangle(rows: TopologyLevels, order: tuple[int, ...]) -> TopologyLevels:
     """The matrix that ``rows`` stand for, of GPUs in another ``order`` (which of the written ones each is).
 
     Raises ``ValueError`` where they are no such triangle.
@@ -63,7 +63,7 @@ def untriangle(rows: type_of_near, order: tuple[int, ...]) -> type_of_near:
 
 
 @lru_cache(maxsize=64)  # of 8 of 16 GPUs a few MB
-def sets_of(near: type_of_near, gpus: int, count: int) -> tuple[GpuSet, ...]:
+def sets_of(near: TopologyLevels, gpus: int, count: int) -> tuple[GpuSet, ...]:
     """All sets of ``count`` of a node's ``gpus`` (at most ``MOST_GPUS``), the nearest first, of equals the lowest places."""
     found: list[GpuSet] = []
 
@@ -81,7 +81,7 @@ def sets_of(near: type_of_near, gpus: int, count: int) -> tuple[GpuSet, ...]:
 
 
 def best_set(
-    near: type_of_near,
+    near: TopologyLevels,
     numa: Sequence[int],
     free: Collection[int],
     count: int,

@@ -7,21 +7,21 @@ from typing import Final
 
 from gpushare.api.errors import InvalidQuantity
 from gpushare.api.objects import Pod, ResourceRequirements
-from gpushare.api.quantity import parse_quantity, type_of_quantity
+from gpushare.api.quantity import Quantity, parse_quantity
 from gpushare.api.request.request import ContainerKind, effective_amount, listed_containers
 
-type_of_amounts = Mapping[str, int]
+Amounts = Mapping[str, int]
 """Resource → thousandths: 3 of ``aliyun.com/gpu-mem`` are 3000, half a processor 500, 1 KiB of memory 1024000."""
 
-type_of_asked = tuple[tuple[str, type_of_quantity], ...]
+AmountPairs = tuple[tuple[str, Quantity], ...]
 """Resource and quantity, as they are written."""
 
-NOTHING: Final[type_of_amounts] = {}
+NOTHING: Final[Amounts] = {}
 _BINARY: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _IN_BYTES: Final = ("memory", "ephemeral-storage")
 
 
-def amounts_of(pod: Pod) -> type_of_amounts:
+def amounts_of(pod: Pod) -> Amounts:
     """What the pod requests, as Kubernetes counts it: init containers, sidecars, apps, and its runtime's overhead on top.
 
     What it requests as a whole (``spec.resources``) counts in place of what its containers do. A container counts with its request, and with its limit where it names no request. What is no quantity counts as
@@ -33,7 +33,7 @@ def amounts_of(pod: Pod) -> type_of_amounts:
     return _summed(asked, _asked(pod.spec.resources), overhead)
 
 
-def _asked(resources: ResourceRequirements | None) -> type_of_asked:
+def _asked(resources: ResourceRequirements | None) -> AmountPairs:
     if resources is None:
         return ()
     return tuple(((resources.limits or {}) | (resources.requests or {})).items())
@@ -41,8 +41,8 @@ def _asked(resources: ResourceRequirements | None) -> type_of_asked:
 
 @lru_cache(maxsize=4096)
 def _summed(
-    asked: tuple[tuple[ContainerKind, type_of_asked], ...], whole: type_of_asked, overhead: type_of_asked
-) -> type_of_amounts:
+    asked: tuple[tuple[ContainerKind, AmountPairs], ...], whole: AmountPairs, overhead: AmountPairs
+) -> Amounts:
     read = [(kind, _read(amounts)) for kind, amounts in asked]
     found = {
         name: effective_amount([(kind, amounts.get(name, 0)) for kind, amounts in read])
@@ -54,18 +54,18 @@ def _summed(
     return found
 
 
-def _read(amounts: type_of_asked) -> dict[str, int]:
+def _read(amounts: AmountPairs) -> dict[str, int]:
     return {name: _thousandths(amount) for name, amount in amounts}
 
 
-def _thousandths(amount: type_of_quantity) -> int:
+def _thousandths(amount: Quantity) -> int:
     try:
         return max(thousandths_of(amount), 0)
     except InvalidQuantity:
         return 0
 
 
-def thousandths_of(amount: type_of_quantity, subject: str = "") -> int:
+def thousandths_of(amount: Quantity, subject: str = "") -> int:
     """A quantity in thousandths, rounded up as Kubernetes does. Raises ``InvalidQuantity`` naming ``subject``."""
     return ceil(1000 * parse_quantity(amount, subject))
 

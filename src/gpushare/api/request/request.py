@@ -11,7 +11,7 @@ import msgspec
 from gpushare.api import names
 from gpushare.api.errors import InvalidQuantity, InvalidRequest
 from gpushare.api.objects import Container, Pod, ResourceRequirements
-from gpushare.api.quantity import parse_amount, parse_quantity, type_of_quantity
+from gpushare.api.quantity import Quantity, parse_amount, parse_quantity
 from gpushare.api.request.unit_conversion import read_requested
 
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
@@ -199,7 +199,7 @@ def _cpu_milli(resources: ResourceRequirements | None) -> int | None:
 
 
 @lru_cache(maxsize=1024)
-def milli_of(text: type_of_quantity) -> int:
+def milli_of(text: Quantity) -> int:
     """Thousandths in a quantity, rounded up as Kubernetes does; 0 for what is none, or is negative."""
     try:
         return max(ceil(1000 * parse_quantity(text)), 0)

@@ -13,7 +13,7 @@ import msgspec
 from gpushare.api import names
 from gpushare.api.errors import InvalidQuantity, InvalidRequest
 from gpushare.api.objects import Pod
-from gpushare.api.quantity import MAX_AMOUNT, MemoryUnit, parse_quantity, type_of_quantity
+from gpushare.api.quantity import MAX_AMOUNT, MemoryUnit, Quantity, parse_quantity
 
 #: Resources of our own that stand for GPU memory in people's units.
 PEOPLES: Final = (names.GPU_MEMORY, names.GPU_MEMORY_PERCENT)
@@ -47,7 +47,7 @@ class Counting(msgspec.Struct, frozen=True):
         return gpus * (self.card_units * percent // 100)
 
 
-def mib_of(text: type_of_quantity) -> int | None:
+def mib_of(text: Quantity) -> int | None:
     """MiB in an amount of ``gpushare.dev/gpu-memory``; ``None`` where it is no whole number of them, from 1 to ``MOST_MIB``."""
     bytes_ = _whole(text)
     if bytes_ is None or bytes_ % _MIB or not 0 < bytes_ // _MIB <= MOST_MIB:
@@ -55,13 +55,13 @@ def mib_of(text: type_of_quantity) -> int | None:
     return bytes_ // _MIB
 
 
-def percent_of(text: type_of_quantity) -> int | None:
+def percent_of(text: Quantity) -> int | None:
     """An amount of ``gpushare.dev/gpu-memory.percentage``; ``None`` where it is no whole number from 1 to 100."""
     percent = _whole(text)
     return percent if percent is not None and 1 <= percent <= 100 else None
 
 
-def _whole(text: type_of_quantity) -> int | None:
+def _whole(text: Quantity) -> int | None:
     try:
         value = parse_quantity(text)
     except InvalidQuantity:

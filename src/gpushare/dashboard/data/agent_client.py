@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from gpushare.dashboard.data.endpoints import type_of_agent_address
+from gpushare.dashboard.data.endpoints import AgentAddressFn
 from gpushare.dashboard.data.heatmap import Real
 from gpushare.dashboard.data.http_get import Asks, CannotAsk
 from gpushare.dashboard.data.metrics_parser import Figures, read
@@ -24,8 +24,8 @@ IDLE_S: Final = 0.4
 #: Begun together, so that the clock is not asked for each.
 _BATCH: Final = 10
 
-type_of_put = Callable[[str, Sequence[Real]], None]
-type_of_uuids = Callable[[str], Sequence[str]]
+RecordFn = Callable[[str, Sequence[Real]], None]
+UuidsFn = Callable[[str], Sequence[str]]
 
 
 class Agents:
@@ -36,7 +36,7 @@ class Agents:
     """
 
     def __init__(
-        self, asks: Asks, address: type_of_agent_address, uuids: type_of_uuids, put: type_of_put, clock: Clock
+        self, asks: Asks, address: AgentAddressFn, uuids: UuidsFn, put: RecordFn, clock: Clock
     ) -> None:
         self._asks = asks
         self._address = address

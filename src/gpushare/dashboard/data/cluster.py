@@ -7,7 +7,7 @@ from typing import Final
 from gpushare.api.node.device import Placement
 from gpushare.api.objects import ObjectReference
 from gpushare.dashboard.data.heatmap import Board
-from gpushare.kube.event_recorder import type_of_kind
+from gpushare.kube.event_recorder import EventType
 from gpushare.ledger import Ledger
 from gpushare.ledger.results import Held
 from gpushare.scheduler.cache.cache import ClusterView, NodeRecord
@@ -24,7 +24,7 @@ class _Untold:
         self,
         regarding: ObjectReference,
         *,
-        kind: type_of_kind,
+        kind: EventType,
         reason: str,
         action: str,
         note: str,

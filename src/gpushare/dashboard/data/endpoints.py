@@ -121,7 +121,7 @@ class Places:
 
 
 #: Node → ``HOST:PORT`` of its agent, empty where nobody knows one.
-type_of_agent_address = Callable[[str], str]
+AgentAddressFn = Callable[[str], str]
 
 
 class AgentsFile:

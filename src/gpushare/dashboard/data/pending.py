@@ -59,11 +59,11 @@ _RECORD: Final = msgspec.json.Decoder(_Record)
 _TOLD: Final = msgspec.json.Decoder(list[Waiting] | _Told)
 
 #: Who leads: ``NAMESPACE/NAME`` of its pod; empty where nobody does.
-type_of_leader = Callable[[], Awaitable[str]]
+LeaderFn = Callable[[], Awaitable[str]]
 
 
 #: Has a token made that is good for ``TOKEN_S``; raises ``KubeError``.
-type_of_token = Callable[[], Awaitable[str]]
+TokenFn = Callable[[], Awaitable[str]]
 
 
 async def _no_token() -> str:
@@ -79,9 +79,9 @@ class Source:
         scheduler: str,
         clock: Clock,
         *,
-        leader: type_of_leader | None = None,
+        leader: LeaderFn | None = None,
         address: Callable[[str], str] = lambda pod: "",
-        token: type_of_token = _no_token,
+        token: TokenFn = _no_token,
     ) -> None:
         self._asks = asks
         self._scheduler = scheduler.rstrip("/")

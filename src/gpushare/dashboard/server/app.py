@@ -43,7 +43,7 @@ HEARTBEAT_S: Final = 10.0
 #: A page that takes nothing for so long is cut off.
 _STUCK_S: Final = 30.0
 
-type_of_headers = tuple[tuple[bytes, bytes], ...]
+Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ class DashboardApp:
         try:
             await self._serve(scope, receive, send)
         except Refusal as refusal:
-            kind: type_of_headers = ((b"content-type", TEXT), (b"cache-control", b"no-store"))
+            kind: Headers = ((b"content-type", TEXT), (b"cache-control", b"no-store"))
             if refusal.status == 401:
                 kind += ((b"www-authenticate", b"Bearer"),)
             await _respond(send, refusal.status, kind, refusal.text.encode() + b"\n")
@@ -135,7 +135,7 @@ class DashboardApp:
             await self._events(scope, receive, send, asked)
             return
         kind, body = await self._answers.answer(path.removeprefix("/api/"), asked)
-        headers: type_of_headers = ((b"content-type", kind), (b"cache-control", b"no-store"))
+        headers: Headers = ((b"content-type", kind), (b"cache-control", b"no-store"))
         if len(body) >= _LEAST_COMPRESSED and _takes_gzip(scope):
             body = await asyncio.to_thread(gzip.compress, body, 1)
             headers += ((b"content-encoding", b"gzip"),)
@@ -145,7 +145,7 @@ class DashboardApp:
         asset = self._assets.get(path)
         if asset is None:
             raise Refusal(404, f"nothing at {path}")
-        headers: type_of_headers = (
+        headers: Headers = (
             (b"content-type", asset.kind),
             (b"cache-control", b"no-cache"),
             (b"etag", asset.tag),
@@ -238,7 +238,7 @@ async def _until_gone(receive: Receive, then: Callable[[], None]) -> None:
     then()
 
 
-async def _respond(send: Send, status: int, headers: type_of_headers, body: bytes) -> None:
+async def _respond(send: Send, status: int, headers: Headers, body: bytes) -> None:
     length = () if status in (204, 304) else ((b"content-length", b"%d" % len(body)),)
     await send({"type": "http.response.start", "status": status, "headers": [*_ALWAYS, *headers, *length]})
     await send({"type": "http.response.body", "body": body})

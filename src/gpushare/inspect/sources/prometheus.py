@@ -22,7 +22,7 @@ _GPU: Final = "gpushare_gpu_memory_total_bytes"
 _THROTTLED: Final = "gpushare_container_compute_throttled_seconds_total"
 _MOST_BYTES: Final = 256 * _MIB
 
-type_of_series = tuple[str, str, str, str]
+Series = tuple[str, str, str, str]
 """Namespace, pod, container, GPU's UUID."""
 
 
@@ -64,7 +64,7 @@ def _nothing(kubectl: Kubectl, where: str, window: str) -> str:
     return f"{where} has no {_MEMORY} of the last {window}: see whether it scrapes port health of the node agents' pods"
 
 
-def _used(series: type_of_series, told: "Mapping[str, Mapping[type_of_series, float]]") -> Used:
+def _used(series: Series, told: "Mapping[str, Mapping[Series, float]]") -> Used:
     of = {name: values.get(series) for name, values in told.items()}
     peak, busy, memory_minutes = of["peak"] or 0.0, of["busy"] or 0.0, of["told"] or 0.0
     minutes = max(of["minutes"] or 0.0, memory_minutes)
@@ -84,7 +84,7 @@ def _used(series: type_of_series, told: "Mapping[str, Mapping[type_of_series, fl
     )
 
 
-def _vector(kubectl: Kubectl, where: str, query: str) -> dict[type_of_series, float]:
+def _vector(kubectl: Kubectl, where: str, query: str) -> dict[Series, float]:
     path = f"{where.rstrip('/')}/api/v1/query?{urlencode({'query': query})}"
     if where.startswith("/"):
         (raw,) = kubectl.start(path).finish()
@@ -124,7 +124,7 @@ def _fetched(where: str, url: str) -> bytes:
         raise PrometheusFailed(f"Prometheus {where}", f"cannot be reached: {reason}") from None
 
 
-def _series(labels: dict[str, Any]) -> type_of_series:
+def _series(labels: dict[str, Any]) -> Series:
     """Whose series it is. Prometheus renames a label that the scraped target has itself."""
 
     def label(name: str) -> str:

@@ -23,8 +23,8 @@ _ROOM: Final = "there is room: something else keeps it from there"
 _BESIDES: Final = "something else keeps it from there, too"
 #: Kinds of reasons to wait (``scheduler.plugins.explain.reason_kinds``) that no room does away with.
 
-type_of_fits = Literal["now", "once moved", "not", "not looked at"]
-type_of_waiting = Callable[[], Iterable[dict[str, Any]]]
+Fits = Literal["now", "once moved", "not", "not looked at"]
+PendingPodsFn = Callable[[], Iterable[dict[str, Any]]]
 """Gives the pods that wait as the scheduler tells them (``scheduler.plugins.explain.decision_log.Waiting``); none where it does not answer."""
 
 
@@ -36,7 +36,7 @@ class Way(NamedTuple):
 
     pod: Pod
     request: "Request | None"
-    fits: type_of_fits
+    fits: Fits
     spot: "Spot | None" = None
     moves: "tuple[Move, ...]" = ()
     note: str = ""
@@ -47,7 +47,7 @@ def fragments(
     nodes: Sequence[Node],
     held: Iterable[Pod],
     waiting: Iterable[Pod],
-    scheduler: type_of_waiting = tuple,
+    scheduler: PendingPodsFn = tuple,
     *,
     namespace: "str | None" = None,
 ) -> str:
@@ -86,7 +86,7 @@ def fragments_document(
     nodes: Sequence[Node],
     held: Iterable[Pod],
     waiting: Iterable[Pod],
-    scheduler: type_of_waiting = tuple,
+    scheduler: PendingPodsFn = tuple,
     *,
     namespace: "str | None" = None,
 ) -> "dict[str, Any]":
@@ -136,7 +136,7 @@ def _way(hosts: Sequence[Host], wanted: "Container[str] | None", pod: Pod, reque
     return Way(pod, request, "once moved" if found.moves else "now", found.spot, found.moves)
 
 
-def _noted(ways: "list[Way]", scheduler: type_of_waiting) -> "list[Way]":
+def _noted(ways: "list[Way]", scheduler: PendingPodsFn) -> "list[Way]":
     """With what else keeps those for which there is room, or could be."""
     if all(one.spot is None for one in ways):
         return ways

@@ -25,13 +25,13 @@ LOOK_S = 1.0
 REFUSAL_PAUSE_S = 5.0
 """After a refused credential or a failed plugin, this long passes before the plugin is run again for it."""
 
-type_of_runner = Callable[[ExecPlugin], Awaitable[Credential]]
+RunnerFn = Callable[[ExecPlugin], Awaitable[Credential]]
 
 
 class Credentials:
     """The present credential of an ``Access``. ``generation`` counts how often it changed."""
 
-    def __init__(self, access: Access, clock: Clock = SYSTEM_CLOCK, run: type_of_runner = run_plugin) -> None:
+    def __init__(self, access: Access, clock: Clock = SYSTEM_CLOCK, run: RunnerFn = run_plugin) -> None:
         self._access = access
         self._clock = clock
         self._run = run

@@ -25,10 +25,10 @@ from gpushare.kube.watch.reflector import (
     Head,
     ListBegins,
     ListEnds,
+    Step,
     Trouble,
     follow,
     read_head,
-    type_of_step,
 )
 from gpushare.process.log_setup import about
 
@@ -168,7 +168,7 @@ class Informer(Generic[T]):
             async for step in steps:
                 self._take(step)
 
-    def _take(self, step: type_of_step) -> None:
+    def _take(self, step: Step) -> None:
         if isinstance(step, Trouble):
             self._note_trouble(step)
             return

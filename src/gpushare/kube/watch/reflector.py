@@ -81,7 +81,7 @@ class Trouble(msgspec.Struct, frozen=True):
     relist: bool
 
 
-type_of_step = ListBegins | Page | ListEnds | Event | Trouble
+Step = ListBegins | Page | ListEnds | Event | Trouble
 
 
 async def watch_events(
@@ -131,7 +131,7 @@ class Following(msgspec.Struct):
     """Whether the server need not know the kind (a CustomResourceDefinition): then there are no objects of it."""
 
 
-async def follow(what: Following) -> AsyncGenerator[type_of_step, None]:
+async def follow(what: Following) -> AsyncGenerator[Step, None]:
     """List, watch, resume, and list again, for ever; the steps in the server's order."""
     while True:
         yield ListBegins()

@@ -18,7 +18,7 @@ from gpushare.ledger.fit import multi_gpu_refusals, reasons
 from gpushare.ledger.fit.group import Group
 from gpushare.ledger.fit.single_gpu import MOST_UNITS
 
-type_of_texts = dict[str, str]
+Texts = dict[str, str]
 _UNITS: Final = tuple(MemoryUnit)
 #: GPU indices and percentages are smaller than the first, units than the second: they pack into one number.
 _PACK: Final = MAX_DEVICES
@@ -62,10 +62,10 @@ class Refusals:
         self._against.pop(column, None)
         self._unhealthy.pop(column, None)
 
-    def explain(self, request: Request, names: list[str], at: Places) -> tuple[type_of_texts, type_of_texts]:
+    def explain(self, request: Request, names: list[str], at: Places) -> tuple[Texts, Texts]:
         """(refused, hopeless) for nodes ``names`` in columns ``at``, none of which takes ``request``."""
-        refused: type_of_texts = {}
-        hopeless: type_of_texts = {}
+        refused: Texts = {}
+        hopeless: Texts = {}
         unknown, group = Group(names, at).part(at == NO_NODE)
         refused.update(dict.fromkeys(unknown.names, reasons.UNKNOWN_NODE))
         group = self._standing(request, group, hopeless)
@@ -82,7 +82,7 @@ class Refusals:
                 explain(request, unit, of_unit, refused, hopeless)
         return refused, hopeless
 
-    def _standing(self, request: Request, group: Group, hopeless: type_of_texts) -> Group:
+    def _standing(self, request: Request, group: Group, hopeless: Texts) -> Group:
         columns = self._columns
         against, kind = columns.no_memory, 0
         if request.by_gpu:
@@ -95,7 +95,7 @@ class Refusals:
         )
         return rest
 
-    def _counting_alike(self, request: Request, group: Group, hopeless: type_of_texts) -> Group:
+    def _counting_alike(self, request: Request, group: Group, hopeless: Texts) -> Group:
         """Part off the nodes whose unit is another than the one that the request was counted in; the others."""
         other, rest = group.part(self._columns.unit_mib[group.at] != request.unit_mib)
         units_mib = self._columns.unit_mib[other.at].tolist()
@@ -108,8 +108,8 @@ class Refusals:
         request: Request,
         unit: MemoryUnit,
         group: Group,
-        refused: type_of_texts,
-        hopeless: type_of_texts,
+        refused: Texts,
+        hopeless: Texts,
     ) -> None:
         columns = self._columns
         asked = min(request.memory_units, MOST_UNITS)
@@ -133,7 +133,7 @@ class Refusals:
             for name, column in zip(sick.names, sick.at.tolist(), strict=True):
                 refused[name] += f"; {self._unhealthy[column]}"
 
-    def _not_full(self, group: Group, refused: type_of_texts) -> Group:
+    def _not_full(self, group: Group, refused: Texts) -> Group:
         """Part off the nodes that hold as many pods as they may; the others."""
         columns = self._columns
         full, group = group.part(columns.full[group.at] == 1)
@@ -148,8 +148,8 @@ class Refusals:
         request: Request,
         unit: MemoryUnit,
         group: Group,
-        refused: type_of_texts,
-        hopeless: type_of_texts,
+        refused: Texts,
+        hopeless: Texts,
     ) -> None:
         told = multi_gpu_refusals.explain(
             self._columns, request, unit, group, self._unhealthy, self._not_full
@@ -157,7 +157,7 @@ class Refusals:
         refused.update(told.refused)
         hopeless.update(told.hopeless)
 
-    def _short(self, request: Request, unit: MemoryUnit, group: Group, refused: type_of_texts) -> None:
+    def _short(self, request: Request, unit: MemoryUnit, group: Group, refused: Texts) -> None:
         """Nodes that would take the request if enough were free."""
         columns = self._columns
         asked = request.memory_units
@@ -181,7 +181,7 @@ class Refusals:
         if busy.names:
             self._no_compute(request, unit, busy, refused)
 
-    def _no_compute(self, request: Request, unit: MemoryUnit, group: Group, refused: type_of_texts) -> None:
+    def _no_compute(self, request: Request, unit: MemoryUnit, group: Group, refused: Texts) -> None:
         columns = self._columns
         fits = columns.fit_units.take(group.at, axis=1)
         core = np.where(fits >= request.memory_units, columns.free_core.take(group.at, axis=1), -1).astype(

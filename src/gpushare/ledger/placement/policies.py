@@ -26,8 +26,8 @@ class Candidate(NamedTuple):
     grown: int = 0
 
 
-type_of_preference = Callable[[Candidate], tuple[int, ...]]
-type_of_wish = Callable[[Ints, Ints], Ints]
+PreferenceFn = Callable[[Candidate], tuple[int, ...]]
+ChoiceFn = Callable[[Ints, Ints], Ints]
 
 
 def tightest(candidate: Candidate) -> tuple[int, ...]:
@@ -69,10 +69,10 @@ class Policy(NamedTuple):
     ``MOST_LEFT * PODS``. ``None``: by what is left over, the least first.
     """
 
-    prefers: type_of_preference
+    prefers: PreferenceFn
     said: str
-    wish: type_of_wish | None = None
-    worth: type_of_wish | None = None
+    wish: ChoiceFn | None = None
+    worth: ChoiceFn | None = None
 
 
 #: In the order of their numbers in ``columns``: what is first there is that of columns without a node.
@@ -97,7 +97,7 @@ def number_of(placement: Placement) -> int:
     return list(POLICIES).index(placement)
 
 
-def with_wishes(numbers: Ints) -> Iterator[tuple[Mask, type_of_wish]]:
+def with_wishes(numbers: Ints) -> Iterator[tuple[Mask, ChoiceFn]]:
     """Of nodes with placements of these ``numbers`` those that wish for other GPUs than the tightest, and how; policy by policy."""
     for number, policy in enumerate(POLICIES.values()):
         if policy.wish is not None and (its := numbers == number).any():

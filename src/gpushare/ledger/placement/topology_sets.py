@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from gpushare.api.node.topology import MOST_GPUS, sets_of, type_of_near
+from gpushare.api.node.topology import MOST_GPUS, TopologyLevels, sets_of
 from gpushare.ledger.arrays import Ints, Mask
 
 #: Kinds of node that are told apart; what is beyond counts as not known.
@@ -28,11 +28,11 @@ class Nearness:
     """Matrices by number, and the best that sets of GPUs come to."""
 
     def __init__(self) -> None:
-        self._numbers: dict[type_of_near, int] = {(): _NOT_KNOWN}
-        self._matrices: list[type_of_near] = [()]
+        self._numbers: dict[TopologyLevels, int] = {(): _NOT_KNOWN}
+        self._matrices: list[TopologyLevels] = [()]
         self._least: dict[tuple[int, int, int], int] = {}
 
-    def number_of(self, near: type_of_near) -> int:
+    def number_of(self, near: TopologyLevels) -> int:
         """What stands for ``near`` in the arrays; 0 where nothing is known, or the node has too many GPUs."""
         number = self._numbers.get(near)
         if number is not None:
@@ -118,7 +118,7 @@ class _Sets(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _sets(near: type_of_near, count: int) -> _Sets:
+def _sets(near: TopologyLevels, count: int) -> _Sets:
     sets = sets_of(near, len(near), count)
     return _Sets(
         np.array([one.mask for one in sets], np.int64),

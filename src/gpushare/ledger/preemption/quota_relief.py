@@ -6,7 +6,7 @@ For a pod for which there is room, or will be on another node than theirs. Quota
 from collections.abc import Collection
 from typing import Final
 
-from gpushare.ledger.preemption.victims import Rank, type_of_rank
+from gpushare.ledger.preemption.victims import Rank, RankFn
 from gpushare.ledger.quota.reclaim import Claim
 
 #: Who would have more pods ended than this for its sum has none: one that asks for so much was meant otherwise.
@@ -15,7 +15,7 @@ MOST_ENDED: Final = 64
 MOST_LOOKED_AT: Final = 8192
 
 
-def relief(claim: Claim, rank: type_of_rank, ended: Collection[str] = ()) -> tuple[str, ...] | None:
+def relief(claim: Claim, rank: RankFn, ended: Collection[str] = ()) -> tuple[str, ...] | None:
     """UIDs, the most important first; ``None`` where no ends that are allowed are enough. ``ended`` end in any case.
 
     Of pods that may go (``rank`` as in ``ledger.preemption.victims``) the least important first; then those that were not needed stay.

@@ -14,9 +14,9 @@ from gpushare.ledger.node_book import GpuBook, NodeBook
 from gpushare.ledger.results import Held
 from gpushare.planning.defragmentation import MOST_ELSEWHERE, MOST_HOSTS, NO_CAP, Gpu, Host, Occupant
 
-type_of_may_move = Callable[[str], bool]
+MayMoveFn = Callable[[str], bool]
 """Whether the pod of that UID may be moved."""
-type_of_wanted = Callable[[str], Container[str] | None]
+WantedGpusFn = Callable[[str], Container[str] | None]
 """The nodes (names) that the pod of that UID may go to; ``None``: to any, as far as is known."""
 
 
@@ -27,8 +27,8 @@ def everywhere(uid: str) -> None:
 def host_of(
     book: NodeBook,
     held: Callable[[str], Held],
-    may_move: type_of_may_move,
-    wanted: type_of_wanted = everywhere,
+    may_move: MayMoveFn,
+    wanted: WantedGpusFn = everywhere,
 ) -> Host | None:
     """The node with the pods on its GPUs, by UID; ``None`` where it takes nothing new."""
     devices = book.devices
@@ -54,8 +54,8 @@ def _gpu_of(
     book: NodeBook,
     gpu: GpuBook,
     held: Callable[[str], Held],
-    may_move: type_of_may_move,
-    wanted: type_of_wanted,
+    may_move: MayMoveFn,
+    wanted: WantedGpusFn,
     cap: int | None,
 ) -> Gpu:
     device = gpu.device

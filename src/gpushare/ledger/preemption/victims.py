@@ -45,17 +45,17 @@ MOST_TRIED: Final = 64
 #: The same where quotas say who may go: a look at such a node takes longer.
 MOST_TRIED_BY_RULE: Final = 40
 
-type_of_rank = Callable[[str], Rank | None]
+RankFn = Callable[[str], Rank | None]
 """The rank of a pod that may have to go for this request; ``None``: it stays."""
-type_of_held = Callable[[str], Held]
+HeldFn = Callable[[str], Held]
 _NO_RULE: Final = NoRule()
 
 
 def first_plan(
     stages: Iterable[Iterable[NodeBook]],
-    held: type_of_held,
+    held: HeldFn,
     request: Request,
-    rank: type_of_rank,
+    rank: RankFn,
     *,
     forced: Collection[str] = (),
     rule: Rule = _NO_RULE,
@@ -91,9 +91,9 @@ def first_plan(
 
 def plan_of(
     book: NodeBook,
-    held: type_of_held,
+    held: HeldFn,
     request: Request,
-    rank: type_of_rank,
+    rank: RankFn,
     forced: Collection[str] = (),
     rule: Rule = _NO_RULE,
 ) -> Plan | None:
@@ -136,7 +136,7 @@ class _Room:
 
     __slots__ = ("_device", "_node", "_shares", "gpu")
 
-    def __init__(self, book: NodeBook, held: type_of_held, gpu: GpuBook) -> None:
+    def __init__(self, book: NodeBook, held: HeldFn, gpu: GpuBook) -> None:
         assert gpu.device is not None
         assert book.devices is not None
         self.gpu = gpu
@@ -182,7 +182,7 @@ def _choices(rooms: list[_Room], request: Request) -> Iterator[list[_Room]]:
         yield rooms
 
 
-def _other_kind(book: NodeBook, held: type_of_held, request: Request) -> set[str]:
+def _other_kind(book: NodeBook, held: HeldFn, request: Request) -> set[str]:
     if request.by_gpu or not (book.memory_pods if request.wants_core else book.core_pods):
         return set()
     return {
@@ -194,7 +194,7 @@ def _other_kind(book: NodeBook, held: type_of_held, request: Request) -> set[str
 
 def _fewest(
     book: NodeBook,
-    held: type_of_held,
+    held: HeldFn,
     request: Request,
     rooms: list[_Room],
     ranks: dict[str, Rank],

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Set
 from typing import NamedTuple
 
 from gpushare.api.crd.elastic_quota_tree import QuotaTree
-from gpushare.api.request.amounts import type_of_amounts, written
+from gpushare.api.request.amounts import Amounts, written
 
 
 class Over(NamedTuple):
@@ -26,7 +26,7 @@ class Charge(NamedTuple):
     """
 
     namespace: str
-    amounts: type_of_amounts
+    amounts: Amounts
     leaving: bool = False
     bound: bool = True
     on_gpus: bool = True
@@ -37,8 +37,8 @@ class QuotaUsage(NamedTuple):
 
     name: str
     used: dict[str, int]
-    min: type_of_amounts
-    max: type_of_amounts
+    min: Amounts
+    max: Amounts
     namespaces: tuple[str, ...]
 
 
@@ -48,7 +48,7 @@ class _Tally:
     def __init__(self, quotas: int) -> None:
         self._sums: list[dict[str, int]] = [{} for _ in range(quotas)]
 
-    def add(self, path: Iterable[int], amounts: type_of_amounts, step: int) -> None:
+    def add(self, path: Iterable[int], amounts: Amounts, step: int) -> None:
         """Add ``amounts`` to all quotas of ``path``, or with ``step`` -1 take them away."""
         for place in path:
             sums = self._sums[place]
@@ -167,7 +167,7 @@ class QuotaBooks:
         counted = place in self.tree.path(self.tree.leaf_of[own.namespace])
         return own.amounts.get(resource, 0) if counted else 0
 
-    def refusal(self, uid: str, namespace: str, amounts: type_of_amounts) -> str:
+    def refusal(self, uid: str, namespace: str, amounts: Amounts) -> str:
         """Why a pod may not have ``amounts`` now, for people: the quota that would pass its max. Empty: it may."""
         tree, leaf = self.tree, self.leaf(namespace)
         if tree is None or leaf is None:
@@ -186,7 +186,7 @@ class QuotaBooks:
                     )
         return ""
 
-    def over(self, uid: str, namespace: str, amounts: type_of_amounts) -> list[Over]:
+    def over(self, uid: str, namespace: str, amounts: Amounts) -> list[Over]:
         """Every quota that would pass its max, that of the namespace first, with what ``amounts`` alone come to."""
         tree, leaf = self.tree, self.leaf(namespace)
         found: list[Over] = []

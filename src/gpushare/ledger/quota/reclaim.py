@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from gpushare.api.crd.elastic_quota_tree import GIVEN
-from gpushare.api.request.amounts import type_of_amounts
+from gpushare.api.request.amounts import Amounts
 from gpushare.ledger.quota.accounting import Charge, QuotaBooks, below
 
 
@@ -87,7 +87,7 @@ class Claim:
     It is good until another tree is in force; figures are those of the moment at which it is asked.
     """
 
-    def __init__(self, books: QuotaBooks, uid: str, namespace: str, amounts: type_of_amounts) -> None:
+    def __init__(self, books: QuotaBooks, uid: str, namespace: str, amounts: Amounts) -> None:
         self._books = books
         self._uid = uid
         self._amounts = amounts

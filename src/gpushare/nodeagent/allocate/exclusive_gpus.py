@@ -21,7 +21,7 @@ from gpushare.nodeagent.errors import UnknownDeviceId
 from gpushare.nodeagent.reconcile.allocation_patch import Correction
 
 #: ``namespace/name`` → (container, resource) → device IDs, as the kubelet's pod resources list them.
-type_of_listing = Mapping[str, Mapping[tuple[str, str], frozenset[str]]]
+DeviceListing = Mapping[str, Mapping[tuple[str, str], frozenset[str]]]
 
 
 class WholePod(NamedTuple):
@@ -95,7 +95,7 @@ class WholeGpus:
         return in_order(chosen) if len(chosen) == amount else [*must, *rest][:amount]
 
     def corrections(
-        self, listing: type_of_listing, node: NodeDevices, ids: DeviceIds
+        self, listing: DeviceListing, node: NodeDevices, ids: DeviceIds
     ) -> list[tuple[WholePod, Correction]]:
         """What to write on pods whose containers have other GPUs than is recorded, as the kubelet lists them."""
         found = []

@@ -36,7 +36,7 @@ class Preference(NamedTuple):
 
 
 #: ``namespace/name`` → (container, resource) → device IDs, as the kubelet's pod resources list them.
-type_of_listing = Mapping[str, Mapping[tuple[str, str], frozenset[str]]]
+DeviceListing = Mapping[str, Mapping[tuple[str, str], frozenset[str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Answers:
         return self._registered_at_s.get(resource, float("-inf"))
 
     def observe(
-        self, listing: type_of_listing, asked_at_s: float, *, grace_s: float = UNLISTED_GRACE_S
+        self, listing: DeviceListing, asked_at_s: float, *, grace_s: float = UNLISTED_GRACE_S
     ) -> list[Slot]:
         """Take in what the kubelet listed when asked at ``asked_at_s``; the answers that are believed no longer.
 
@@ -161,7 +161,7 @@ class Answers:
                 forgotten.append(Slot(uid, *name))
         return forgotten
 
-    def _hand_over(self, listing: type_of_listing, holders: Mapping[str, str]) -> None:
+    def _hand_over(self, listing: DeviceListing, holders: Mapping[str, str]) -> None:
         """Answers that are not listed yet go to whom they were for, as far as the list tells.
 
         The kubelet serves one pod at a time: where one of a pod's answers is listed for another, so will be the
@@ -194,7 +194,7 @@ class Answers:
         }
         self._grants = {uid: listed.get(uid, {}) | found.get(uid, {}) for uid in {**listed, **found}}
 
-    def _without(self, claim: Claim, found: Collection[str], listing: type_of_listing) -> Claim:
+    def _without(self, claim: Claim, found: Collection[str], listing: DeviceListing) -> Claim:
         """A pod that asks as ``claim`` does and has nothing, one that the kubelet knows if there is; or that itself."""
         others = [
             one

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from gpushare.api.node.device import Device
 from gpushare.api.node.shared_event_texts import REASON_DRIVER_FAILED, REASON_NO_DRIVER, REASON_NO_GPU
-from gpushare.api.node.topology import UNKNOWN, matrix, type_of_near
+from gpushare.api.node.topology import UNKNOWN, TopologyLevels, matrix
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.nodeagent.driver.driver_faults import remedy_of
@@ -26,8 +26,8 @@ from gpushare.nodeagent.settings import Pace
 
 logger = logging.getLogger(__name__)
 
-type_of_trouble = Literal["DriverNotFound", "DriverFailed", "NoGPU"]
-TROUBLES: Final[tuple[type_of_trouble, ...]] = (REASON_NO_DRIVER, REASON_DRIVER_FAILED, REASON_NO_GPU)
+DriverProblem = Literal["DriverNotFound", "DriverFailed", "NoGPU"]
+TROUBLES: Final[tuple[DriverProblem, ...]] = (REASON_NO_DRIVER, REASON_DRIVER_FAILED, REASON_NO_GPU)
 
 _JOIN_S: Final = 3.0
 
@@ -36,7 +36,7 @@ _JOIN_S: Final = 3.0
 class Trouble:
     """Why there is no GPU to give, or none that works; ``reason`` is an event's, ``note`` says what to do."""
 
-    reason: type_of_trouble
+    reason: DriverProblem
     note: str
 
 
@@ -49,7 +49,7 @@ class Inventory:
     left_out: tuple[str, ...] = ()
     minors: tuple[tuple[str, int], ...] = ()
     """UUID and the number in the device node's name, of each GPU whose driver tells it."""
-    near: type_of_near = ()
+    near: TopologyLevels = ()
     """How near each two of ``devices`` are to each other."""
     unreadable: tuple[Unreadable, ...] = ()
     """Those of ``left_out`` that NVML counts and that never answered."""

@@ -18,7 +18,7 @@ from gpushare.nodeagent.driver.driver_faults import is_drivers
 from gpushare.nodeagent.driver.driver_loading import Driver
 from gpushare.nodeagent.driver.process_usage import ProcessUsage
 from gpushare.nodeagent.driver.telemetry import GpuReading, reading_of
-from gpushare.nodeagent.driver.topology import Seen, near_of, type_of_pairs
+from gpushare.nodeagent.driver.topology import GpuPairs, Seen, near_of
 from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
 from gpushare.nodeagent.isolation.watchdog.violations import GpuProcess
 
@@ -70,7 +70,7 @@ class Enumeration:
 
     gpus: tuple[FoundGpu, ...]
     unreadable: tuple[Unreadable, ...] = ()
-    near: type_of_pairs = field(default_factory=dict)
+    near: GpuPairs = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

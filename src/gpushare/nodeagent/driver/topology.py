@@ -9,7 +9,7 @@ import pynvml
 from gpushare.api.node import topology
 
 #: By UUIDs, the lesser first.
-type_of_pairs = Mapping[tuple[str, str], int]
+GpuPairs = Mapping[tuple[str, str], int]
 
 _PATHS: Final = {
     pynvml.NVML_TOPOLOGY_INTERNAL: topology.SAME_BOARD,
@@ -38,7 +38,7 @@ class _Links(NamedTuple):
     switched: int
 
 
-def near_of(seen: list[Seen]) -> type_of_pairs:
+def near_of(seen: list[Seen]) -> GpuPairs:
     """How near each two of the GPUs are (``gpushare.api.node.topology``), but for pairs of which nothing is known."""
     by_bus = {_bus(one.pci_bus_id): one.uuid for one in seen if one.pci_bus_id}
     links = {one.uuid: _links_of(one, by_bus) for one in seen}

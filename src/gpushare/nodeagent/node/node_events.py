@@ -11,7 +11,7 @@ from typing import Final
 from gpushare.api.node.device import Device
 from gpushare.api.node.shared_event_texts import REASON_UNHEALTHY, REASON_UNKNOWN_MODE, unknown_mode_note
 from gpushare.api.objects import node_reference
-from gpushare.kube.event_recorder import Recorder, type_of_telling
+from gpushare.kube.event_recorder import Recorder, Telling
 from gpushare.nodeagent.driver.discovery import TROUBLES, Inventory
 from gpushare.nodeagent.driver.health import XID_REASON
 from gpushare.nodeagent.driver.nvml import IN_MIG_MODE, NOT_FOUND
@@ -70,7 +70,7 @@ class NodeNews:
         *,
         once: str = "",
         cause: str = "",
-        telling: type_of_telling = "come",
+        telling: Telling = "come",
     ) -> None:
         """An event about the node; with ``once`` not again until it reads otherwise. News of one ``cause`` are one event."""
         if once and not self.is_new(once, note):
@@ -106,7 +106,7 @@ class NodeNews:
     def mode(self, problem: str) -> str:
         """What is wrong with the label of the mode (empty: nothing); what is told of it."""
         # The scheduler sees it too, and perhaps long before there was an agent here.
-        telling: type_of_telling = "come" if self._mode_read else "standing"
+        telling: Telling = "come" if self._mode_read else "standing"
         self._mode_read = True
         if not problem:
             self.forget(REASON_UNKNOWN_MODE)
@@ -152,7 +152,7 @@ class NodeNews:
         note = f"{named} is taken out of service: {reason}"
         if XID_REASON in reason:
             note += f"; trusted again {xid_quiet_s:g} s after its last error, if it answers"
-        telling: type_of_telling = "come" if before is None else "standing"
+        telling: Telling = "come" if before is None else "standing"
         self.tell(REASON_UNHEALTHY, note, cause=device.uuid, telling=telling)
 
     def present(self, devices: Iterable[Device]) -> None:

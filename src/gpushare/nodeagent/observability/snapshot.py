@@ -16,7 +16,7 @@ from gpushare.nodeagent.isolation.watchdog.violations import GpuProcess, Holder
 from gpushare.nodeagent.observability.metrics import Family
 
 #: Name → kind, what it is, labels.
-type_of_families = Mapping[str, tuple[str, str, tuple[str, ...]]]
+Families = Mapping[str, tuple[str, str, tuple[str, ...]]]
 
 
 class Watched(Protocol):
@@ -162,7 +162,7 @@ class Scrape:
 class Page:
     """The families of a page that have values, in the order of ``families``."""
 
-    def __init__(self, families: type_of_families) -> None:
+    def __init__(self, families: Families) -> None:
         self._all = families
         self._made: dict[str, Family] = {}
 

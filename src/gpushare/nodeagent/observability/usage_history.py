@@ -34,7 +34,7 @@ _LONGEST_NS: Final = 60 * 10**9
 _MOST_DIGITS: Final = 9
 _PAIR: Final = struct.Struct("<II")
 
-type_of_key = tuple[str, str, str, str]
+ContainerKey = tuple[str, str, str, str]
 """Pod, UID, container, GPU."""
 
 
@@ -85,7 +85,7 @@ class _Slice:
 
     def __init__(self, begin_ns: int) -> None:
         self.begin_ns = begin_ns
-        self.tracks: dict[type_of_key, _Track] = {}
+        self.tracks: dict[ContainerKey, _Track] = {}
 
     def take_in(self, other: "_Slice") -> None:
         """Be as long as both."""
@@ -135,7 +135,7 @@ class UsageHistory:
             self._note(tracks, use, now_ns)
         _bound(tracks)
 
-    def _note(self, tracks: dict[type_of_key, _Track], use: Use, now_ns: int) -> None:
+    def _note(self, tracks: dict[ContainerKey, _Track], use: Use, now_ns: int) -> None:
         holder = use.holder
         key = _key(holder)
         track = tracks.pop(key, None) or _Track(now_ns)
@@ -174,7 +174,7 @@ class UsageHistory:
             ends = [one.begin_ns for one in some[1:]] + [now_ns + 1]
             reach_ns = now_ns - window_s * 10**9
             some = [one for one, end_ns in zip(some, ends, strict=True) if end_ns > reach_ns]
-        told: dict[type_of_key, _Track] = {}
+        told: dict[ContainerKey, _Track] = {}
         for one in some:
             for key, track in one.tracks.items():
                 known = told.pop(key, None) or _Track(track.first_ns)
@@ -267,7 +267,7 @@ def _waited(directories: Iterable[tuple[Claimed, Path]]) -> dict[tuple[str, str,
     return found
 
 
-def _bound(tracks: dict[type_of_key, _Track]) -> None:
+def _bound(tracks: dict[ContainerKey, _Track]) -> None:
     while len(tracks) > MOST_KEPT:
         del tracks[next(iter(tracks))]
 
@@ -287,7 +287,7 @@ def _sum(some: dict[int, int] | bytes, more: dict[int, int] | bytes) -> dict[int
     return found
 
 
-def _told(key: type_of_key, track: _Track) -> dict[str, Any]:
+def _told(key: ContainerKey, track: _Track) -> dict[str, Any]:
     pod, uid, container, gpu = key
     namespace, _, name = pod.partition("/")
     mib, percent = dict(_items(track.mib)), dict(_items(track.percent))
@@ -323,5 +323,5 @@ def _quantile(counts: dict[int, int]) -> int:
     return 0
 
 
-def _key(holder: Holder) -> type_of_key:
+def _key(holder: Holder) -> ContainerKey:
     return holder.pod, holder.uid, holder.container, holder.gpu

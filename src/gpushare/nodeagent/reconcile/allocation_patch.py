@@ -23,7 +23,7 @@ from gpushare.process.log_setup import about
 
 logger = logging.getLogger(__name__)
 
-type_of_given = Mapping[tuple[str, str], frozenset[str]]
+DevicesByContainer = Mapping[tuple[str, str], frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,9 @@ class Correction:
     decides: bool = False
 
 
-def correction(claim: Claim, given: type_of_given, node: NodeDevices, ids: DeviceIds) -> Correction | None:
+def correction(
+    claim: Claim, given: DevicesByContainer, node: NodeDevices, ids: DeviceIds
+) -> Correction | None:
     """What to write on a pod whose containers have ``given``; ``None`` when its record says so already."""
     if not is_complete(claim, given):
         return None
@@ -127,7 +129,7 @@ def allocation_at(claim: Claim, places: Mapping[str, frozenset[str]], node: Node
     return _actual(claim, {name: dict.fromkeys(place, parts[name]) for name, place in places.items()}, node)
 
 
-def _gpus(claim: Claim, given: type_of_given, ids: DeviceIds) -> dict[str, dict[str, int]]:
+def _gpus(claim: Claim, given: DevicesByContainer, ids: DeviceIds) -> dict[str, dict[str, int]]:
     """Container → UUID → units of memory, for every container of the request."""
     found: dict[str, dict[str, int]] = {}
     for (container, resource), device_ids in given.items():

@@ -16,7 +16,7 @@ from gpushare.api.errors import MalformedAllocation
 from gpushare.api.node.device import Device
 from gpushare.api.node.shared_event_texts import REASON_MALFORMED_ALLOCATION
 from gpushare.api.objects import Pod
-from gpushare.kube.event_recorder import Recorder, type_of_kind, type_of_telling
+from gpushare.kube.event_recorder import EventType, Recorder, Telling
 from gpushare.nodeagent.allocate.exclusive_gpus import WholeGpus
 from gpushare.nodeagent.allocate.matcher import ClaimBook
 from gpushare.nodeagent.allocate.pod_allocations import BoundPod, bound_pod, claim_of
@@ -125,7 +125,7 @@ class PodsOnNode:
         """The node's GPUs are so: pods that hold one which is out of service are told, each once, and when it is back."""
         there = {device.uuid: device for device in devices}
         out = {uuid: device for uuid, device in there.items() if not device.healthy}
-        telling: type_of_telling = "come" if self._looked else "standing"
+        telling: Telling = "come" if self._looked else "standing"
         self._looked = True
         if not out and not self._out:
             return
@@ -153,9 +153,7 @@ class PodsOnNode:
             for gpu in frozenset[str]().union(*one.decided.values()):
                 yield one.uid, gpu
 
-    def _tell(
-        self, uid: str, kind: type_of_kind, reason: str, note: str, cause: str, telling: type_of_telling
-    ) -> None:
+    def _tell(self, uid: str, kind: EventType, reason: str, note: str, cause: str, telling: Telling) -> None:
         pod = self._pods[uid]
         logger.log(
             logging.WARNING if kind == "Warning" else logging.INFO,

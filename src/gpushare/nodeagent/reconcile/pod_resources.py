@@ -9,7 +9,7 @@ import grpc.aio
 
 from gpushare.kubeletapi.podresources_pb2 import ListPodResourcesRequest, PodResources
 from gpushare.kubeletapi.podresources_pb2_grpc import PodResourcesListerStub
-from gpushare.nodeagent.allocate.grant_log import type_of_listing
+from gpushare.nodeagent.allocate.grant_log import DeviceListing
 from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.settings import SOCKETS
 
@@ -22,7 +22,7 @@ _ENTRIES_AT_ONCE: Final = 500
 class Listing(Protocol):
     """Where the kubelet's list comes from."""
 
-    async def read(self, timeout_s: float) -> type_of_listing:
+    async def read(self, timeout_s: float) -> DeviceListing:
         """``namespace/name`` → (container, resource) → IDs of ours; raises ``PodResourcesUnavailable``."""
 
 
@@ -34,7 +34,7 @@ class KubeletPodResources:
         self._read: dict[bytes, dict[tuple[str, str], frozenset[str]]] = {}
         """What each pod's part of the last list meant: most stay as they are, and to read one is slow."""
 
-    async def read(self, timeout_s: float) -> type_of_listing:
+    async def read(self, timeout_s: float) -> DeviceListing:
         """``namespace/name`` → (container, resource) → IDs of ours; raises ``PodResourcesUnavailable``."""
         options = [("grpc.max_receive_message_length", _MOST_BYTES)]
         # A channel a call: after a kubelet's restart an old one would sit out its back-off first.

@@ -17,17 +17,17 @@ from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
 from gpushare.nodeagent.allocate.exclusive_gpus import WholeGpus
-from gpushare.nodeagent.allocate.grant_log import type_of_listing
+from gpushare.nodeagent.allocate.grant_log import DeviceListing
 from gpushare.nodeagent.allocate.matcher import ClaimBook
 from gpushare.nodeagent.allocate.pod_allocations import BoundPod, Claim, claim_of
 from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.observability.metrics import Metrics
 from gpushare.nodeagent.reconcile.allocation_patch import (
     Correction,
+    DevicesByContainer,
     announcement,
     correction,
     relocation,
-    type_of_given,
 )
 from gpushare.nodeagent.reconcile.pod_resources import Listing
 from gpushare.process.log_setup import about
@@ -90,9 +90,9 @@ class Reconciler:
         self._woken = asyncio.Event()
         self._blocked: Mapping[str, str] = {}
         self._whole: Mapping[str, str] = {}
-        self._listed: type_of_listing = {}
+        self._listed: DeviceListing = {}
         self._written: dict[str, tuple[Correction, float]] = {}
-        self._in_line: dict[str, tuple[Claim, type_of_given, NodeDevices]] = {}
+        self._in_line: dict[str, tuple[Claim, DevicesByContainer, NodeDevices]] = {}
         """What was looked at and found right."""
         self._resting = False
         self._silent = False
@@ -304,7 +304,7 @@ class Reconciler:
             )
         return True
 
-    def _held_whole(self, listing: type_of_listing) -> dict[str, str]:
+    def _held_whole(self, listing: DeviceListing) -> dict[str, str]:
         """GPUs that containers hold as a whole, from the time when the node was in mode ``topology``."""
         held: dict[str, str] = {}
         for key, given in listing.items():

@@ -37,7 +37,7 @@ from gpushare.api.request.request import Request, milli_of
 from gpushare.api.taints import OF_CORDONS, SHUTTING, Taint, read_taints
 from gpushare.kube.event_recorder import Recorder
 from gpushare.ledger import Ledger
-from gpushare.ledger.preemption.victims import Rank, type_of_rank
+from gpushare.ledger.preemption.victims import Rank, RankFn
 from gpushare.ledger.priorities import ANY, LEAVING
 from gpushare.ledger.quota.reclaim import Claim
 from gpushare.process.log_setup import about
@@ -345,7 +345,7 @@ class ClusterView:
         guarded: Collection[str] = (),
         claim: Claim | None = None,
         spared: Collection[str] = (),
-    ) -> type_of_rank:
+    ) -> RankFn:
         """The ranks of bound pods that may go for one of ``priority``; ``guarded`` ones (UIDs) may not, ``spared`` ones as a last resort.
 
         Without a ``claim`` these are the pods with less; with one it says who of which priority. Who leaves already counts

@@ -16,7 +16,7 @@ from gpushare.api import names
 from gpushare.api.errors import InvalidQuantity
 from gpushare.api.node.device import NodeDevices, NodeMode
 from gpushare.api.objects import Node
-from gpushare.api.quantity import type_of_quantity
+from gpushare.api.quantity import Quantity
 from gpushare.api.request.amounts import thousandths_of
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
@@ -57,7 +57,7 @@ def offered_by(node: Node) -> Sums | None:
 
 
 @lru_cache(maxsize=1024)
-def _whole_number(amount: type_of_quantity) -> int:
+def _whole_number(amount: Quantity) -> int:
     try:
         return thousandths_of(amount) // 1000
     except InvalidQuantity:

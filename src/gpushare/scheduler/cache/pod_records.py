@@ -10,7 +10,7 @@ from gpushare.api.allocation.allocation import Allocation
 from gpushare.api.allocation.annotations import is_allocated, read_allocation
 from gpushare.api.errors import InvalidRequest, MalformedAllocation
 from gpushare.api.objects import ObjectReference, Pod
-from gpushare.api.request.amounts import NOTHING, amounts_of, type_of_amounts
+from gpushare.api.request.amounts import NOTHING, Amounts, amounts_of
 from gpushare.api.request.pod_group import Gang, gang_of
 from gpushare.api.request.request import Request, cpu_milli_of, request_of, requests_share, wants_whole_device
 from gpushare.scheduler.cache.unscheduled_status import Unplaced, unplaced_of
@@ -57,7 +57,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     cpu_milli: int = 0
     whole_device: bool = False
     """Of a bound pod: whether its label asks for whole GPUs."""
-    amounts: type_of_amounts = NOTHING
+    amounts: Amounts = NOTHING
     """All that it requests, as quotas count it."""
     owner: str = ""
     """UID of the controller that would make it anew elsewhere; empty where it may not be moved, or nothing is ever moved."""

@@ -29,7 +29,7 @@ import msgspec
 from gpushare.api.allocation.annotations import Stamp, allocation_annotations
 from gpushare.api.errors import ModelError
 from gpushare.api.objects import Pod
-from gpushare.api.request.amounts import amounts_of, type_of_amounts
+from gpushare.api.request.amounts import Amounts, amounts_of
 from gpushare.api.request.pod_group import Gang, gang_of
 from gpushare.api.request.request import Request, request_of
 from gpushare.kube.client.errors import ApiError, CredentialError, KubeError, Unreachable
@@ -68,7 +68,7 @@ class BindRefused(Exception):
 class _AsksForNothing(Exception):
     """The pod asks for no GPU of ours: kube-scheduler leaves its binding to us all the same. ``amounts`` is all that it asks for."""
 
-    def __init__(self, amounts: type_of_amounts) -> None:
+    def __init__(self, amounts: Amounts) -> None:
         super().__init__()
         self.amounts = amounts
 

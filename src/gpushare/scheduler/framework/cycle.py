@@ -55,13 +55,13 @@ class Bodies:
         return asked
 
 
-type_of_on_refused = Callable[[str, Collection[str]], None]
+OnRefused = Callable[[str, Collection[str]], None]
 
 
 def filter_nodes(
     view: ClusterView,
     asked: Asked,
-    on_refused: type_of_on_refused,
+    on_refused: OnRefused,
     policies: Policies | None = None,
     decisions: Decisions | None = None,
 ) -> bytes:

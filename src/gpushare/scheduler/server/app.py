@@ -10,11 +10,11 @@ from prometheus_client.metrics import Counter, Histogram
 
 from gpushare.httpserver.authorization import Readers
 from gpushare.httpserver.exchange import JSON, Receive, Refusal, read_body
-from gpushare.httpserver.fast_path import type_of_verb
+from gpushare.httpserver.fast_path import VerbFn
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterView
 from gpushare.scheduler.framework.binder import Binder, BindRefused
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes, prioritize_nodes, type_of_on_refused
+from gpushare.scheduler.framework.cycle import Bodies, OnRefused, filter_nodes, prioritize_nodes
 from gpushare.scheduler.leader.resync import Takeover
 from gpushare.scheduler.observability.cycle_log import tell_bound, tell_filtered, tell_prioritized
 from gpushare.scheduler.observability.metrics import Metrics
@@ -35,7 +35,7 @@ class ExtenderApp(ReadOnly):
         self,
         view: ClusterView,
         binder: Binder,
-        on_refused: type_of_on_refused,
+        on_refused: OnRefused,
         on_preempted: Callable[[str], None],
         budgets: BudgetReader,
         metrics: Metrics,
@@ -53,7 +53,7 @@ class ExtenderApp(ReadOnly):
         self._on_preempted = on_preempted
         self._budgets = budgets
         self._bodies = Bodies()
-        verbs: dict[str, type_of_verb] = {
+        verbs: dict[str, VerbFn] = {
             "filter": self._filter,
             "prioritize": self._prioritize,
             "bind": self._bind,
@@ -67,7 +67,7 @@ class ExtenderApp(ReadOnly):
         self._refused = metrics.binds.labels("refused")
         self._unreadable = metrics.errors
 
-    def quick(self, path: bytes) -> type_of_verb | None:
+    def quick(self, path: bytes) -> VerbFn | None:
         """The verb at ``path``, for the server that answers it past ASGI."""
         return self._verbs.get(path)
 
@@ -83,13 +83,13 @@ class ExtenderApp(ReadOnly):
         answered = verb(await read_body(receive, protocol.MAX_BODY_BYTES))
         return JSON, answered if isinstance(answered, bytes) else await answered
 
-    def _once_read(self, takeover: Takeover, verb: type_of_verb) -> type_of_verb:
+    def _once_read(self, takeover: Takeover, verb: VerbFn) -> VerbFn:
         def answer(body: bytes) -> bytes | Coroutine[Any, Any, bytes]:
             return verb(body) if takeover.at_once() else self._after(takeover, verb, body)
 
         return answer
 
-    async def _after(self, takeover: Takeover, verb: type_of_verb, body: bytes) -> bytes:
+    async def _after(self, takeover: Takeover, verb: VerbFn, body: bytes) -> bytes:
         self.refuse_unready()
         if not await takeover.wait():
             raise Refusal(

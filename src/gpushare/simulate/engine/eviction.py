@@ -22,7 +22,7 @@ from gpushare.kubescheduler.filters import Wanted
 from gpushare.kubescheduler.node_usage import NodeState, Occupancy, priority_of
 from gpushare.kubescheduler.preemption import Candidate, Worth, candidates, cheapest
 from gpushare.scheduler.cache.cache import ClusterView
-from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods, type_of_violating
+from gpushare.scheduler.plugins.preemption.extender_preempt import ViolatingFn, preempt_pods
 from gpushare.scheduler.plugins.preemption.plugin import REASON_NO_BUDGET, SETTLE_S, Preemptor
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.server import protocol
@@ -204,7 +204,7 @@ class Evicting:
         return bool(spec_of(self._cluster.pods[key]).get("nodeName"))
 
     def _as_extender_has_it(
-        self, pod: Json, found: Sequence[Candidate], guarded: type_of_violating
+        self, pod: Json, found: Sequence[Candidate], guarded: ViolatingFn
     ) -> list[Candidate]:
         body = {
             "Pod": pod,

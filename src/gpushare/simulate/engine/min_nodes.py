@@ -11,7 +11,7 @@ from gpushare.simulate.input.manifests import Wished
 from gpushare.simulate.input.node_shapes import Shape, nodes_of
 from gpushare.simulate.snapshot import ClusterState
 
-type_of_told = Callable[[str], None]
+OnResult = Callable[[str], None]
 #: So many pods are given a node each before it is said that more nodes would not help.
 _FEW: Final = 64
 
@@ -36,7 +36,7 @@ def enough(
     shape: Shape,
     *,
     anew: bool = False,
-    told: type_of_told = lambda text: None,
+    told: OnResult = lambda text: None,
 ) -> Enough:
     """The smallest number of nodes of ``shape`` that helps as much as any number does. Raises ``SimulateError``.
 

@@ -22,7 +22,7 @@ from gpushare.simulate.input.manifests import Wished
 from gpushare.simulate.output.phrases import asked_by
 from gpushare.simulate.snapshot import ClusterState, workload_of
 
-type_of_progress = Callable[[int, int], None]
+ProgressFn = Callable[[int, int], None]
 """Told how many pods were looked at, of how many."""
 
 
@@ -76,7 +76,7 @@ def simulate(
     settings: Settings,
     *,
     anew: bool = False,
-    progress: type_of_progress = lambda done, of: None,
+    progress: ProgressFn = lambda done, of: None,
 ) -> Result:
     """Schedule the pods of ``state`` that wait, and those of ``wished``, onto its nodes.
 
@@ -89,7 +89,7 @@ def simulate(
 
 
 async def _simulated(
-    state: ClusterState, wished: Sequence[Wished], settings: Settings, progress: type_of_progress
+    state: ClusterState, wished: Sequence[Wished], settings: Settings, progress: ProgressFn
 ) -> Result:
     scheduling = Scheduling(state, settings, JumpingClock(time.time_ns()))
     came = {key_of(pod): workload_of(pod) for pod in state.waiting}

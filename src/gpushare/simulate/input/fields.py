@@ -14,13 +14,13 @@ from gpushare.api.crd.resource_policy import decode_policy
 from gpushare.api.errors import ModelError
 from gpushare.api.json_objects import Json, key_of
 from gpushare.api.objects import decode_node, decode_pod
-from gpushare.api.quantity import type_of_quantity
+from gpushare.api.quantity import Quantity
 from gpushare.simulate.engine.budgets import budget_of
 from gpushare.simulate.errors import SimulateError
 
-type_of_labels = dict[str, str]
+Labels = dict[str, str]
 type_of_int32 = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
-type_of_port = Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
+Port = Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
 
 
 class _Read(msgspec.Struct, rename="camel"):
@@ -37,16 +37,16 @@ class _Meta(_Read):
     name: str
     namespace: str | None = None
     uid: str | None = None
-    labels: type_of_labels | None = None
-    annotations: type_of_labels | None = None
+    labels: Labels | None = None
+    annotations: Labels | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     owner_references: list[_Owner] | None = None
 
 
 class _MetaOfTemplate(_Read):
-    labels: type_of_labels | None = None
-    annotations: type_of_labels | None = None
+    labels: Labels | None = None
+    annotations: Labels | None = None
 
 
 class _Expression(_Read):
@@ -98,7 +98,7 @@ class _Toleration(_Read):
 
 
 class _Port(_Read):
-    host_port: type_of_port | None = None
+    host_port: Port | None = None
     host_ip: str | None = msgspec.field(default=None, name="hostIP")
     protocol: str | None = None
 
@@ -123,7 +123,7 @@ class _PodSpec(_Read):
     priority: type_of_int32 | None = None
     priority_class_name: str | None = None
     preemption_policy: str | None = None
-    node_selector: type_of_labels | None = None
+    node_selector: Labels | None = None
     affinity: _Affinity | None = None
     tolerations: list[_Toleration] | None = None
     topology_spread_constraints: list[dict[str, Any]] | None = None
@@ -174,7 +174,7 @@ class _NodeSpec(_Read):
 
 
 class _NodeStatus(_Read):
-    allocatable: dict[str, type_of_quantity] | None = None
+    allocatable: dict[str, Quantity] | None = None
 
 
 class _Node(_Read):

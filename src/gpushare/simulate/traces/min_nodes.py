@@ -10,7 +10,7 @@ from gpushare.simulate.traces.openb import TraceNode
 #: Of so many times the GPUs that pods ask for no more is expected than what they do.
 _AMPLE: Final = 2
 
-type_of_tried = Callable[[Sequence[TraceNode], int | None], tuple[int, float]]
+TriedFn = Callable[[Sequence[TraceNode], int | None], tuple[int, float]]
 """Told nodes, says how many pods are left out on them and how many percent of their GPUs are given; may stop at more than so many."""
 
 
@@ -45,7 +45,7 @@ def ample(nodes: Sequence[TraceNode], ratio: float) -> int:
 
 
 def enough_nodes(
-    nodes: Sequence[TraceNode], seed: int, most: int, tried: type_of_tried, told: Callable[[int], None]
+    nodes: Sequence[TraceNode], seed: int, most: int, tried: TriedFn, told: Callable[[int], None]
 ) -> EnoughNodes:
     """The smallest number of nodes, drawn by ``seed``, that helps as much as ``most`` do.
 

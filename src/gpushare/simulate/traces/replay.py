@@ -24,7 +24,7 @@ from gpushare.simulate.traces.openb import MILLI, TraceNode, TracePod
 
 Ints = npt.NDArray[np.signedinteger[Any]]
 Bools = npt.NDArray[np.bool_]
-type_of_refusals = Mapping[str, int]
+Refusals = Mapping[str, int]
 """How many nodes did not take a pod, by the first reason that holds of each."""
 
 UNIT: Final = MemoryUnit.MIB_128
@@ -40,7 +40,7 @@ LITTLE_MEMORY: Final = "too little memory free"
 FEW_GPUS: Final = "too few GPUs"
 LITTLE_ON_GPUS: Final = "too little free on the GPUs"
 
-NONE: Final[type_of_refusals] = MappingProxyType({})
+NONE: Final[Refusals] = MappingProxyType({})
 
 
 class Tried(NamedTuple):
@@ -52,7 +52,7 @@ class Tried(NamedTuple):
     taken_ms: float
     node: int | None
     gpus: tuple[int, ...] = ()
-    refusals: type_of_refusals = NONE
+    refusals: Refusals = NONE
 
 
 class Landed(NamedTuple):
@@ -61,7 +61,7 @@ class Landed(NamedTuple):
     pod: TracePod
     node: str
     gpus: tuple[int, ...]
-    refusals: type_of_refusals
+    refusals: Refusals
 
 
 class Outcome(NamedTuple):

@@ -9,7 +9,7 @@ from gpushare.api.request.pluralize import counted
 from gpushare.inspect.tabwriter import aligned
 from gpushare.simulate.traces.min_nodes import EnoughNodes
 from gpushare.simulate.traces.openb import MILLI, TracePod
-from gpushare.simulate.traces.replay import Landed, type_of_refusals
+from gpushare.simulate.traces.replay import Landed, Refusals
 from gpushare.simulate.traces.timed import Stay
 from gpushare.simulate.traces.traces import Replayed, ReplayedInTime
 
@@ -117,7 +117,7 @@ def left_for(landed: Iterable[Landed | Stay]) -> dict[str, tuple[int, int]]:
     return {reason: (count, nodes[reason]) for reason, count in pods.most_common()}
 
 
-def why(refusals: type_of_refusals) -> str:
+def why(refusals: Refusals) -> str:
     """``too few processors free (3 nodes), too few GPUs (1 node)``."""
     return ", ".join(f"{reason} ({counted(nodes, 'node')})" for reason, nodes in refusals.items())
 

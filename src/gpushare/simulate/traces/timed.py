@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gpushare.api.node.device import Placement
 from gpushare.simulate.traces.openb import MILLI, TraceNode, TracePod
-from gpushare.simulate.traces.replay import NONE, Cluster, type_of_refusals
+from gpushare.simulate.traces.replay import NONE, Cluster, Refusals
 
 
 class Instant(NamedTuple):
@@ -31,7 +31,7 @@ class Stay(NamedTuple):
     gpus: tuple[int, ...] = ()
     began_s: int | None = None
     ended_s: int | None = None
-    refusals: type_of_refusals = NONE
+    refusals: Refusals = NONE
 
 
 class TimedOutcome(NamedTuple):

@@ -9,7 +9,7 @@ from gpushare.api.node.device import Placement
 from gpushare.api.request.pluralize import counted
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.progress import Bar
-from gpushare.simulate.traces.min_nodes import EnoughNodes, ample, drawn, enough_nodes, type_of_tried
+from gpushare.simulate.traces.min_nodes import EnoughNodes, TriedFn, ample, drawn, enough_nodes
 from gpushare.simulate.traces.openb import (
     MILLI,
     TraceError,
@@ -122,7 +122,7 @@ def _enough(
     what: Replaying,
     whole: Sequence[TraceNode],
     ratio: float,
-    tried: Callable[[Placement], type_of_tried],
+    tried: Callable[[Placement], TriedFn],
     bar: Bar,
 ) -> dict[Placement, EnoughNodes]:
     if not what.enough:

@@ -16,7 +16,7 @@ from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.isolation.options import CorePolicy
 from gpushare.nodeagent.isolation.storage.directories import Directories
 from gpushare.nodeagent.isolation.storage.files import Claimed, fingerprint
-from gpushare.nodeagent.isolation.storage.in_use import GRACE_S, Kept, type_of_listed, unused
+from gpushare.nodeagent.isolation.storage.in_use import GRACE_S, Kept, ListedPods, unused
 from gpushare.nodeagent.isolation.storage.libraries import HELD_S, remove_others
 from gpushare.nodeagent.observability.metrics import Metrics
 from gpushare.nodeagent.reconcile.pod_resources import Listing
@@ -198,7 +198,7 @@ class Keeper:
         ]
         return len(set(whose)) < len(whose)
 
-    def _unused(self, listed: type_of_listed, now_s: float) -> list[str]:
+    def _unused(self, listed: ListedPods, now_s: float) -> list[str]:
         return unused(self._known, self._live(), listed, now_s, self._grace_s)
 
     async def _listed(self) -> dict[tuple[str, str], str]:

@@ -16,7 +16,7 @@ GRACE_S: Final = 60.0
 
 
 #: ``namespace/name`` of a pod and a container's name → the fingerprint of the device IDs that it has.
-type_of_listed = Mapping[tuple[str, str], str]
+ListedPods = Mapping[tuple[str, str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Kept:
 def unused(
     known: Mapping[str, Kept],
     live: Collection[str],
-    listed: type_of_listed,
+    listed: ListedPods,
     now_s: float,
     grace_s: float = GRACE_S,
 ) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from gpushare.api.node.device import NodeDevices, NodeMode
 from gpushare.api.objects import ObjectReference
 from gpushare.kube.clock import Clock
-from gpushare.kube.event_recorder import JUST_TOLD_S, Recorder, type_of_telling
+from gpushare.kube.event_recorder import JUST_TOLD_S, Recorder, Telling
 from gpushare.nodeagent.allocate.matcher import ClaimBook
 from gpushare.nodeagent.isolation.options import Watch
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner
@@ -65,7 +65,7 @@ class Teller(Protocol):
         kind: str = "Warning",
         *,
         cause: str = "",
-        telling: type_of_telling = "come",
+        telling: Telling = "come",
     ) -> None:
         """Say ``note`` about the node; news of one ``cause`` are one event that counts."""
 
@@ -237,7 +237,7 @@ class Watchdog:
         texts += [f"could not be ended: {', '.join(failed)}"] if failed else []
         return "; ".join(texts)
 
-    def _telling(self, key: tuple[str, ...]) -> type_of_telling:
+    def _telling(self, key: tuple[str, ...]) -> Telling:
         """Of overuse that is found now: whether it has begun, or goes on, maybe since before this agent."""
         now_s, patience_s = self._clock.monotonic(), 2 * self._watch.grace_s + JUST_TOLD_S
         self._overused_s = {one: at_s for one, at_s in self._overused_s.items() if now_s - at_s < patience_s}

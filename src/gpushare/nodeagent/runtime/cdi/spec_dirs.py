@@ -21,7 +21,7 @@ _MOST_BYTES: Final = 4 << 20
 
 
 #: By which a file is taken for unchanged: inode number, size in bytes, time of its last change in ns.
-type_of_stamp = tuple[int, int, int]
+Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class CdiFolders:
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = tuple(folders)
-        self._stamps: dict[Path, type_of_stamp] = {}
-        self._parsed: dict[Path, tuple[type_of_stamp, CdiDescription | BadDescription]] = {}
+        self._stamps: dict[Path, Stamp] = {}
+        self._parsed: dict[Path, tuple[Stamp, CdiDescription | BadDescription]] = {}
         self._found = Found()
 
     @property
@@ -76,7 +76,7 @@ class CdiFolders:
         self._found = Found(tuple(descriptions), tuple(faults))
         return self._found
 
-    def _look(self) -> dict[Path, type_of_stamp]:
+    def _look(self) -> dict[Path, Stamp]:
         stamps = {}
         for folder in reversed(self._folders):
             for path in _files(folder):

@@ -12,7 +12,7 @@ from gpushare.scheduler.observability.metrics import Metrics
 from gpushare.scheduler.plugins.autoscaling.settings import Autoscaling
 
 T = TypeVar("T")
-type_of_decode_node = Callable[[bytes], tuple[str, T]]
+DecodeNodeFn = Callable[[bytes], tuple[str, T]]
 
 
 class Scaling(Protocol):
@@ -21,7 +21,7 @@ class Scaling(Protocol):
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod of that UID; ``nodes`` would if others were not there."""
 
-    def noticing(self, decode: type_of_decode_node[T]) -> type_of_decode_node[T]:
+    def noticing(self, decode: DecodeNodeFn[T]) -> DecodeNodeFn[T]:
         """``decode`` for the JSON of every node, which may be looked at on its way."""
 
     def following(self, handler: Handler[T]) -> Handler[T]:
@@ -37,7 +37,7 @@ class Unscaled:
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """Nobody wants to know."""
 
-    def noticing(self, decode: type_of_decode_node[T]) -> type_of_decode_node[T]:
+    def noticing(self, decode: DecodeNodeFn[T]) -> DecodeNodeFn[T]:
         """As it is."""
         return decode
 

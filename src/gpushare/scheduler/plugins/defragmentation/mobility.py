@@ -12,7 +12,7 @@ from gpushare.scheduler.cache.pod_records import PodRecord
 #: failure of it, a DaemonSet's would come back where it was; of others nobody knows.
 _MADE_ANEW: Final = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
 
-type_of_decode = Callable[[bytes], tuple[str, PodRecord] | None]
+DecodeFn = Callable[[bytes], tuple[str, PodRecord] | None]
 
 
 class _Owner(msgspec.Struct, gc=False):
@@ -33,7 +33,7 @@ class _Owned(msgspec.Struct, gc=False):
 _OWNED = msgspec.json.Decoder(_Owned)
 
 
-def with_mobility(decode: type_of_decode) -> type_of_decode:
+def with_mobility(decode: DecodeFn) -> DecodeFn:
     """``decode`` with ``owner`` and ``room_made`` of the record filled in."""
 
     def decode_more(raw: bytes) -> tuple[str, PodRecord] | None:

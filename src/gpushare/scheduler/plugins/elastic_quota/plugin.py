@@ -14,7 +14,7 @@ from typing import Final
 from gpushare.api import names
 from gpushare.api.crd.elastic_quota_tree import QuotaTree, QuotaTreeRecord, counting
 from gpushare.api.objects import ObjectReference, Pod
-from gpushare.api.request.amounts import amounts_of, type_of_amounts
+from gpushare.api.request.amounts import Amounts, amounts_of
 from gpushare.api.request.request import Request
 from gpushare.kube.event_recorder import Recorder
 from gpushare.ledger import Held, Ledger
@@ -29,7 +29,7 @@ REASON_NOT_IN_FORCE: Final = "QuotaTreeNotInForce"
 #: What pods ask for that the informer has not shown yet, by UID; the oldest give way.
 _HEARD: Final = 1024
 
-type_of_told_many = Callable[[Iterable[str]], None]
+OnPods = Callable[[Iterable[str]], None]
 
 
 class Quotas:
@@ -53,7 +53,7 @@ class Quotas:
         """Every ElasticQuotaTree by its name."""
         self.on_changed: Callable[[], None] = lambda: None
         """Called when figures or trees changed."""
-        self.on_admitting: type_of_told_many = lambda uids: None
+        self.on_admitting: OnPods = lambda uids: None
         """Called with the UIDs of waiting pods that another tree may let in."""
         self.followed: frozenset[str] = frozenset()
         """Namespaces in which every pod counts, those without a GPU of ours, too."""
@@ -213,7 +213,7 @@ class Quotas:
         heard = self._heard.get(uid)
         return None if heard is None else heard._replace(amounts=_at_least(heard.amounts, held))
 
-    def heard(self, uid: str, pod: str, amounts: type_of_amounts) -> None:
+    def heard(self, uid: str, pod: str, amounts: Amounts) -> None:
         """A pod (``namespace/name``) is asked about, perhaps before the informer has shown it."""
         if uid in self._waiting or uid in self._waiting_besides:
             return
@@ -230,7 +230,7 @@ class Quotas:
 
     # --- pods without a GPU of ours on their way to a node ------------------------------------------
 
-    def promise(self, uid: str, pod: str, amounts: type_of_amounts) -> str:
+    def promise(self, uid: str, pod: str, amounts: Amounts) -> str:
         """Charge a pod without a GPU that is about to be bound, until it is seen bound or ``end_promise``.
 
         Returns why it may not be bound; empty where it may, and where no quota counts it.
@@ -367,8 +367,8 @@ class Quotas:
         }
 
     def by_charge(
-        self, amounts: type_of_amounts, request: Request, nodes: list[str]
-    ) -> list[tuple[type_of_amounts, list[str]]]:
+        self, amounts: Amounts, request: Request, nodes: list[str]
+    ) -> list[tuple[Amounts, list[str]]]:
         """What a pod would be charged, and on which of ``nodes``, the least first: whole GPUs count with all of their units."""
         if self.books.tree is None or not request.whole_device or not amounts.get(names.GPU_MEM):
             return [(amounts, nodes)]
@@ -388,22 +388,22 @@ class Quotas:
         lesser = {uid: (record := self._bound.get(uid)) is None or record.priority < priority for uid in gone}
         return claim.enough(gone) and all(claim.may_end(uid, lesser=less) for uid, less in lesser.items())
 
-    def claim(self, uid: str, pod: str, amounts: type_of_amounts) -> Claim | None:
+    def claim(self, uid: str, pod: str, amounts: Amounts) -> Claim | None:
         """Whom the pod may have ended; ``None`` where no tree is in force."""
         return None if self.books.tree is None else Claim(self.books, uid, _namespace(pod), amounts)
 
 
-def _at_least(amounts: type_of_amounts, held: Held | None) -> type_of_amounts:
+def _at_least(amounts: Amounts, held: Held | None) -> Amounts:
     """What is asked for, or what is held where that is more GPU memory: a whole GPU counts with all of its units."""
     return amounts if held is None else _or_given(amounts, sum(share.units for share in held.allocation.gpus))
 
 
-def _or_given(amounts: type_of_amounts, units: int) -> type_of_amounts:
+def _or_given(amounts: Amounts, units: int) -> Amounts:
     asked = amounts.get(names.GPU_MEM)
     return amounts if not asked or 1000 * units <= asked else {**amounts, names.GPU_MEM: 1000 * units}
 
 
-def _summed(amounts: Iterable[type_of_amounts]) -> type_of_amounts:
+def _summed(amounts: Iterable[Amounts]) -> Amounts:
     found: Counter[str] = Counter()
     for one in amounts:
         found.update(one)

@@ -13,10 +13,10 @@ from gpushare.scheduler.cache.pod_records import PodRecord, followed_record_of
 from gpushare.scheduler.leader.resync import Read
 from gpushare.scheduler.plugins.elastic_quota.plugin import Quotas
 
-type_of_read = Callable[[Pod], PodRecord | None]
+ReadFn = Callable[[Pod], PodRecord | None]
 
 
-def following_decoder(quotas: Quotas, read: type_of_read) -> Callable[[bytes], tuple[str, PodRecord] | None]:
+def following_decoder(quotas: Quotas, read: ReadFn) -> Callable[[bytes], tuple[str, PodRecord] | None]:
     """A decoder of pods' JSON: what ``read`` makes of a pod, and a record of all others that ``quotas`` count."""
 
     def decode(raw: bytes) -> tuple[str, PodRecord] | None:

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from gpushare.api import names
 from gpushare.api.crd.elastic_quota_tree import QuotaTreeRecord, decode_quota_tree
-from gpushare.api.request.amounts import type_of_amounts, written
+from gpushare.api.request.amounts import Amounts, written
 from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.kube.client.session import Session
 from gpushare.kube.clock import Clock
@@ -78,7 +78,7 @@ def _status(
     }
 
 
-def _written(amounts: type_of_amounts) -> dict[str, str]:
+def _written(amounts: Amounts) -> dict[str, str]:
     return {resource: written(resource, amount) for resource, amount in amounts.items()}
 
 

@@ -22,8 +22,8 @@ _MOST_PODS: Final = 1024
 #: Between a pod's UID and the number of one like it that is missing.
 _COPY: Final = "+"
 
-type_of_nodes = Callable[[], list[str]]
-type_of_text = Callable[[], str]
+NodeNamesFn = Callable[[], list[str]]
+TextFn = Callable[[], str]
 
 
 class GangRemedies:
@@ -39,9 +39,9 @@ class GangRemedies:
         record: PodRecord,
         gang: Gang,
         standing: Standing,
-        nodes: type_of_nodes,
-        alone: type_of_text,
-        kept: type_of_text,
+        nodes: NodeNamesFn,
+        alone: TextFn,
+        kept: TextFn,
     ) -> str:
         """For a pod whose gang needs others beside it. ``nodes``: those that it may have now; ``alone``: what would let it in by itself.
 
@@ -67,9 +67,9 @@ class GangRemedies:
         record: PodRecord,
         gang: Gang,
         standing: Standing,
-        nodes: type_of_nodes,
-        alone: type_of_text,
-        kept: type_of_text,
+        nodes: NodeNamesFn,
+        alone: TextFn,
+        kept: TextFn,
         *,
         lack: int = 0,
     ) -> str:
@@ -97,7 +97,7 @@ class GangRemedies:
         return f"room for {together}{fewer}{kept()}"
 
     def _room(
-        self, gang: Gang, standing: Standing, nodes: type_of_nodes, *, lack: int = 0, by_quotas: bool = False
+        self, gang: Gang, standing: Standing, nodes: NodeNamesFn, *, lack: int = 0, by_quotas: bool = False
     ) -> Room | None:
         """``None`` where as much as is looked for at a time was looked for already."""
         _, _, request = standing.candidates[0]

@@ -10,7 +10,7 @@ from gpushare.api.request.request import Request
 if TYPE_CHECKING:
     from gpushare.scheduler.cache.pod_records import PodRecord
 
-type_of_candidate = tuple[str, str, Request]
+Candidate = tuple[str, str, Request]
 """UID and key of a pod, and what it asks for."""
 
 
@@ -25,7 +25,7 @@ class Standing(NamedTuple):
     there: int
     running: int
     need: int
-    candidates: list[type_of_candidate]
+    candidates: list[Candidate]
     members: Collection[str]
     offered: Mapping[str, list[str]]
     wrong: "PodRecord | None"
@@ -72,7 +72,7 @@ class Group:
         self.rests_until_s = 0.0
 
 
-def candidates_of(group: Group, first: type_of_candidate, running: set[str]) -> list[type_of_candidate]:
+def candidates_of(group: Group, first: Candidate, running: set[str]) -> list[Candidate]:
     """Who may have room together, ``first`` before others, and before those that were not asked about yet those that were."""
     others = [
         (uid, record.pod, record.request)
@@ -97,12 +97,12 @@ def waiting_of(group: Group) -> list[str]:
     return [uid for uid, one in group.pods.items() if not one.node and not one.leaving]
 
 
-def largest_first(chosen: list[type_of_candidate]) -> list[type_of_candidate]:
+def largest_first(chosen: list[Candidate]) -> list[Candidate]:
     """So that what is small finds a place beside them."""
     return sorted(chosen, key=size_of, reverse=True)
 
 
-def size_of(one: type_of_candidate) -> int:
+def size_of(one: Candidate) -> int:
     """Units, on all GPUs together."""
     return one[2].memory_units * one[2].gpu_count
 

@@ -26,6 +26,7 @@ from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.explain.phrases import are, have, pods
 from gpushare.scheduler.plugins.gangs.backoff import Rests
 from gpushare.scheduler.plugins.gangs.members import (
+    Candidate,
     Group,
     Standing,
     candidates_of,
@@ -35,15 +36,14 @@ from gpushare.scheduler.plugins.gangs.members import (
     size_of,
     standing_of,
     there_of,
-    type_of_candidate,
     waiting_of,
 )
 from gpushare.scheduler.plugins.gangs.reservations import GangRoom, until_s
 
-type_of_told = Callable[[str], None]
-type_of_told_with_pod = Callable[[str, str], None]
-type_of_told_many = Callable[[Iterable[str]], None]
-type_of_refusal = Callable[[str], str]
+OnResult = Callable[[str], None]
+OnPod = Callable[[str, str], None]
+OnPods = Callable[[Iterable[str]], None]
+RefusalFn = Callable[[str], str]
 
 #: How long a bind waits after the last of its gang that came, and in all, in seconds; less than kube-scheduler waits for an
 #: answer. It goes through 20 to 100 pods a second: of a gang of hundreds the first come again when the last have come.
@@ -80,23 +80,23 @@ class Gangs:
         self._group_of: dict[str, str] = {}
         self._early: OrderedDict[str, bool] = OrderedDict()
         """Pods about which we were asked before we knew them."""
-        self.on_kept: type_of_told_with_pod = lambda uid, pod: None
+        self.on_kept: OnPod = lambda uid, pod: None
         """Called for each pod (UID, ``namespace/name``) for which room is kept from now on."""
-        self.on_given_up: type_of_told = lambda uid: None
+        self.on_given_up: OnResult = lambda uid: None
         """Called for each UID whose room is not kept any longer: it releases the share, if nothing is under way."""
         self.on_given_back: Callable[[], None] = lambda: None
         """Called when room of a gang is not kept any longer because pods of it went."""
-        self.on_planned: type_of_told_many = lambda uids: None
+        self.on_planned: OnPods = lambda uids: None
         """Called with the UIDs of pods that kube-scheduler should ask about soon: it may have laid them aside."""
-        self.on_asked: type_of_told = lambda uid: None
+        self.on_asked: OnResult = lambda uid: None
         """Called for each pod that was asked about and has its room: it need not be asked about soon any more."""
         self.monotonic = time.monotonic
         self.room = GangRoom(ledger)
         """Which gangs keep room where."""
         self._rests = Rests()
-        self.refusal: type_of_refusal = lambda uid: ""
+        self.refusal: RefusalFn = lambda uid: ""
         """Why the pod of a UID may have no room, whatever there is; empty where it may."""
-        self.passed: type_of_refusal = lambda uid: ""
+        self.passed: RefusalFn = lambda uid: ""
         """Why it may not have the room that it was just given; empty where it may."""
         self.is_governed: Callable[[str], bool] = lambda namespace: False
         """Whether a policy decides which pods of a namespace get a node, those without a GPU, too."""
@@ -323,7 +323,7 @@ class Gangs:
         return _there_alone(group.planned[uid])
 
     def _reserve_all(
-        self, group: Group, first: str, wanted: list[type_of_candidate], need: int
+        self, group: Group, first: str, wanted: list[Candidate], need: int
     ) -> tuple[Request, list[str], str] | None:
         """Give room to ``need`` of ``wanted``, ``first`` among them; else who had none first: its request, its nodes, and what refused it."""
         nodes = group.offered[first]
@@ -354,9 +354,7 @@ class Gangs:
         return None
 
     @staticmethod
-    def _others_may_do(
-        group: Group, candidates: list[type_of_candidate], need: int, nodes: list[str]
-    ) -> bool:
+    def _others_may_do(group: Group, candidates: list[Candidate], need: int, nodes: list[str]) -> bool:
         """Whether there are more than are needed, and not all of them want the same."""
         kinds = {(asked, id(group.offered.get(uid, nodes))) for uid, _, asked in candidates}
         return len(candidates) > need and len(kinds) > 1

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gpushare.api.request.request import Request
 from gpushare.scheduler.cache.cache import ClusterView
-from gpushare.scheduler.plugins.gangs.members import Standing, largest_first, size_of, type_of_candidate
+from gpushare.scheduler.plugins.gangs.members import Candidate, Standing, largest_first, size_of
 
 
 class Room(NamedTuple):
@@ -48,7 +48,7 @@ class Trial:
             # In this order all of them may find room that are there; a plan for all looks at the largest first.
             return Room(enough=False, most=len(self._place(by_size, need - 1)), given={})
 
-    def _place(self, wanted: Sequence[type_of_candidate], need: int) -> dict[str, int]:
+    def _place(self, wanted: Sequence[Candidate], need: int) -> dict[str, int]:
         """Units that those of ``wanted`` are given that have room one after the other, ``need`` at most; none where the pod itself has none."""
         first = self._standing.candidates[0][0]
         none_for: set[tuple[Request, int]] = set()

@@ -32,7 +32,7 @@ _TRIES: Final = 5
 #: Seconds that all reading of budgets may take: kube-scheduler waits, with all of its pods.
 _PATIENCE_S: Final = 3.0
 
-type_of_violating = Callable[[Collection[str]], set[str]]
+ViolatingFn = Callable[[Collection[str]], set[str]]
 """Of pods (UIDs) that end together, in this order, those whose PodDisruptionBudgets do not allow it."""
 
 
@@ -53,7 +53,7 @@ class _Found(NamedTuple):
     look: _Look
 
 
-type_of_steps = Generator[_Look, set[str], _Found]
+Steps = Generator[_Look, set[str], _Found]
 """Gives looks that have ``more``, takes those of these that budgets protect."""
 
 
@@ -67,7 +67,7 @@ def preempt_pods(
     on_found: Callable[[str], None],
     policies: Policies | None = None,
     decisions: Decisions | None = None,
-    protected: type_of_violating = _nobody,
+    protected: ViolatingFn = _nobody,
 ) -> bytes:
     """Answer a preempt body: on which of the nodes the victims, and who of ours must go besides, leave room on one GPU.
 
@@ -124,7 +124,7 @@ def _added(look: _Look, protected: Mapping[str, set[str]]) -> set[str]:
     return {uid for node, more in look.more.items() for uid in more if uid in protected[node]}
 
 
-def _steps(view: ClusterView, args: protocol.PreemptionArgs, policies: Policies | None) -> type_of_steps:
+def _steps(view: ClusterView, args: protocol.PreemptionArgs, policies: Policies | None) -> Steps:
     offered = left = args.victims()
     if policies is not None and policies.in_use:
         left = policies.preemptable(args.pod, offered)

@@ -15,13 +15,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpushare.api.disruption import protected
-from gpushare.api.request.amounts import type_of_amounts
+from gpushare.api.request.amounts import Amounts
 from gpushare.api.request.request import Request
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client.errors import KubeError
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
-from gpushare.ledger.preemption.victims import MOST_TRIED_BY_RULE, Plan, sequence_from, type_of_rank
+from gpushare.ledger.preemption.victims import MOST_TRIED_BY_RULE, Plan, RankFn, sequence_from
 from gpushare.ledger.quota.reclaim import Claim
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterView
@@ -379,7 +379,7 @@ class Preemptor:
         nodes: list[str],
         guarded: set[str],
         ended: Collection[str],
-        amounts: type_of_amounts,
+        amounts: Amounts,
     ) -> Plan | None:
         """On nodes where the pod is charged ``amounts``."""
         claim = self._view.quotas.claim(record.uid, record.pod, amounts)
@@ -400,7 +400,7 @@ class Preemptor:
         self,
         record: PodRecord,
         nodes: list[str],
-        rank: type_of_rank,
+        rank: RankFn,
         claim: Claim,
         ended: Collection[str],
     ) -> Plan | None:
@@ -417,7 +417,7 @@ class Preemptor:
         self,
         record: PodRecord,
         nodes: list[str],
-        rank: type_of_rank,
+        rank: RankFn,
         claim: Claim | None,
         ended: Collection[str],
     ) -> Plan | None:

@@ -15,11 +15,11 @@ import msgspec
 
 from gpushare.api import names
 from gpushare.api.crd.resource_policy import (
+    Labels,
     PolicyPod,
     ResourcePolicy,
     decode_policy,
     policy_pod_of,
-    type_of_labels,
 )
 from gpushare.api.objects import decode_pod
 from gpushare.kube.client.errors import ApiError, KubeError
@@ -50,7 +50,7 @@ class NodeLabels(msgspec.Struct, frozen=True):
     """A node's labels."""
 
     name: str
-    labels: type_of_labels
+    labels: Labels
 
 
 class _Meta(msgspec.Struct):

@@ -11,9 +11,9 @@ from gpushare.scheduler.plugins.explain.hints import modes
 
 _ELSE: Final = "; or another selector"
 
-type_of_let = Callable[[str, list[str]], list[str]]
+AllowedNodesFn = Callable[[str, list[str]], list[str]]
 """Those of some nodes that the policy of a pod (UID) lets it have; the same list where it has none."""
-type_of_fits = Callable[[str, Request, list[str]], tuple[str, list[str]]]
+FitsFn = Callable[[str, Request, list[str]], tuple[str, list[str]]]
 """The first of some nodes that takes a pod (UID) with its request, empty for none; and more."""
 
 
@@ -24,7 +24,7 @@ class LabelRemedies:
     """
 
     def __init__(
-        self, view: ClusterView, nodes: Callable[[], list[str]], let: type_of_let, fits: type_of_fits
+        self, view: ClusterView, nodes: Callable[[], list[str]], let: AllowedNodesFn, fits: FitsFn
     ) -> None:
         self._view = view
         self._nodes = nodes

@@ -17,9 +17,7 @@ _KINDS: Final = (
 )
 
 
-def without_others(
-    ledger: Ledger, request: Request, texts: Mapping[str, str], lets: sizes.type_of_lets
-) -> str:
+def without_others(ledger: Ledger, request: Request, texts: Mapping[str, str], lets: sizes.AllowsFn) -> str:
     """``texts``: why each of the nodes that the pod may have does not take it; empty where these are not known."""
     ways = [_ended(ledger, request, texts), _labelled(ledger, request, texts, lets)]
     told = "; or ".join(filter(None, ways))
@@ -36,6 +34,6 @@ def _ended(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> str:
     return ""
 
 
-def _labelled(ledger: Ledger, request: Request, texts: Mapping[str, str], lets: sizes.type_of_lets) -> str:
+def _labelled(ledger: Ledger, request: Request, texts: Mapping[str, str], lets: sizes.AllowsFn) -> str:
     others = [name for name, text in texts.items() if category_of(text) is Category.NODE]
     return modes.idle_label(ledger, request, others, lets)

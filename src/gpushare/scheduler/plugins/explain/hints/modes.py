@@ -46,7 +46,7 @@ def would_help(
     *,
     of: int | None,
     elsewhere: str,
-    lets: sizes.type_of_lets,
+    lets: sizes.AllowsFn,
 ) -> str:
     """``left``: the nodes that the pod's own rules and its ResourcePolicy leave, of so many that its rules alone do (``None``: all).
 
@@ -73,7 +73,7 @@ def would_help(
     return ""
 
 
-def idle_label(ledger: Ledger, request: Request, left: Collection[str], lets: sizes.type_of_lets) -> str:
+def idle_label(ledger: Ledger, request: Request, left: Collection[str], lets: sizes.AllowsFn) -> str:
     """The command that makes one of the nodes ``left`` take the request at once, on which no pod holds anything; empty for none."""
     known = [one for name in sorted(idle_of(ledger, left)) if (one := ledger.node(name)) and one.devices]
     large = [one for one in known if _in_the_way(request, one) and _is_large_enough(request, one)]
@@ -104,7 +104,7 @@ def _too_large(
     request: Request,
     wrong: Sequence[NodeDevices],
     wanted: NodeMode,
-    lets: sizes.type_of_lets,
+    lets: sizes.AllowsFn,
 ) -> str:
     """For a request that none of ``wrong`` would hold in the mode ``wanted``; over more of its GPUs one of them may."""
     if slip := sizes.of_slip(request, wrong):

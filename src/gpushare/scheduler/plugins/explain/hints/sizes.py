@@ -11,7 +11,7 @@ from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
 from gpushare.scheduler.plugins.explain.what_if_node import refusal, to_try
 
-type_of_lets = Callable[[Request, str], bool]
+AllowsFn = Callable[[Request, str], bool]
 """Whether quotas let the pod have GPUs of a node, by its name, for a request: by what those count that are given whole."""
 
 
@@ -21,7 +21,7 @@ def of_slip(request: Request, nodes: Iterable[NodeDevices | None]) -> str:
     return next((instead_of_slip(request, unit) for unit in units if slip_of(request, unit)), "")
 
 
-def large_enough(ledger: Ledger, request: Request, nodes: Collection[str], lets: type_of_lets) -> str:
+def large_enough(ledger: Ledger, request: Request, nodes: Collection[str], lets: AllowsFn) -> str:
     """``nodes`` are those that the pod may have. More GPUs are advised where a node that is there would hold the pod on them."""
     told = larger(request)
     known = [one for one in map(ledger.node, nodes) if one is not None and one.mode.gives_several]
@@ -62,7 +62,7 @@ def divisions(request: Request, nodes: Collection[NodeDevices]) -> Iterator[Requ
             yield structs.replace(request, memory_units=units // count, gpu_count=count)
 
 
-def holding(request: Request, nodes: Collection[NodeDevices], lets: type_of_lets) -> Iterator[NodeDevices]:
+def holding(request: Request, nodes: Collection[NodeDevices], lets: AllowsFn) -> Iterator[NodeDevices]:
     """Those with enough GPUs in service of the size that the pod may have; others hold nothing."""
     for node in nodes:
         large = (one.in_service and node.units_of(one) >= request.memory_units for one in node.devices)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpushare.api import names
-from gpushare.api.crd.resource_policy import PolicyPod, ResourcePolicy, type_of_labels
+from gpushare.api.crd.resource_policy import Labels, PolicyPod, ResourcePolicy
 from gpushare.scheduler.plugins.resource_policy.model.unit_nodes import Nodes
 from gpushare.scheduler.plugins.resource_policy.model.unit_usage import PolicyBook
 
@@ -82,14 +82,14 @@ class Census:
             self.remove_pod(uid)
         del self._spaces[namespace]
 
-    def book_for(self, namespace: str, labels: type_of_labels) -> PolicyBook | None:
+    def book_for(self, namespace: str, labels: Labels) -> PolicyBook | None:
         """The book of the policy that decides for such a pod; ``None`` where none does."""
         space = self._spaces.get(namespace)
         return None if space is None else _book_in(space, labels)
 
     # --- nodes ----------------------------------------------------------------------------------
 
-    def set_node(self, name: str, labels: type_of_labels) -> bool:
+    def set_node(self, name: str, labels: Labels) -> bool:
         """A node is new or changed; whether that matters."""
         changed = self.nodes.set(name, labels)
         if changed:
@@ -204,7 +204,7 @@ class Census:
                 del self._on_node[pod.node]
 
 
-def _book_in(space: _Space, labels: type_of_labels) -> PolicyBook | None:
+def _book_in(space: _Space, labels: Labels) -> PolicyBook | None:
     return next((book for book in space.books if book.policy.selects(labels)), None)
 
 

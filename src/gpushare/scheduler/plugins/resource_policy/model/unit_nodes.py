@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from gpushare.api.crd.resource_policy import Unit, type_of_labels
+from gpushare.api.crd.resource_policy import Labels, Unit
 from gpushare.ledger.arrays import Found, Index, Mask, Places
 
 #: The column of names that are not known: in no unit.
@@ -31,7 +31,7 @@ class Nodes:
     """Labels of nodes by name, and the rows of the units that somebody asks about."""
 
     def __init__(self) -> None:
-        self._labels: dict[str, type_of_labels] = {}
+        self._labels: dict[str, Labels] = {}
         self._column_of = Index(NOBODY)
         self._unused: list[int] = []
         self._columns = _FIRST_COLUMNS
@@ -46,7 +46,7 @@ class Nodes:
         """All that are known."""
         return list(self._labels)
 
-    def set(self, name: str, labels: type_of_labels) -> bool:
+    def set(self, name: str, labels: Labels) -> bool:
         """Take a node as it is now; whether anything has changed for us."""
         if self._labels.get(name) == labels:
             return False

@@ -11,23 +11,23 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from gpushare.api import names
-from gpushare.api.crd.resource_policy import PolicyPod, ResourcePolicy, Unit, type_of_labels
-from gpushare.api.request.amounts import type_of_amounts
+from gpushare.api.crd.resource_policy import Labels, PolicyPod, ResourcePolicy, Unit
+from gpushare.api.request.amounts import Amounts
 from gpushare.api.request.pluralize import counted
 from gpushare.ledger.arrays import Mask, Places
 from gpushare.scheduler.plugins.resource_policy.model.unit_nodes import Nodes
 from gpushare.scheduler.plugins.resource_policy.model.unit_selection import Standing
 
-type_of_group = tuple[str, ...]
+NodeGroup = tuple[str, ...]
 """The values of ``matchLabelKeys``."""
 
 
 class Counted(NamedTuple):
     """One pod in a unit (from 0). Without ``counts`` it is there, and takes nothing of the caps."""
 
-    group: type_of_group
+    group: NodeGroup
     unit: int
-    amounts: type_of_amounts
+    amounts: Amounts
     counts: bool
     leaving: bool
 
@@ -35,9 +35,9 @@ class Counted(NamedTuple):
 class Booking(NamedTuple):
     """A pod that was promised a unit: by ``filter`` (``node`` is empty) or by ``bind``."""
 
-    group: type_of_group
+    group: NodeGroup
     unit: int
-    amounts: type_of_amounts
+    amounts: Amounts
     node: str
 
 
@@ -66,7 +66,7 @@ class PolicyBook:
         """UIDs of pods that it selects and that another scheduler places."""
         self._nodes = nodes
         self._rows = [nodes.add_row(unit) for unit in policy.units]
-        self._tallies: dict[tuple[type_of_group, int], _Tally] = {}
+        self._tallies: dict[tuple[NodeGroup, int], _Tally] = {}
         self._bound = [0] * len(policy.units)
         self._leaving = [0] * len(policy.units)
 
@@ -81,7 +81,7 @@ class PolicyBook:
 
     # --- groups ---------------------------------------------------------------------------------
 
-    def group_of(self, pod: PolicyPod) -> type_of_group | str:
+    def group_of(self, pod: PolicyPod) -> NodeGroup | str:
         """The pod's group; a text says which key it lacks."""
         for key in self.policy.label_keys:
             if key not in pod.labels:
@@ -129,7 +129,7 @@ class PolicyBook:
 
     # --- questions ------------------------------------------------------------------------------
 
-    def standings(self, pod: PolicyPod, group: type_of_group, masks: list[Mask]) -> list[Standing]:
+    def standings(self, pod: PolicyPod, group: NodeGroup, masks: list[Mask]) -> list[Standing]:
         """How each unit stands to the pod; ``masks`` (of ``masks``) are of the nodes that take it."""
         return [
             Standing(self.full(pod, group, number), bool(mask.any()), self._leaving[number])
@@ -156,7 +156,7 @@ class PolicyBook:
                 return number
         return None
 
-    def full(self, pod: PolicyPod, group: type_of_group, number: int) -> str:
+    def full(self, pod: PolicyPod, group: NodeGroup, number: int) -> str:
         """Why the caps of a unit have no room for the pod beside the others; empty where they have."""
         unit = self.policy.units[number]
         if not unit.is_capped:
@@ -209,7 +209,7 @@ class PolicyBook:
             del self._tallies[one.group, one.unit]  # groups come and go with every rollout
 
 
-def labels_in(unit: Unit, pod: PolicyPod) -> type_of_labels:
+def labels_in(unit: Unit, pod: PolicyPod) -> Labels:
     """The pod's labels once it is in ``unit``: without those that another unit has put on it before."""
     put = pod.annotations.get(names.ANN_UNIT_LABELS, "").split(",")
     own = {key: value for key, value in pod.labels.items() if key not in put}
