@@ -281,7 +281,7 @@ def _filter_in_use(nodes: int, calls: int, policy: Placement) -> tuple[float, fl
     for number, (coming, body) in enumerate(zip(comings, bodies, strict=True)):
         # In turn, eight by eight: both have gangs, and both have sizes that are new.
         ahead = number // GANG % 2 == 0
-        view.on_arrived = foreseeing.arrived if ahead else lambda request: None
+        view.pod_arrived.subscribe(foreseeing.arrived if ahead else lambda request: None)
         for record in coming:
             view.upsert_pod(record)
             while ahead and timed("foreseeing", foreseeing.work_out_one):

@@ -4,7 +4,7 @@ Every change touches the books of one node and a few cells of the arrays, whatev
 holds is kept as it was recorded, by GPU UUID, also when node or GPU is not there: so the order of events does not matter.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, compress, repeat
 
 import numpy as np
@@ -41,6 +41,7 @@ from gpushare.ledger.quota.reclaim import NoRule, Rule
 from gpushare.ledger.results import Held, NodeUsage, Totals, Verdict
 from gpushare.ledger.usage import usage_of
 from gpushare.planning.defragmentation import Host
+from gpushare.process.event import Event
 
 
 class Ledger:
@@ -66,11 +67,11 @@ class Ledger:
         self._reserved = 0
         # GPUs that are not there, but of which pods hold a share.
         self._absent: set[GpuBook] = set()
+        self.allocation_changed: Event[str] = Event()
+        """Called with the UID of a pod for which capacity is allocated or nominated, or is not any more."""
         # Room on a node that waits for its pod until others have ended.
-        self._kept = KeptRoom(self._nodes, self._changed, self._recounted, lambda uid: self.on_room(uid))  # noqa: PLW0108 (set later)
-        self.on_room: Callable[[str], None] = lambda uid: None
-        """Called with the UID of a pod for which room is taken or kept, or is not any more."""
-        self.on_chosen: Callable[[str, str, list[Candidate]], None] = lambda uid, node, candidates: None
+        self._kept = KeptRoom(self._nodes, self._changed, self._recounted, self.allocation_changed)
+        self.gpus_chosen: Event[str, str, list[Candidate]] = Event()
         """Called with a UID and a node when GPUs of it were chosen, and with those of which they were."""
 
     # --- nodes ------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ class Ledger:
         if allocation is None:
             raise self._refused(request, node)
         self._put(Held(uid, pod, node, allocation, confirmed=False))
-        self.on_chosen(uid, node, candidates)
+        self.gpus_chosen(uid, node, candidates)
         return allocation
 
     def hold(
@@ -197,7 +198,7 @@ class Ledger:
         self._count(book, held.allocation, -1)
         self._free(book, held)
         self._drop_unused_node(book)
-        self.on_room(uid)
+        self.allocation_changed(uid)
         return True
 
     def held(self, uid: str) -> Held | None:
@@ -422,7 +423,7 @@ class Ledger:
         book = self._book(held.node)
         self._count(book, held.allocation, 1)
         self._take(book, held)
-        self.on_room(held.uid)
+        self.allocation_changed(held.uid)
 
     def _take(self, book: NodeBook, held: Held) -> None:
         for share in map(book.counted, held.allocation.gpus):

@@ -181,24 +181,35 @@ async def serve(access: Access, settings: Settings) -> None:
         metrics = Metrics(ledger)
         leading = LeadWatch(Leading(client, settings.lease), SYSTEM_CLOCK)
         observing = Observing(metrics, events, reservations, leading, SYSTEM_CLOCK)
-        view = ClusterView(ledger, events, observing.confirmed)
-        view.isolated_cap = settings.isolated_cap
-        decisions = Decisions(view, SYSTEM_CLOCK)
-        decisions.leads = lambda: leading.known
-        news = WaitingNews(FromDecisions(decisions), events, SYSTEM_CLOCK, leading)
+        takeover = Takeover(leading)
         policies = PolicyParts(session, client, ledger, SYSTEM_CLOCK, settings.lease)
+        view = ClusterView(
+            ledger,
+            events,
+            observing.confirmed,
+            isolated_cap=settings.isolated_cap,
+            governs=policies.policies.governs,
+        )
+        decisions = Decisions(
+            view,
+            SYSTEM_CLOCK,
+            leads=lambda: leading.known,
+            in_turn=policies.policies.by_unit,
+            without_gpu=lambda uid: view.waiting_besides.get(uid) or policies.policies.kept(uid),
+        )
+        news = WaitingNews(FromDecisions(decisions), events, SYSTEM_CLOCK, leading)
         binder = Binder(view, policies.binding, reservations, SYSTEM_CLOCK)
-        binder.on_stale = observing.stale
+        binder.reservation_expired.subscribe(observing.stale)
         retries = Retries(ChainMap(view.waiting, view.waiting_besides), client, SYSTEM_CLOCK)
-        preemptor = Preemptor(view, client, events, SYSTEM_CLOCK)
-        preemptor.told = decisions.preempted
-        preemptor.in_turn = decisions.in_turn = policies.policies.by_unit
-        decisions.without_gpu = lambda uid: view.waiting_besides.get(uid) or policies.policies.kept(uid)
-
-        async def must_lead() -> None:
-            await takeover.must_lead()
-
-        preemptor.must_lead = must_lead
+        preemptor = Preemptor(
+            view,
+            client,
+            events,
+            SYSTEM_CLOCK,
+            in_turn=policies.policies.by_unit,
+            must_lead=takeover.must_lead,
+        )
+        preemptor.decided.subscribe(decisions.preempted)
         mover: Defragmenter | None = None
         if settings.defragmentation is not None:
             # Mostly nobody asks for it: not to be imported before the first answer.
@@ -212,18 +223,18 @@ async def serve(access: Access, settings: Settings) -> None:
                 SYSTEM_CLOCK,
                 settings.defragmentation,
                 move_targets.PolicyPlaces(policies.policies),
-                must_lead=must_lead,
+                must_lead=takeover.must_lead,
                 hurry=retries.hurry,
                 told=lambda result: metrics.moved.labels(result).inc(),
             )
         foreseeing = Foreseeing(ledger, told=metrics.foreseen.inc)
-        view.on_arrived = foreseeing.arrived
-        view.on_freed = retries.freed
-        view.on_given_back = view.gangs.on_given_back = retries.given_back
-        view.gangs.on_planned = preemptor.hurry = retries.hurry
-        view.gangs.on_asked = retries.asked
-        view.gangs.is_governed = policies.policies.governs
-        view.quotas.on_admitting = retries.hurry
+        view.pod_arrived.subscribe(foreseeing.arrived)
+        view.capacity_freed.subscribe(retries.freed)
+        view.reservation_released.subscribe(retries.given_back)
+        view.gangs.reservation_released.subscribe(retries.given_back)
+        for wanting in (view.gangs, view.quotas, preemptor):
+            wanting.retry_wanted.subscribe(retries.hurry)
+        view.gangs.satisfied.subscribe(retries.asked)
         quotas = QuotaWatch(session, client, view.quotas, SYSTEM_CLOCK)
         reader = NodeReader(
             unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.node_policy
@@ -255,8 +266,8 @@ async def serve(access: Access, settings: Settings) -> None:
         )
         quota_pods = QuotaPods(view.quotas, pods, quotas.read)
         watches: dict[str, Informer[NodeRecord] | Informer[PodRecord]] = {"nodes": nodes, "pods": pods}
-        takeover = Takeover((*watches.values(), policies.watches, quotas), leading)
-        takeover.on_read = binder.begin_anew
+        takeover.follow(*watches.values(), policies.watches, quotas)
+        takeover.resynced.subscribe(binder.begin_anew)
         export(metrics, view, reservations)
         observing.export(
             lambda: {**watches, "elasticquotatrees": quotas, **policies.watches.followed()}, news

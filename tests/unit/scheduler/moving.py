@@ -70,12 +70,12 @@ class Moving(World):
             self.clock,
             limits or Limits(INTERVAL_S, WAIT_S),
             PolicyPlaces(self.policies),
-            must_lead=self.must_lead,
+            must_lead=self._must_lead,
             hurry=self.hurried.extend,
             told=self.told.append,
         )
 
-    async def must_lead(self) -> None:
+    async def _must_lead(self) -> None:
         if not self.leads():
             raise NotLeading
 

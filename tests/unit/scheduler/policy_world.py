@@ -28,12 +28,11 @@ class PolicyWorld(World):
     def __init__(self) -> None:
         super().__init__()
         self.clock.wall_off_s = FIRST - self.clock.now_s
-        self.policies = Policies(self.clock)
-        self.policies.kept_on = self.ledger.kept_on
-        self.preemptor.in_turn = self.policies.by_unit
+        self.kept_on = self.ledger.kept_on
+        self.policies = Policies(self.clock, kept_on=lambda uid: self.kept_on(uid))
+        self.in_turn = self.policies.by_unit
         self.again: list[str] = []
-        self.policies.on_due = self.again.extend
-        self.policies.on_refused = lambda uid: None
+        self.policies.retry_wanted.subscribe(self.again.extend)
         self.binding = PolicyBinding(self.api, self.policies, self.clock)
         self.binder = Binder(self.view, self.binding, self.reservations, self.clock)
         for name in NODES:

@@ -33,10 +33,9 @@ class Governed(World):
         self.view.gangs._patience_s = PATIENCE_S
         self.retries._pods = face
         self.preemptor._pods = self.preemptor._ending._pods = face
-        self.policies = Policies(clock)
-        self.policies.kept_on = self.ledger.kept_on
-        self.preemptor.in_turn = self.policies.by_unit
-        self.view.gangs.is_governed = self.policies.governs
+        self.policies = Policies(clock, kept_on=self.ledger.kept_on)
+        self.in_turn = self.policies.by_unit
+        self.governs = self.policies.governs
         self.binding = PolicyBinding(face, self.policies, clock)
         self.binder = Binder(self.view, self.binding, self.reservations, clock)
         keep = self.view.quotas.keep
@@ -90,9 +89,9 @@ class Replica:
         self._stamps.clear()
         self.acted_s = self.clock.monotonic()
         leading = LeadWatch(Leading(self.api.lease, LEASE, f"r{self.number}"), self.clock)
-        self.takeover = Takeover((self,), leading, monotonic=self.clock.monotonic)
-        self.takeover.on_read = world.binder.begin_anew
-        world.preemptor.must_lead = self.takeover.must_lead
+        self.takeover = Takeover(leading, self, monotonic=self.clock.monotonic)
+        self.takeover.resynced.subscribe(world.binder.begin_anew)
+        world.must_lead = self.takeover.must_lead
         self.places = PolicyPlaces(world.policies)
         self.mover = Defragmenter(
             world.view,

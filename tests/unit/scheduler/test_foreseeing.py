@@ -64,7 +64,7 @@ def test_each_request_is_worked_out_once_however_many_pods_ask_for_it() -> None:
     foreseen = []
     scene = view()
     foreseeing = Foreseeing(scene.ledger, lambda: foreseen.append(1))
-    scene.on_arrived = foreseeing.arrived
+    scene.pod_arrived.subscribe(foreseeing.arrived)
     record = reader().read(node_object())
     scene.upsert_node(NodeRecord(record.devices, ""))
     for name, units in (("a", 3), ("b", 3), ("c", 5), ("a", 3)):

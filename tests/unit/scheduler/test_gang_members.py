@@ -114,7 +114,7 @@ async def test_a_waiting_pod_that_is_being_deleted_is_none_of_its_gang(two: Worl
         await two.binder.bind(args("c", "n1"))
     assert ask(two, "a")[1] == {"gang default/g needs 3 pods together: there are 2"}
     hurried: list[str] = []
-    two.view.gangs.on_planned = hurried.extend
+    two.view.gangs.retry_wanted.subscribe(hurried.extend)
     two.create("d", 4, labels=G)
     assert hurried == ["uid-a", "uid-b", "uid-d"]
     standing = two.view.gangs.standing("uid-a")
@@ -253,8 +253,8 @@ async def test_one_that_may_have_no_room_gives_its_place_to_another(two: World) 
     """For its elastic quota, say, before it has found some or after."""
     for name in ("no", "neither", "a", "b"):
         two.create(name, 4 if name in "ab" else 5, labels=gang("g", 2))
-    two.view.gangs.refusal = lambda uid: "its quota" if uid == "uid-no" else ""
-    two.view.gangs.passed = lambda uid: "its quota" if uid == "uid-neither" else ""
+    two.view.quotas.refusal = lambda uid: "its quota" if uid == "uid-no" else ""
+    two.view.quotas.passed = lambda uid: "its quota" if uid == "uid-neither" else ""
     assert ask(two, "a")[0]
     assert used(two) == 2 * 4096
     assert ask(two, "no")[0] == []

@@ -75,7 +75,7 @@ async def test_another_gang_of_the_namespace_is_no_way_around_that(two: World) -
         "gang default/h: room was kept in vain for gangs of namespace default, it gives way to others",
     )
     woken: list[str] = []
-    two.view.gangs.on_planned = woken.extend
+    two.view.gangs.retry_wanted.subscribe(woken.extend)
     await turn(two, REST_S)
     two.view.gangs.wake()
     assert {"uid-ha", "uid-hb"} <= set(woken)

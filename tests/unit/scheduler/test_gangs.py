@@ -128,7 +128,7 @@ async def test_who_gave_up_waiting_counts_as_come_and_follows_when_the_last_has_
     for name in pods:
         two.create(name, 4, labels=gang("g", len(pods)))
     hurried: list[str] = []
-    two.view.gangs.on_planned = hurried.extend
+    two.view.gangs.retry_wanted.subscribe(hurried.extend)
     where = {name: ask(two, name, *nodes)[0][0] for name in pods}
     hurried.clear()
     two.view.gangs._patience_s = 0.01
@@ -280,7 +280,7 @@ async def test_the_room_of_the_whole_gang_is_given_up_when_its_pods_do_not_come(
         "gang default/g: its pods have not come together in time, it gives way to others"
     }
     woken: list[str] = []
-    two.view.gangs.on_planned = woken.extend
+    two.view.gangs.retry_wanted.subscribe(woken.extend)
     two.view.gangs.wake()
     assert not woken
     await two.clock.turn(REST_S)
@@ -407,7 +407,7 @@ async def test_pods_that_were_laid_aside_are_asked_for_again_once_there_is_room(
 
 async def test_pods_that_were_asked_about_before_the_last_was_known_are_asked_about_again(two: World) -> None:
     hurried: list[list[str]] = []
-    two.view.gangs.on_planned = lambda uids: hurried.append([*uids])
+    two.view.gangs.retry_wanted.subscribe(lambda uids: hurried.append([*uids]))
     two.create("a", 8, labels=gang("g", 2))
     assert not ask(two, "a")[0]
     two.api.create(pod_object("b", 8, labels=gang("g", 2)))
@@ -425,7 +425,7 @@ async def test_a_pod_that_was_asked_about_before_it_was_known_is_asked_about_aga
 ) -> None:
     monkeypatch.setattr(gangs_module, "_EARLY_ONES", 1)
     hurried: list[list[str]] = []
-    two.view.gangs.on_planned = lambda uids: hurried.append([*uids])
+    two.view.gangs.retry_wanted.subscribe(lambda uids: hurried.append([*uids]))
     for name in ("forgotten", "early"):
         two.api.create(pod_object(name, 8, labels=gang("g", 4)))
         assert ask(two, name)[1] == {"gang default/g: this pod is not known yet"}
@@ -465,9 +465,9 @@ async def test_nothing_is_remembered_of_gangs_that_are_gone(two: World) -> None:
 
 
 async def test_where_policies_let_pods_in_a_gang_waits_for_those_of_its_own_without_a_gpu(two: World) -> None:
-    two.view.gangs.is_governed = lambda namespace: namespace == "default"
+    two.governs = lambda namespace: namespace == "default"
     hurried: list[list[str]] = []
-    two.view.gangs.on_planned = lambda uids: hurried.append(sorted(uids))
+    two.view.gangs.retry_wanted.subscribe(lambda uids: hurried.append(sorted(uids)))
     two.create("w", None, labels=gang("g", 3))
     for name in ("a", "b"):
         two.create(name, 8, labels=gang("g", 3))

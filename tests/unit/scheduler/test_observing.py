@@ -331,7 +331,7 @@ async def test_a_reservation_whose_binding_never_comes_is_told_on_the_pod_once(w
     metrics, events = Metrics(), Recorded()
     leading = LeadWatch(Leading(Leases(), None), world.clock)
     observing = Observing(metrics, events, world.reservations, leading, world.clock)
-    world.binder.on_stale = observing.stale
+    world.binder.reservation_expired.subscribe(observing.stale)
     world.api.create(pod_object("a", 3))
     for _ in range(2):
         world.ledger.reserve("uid-a", "default/a", request_of(decode_pod(pod_object("a", 3))), "n1")  # type: ignore[arg-type]

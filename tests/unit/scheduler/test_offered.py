@@ -79,7 +79,7 @@ async def test_what_pods_hold_without_a_record_is_not_given_to_others(world: Wor
     assert asked(world, pod_object("one", 1), "n2")[0] == [], "what was given since counts, too"
     assert asked(world, pod_object("fits", 12), "n2")[0] == ["n2"], "its own binding may still arrive"
     freed: list[str] = []
-    world.view.on_freed = lambda: freed.append("freed")
+    world.view.capacity_freed.subscribe(lambda: freed.append("freed"))
     world.view.remove_pod(record_of_bound("by-hand", 20))
     assert freed
     assert asked(world, pod_object("large", 13), "n2")[0] == ["n2"]
@@ -92,7 +92,7 @@ def record_of_bound(name: str, units: int) -> Any:
 def test_a_node_whose_kubelet_offers_nothing_takes_nothing_and_ends_nobody(world: World) -> None:
     see_node(world, two(), {names.GPU_MEM: "0"})
     freed: list[str] = []
-    world.view.on_freed = lambda: freed.append("freed")
+    world.view.capacity_freed.subscribe(lambda: freed.append("freed"))
     fits, refused, hopeless = asked(world, pod_object("a", 1), "n2")
     assert (fits, refused) == ([], {})
     assert hopeless["n2"] == (

@@ -182,7 +182,7 @@ async def test_a_pod_that_leaves_its_policy_waits_for_it_no_more(rules: PolicyWo
 
 async def test_a_place_that_comes_free_is_told(rules: PolicyWorld) -> None:
     freed: list[str] = []
-    rules.policies.on_freed = lambda: freed.append("freed")
+    rules.policies.capacity_freed.subscribe(lambda: freed.append("freed"))
     rules.rules({"max": 1})
     rules.make("p", node="a1")
     rules.make("q")
@@ -277,9 +277,9 @@ async def test_before_the_next_unit_others_are_ended_in_this_one_where_the_polic
     rules.policies.hurry()
     assert rules.again == ["uid-high"]
     # While room is kept for it, it does not go on; without, it does.
-    rules.policies.kept_on = lambda uid: "a1"
+    rules.kept_on = lambda uid: "a1"
     assert rules.ask("high", "a1", "b1")[0] == []
-    rules.policies.kept_on = lambda uid: ""
+    rules.kept_on = lambda uid: ""
     assert rules.ask("high", "a1", "b1")[0] == ["b1"]
     rules.make("meek", 10, never=True)
     assert rules.ask("meek", "a1", "b1")[0] == ["b1"]
@@ -287,8 +287,8 @@ async def test_before_the_next_unit_others_are_ended_in_this_one_where_the_polic
 
 async def test_who_was_refused_shortly_before_a_place_came_free_is_tried_again(rules: PolicyWorld) -> None:
     retries = Retries(rules.policies.waiting, rules.api, rules.clock)
-    rules.policies.on_refused = retries.refused
-    rules.policies.on_freed = retries.freed
+    rules.policies.pod_refused.subscribe(retries.refused)
+    rules.policies.capacity_freed.subscribe(retries.freed)
     rules.rules({"max": 1})
     rules.make("p", node="a1")
     rules.make("q")

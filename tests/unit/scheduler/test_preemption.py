@@ -231,7 +231,7 @@ async def test_room_that_nobody_comes_for_is_given_up(world: World) -> None:
     world.create("other", 16)
     assert not ask(world, "other")
     hurried: list[str] = []
-    world.preemptor.hurry = hurried.extend
+    world.preemptor.retry_wanted.subscribe(hurried.extend)
     await world.clock.turn(KEPT_S)
     await look(world)
     assert set(hurried) == {"uid-high", "uid-other"}, "nothing in the cluster tells kube-scheduler of it"

@@ -261,7 +261,7 @@ async def test_a_sum_that_a_pod_without_a_gpu_does_not_come_for_is_free_in_the_e
     come(world, plain("z", "again", cpu=4))
     assert not ask(world, "z", "again")[0]
     hurried: list[str] = []
-    world.preemptor.hurry = lambda uids: hurried.extend(uids)
+    world.preemptor.retry_wanted.subscribe(hurried.extend)
     world.clock.now_s += KEPT_S
     await look(world)
     assert ask(world, "z", "again")[0] == ["n1"]
@@ -302,11 +302,11 @@ async def test_for_a_pod_without_a_gpu_whose_policy_has_no_place_for_it_nobody_e
     for name in ("p", "q"):
         come(world, plain("z", name, node="n1", cpu=4))
     come(world, plain("x", "mine", cpu=3))
-    world.preemptor.in_turn = lambda uid, nodes: []
+    world.in_turn = lambda uid, nodes: []
     ask(world, "x", "mine")
     await look(world)
     assert world.api.evicted == []
-    world.preemptor.in_turn = lambda uid, nodes: [nodes]
+    world.in_turn = lambda uid, nodes: [nodes]
     ask(world, "x", "mine")
     await look(world)
     assert len(world.api.evicted) == 1

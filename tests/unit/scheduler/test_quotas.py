@@ -160,7 +160,7 @@ async def test_a_gang_that_passes_the_max_is_refused_whole(world: World) -> None
 
 async def test_all_is_counted_anew_when_a_tree_comes_and_nothing_when_it_goes(world: World) -> None:
     hurried: list[str] = []
-    world.view.quotas.on_admitting = hurried.extend
+    world.view.quotas.retry_wanted.subscribe(hurried.extend)
     await bound(world, "x", "p", 4)
     create(world, "x", "q", 4)
     create(world, "x", "r", 4)

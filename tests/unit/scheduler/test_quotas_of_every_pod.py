@@ -169,7 +169,7 @@ async def test_nobody_is_let_in_before_the_pods_of_a_new_namespace_were_read(wor
     pods, read = Listed(), asyncio.Event()
     reading = QuotaPods(world.view.quotas, pods, read)
     hurried: list[list[str]] = []
-    world.view.quotas.on_admitting = lambda uids: hurried.append(sorted(uids))
+    world.view.quotas.retry_wanted.subscribe(lambda uids: hurried.append(sorted(uids)))
     running = asyncio.create_task(reading.run())
     begun = asyncio.create_task(reading.begin())
     await turns()
@@ -242,7 +242,7 @@ async def test_a_pod_without_a_gpu_waits_above_the_max_until_another_of_its_quot
 
 async def test_another_tree_has_pods_without_a_gpu_tried_again(world: World) -> None:
     hurried: list[list[str]] = []
-    world.view.quotas.on_admitting = lambda uids: hurried.append(list(uids))
+    world.view.quotas.retry_wanted.subscribe(lambda uids: hurried.append(list(uids)))
     world.view.quotas.upsert(tree(processors(a=1, b=4)))
     come(world, plain("x", "p", cpu=2))
     assert not ask(world, "x", "p")[0]

@@ -79,9 +79,8 @@ async def test_a_refusal_by_kube_scheduler_alone_begins_the_time(rules: PolicyWo
 
 async def test_the_time_is_noted_on_the_pod_for_the_next_leader(time: dict[str, Any]) -> None:
     rules = world()
-    retries = Retries(rules.policies.waiting, rules.api, rules.clock)
-    retries.noting = rules.policies.since.stamp
-    rules.policies.on_due = retries.hurry
+    retries = Retries(rules.policies.waiting, rules.api, rules.clock, stamp=rules.policies.since.stamp)
+    rules.policies.retry_wanted.subscribe(retries.hurry)
     rules.make("p", status={"conditions": [GATED | time]})
     await rules.clock.turn(20 * 60)
     assert not goes_on(rules)

@@ -63,7 +63,7 @@ async def test_what_is_tried_for_a_gang_is_neither_kept_nor_told(world: World) -
         world.create(f"p{number}", 4, labels=gang("g", 2))
     await ask_again(browser, world, "p1", "n1")
     changed: list[None] = []
-    world.view.quotas.on_changed = lambda: changed.append(None)
+    world.view.quotas.changed.subscribe(lambda: changed.append(None))
     before = world.ledger.totals(), world.used_mib("n1")
 
     assert 'min-available: "1"' in remedy(world, "p1")
@@ -159,7 +159,7 @@ async def test_pods_of_the_gang_without_a_gpu_that_a_quota_holds_back_are_named_
 
 async def test_a_gang_that_its_policy_keeps_from_every_node_is_told_so() -> None:
     world = PolicyWorld()
-    world.decisions.in_turn = world.policies.by_unit
+    world.in_turn = world.policies.by_unit
     world.add_node(gpu_node("a1", 8 * GIB))
     world.rules({"resource": "ecs", "nodeSelector": {"pool": "b"}})
     for name in ("p", "q"):

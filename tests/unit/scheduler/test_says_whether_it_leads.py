@@ -40,7 +40,7 @@ def test_one_alone_leads() -> None:
 )
 async def test_of_a_pod_that_waits(browser: Browser, world: World, leads: bool | None, said: str) -> None:
     world.create("pod", 2)
-    world.decisions.leads = lambda: leads
+    world.leads = lambda: leads
     told = await get(browser, "/default/pod")
     assert (told["said"], told["scheduler"]["leads"]) == (said, leads)
 
@@ -52,6 +52,6 @@ async def test_a_leader_says_of_a_bound_pod_that_it_was_bound_before(browser: Br
     later.add_node(gpu_node("n1", 8 * GIB))
     later.api.pods = world.api.pods
     later.see("pod")
-    later.decisions.leads = lambda: True
+    later.leads = lambda: True
     said = (await get(Browser(later), "/default/pod"))["said"]
     assert said.startswith("the pod was bound before this scheduler led")

@@ -61,7 +61,7 @@ async def watched() -> Watched:
 
 @pytest.fixture
 async def takeover(leading: LeadWatch, watched: Watched) -> AsyncIterator[Takeover]:
-    made = Takeover((watched, watched), leading)
+    made = Takeover(leading, watched, watched)
     running = asyncio.create_task(made.run())
     yield made
     assert not running.done()
@@ -126,7 +126,7 @@ async def test_a_lease_that_went_to_another_and_came_back_is_noticed_by_the_firs
     leading: LeadWatch, lease: Lease, watched: Watched
 ) -> None:
     now_s = 100.0
-    takeover = Takeover((watched,), leading, monotonic=lambda: now_s)
+    takeover = Takeover(leading, watched, monotonic=lambda: now_s)
     running = asyncio.create_task(takeover.run())
     lease.holder = "ours_1"
     assert not takeover.at_once()
@@ -158,7 +158,7 @@ async def test_while_the_server_is_away_nobody_is_answered(
     leading: LeadWatch, lease: Lease, watched: Watched
 ) -> None:
     lease.holder = Unreachable("API server", "connection refused", sent=False)
-    takeover = Takeover((watched,), leading, patience_s=0.01)
+    takeover = Takeover(leading, watched, patience_s=0.01)
     running = asyncio.create_task(takeover.run())
     assert not await takeover.wait()
     assert watched.reads == 0
@@ -167,7 +167,7 @@ async def test_while_the_server_is_away_nobody_is_answered(
 
 async def test_without_a_lease_everything_was_read(watched: Watched) -> None:
     leading = LeadWatch(Leading(Lease(), None), World().clock)
-    takeover = Takeover((watched,), leading)
+    takeover = Takeover(leading, watched)
     await leading.look()
     assert takeover.at_once()
     assert await takeover.wait()
@@ -204,7 +204,7 @@ async def test_the_first_question_waits_and_is_answered_by_what_was_read(
 ) -> None:
     """The one that leads now has missed that another pod was bound."""
     lease.holder = "ours_1"
-    takeover = Takeover((watched,), leading, patience_s=5)
+    takeover = Takeover(leading, watched, patience_s=5)
     running = asyncio.create_task(takeover.run())
     app = app_of(world, takeover)
     world.add_node(gpu_node("n1", 8192))
@@ -238,7 +238,7 @@ async def test_the_first_question_waits_and_is_answered_by_what_was_read(
 async def test_a_question_that_waited_in_vain_is_refused(
     world: World, leading: LeadWatch, watched: Watched
 ) -> None:
-    takeover = Takeover((watched,), leading, patience_s=0.01)
+    takeover = Takeover(leading, watched, patience_s=0.01)
     app = app_of(world, takeover)
     verb = app.quick(b"/gpushare/bind")
     assert verb is not None
@@ -271,7 +271,7 @@ async def test_who_begins_to_lead_is_told_once_everything_was_read(
     takeover: Takeover, lease: Lease, watched: Watched
 ) -> None:
     told: list[int] = []
-    takeover.on_read = lambda: told.append(watched.reads)
+    takeover.resynced.subscribe(lambda: told.append(watched.reads))
     lease.holder = "ours_1"
     assert await takeover.wait()
     assert await takeover.wait()

@@ -30,7 +30,7 @@ class Lost:
 
     def __init__(self, world: World, leads: int) -> None:
         self.leads = leads
-        world.preemptor.must_lead = self.must_lead
+        world.must_lead = self.must_lead
 
     async def must_lead(self) -> None:
         self.leads -= 1

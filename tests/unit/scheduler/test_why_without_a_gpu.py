@@ -30,7 +30,7 @@ async def governed() -> PolicyWorld:
     """A policy with one unit, which has a pod."""
     made = PolicyWorld()
     made.rules({"max": 1})
-    made.decisions.without_gpu = made.policies.kept
+    made.without_gpu = made.policies.kept
     made.make("first")
     await made.bind("first", "a1")
     made.look("first")

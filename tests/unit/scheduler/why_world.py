@@ -144,7 +144,7 @@ class Scene:
         self.modes = choose.choice((MODES,) * 4 + (SHARING, SHARING, COMPUTING, COMPUTING, COUNTING))
         self.naive = NaiveArrivals()
         self.decisions = self.world.decisions
-        self.decisions.in_turn = self.world.policies.by_unit
+        self.world.in_turn = self.world.policies.by_unit
         self.pool_of: dict[str, str] = {}
         self.short: set[str] = set()
         caps = random.Random(seed)  # what else is drawn stays as it is

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from gpushare.api.disruption import DisruptionBudget
@@ -12,8 +12,9 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.kube.client.errors import ApiError
 from gpushare.ledger import Ledger
 from gpushare.scheduler.cache.cache import ClusterView, NodeRecord
-from gpushare.scheduler.cache.pod_records import followed_record_of
+from gpushare.scheduler.cache.pod_records import PodRecord, followed_record_of
 from gpushare.scheduler.framework.binder import Binder, Reservations
+from gpushare.scheduler.leader.lease import without_another
 from gpushare.scheduler.plugins.explain.decision_log import Decisions
 from gpushare.scheduler.plugins.preemption.nominations import Nominated
 from gpushare.scheduler.plugins.preemption.plugin import Preemptor
@@ -219,21 +220,47 @@ class World:
         *,
         policy: Placement = Placement.BINPACK,
     ) -> None:
+        # What other parts of a scheduler would say; tests put others in their place.
+        self.leads: Callable[[], bool | None] = lambda: None
+        self.in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes]
+        self.governs: Callable[[str], bool] = lambda namespace: False
+        self.without_gpu: Callable[[str], PodRecord | None] = lambda uid: self.view.waiting_besides.get(uid)
+        self.must_lead: Callable[[], Awaitable[None]] = without_another
         self.api = api or Api()
         self.clock = clock or TurnedClock()
         self.events = Recorded()
         self.ledger = Ledger(node_policy=policy)
         self.reservations = Reservations(15.0)
-        self.view = ClusterView(self.ledger, self.events, self.reservations.end)
-        self.decisions = Decisions(self.view, self.clock)
+        self.view = ClusterView(
+            self.ledger,
+            self.events,
+            self.reservations.end,
+            governs=lambda namespace: self.governs(namespace),
+            monotonic=self.clock.monotonic,
+        )
+        self.decisions = Decisions(
+            self.view,
+            self.clock,
+            leads=lambda: self.leads(),
+            in_turn=lambda uid, nodes: self.in_turn(uid, nodes),
+            without_gpu=lambda uid: self.without_gpu(uid),
+        )
         self.binder = Binder(self.view, self.api, self.reservations, self.clock)
         self.retries = Retries(ChainMap(self.view.waiting, self.view.waiting_besides), self.api, self.clock)
-        self.view.on_freed = self.retries.freed
-        self.view.on_given_back = self.view.gangs.on_given_back = self.retries.given_back
-        self.view.gangs.on_planned = self.retries.hurry
-        self.view.gangs.on_asked = self.retries.asked
-        self.preemptor = Preemptor(self.view, self.api, self.events, self.clock)
-        self.preemptor.told = self.decisions.preempted
+        self.view.capacity_freed.subscribe(self.retries.freed)
+        self.view.reservation_released.subscribe(self.retries.given_back)
+        self.view.gangs.reservation_released.subscribe(self.retries.given_back)
+        self.view.gangs.retry_wanted.subscribe(self.retries.hurry)
+        self.view.gangs.satisfied.subscribe(self.retries.asked)
+        self.preemptor = Preemptor(
+            self.view,
+            self.api,
+            self.events,
+            self.clock,
+            in_turn=lambda uid, nodes: self.in_turn(uid, nodes),
+            must_lead=lambda: self.must_lead(),
+        )
+        self.preemptor.decided.subscribe(self.decisions.preempted)
         self.nominated = Nominated(self.view, self.preemptor.kept)
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:

@@ -41,8 +41,9 @@ class Verbs:
         self.api = Api()
         self.ledger = Ledger(node_policy=policy)
         self.reservations = Reservations(15.0)
-        self.view = ClusterView(self.ledger, Recorded(), self.reservations.end)
-        self.binder = Binder(self.view, self.api, self.reservations, TurnedClock())
+        clock = TurnedClock()
+        self.view = ClusterView(self.ledger, Recorded(), self.reservations.end, monotonic=clock.monotonic)
+        self.binder = Binder(self.view, self.api, self.reservations, clock)
         self.bodies = Bodies()
         reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16, node_policy=policy)
         for one in nodes:

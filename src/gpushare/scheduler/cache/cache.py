@@ -6,6 +6,7 @@ here until the node is known.
 """
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import lru_cache
@@ -40,6 +41,7 @@ from gpushare.ledger import Ledger
 from gpushare.ledger.preemption.victims import Rank, RankFn
 from gpushare.ledger.priorities import ANY, LEAVING
 from gpushare.ledger.quota.reclaim import Claim
+from gpushare.process.event import Event
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cpu import Processors
 from gpushare.scheduler.cache.kubelet_capacity import Offers, Sums, offered_by
@@ -136,9 +138,18 @@ def _other_taints(node: Node) -> tuple[Taint, ...]:
 
 
 class ClusterView:
-    """The ledger, the pods that wait, and what could not be understood."""
+    """The ledger, the pods that wait, and what could not be understood. ``governs`` is for gangs, as their clock ``monotonic`` is."""
 
-    def __init__(self, ledger: Ledger, events: Recorder, on_confirmed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        events: Recorder,
+        on_confirmed: Callable[[str], None],
+        *,
+        isolated_cap: int = ISOLATED_POD_CAP,
+        governs: Callable[[str], bool] = lambda namespace: False,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.ledger = ledger
         self.waiting: dict[str, PodRecord] = {}
         """Pods without a node that ask for a GPU, by UID."""
@@ -150,22 +161,20 @@ class ClusterView:
         """The same without a node."""
         self.malformed: dict[str, str] = {}
         """Problems of pods and nodes, by ``pod NAMESPACE/NAME`` or ``node NAME``."""
-        self.on_freed: Callable[[], None] = lambda: None
+        self.capacity_freed: Event[[]] = Event()
         """Called when room came free or a node changed."""
-        self.on_given_back: Callable[[], None] = lambda: None
+        self.reservation_released: Event[[]] = Event()
         """Called when room is free that was set aside for a pod without a node: by that nothing happens in the cluster."""
-        self.on_arrived: Callable[[Request], None] = lambda request: None
+        self.pod_arrived: Event[Request] = Event()
         """Called with what a new pod asks for, before it was ever asked about."""
-        self.gangs = Gangs(ledger)
-        """Pods that run together or not at all, and the room that is kept for them."""
         self.quotas = Quotas(ledger, self.waiting, self.bound, self.waiting_besides, self.besides, events)
         """What groups of namespaces are sure of, and may take at most."""
-        self.isolated_cap = ISOLATED_POD_CAP
+        self.gangs = Gangs(ledger, self.quotas, governs=governs, monotonic=monotonic)
+        """Pods that run together or not at all, and the room that is kept for them."""
+        self.isolated_cap = isolated_cap
         """The most pods on a GPU of a node that isolates, whatever its labels say: as its ``NodeReader`` has it."""
         self.offers = Offers(ledger)
         """Nodes that have less to give than the ledger says."""
-        self.gangs.is_counted = lambda namespace: namespace in self.quotas.followed
-        self.gangs.refusal, self.gangs.passed = self.quotas.refusal, self.quotas.passed
         self._events = events
         self._on_confirmed = on_confirmed
         self._problems: dict[str, tuple[str, ...]] = {}
@@ -205,7 +214,7 @@ class ClusterView:
         if not record.node:
             if record.uid not in self.waiting and record.request is not None:
                 self.ledger.arrived(record.request)
-                self.on_arrived(record.request)
+                self.pod_arrived(record.request)
             # A late event of a pod that we have bound meanwhile must not undo that.
             self.waiting[record.uid] = record
             self.bound.pop(record.uid, None)
@@ -284,9 +293,9 @@ class ClusterView:
         else:
             self.gangs.remove(record.uid)
         if self.ledger.release(record.uid) or freed:
-            self.on_freed()
+            self.capacity_freed()
         if aside:
-            self.on_given_back()
+            self.reservation_released()
         self.quotas.look(record.uid)
 
     def _resolve(self, record: PodRecord) -> Allocation | None:
@@ -417,12 +426,12 @@ class ClusterView:
         if devices == self.ledger.node(devices.name):
             self._count_processors(record)
             if self.offers.set_node(devices.name, record.offered):
-                self.on_freed()
+                self.capacity_freed()
             return  # heartbeats: most events of nodes change nothing for us
         self.ledger.set_node(devices)
         self._count_processors(record)
         self.offers.set_node(devices.name, record.offered)
-        self.on_freed()
+        self.capacity_freed()
         for foreign in list(self._foreign.get(devices.name, {}).values()):
             self.upsert_pod(foreign.record)
 

@@ -20,7 +20,7 @@ reservation's time runs on, and the pod is asked about again.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
@@ -35,6 +35,7 @@ from gpushare.api.request.request import Request, request_of
 from gpushare.kube.client.errors import ApiError, CredentialError, KubeError, Unreachable
 from gpushare.kube.clock import Clock
 from gpushare.ledger import Held, Refused
+from gpushare.process.event import Event
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterView
 from gpushare.scheduler.cache.pod_records import record_of
@@ -117,10 +118,9 @@ class Binder:
         self._clock = clock
         self._under_way: dict[str, asyncio.Future[None]] = {}
         self._gangs = view.gangs
-        self._gangs.on_kept = self._prolong
-        self._gangs.on_given_up = self._not_coming
-        self._gangs.monotonic = clock.monotonic
-        self.on_stale: Callable[[str, str, str], None] = lambda uid, key, node: None
+        self._gangs.reserved.subscribe(self._prolong)
+        self._gangs.reservation_cancelled.subscribe(self._not_coming)
+        self.reservation_expired: Event[str, str, str] = Event()
         """Called with UID, ``namespace/name`` and node of a pod whose share was reserved for a Binding that never came."""
 
     def begin_anew(self) -> None:
@@ -352,7 +352,7 @@ class Binder:
             except KubeError as error:
                 if isinstance(error, ApiError) and error.not_found:
                     self._release(uid)
-                    self._view.on_given_back()
+                    self._view.reservation_released()
                 else:
                     about_it = about(pod=key, uid=uid)
                     logger.warning(
@@ -374,7 +374,7 @@ class Binder:
                     extra=about(pod=key, uid=uid),
                 )
                 self._release(uid)
-                self._view.on_given_back()
+                self._view.reservation_released()
             else:
                 logger.info(
                     "pod %s: its binding to node %s never came, the share is free",
@@ -384,5 +384,5 @@ class Binder:
                 )
                 self._release(uid)
                 self._gangs.lost(uid)
-                self._view.on_given_back()
-                self.on_stale(uid, key, held.node)
+                self._view.reservation_released()
+                self.reservation_expired(uid, key, held.node)

@@ -3,14 +3,12 @@
 import asyncio
 import logging
 import socket
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client.errors import KubeError
 from gpushare.kube.clock import Clock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from gpushare.process.event import Event
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +72,7 @@ class LeadWatch:
         """As it was when it was asked last; false until then."""
         self.holder: str | None = None
         """Who held the lease then; ``None``: that is not known."""
-        self.on_changed: Callable[[], None] = lambda: None
+        self.changed: Event[[]] = Event()
         """Called when it is another than before."""
 
     @property
@@ -100,7 +98,7 @@ class LeadWatch:
         self.leads = self._leading.is_ours(holder)
         if holder != self.holder:
             self.holder = holder
-            self.on_changed()
+            self.changed()
 
     async def must_lead(self) -> None:
         """Ask now, before what only the one that leads may do; raises ``NotLeading`` where that is another, and ``KubeError``."""

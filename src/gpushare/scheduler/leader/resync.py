@@ -8,11 +8,12 @@ lease, and so does one after a silence: the lease may have gone to another and h
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.kube.clock import SYSTEM_CLOCK
+from gpushare.process.event import Event
 from gpushare.scheduler.leader.lease import LeadWatch, NotLeading
 
 logger = logging.getLogger(__name__)
@@ -51,13 +52,12 @@ class Takeover:
 
     def __init__(
         self,
-        watches: Collection[Read],
         leading: LeadWatch,
-        *,
+        *watches: Read,
         patience_s: float = PATIENCE_S,
         monotonic: Callable[[], float] = SYSTEM_CLOCK.monotonic,
     ) -> None:
-        self._watches = watches
+        self._watches: tuple[Read, ...] = watches
         self._leading = leading
         self._patience_s = patience_s
         self._monotonic = monotonic
@@ -68,9 +68,13 @@ class Takeover:
         self._knows = leading.alone
         self.done = leading.alone
         """Whether everything was read since the lease has its holder, and that is the one beside us or not known."""
-        self.on_read: Callable[[], None] = lambda: None
+        self.resynced: Event[[]] = Event()
         """Called when everything was read beside another holder of the lease than before."""
-        leading.on_changed = self._begin
+        leading.changed.subscribe(self._begin)
+
+    def follow(self, *watches: Read) -> None:
+        """These are to be read as well."""
+        self._watches = (*self._watches, *watches)
 
     def _begin(self) -> None:
         if not self._leading.alone:
@@ -125,7 +129,7 @@ class Takeover:
                         self._read = False  # another holds it than when the reading began, or nobody can tell
                         continue
                     self._knows = True
-                    self.on_read()
+                    self.resynced()
                     logger.info("pods and nodes were read anew, %s leads", self._leading.holder or "nobody")
                 self.done = not self._leading.another_leads
                 # Who waited is answered by what was read, whoever leads; the next one is looked after anew.

@@ -34,9 +34,19 @@ _TOUCHED_AT_ONCE: Final = 64
 
 
 class Retries:
-    """Remembers who was refused when. ``waiting`` are the pods without a node, by UID."""
+    """Remembers who was refused when. ``waiting`` are the pods without a node, by UID.
 
-    def __init__(self, waiting: Mapping[str, PodRecord], pods: Annotator, clock: Clock) -> None:
+    ``stamp``: annotations that the pod of a UID gets besides, when it is touched anyway.
+    """
+
+    def __init__(
+        self,
+        waiting: Mapping[str, PodRecord],
+        pods: Annotator,
+        clock: Clock,
+        *,
+        stamp: Callable[[str], Mapping[str, str]] = lambda uid: {},
+    ) -> None:
         self._waiting = waiting
         self._pods = pods
         self._clock = clock
@@ -45,8 +55,7 @@ class Retries:
         self._hurried: dict[str, float] = {}
         self._woken = asyncio.Event()
         self._backoff = Backoff(first_s=SETTLE_S)
-        self.noting: Callable[[str], Mapping[str, str]] = lambda uid: {}
-        """What is to be noted on the pod of a UID besides, as annotations, when it is touched anyway."""
+        self._stamp = stamp
 
     def refused(self, uid: str) -> None:
         """No node took the pod."""
@@ -124,7 +133,7 @@ class Retries:
     async def _touch(self, record: PodRecord) -> bool:
         """Whether no more needs to be done."""
         namespace, _, name = record.pod.partition("/")
-        stamp = {names.ANN_RETRY: str(self._clock.time_ns()), **self.noting(record.uid)}
+        stamp = {names.ANN_RETRY: str(self._clock.time_ns()), **self._stamp(record.uid)}
         try:
             await self._pods.annotate_pod(namespace, name, stamp, uid=record.uid)
         except KubeError as error:

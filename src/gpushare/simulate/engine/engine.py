@@ -111,10 +111,14 @@ class Scheduling:
         """Every pod by ``NAMESPACE/NAME``, as the API server would have it now."""
         self.ledger = Ledger(node_policy=settings.policy)
         self._reservations = Reservations(RESERVATION_TTL_S)
-        self._view = ClusterView(self.ledger, _Nobody(), self._reservations.end)
-        self._policies = Policies(clock)
-        self._policies.kept_on = self.ledger.kept_on
-        self._view.gangs.is_governed = self._policies.governs
+        self._policies = Policies(clock, kept_on=self.ledger.kept_on)
+        self._view = ClusterView(
+            self.ledger,
+            _Nobody(),
+            self._reservations.end,
+            governs=self._policies.governs,
+            monotonic=clock.monotonic,
+        )
         self._binder = Binder(
             self._view, PolicyBinding(self, self._policies, clock), self._reservations, clock
         )

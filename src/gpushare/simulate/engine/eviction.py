@@ -89,8 +89,7 @@ class Evicting:
         self.budgets = Budgets(budgets, cluster.pods.values())
         """To be told of every pod that changes."""
         self._notes = _Notes()
-        self._preemptor = Preemptor(view, self, self._notes, clock)
-        self._preemptor.in_turn = policies.by_unit
+        self._preemptor = Preemptor(view, self, self._notes, clock, in_turn=policies.by_unit)
         self._for = ""
         self._leaving: dict[str, str] = {}
         """Who leaves, by key of the pod, and for whom."""

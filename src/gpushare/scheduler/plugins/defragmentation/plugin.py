@@ -178,7 +178,7 @@ class Defragmenter:
         self._places.remove(place)
         self._unkeep(place.key)
         if record.node or record.request is None:
-            self._view.on_freed()
+            self._view.capacity_freed()
             return
         plan = self._ledger.plan(record.request, (place.node,), _nobody)
         if plan is not None:
@@ -257,7 +257,7 @@ class Defragmenter:
         self._unkeep(*keys)
         # Nothing happens in the cluster when room is not kept any more, so nobody but us wakes those who were refused for it.
         self._hurry([uid for uid in (*keys, *self._nodes) if uid in self._view.waiting])
-        self._view.on_freed()
+        self._view.capacity_freed()
 
     def _due(self) -> list[str]:
         """Whom to look at, the most important first, then who waits for longest."""

@@ -20,6 +20,7 @@ from gpushare.kube.event_recorder import Recorder
 from gpushare.ledger import Held, Ledger
 from gpushare.ledger.quota.accounting import Charge, Over, QuotaBooks
 from gpushare.ledger.quota.reclaim import Claim
+from gpushare.process.event import Event
 from gpushare.scheduler.cache.pod_records import PodRecord
 
 logger = logging.getLogger(__name__)
@@ -51,15 +52,15 @@ class Quotas:
         self.books = QuotaBooks()
         self.trees: dict[str, QuotaTreeRecord] = {}
         """Every ElasticQuotaTree by its name."""
-        self.on_changed: Callable[[], None] = lambda: None
+        self.changed: Event[[]] = Event()
         """Called when figures or trees changed."""
-        self.on_admitting: OnPods = lambda uids: None
+        self.retry_wanted: Event[Iterable[str]] = Event()
         """Called with the UIDs of waiting pods that another tree may let in."""
         self.followed: frozenset[str] = frozenset()
         """Namespaces in which every pod counts, those without a GPU of ours, too."""
         self.unread: set[str] = set()
         """Those of them of which some pods are not known yet: nobody of theirs is let in."""
-        self.on_followed: Callable[[frozenset[str]], None] = lambda namespaces: None
+        self.namespaces_followed: Event[frozenset[str]] = Event()
         """Called with namespaces that are new among them, before anybody is asked about."""
         self._ledger = ledger
         self._waiting = waiting
@@ -73,7 +74,7 @@ class Quotas:
         self._ended: set[str] = set()
         self._in_force: tuple[str, str, QuotaTree] | None = None
         self._told: dict[str, str] = {}
-        ledger.on_room = self.look
+        ledger.allocation_changed.subscribe(self.look)
 
     @property
     def in_use(self) -> bool:
@@ -117,7 +118,7 @@ class Quotas:
             # Nobody here knows what it was before, but its status may.
             earlier = chosen.earlier
             self._count_by(None if earlier is None else (chosen.uid, chosen.earlier_root, earlier))
-        self.on_changed()
+        self.changed()
 
     def _tell(self, record: QuotaTreeRecord, chosen: QuotaTreeRecord | None) -> None:
         note, reason = record.problem, REASON_REFUSED
@@ -161,7 +162,7 @@ class Quotas:
         added, self.followed = followed - self.followed, followed
         self.unread &= followed
         if added:
-            self.on_followed(added)
+            self.namespaces_followed(added)
 
     def are_read(self, namespaces: Collection[str]) -> None:
         """All pods of these namespaces are known."""
@@ -169,7 +170,7 @@ class Quotas:
         self._try_again(namespaces)
 
     def _try_again(self, namespaces: Collection[str]) -> None:
-        self.on_admitting(
+        self.retry_wanted(
             [
                 uid
                 for waiting in (self._waiting, self._waiting_besides)
@@ -187,7 +188,7 @@ class Quotas:
         before = self.books.charged(uid)
         self.books.charge(uid, self._charge(uid))
         if self.books.charged(uid) != before:
-            self.on_changed()
+            self.changed()
 
     def _charge(self, uid: str) -> Charge | None:
         record = self._bound.get(uid)

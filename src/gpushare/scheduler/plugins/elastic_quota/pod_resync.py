@@ -36,7 +36,7 @@ class QuotaPods:
         self._begun = False
         self._changed = asyncio.Event()
         self._under_way: set[str] = set()
-        quotas.on_followed = self._followed
+        quotas.namespaces_followed.subscribe(self._followed)
 
     def _followed(self, namespaces: frozenset[str]) -> None:
         if not self._begun:

@@ -90,7 +90,7 @@ class QuotaReports:
         self._api = api
         self._clock = clock
         self._changed = asyncio.Event()
-        quotas.on_changed = self._changed.set
+        quotas.changed.subscribe(self._changed.set)
 
     async def run(self) -> None:
         """Write for ever what differs."""

@@ -23,9 +23,9 @@ from gpushare.kube.clock import Clock
 from gpushare.ledger import Verdict
 from gpushare.ledger.placement.policies import Candidate
 from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.pod_records import PodRecord
 
 if TYPE_CHECKING:
-    from gpushare.scheduler.cache.pod_records import PodRecord
     from gpushare.scheduler.plugins.explain.result_summary import Each, Summary
     from gpushare.scheduler.plugins.preemption.results import Preemption
 
@@ -142,7 +142,15 @@ class Decision:
 class Decisions:
     """The record of each pod, by UID, the latest last. Not for several threads."""
 
-    def __init__(self, view: ClusterView, clock: Clock) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        clock: Clock,
+        *,
+        leads: Callable[[], bool | None] = lambda: None,
+        in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes],
+        without_gpu: Callable[[str], PodRecord | None] | None = None,
+    ) -> None:
         self._view = self.view = view
         self._clock = clock
         self._of: OrderedDict[str, Decision] = OrderedDict()
@@ -159,15 +167,15 @@ class Decisions:
         self.last_asked_s: float | None = None
         self.asked_by: set[str] = set()
         """Names of the schedulers (``schedulerName``) whose pods this one was asked about."""
-        self.leads: Callable[[], bool | None] = lambda: None
+        self.leads: Final = leads
         """Whether this scheduler leads (``LeadWatch.known``)."""
         self.by_ledger: dict[Request, tuple[float, Summary]] = {}
         """What the ledger said, and when, of requests about which nobody asked (``waiting``)."""
-        self.in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes]
+        self.in_turn: Final = in_turn
         """Those of some nodes that the policy of a pod (UID) lets it have now (``Policies.by_unit``)."""
-        self.without_gpu: Callable[[str], PodRecord | None] = view.waiting_besides.get
+        self.without_gpu: Final = without_gpu or view.waiting_besides.get
         """The pod (UID) that waits and asks for no GPU of ours, where a policy or a quota counts such pods; ``None`` for all others."""
-        view.ledger.on_chosen = self._chosen
+        view.ledger.gpus_chosen.subscribe(self._chosen)
 
     def __len__(self) -> int:
         return len(self._of)

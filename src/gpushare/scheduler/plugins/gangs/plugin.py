@@ -17,11 +17,12 @@ import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpushare.api.request.pod_group import Gang
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger, Verdict
+from gpushare.process.event import Event
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.explain.phrases import are, have, pods
 from gpushare.scheduler.plugins.gangs.backoff import Rests
@@ -40,10 +41,8 @@ from gpushare.scheduler.plugins.gangs.members import (
 )
 from gpushare.scheduler.plugins.gangs.reservations import GangRoom, until_s
 
-OnResult = Callable[[str], None]
-OnPod = Callable[[str, str], None]
-OnPods = Callable[[Iterable[str]], None]
-RefusalFn = Callable[[str], str]
+if TYPE_CHECKING:
+    from gpushare.scheduler.plugins.elastic_quota.plugin import Quotas
 
 #: How long a bind waits after the last of its gang that came, and in all, in seconds; less than kube-scheduler waits for an
 #: answer. It goes through 20 to 100 pods a second: of a gang of hundreds the first come again when the last have come.
@@ -70,38 +69,43 @@ class NotTogether(Exception):
 
 
 class Gangs:
-    """Decides for whole gangs. Not for several threads."""
+    """Decides for whole gangs. Not for several threads.
 
-    def __init__(self, ledger: Ledger) -> None:
+    ``quotas`` says whether a pod may have capacity at all. ``governs``: whether a ResourcePolicy decides which pods of a namespace get a
+    node, those without a GPU, too.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        quotas: "Quotas",
+        *,
+        governs: Callable[[str], bool] = lambda namespace: False,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._ledger = ledger
+        self._quotas = quotas
+        self._governs = governs
+        self.monotonic: Final = monotonic
         self._patience_s = PATIENCE_S
         self._most_patience_s = MOST_PATIENCE_S
         self._groups: dict[str, Group] = {}
         self._group_of: dict[str, str] = {}
         self._early: OrderedDict[str, bool] = OrderedDict()
         """Pods about which we were asked before we knew them."""
-        self.on_kept: OnPod = lambda uid, pod: None
+        self.reserved: Event[str, str] = Event()
         """Called for each pod (UID, ``namespace/name``) for which room is kept from now on."""
-        self.on_given_up: OnResult = lambda uid: None
+        self.reservation_cancelled: Event[str] = Event()
         """Called for each UID whose room is not kept any longer: it releases the share, if nothing is under way."""
-        self.on_given_back: Callable[[], None] = lambda: None
+        self.reservation_released: Event[[]] = Event()
         """Called when room of a gang is not kept any longer because pods of it went."""
-        self.on_planned: OnPods = lambda uids: None
+        self.retry_wanted: Event[Iterable[str]] = Event()
         """Called with the UIDs of pods that kube-scheduler should ask about soon: it may have laid them aside."""
-        self.on_asked: OnResult = lambda uid: None
+        self.satisfied: Event[str] = Event()
         """Called for each pod that was asked about and has its room: it need not be asked about soon any more."""
-        self.monotonic = time.monotonic
         self.room = GangRoom(ledger)
         """Which gangs keep room where."""
         self._rests = Rests()
-        self.refusal: RefusalFn = lambda uid: ""
-        """Why the pod of a UID may have no room, whatever there is; empty where it may."""
-        self.passed: RefusalFn = lambda uid: ""
-        """Why it may not have the room that it was just given; empty where it may."""
-        self.is_governed: Callable[[str], bool] = lambda namespace: False
-        """Whether a policy decides which pods of a namespace get a node, those without a GPU, too."""
-        self.is_counted: Callable[[str], bool] = lambda namespace: False
-        """Whether quotas do."""
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -124,7 +128,7 @@ class Gangs:
         return len(self._running(group, "", gang) | group.come)
 
     def _holds_back(self, namespace: str) -> bool:
-        return self.is_governed(namespace) or self.is_counted(namespace)
+        return self._governs(namespace) or namespace in self._quotas.followed
 
     # --- what the informer tells --------------------------------------------------------------
 
@@ -153,13 +157,13 @@ class Gangs:
             group.offered.pop(record.uid, None)
             if record.bystander and before is not None and not before.node:
                 # The others may have waited for it.
-                self.on_planned([uid for uid in waiting_of(group) if not group.pods[uid].bystander])
+                self.retry_wanted([uid for uid in waiting_of(group) if not group.pods[uid].bystander])
         elif new and (there := there_of(group, record.gang)) < record.gang.least:
             if early:
-                self.on_planned([record.uid])  # what it was told is not why it waits
+                self.retry_wanted([record.uid])  # what it was told is not why it waits
         elif new:
             # kube-scheduler may have asked about it before we knew it, and about the others while it was missing.
-            self.on_planned(waiting_of(group) if there == record.gang.least else [record.uid])
+            self.retry_wanted(waiting_of(group) if there == record.gang.least else [record.uid])
 
     def remove(self, uid: str) -> None:
         """A pod ended or is gone. What is kept for the rest of its gang is not enough any more: it is given up."""
@@ -182,7 +186,7 @@ class Gangs:
             if not group.placed and self.monotonic() > group.since_s + _FLEETING_S:
                 self._rest(group, gang)
             self._give_up(group)
-            self.on_given_back()
+            self.reservation_released()
 
     def lost(self, uid: str) -> None:
         """The reservation of a waiting pod has ended: so does what is kept for the rest of its gang."""
@@ -224,7 +228,7 @@ class Gangs:
         for group in self._groups.values():
             if 0 < group.rests_until_s <= now_s:
                 group.rests_until_s = 0.0
-                self.on_planned(waiting_of(group))
+                self.retry_wanted(waiting_of(group))
 
     # --- filter ---------------------------------------------------------------------------------
 
@@ -262,7 +266,7 @@ class Gangs:
                 )
             if node in nodes:
                 self._keep(group)
-                self.on_asked(uid)
+                self.satisfied(uid)
                 return _there_alone(node)
         self._give_up(group)
         if why := self._gives_way(group, gang, need, running):
@@ -319,7 +323,7 @@ class Gangs:
             return Verdict([], {name: f"{head}: {reasons.get(name, _THE_OTHERS)}" for name in nodes}, {})
         group.since_s = group.news_s = self.monotonic()
         self._keep(group)
-        self.on_planned([other for other in group.planned if other != uid])
+        self.retry_wanted([other for other in group.planned if other != uid])
         return _there_alone(group.planned[uid])
 
     def _reserve_all(
@@ -337,10 +341,10 @@ class Gangs:
             alike = (asked, id(offered))
             # What comes to be taken only grows: who asks for the same on the same nodes has none either.
             vain = alike in none_for and self._ledger.held(other) is None
-            refusal = "" if vain else self.refusal(other)
+            refusal = "" if vain else self._quotas.refusal(other)
             node = None if vain or refusal else self._reserve(other, key, asked, offered)
-            if node is not None and (refusal := self.passed(other)):
-                self.on_given_up(other)
+            if node is not None and (refusal := self._quotas.passed(other)):
+                self.reservation_cancelled(other)
                 node = None
             if node is not None:
                 group.planned[other] = node
@@ -425,7 +429,7 @@ class Gangs:
         if self.monotonic() >= until_s(group):
             return
         for uid in group.planned.keys() - group.placed:
-            self.on_kept(uid, group.pods[uid].pod)
+            self.reserved(uid, group.pods[uid].pod)
 
     def _give_up(self, group: Group) -> None:
         planned = [uid for uid in group.planned if uid not in group.placed]
@@ -433,7 +437,7 @@ class Gangs:
         group.here.clear()
         group.come.clear()
         for uid in planned:
-            self.on_given_up(uid)
+            self.reservation_cancelled(uid)
 
     # --- bind -----------------------------------------------------------------------------------
 
@@ -463,7 +467,7 @@ class Gangs:
         group.opened.set()
         group.opened = asyncio.Event()
         if gave_up:
-            self.on_planned(sorted(gave_up))
+            self.retry_wanted(sorted(gave_up))
 
     async def _wait(self, group: Group, uid: str, gang: Gang) -> None:
         opened, loop = group.opened, asyncio.get_running_loop()

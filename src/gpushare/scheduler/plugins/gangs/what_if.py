@@ -102,13 +102,11 @@ class Trial:
     def _undone(self) -> Iterator[None]:
         """Nobody is told of what is chosen within, nor of what quotas count of it."""
         ledger, quotas = self._view.ledger, self._view.quotas
-        told, changed = ledger.on_chosen, quotas.on_changed
-        ledger.on_chosen, quotas.on_changed = (lambda uid, node, candidates: None), (lambda: None)
         # Room that others make for the gang by their end is its own.
         lifted = ledger.lift(self._standing.members)
-        try:
-            yield
-        finally:
-            self._give_back()
-            ledger.keep_again(lifted)
-            ledger.on_chosen, quotas.on_changed = told, changed
+        with ledger.gpus_chosen.muted(), quotas.changed.muted():
+            try:
+                yield
+            finally:
+                self._give_back()
+                ledger.keep_again(lifted)

@@ -23,6 +23,7 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
 from gpushare.ledger.preemption.victims import MOST_TRIED_BY_RULE, Plan, RankFn, sequence_from
 from gpushare.ledger.quota.reclaim import Claim
+from gpushare.process.event import Event
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterView
 from gpushare.scheduler.cache.pod_records import PodRecord
@@ -66,9 +67,22 @@ class _Found(NamedTuple):
 
 
 class Preemptor:
-    """Ends pods for more important ones that only we refused."""
+    """Ends pods for more important ones that only we refused.
 
-    def __init__(self, view: ClusterView, pods: Evictor, events: Recorder, clock: Clock) -> None:
+    ``in_turn`` puts nodes for the pod of a UID in groups: in the first where it helps others are ended, in no other. ``must_lead`` is awaited
+    right before anybody is asked to end; it raises ``NotLeading``.
+    """
+
+    def __init__(
+        self,
+        view: ClusterView,
+        pods: Evictor,
+        events: Recorder,
+        clock: Clock,
+        *,
+        in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes],
+        must_lead: Callable[[], Awaitable[None]] = without_another,
+    ) -> None:
         self._view = view
         self._ledger = view.ledger
         self._pods = pods
@@ -82,14 +96,12 @@ class Preemptor:
         self._looking = False
         self._backoff = Backoff(first_s=SETTLE_S)
         self._woken = asyncio.Event()
-        self.hurry: Callable[[Iterable[str]], None] = lambda uids: None
+        self.retry_wanted: Event[Iterable[str]] = Event()
         """Called with the UIDs of pods that are to be tried soon."""
-        self.told: Callable[[str, str, Request | None, Preemption], None] = lambda *_: None
+        self.decided: Event[str, str, Request | None, Preemption] = Event()
         """Called with UID, key and request of a pod, and what was decided about room for it."""
-        self.in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes]
-        """Nodes for the pod of a UID in groups: in the first where it helps others are ended, in no other."""
-        self.must_lead: Callable[[], Awaitable[None]] = without_another
-        """Awaited right before anybody is asked to end; raises ``NotLeading``."""
+        self._in_turn = in_turn
+        self._must_lead = must_lead
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod; on ``nodes`` room could be made. It need not be known yet."""
@@ -188,8 +200,8 @@ class Preemptor:
         if given_up:
             # Nothing happens in the cluster by that: who was refused for it is woken by nobody but us.
             for waiting in (self._view.waiting, self._view.waiting_besides):
-                self.hurry(list(islice(waiting, _HURRIED)))
-            self._view.on_freed()
+                self.retry_wanted(list(islice(waiting, _HURRIED)))
+            self._view.capacity_freed()
 
     async def _make_room(self, record: PodRecord, nodes: list[str]) -> None:
         guarded: set[str] = set()
@@ -237,13 +249,13 @@ class Preemptor:
     def _tell_vain(self, record: PodRecord, nodes: list[str], said: str) -> None:
         from gpushare.scheduler.plugins.preemption.results import in_vain
 
-        self.told(record.uid, record.pod, record.request, in_vain(self._now_s, len(nodes), said))
+        self.decided(record.uid, record.pod, record.request, in_vain(self._now_s, len(nodes), said))
 
     def _tell_room(self, record: PodRecord, nodes: int, plan: Plan) -> None:
         from gpushare.scheduler.plugins.preemption.results import decided
 
         found = decided(self._view, self._now_s, nodes, plan.node, plan.victims)
-        self.told(record.uid, record.pod, record.request, found)
+        self.decided(record.uid, record.pod, record.request, found)
 
     @property
     def _now_s(self) -> float:
@@ -251,7 +263,7 @@ class Preemptor:
 
     async def _make_sum(self, record: PodRecord, nodes: list[str]) -> None:
         """For a pod without a GPU that has room on ``nodes``, and is kept back by the max of a quota."""
-        if not any(self.in_turn(record.uid, nodes)):
+        if not any(self._in_turn(record.uid, nodes)):
             return
         guarded: set[str] = set()
         for _ in range(_TRIES):
@@ -267,7 +279,7 @@ class Preemptor:
                     self._sums.keep(record)
                     if not await self._ending.end(record, victims, {record.uid: ""}):
                         self._sums.give_up(record.uid)
-                        self.hurry((record.uid,))
+                        self.retry_wanted((record.uid,))
                 else:
                     self._look_again(record.uid, nodes)
                 return
@@ -355,7 +367,7 @@ class Preemptor:
             if not await self._ending.for_room(record, plan, places):
                 for uid in places:
                     self._ledger.unkeep(uid)
-                self.hurry([uid for uid in places if uid not in self._ending.left])
+                self.retry_wanted([uid for uid in places if uid not in self._ending.left])
                 return
 
     def _plan(
@@ -366,7 +378,7 @@ class Preemptor:
             return None
         assert record.request is not None
         self._turn += _TURN
-        for unit in self.in_turn(record.uid, nodes):
+        for unit in self._in_turn(record.uid, nodes):
             for amounts, some in self._view.quotas.by_charge(record.amounts, record.request, unit):
                 plan = self._plan_among(record, some, guarded, ended, amounts)
                 if plan is not None:
@@ -496,4 +508,4 @@ class Preemptor:
         return protected(await reading.pods(victims), await reading.budgets())
 
     async def _still_leads(self) -> None:
-        await self.must_lead()
+        await self._must_lead()

@@ -22,6 +22,7 @@ from gpushare.api.objects import Pod
 from gpushare.kube.clock import Clock
 from gpushare.ledger import Verdict
 from gpushare.ledger.arrays import Mask
+from gpushare.process.event import Event
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.resource_policy.model.policy_index import Census
 from gpushare.scheduler.plugins.resource_policy.model.unit_selection import (
@@ -109,9 +110,12 @@ class InTurn:
 
 
 class Policies:
-    """All that the scheduler knows of ResourcePolicies. ``waiting`` are the pods without a node that they govern, by UID."""
+    """All that the scheduler knows of ResourcePolicies. ``waiting`` are the pods without a node that they govern, by UID.
 
-    def __init__(self, clock: Clock) -> None:
+    ``kept_on``: on which node capacity is nominated for a pod until others have ended (``Ledger.kept_on``).
+    """
+
+    def __init__(self, clock: Clock, *, kept_on: Callable[[str], str] = lambda uid: "") -> None:
         self.census = Census()
         self.waiting: dict[str, PodRecord] = {}
         self.promises: dict[str, Promise] = {}
@@ -119,14 +123,13 @@ class Policies:
         """Namespaces whose pods were not all read yet."""
         self.strays: set[str] = set()
         """Namespaces without policies in which pods may have a deletion cost of ours."""
-        self.on_refused: Callable[[str], None] = lambda uid: None
+        self.pod_refused: Event[str] = Event()
         """Called with the UID of a pod that no unit takes now."""
-        self.on_due: Callable[[list[str]], None] = lambda uids: None
+        self.retry_wanted: Event[list[str]] = Event()
         """Called with the UIDs of pods that kube-scheduler should ask about soon."""
-        self.on_freed: Callable[[], None] = lambda: None
+        self.capacity_freed: Event[[]] = Event()
         """Called when a place in a unit came free."""
-        self.kept_on: Callable[[str], str] = lambda uid: ""
-        """On which node room is kept for a pod until others have ended (``Ledger.kept_on``)."""
+        self._kept_on = kept_on
         self._clock = clock
         self.since = RefusedSince()
         self._due: dict[str, float] = {}
@@ -184,7 +187,7 @@ class Policies:
         self.since.forget(pod.uid)
         self.end_promise(pod.uid)
         if pod.node:
-            self.on_freed()
+            self.capacity_freed()
 
     def refresh(self, namespace: str) -> None:
         """What a namespace's pods wait for has changed: ask about them again soon."""
@@ -274,7 +277,7 @@ class Policies:
             fits = list(compress(verdict.fits, masks[choice.unit].tolist()))
             return Verdict(fits, verdict.refused, verdict.hopeless)
         self.end_promise(uid)
-        self.on_refused(uid)
+        self.pod_refused(uid)
         self._wait(uid, choice, len(everywhere))
         if self.since.refused(pod, self._now) and book.policy.try_next is TryNext.TIMEOUT:
             self._due[uid] = self._clock.monotonic()  # the touch notes it on the pod
@@ -292,7 +295,7 @@ class Policies:
         tried = {number for number, at_s in self._tried.get(pod.uid, {}).items() if at_s <= over_s}
         if asked.spec.preemption_policy == "Never":
             tried = set(range(len(book.policy.units)))
-        elif tried and (pod.nominated or self.kept_on(pod.uid)):
+        elif tried and (pod.nominated or self._kept_on(pod.uid)):
             # Room is being made: the unit in which that was tried last is not given up yet.
             tried = tried - {max(tried)}
         return choose(book.policy, standings, waited_s, tried)
@@ -440,7 +443,7 @@ class Policies:
                 self._orphans.discard(uid)
                 due.append(uid)
         if due:
-            self.on_due(due)
+            self.retry_wanted(due)
 
     def _forget(self, uid: str) -> None:
         self.waiting.pop(uid, None)

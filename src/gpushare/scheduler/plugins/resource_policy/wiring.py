@@ -22,13 +22,11 @@ class PolicyParts:
     def __init__(
         self, session: Session, client: Client, ledger: Ledger, clock: Clock, lease: tuple[str, str] | None
     ) -> None:
-        self.policies = Policies(clock)
-        self.policies.kept_on = ledger.kept_on
-        retries = Retries(self.policies.waiting, client, clock)
-        retries.noting = self.policies.since.stamp
-        self.policies.on_refused = retries.refused
-        self.policies.on_due = retries.hurry
-        self.policies.on_freed = retries.freed
+        self.policies = Policies(clock, kept_on=ledger.kept_on)
+        retries = Retries(self.policies.waiting, client, clock, stamp=self.policies.since.stamp)
+        self.policies.pod_refused.subscribe(retries.refused)
+        self.policies.retry_wanted.subscribe(retries.hurry)
+        self.policies.capacity_freed.subscribe(retries.freed)
         self.binding = PolicyBinding(client, self.policies, clock)
         self.watches = PolicyWatches(self.policies, session, clock=clock)
         self._writer = PolicyWriter(

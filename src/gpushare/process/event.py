@@ -1,0 +1,37 @@
+"""Something that happens, and who is called when it does.
+
+An object that others follow has one ``Event`` for each thing that may happen to it. Listeners are called at once, in the order in which
+they subscribed, before the emitter goes on: no queue and no task lies between, so nobody sees a state in between two awaits.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, ParamSpec
+
+P = ParamSpec("P")
+
+
+class Event(Generic[P]):
+    """Calling it calls every listener with the same arguments. Not for several threads."""
+
+    __slots__ = ("_listeners",)
+
+    def __init__(self) -> None:
+        self._listeners: tuple[Callable[P, object], ...] = ()
+
+    def subscribe(self, listener: Callable[P, object]) -> None:
+        """Have ``listener`` called from now on, after those that subscribed before."""
+        self._listeners = (*self._listeners, listener)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:  # noqa: D102 - the class says it
+        for listener in self._listeners:
+            listener(*args, **kwargs)
+
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        """Nobody is called within: for what is tried and undone."""
+        listeners, self._listeners = self._listeners, ()
+        try:
+            yield
+        finally:
+            self._listeners = listeners
