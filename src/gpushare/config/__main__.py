@@ -10,7 +10,7 @@ from typing import Final
 
 from gpushare.options.option import PREFIX, InvalidSettings, Role
 from gpushare.options.reading import CONFIG, gather
-from gpushare.options.roles import ROLES, role_of
+from gpushare.options.roles import ROLES, installed_role_of
 from gpushare.options.usage_error import refuse
 from gpushare.options.variables import unread
 
@@ -58,7 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.command == "schema":
             print(_schema(options.role))
         elif options.command == "show":
-            print(_shown(role_of(options.role), rest, os.environ))
+            role = installed_role_of(options.role)
+            if role is None:
+                raise InvalidSettings(
+                    [f"{options.role} is not installed here; it comes with a checkout, not with images"]
+                )
+            print(_shown(role, rest, os.environ))
         else:
             return _check(options.file)
     except InvalidSettings as error:
@@ -70,7 +75,8 @@ def _schema(name: str | None) -> str:
     from gpushare.options.schema import schema_of
 
     wanted = tuple(ROLES) if name is None else (name,)
-    return json.dumps(schema_of(map(role_of, wanted), ROLES), indent=2, ensure_ascii=False)
+    roles = [role for role in map(installed_role_of, wanted) if role is not None]
+    return json.dumps(schema_of(roles, ROLES), indent=2, ensure_ascii=False)
 
 
 def _shown(role: Role, argv: Sequence[str], environ: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gpushare.options.option import InvalidSettings, Option, Role, TwiceThere
 from gpushare.options.reading import Setting
-from gpushare.options.roles import ROLES, role_of
+from gpushare.options.roles import ROLES, installed_role_of
 
 #: No configuration is larger.
 _MOST_BYTES: Final = 1 << 20
@@ -24,13 +24,9 @@ def read_file(path: Path, role: Role, problems: list[str]) -> Mapping[str, Setti
         if name == role.name:
             found = _read_section(path, role, section, problems)
             continue
-        try:
-            other = role_of(name)
-        except ModuleNotFoundError as error:
-            if not (error.name or "").startswith("gpushare."):
-                raise
-            continue  # the kubectl plugin as one file has no other role's options
-        _read_section(path, other, section, problems)
+        other = installed_role_of(name)
+        if other is not None:
+            _read_section(path, other, section, problems)
     return found
 
 
@@ -39,7 +35,8 @@ def check_file(path: Path) -> list[str]:
     problems: list[str] = []
     sections = _sections(path, problems)
     for name, section in sections.items():
-        _read_section(path, role_of(name), section, problems)
+        if (role := installed_role_of(name)) is not None:
+            _read_section(path, role, section, problems)
     return problems
 
 

@@ -20,6 +20,16 @@ ROLES: Final = {
 }
 
 
+def installed_role_of(name: str) -> Role | None:
+    """As ``role_of``; ``None`` where this installation lacks the role: images have no playground, the kubectl plugin as one file has no other role."""
+    try:
+        return role_of(name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"gpushare", "gpushare_playground"}:
+            raise
+        return None
+
+
 def role_of(name: str) -> Role:
     """The options of the role of that name, which is one of ``ROLES``."""
     role = importlib.import_module(ROLES[name]).ROLE

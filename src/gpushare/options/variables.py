@@ -11,7 +11,7 @@ from typing import Final
 
 from gpushare.options.option import PREFIX, Role
 from gpushare.options.reading import CONFIG
-from gpushare.options.roles import ROLES, role_of
+from gpushare.options.roles import ROLES, installed_role_of
 
 logger = logging.getLogger(__name__)
 
@@ -79,12 +79,4 @@ def _of(roles: Iterable[Role]) -> set[str]:
 
 
 def _of_all() -> set[str]:
-    found: list[Role] = []
-    for name in ROLES:
-        try:
-            found.append(role_of(name))
-        except ModuleNotFoundError as error:
-            if not (error.name or "").startswith("gpushare."):
-                raise
-            continue  # the kubectl plugin as one file has no other role's options
-    return _of(found)
+    return _of(role for role in map(installed_role_of, ROLES) if role is not None)

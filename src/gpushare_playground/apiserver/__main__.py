@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT. Gives the exit code: 0, or 1 when the server cannot start."""
     options = _arguments(argv)
     log_setup.configure("warning", role="apiserver")
-    logging.getLogger("gpushare").setLevel(logging.INFO)
+    logging.getLogger("gpushare_playground").setLevel(logging.INFO)
     try:
         uvloop.run(_serve(options))
     except OSError as error:

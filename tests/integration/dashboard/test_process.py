@@ -27,7 +27,7 @@ contexts: [{name: a, context: {cluster: a, user: a}}]
 PROMPT = """\
 import sys
 from gpushare.__main__ import main
-from gpushare.dashboard import waiting
+from gpushare.dashboard.data import pending as waiting
 waiting.FRESH_S = waiting._LEADER_FRESH_S = 0.1
 sys.exit(main())
 """

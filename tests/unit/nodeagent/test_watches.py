@@ -63,7 +63,7 @@ class Bed:
         self.watches = Watches("n1", server, Quiet(), Quiet(), self.metrics, clock=self.clock)
         self._figures = Figures(self.metrics, self.watches.count, dict)
         # What is served of GPUs has tests of its own.
-        self._figures._exporters["exporter"] = self
+        self._figures._exporters["gpu_metrics"] = self
         self._figures._sources = self
 
     def lines(self, asked: object) -> list[str]:
