@@ -70,7 +70,7 @@ class Ledger:
         self.allocation_changed: Event[str] = Event()
         """Called with the UID of a pod for which capacity is allocated or nominated, or is not any more."""
         # Room on a node that waits for its pod until others have ended.
-        self._kept = KeptRoom(self._nodes, self._changed, self._recounted, self.allocation_changed)
+        self.kept_room = KeptRoom(self._nodes, self._changed, self._recounted, self.allocation_changed)
         self.gpus_chosen: Event[str, str, list[Candidate]] = Event()
         """Called with a UID and a node when GPUs of it were chosen, and with those of which they were."""
 
@@ -81,7 +81,7 @@ class Ledger:
         book = self._book(node.name)
         if book.devices == node:
             return
-        self._kept.unkeep_changed(node.name, book.devices, node)
+        self.kept_room.unkeep_changed(node.name, book.devices, node)
         moving = [] if same_gpus(book.devices, node) else self._lift(book)
         if book.devices is None:
             book.column = self._column_of[node.name] = self._columns.take()
@@ -108,7 +108,7 @@ class Ledger:
         book = self._nodes.get(name)
         if book is None or book.devices is None:
             return
-        self._kept.unkeep_changed(name, book.devices, None)
+        self.kept_room.unkeep_changed(name, book.devices, None)
         moving = self._lift(book)
         self._columns.give_back(self._column_of.pop(name))
         self._found.forget()
@@ -219,31 +219,31 @@ class Ledger:
 
     def keep(self, uid: str, request: Request, plan: Plan) -> None:
         """Keep what ``plan`` frees, and what is free there, from all others, until ``unkeep``."""
-        self._kept.keep(uid, request, plan)
+        self.kept_room.keep(uid, request, plan)
 
     def unkeep(self, uid: str) -> None:
         """Keep nothing more for the pod, if anything was."""
-        self._kept.unkeep(uid)
+        self.kept_room.unkeep(uid)
 
     def lift(self, uids: Iterable[str]) -> SuspendedNominations:
         """Keep nothing for these pods, until what was kept is kept again by ``keep_again``."""
-        return self._kept.lift(uids)
+        return self.kept_room.lift(uids)
 
     def keep_again(self, lifted: SuspendedNominations) -> None:
         """Keep what ``lift`` gave; nothing else may have changed since."""
-        self._kept.keep_again(lifted)
+        self.kept_room.keep_again(lifted)
 
     def kept_on(self, uid: str) -> str:
         """The node on which room is kept for the pod; empty where none is."""
-        return self._kept.on(uid)
+        return self.kept_room.on(uid)
 
     def kept_there(self, node: str) -> Mapping[str, tuple[GpuShare, ...]]:
         """What is kept on the node, by the UID of the pod for which it is (a pod that moves has a key instead)."""
-        return self._kept.there(node)
+        return self.kept_room.there(node)
 
     def filter_for(self, uid: str, request: Request, nodes: Sequence[str]) -> Verdict:
         """As ``filter``, for a pod that may have room kept for it: that is its own."""
-        with self._kept.as_its_own(uid):
+        with self.kept_room.as_its_own(uid):
             return self.filter(request, nodes)
 
     # --- whose end, or move, makes room -----------------------------------------------------------

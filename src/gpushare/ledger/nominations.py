@@ -89,6 +89,10 @@ class KeptRoom:
             return {}
         return {uid: shares for uid, (name, shares) in self._kept.items() if name == node}
 
+    def all(self) -> SuspendedNominations:
+        """All that is kept now."""
+        return dict(self._kept)
+
     @contextmanager
     def as_its_own(self, uid: str) -> Iterator[None]:
         """Within, what is kept for the pod counts as free. Nobody is told: it ends before anybody else looks."""

@@ -111,6 +111,8 @@ class Bed:
         self.cluster = Cluster(nodes, placed, waiting, 3, 81920, MemoryUnit.GIB)
         self.relay = Relay()
         self.line: list[dict[str, Any]] | None = []
+        self.kept: list[dict[str, Any]] = []
+        """What the scheduler tells that it keeps, and for whom."""
         self.figures = ""
         self.agents: Mapping[str, Callable[[], str]] = {node_name(0): lambda: self.figures}
         """What each node's agent tells, by the node's name."""
@@ -177,7 +179,8 @@ class Bed:
         async def decisions(request: web.Request) -> web.Response:
             if self.line is None:
                 raise web.HTTPNotFound
-            return web.json_response({"scheduler": {"name": "extender"}, "waiting": self.line})
+            told = {"scheduler": {"name": "extender"}, "waiting": self.line, "kept": self.kept}
+            return web.json_response(told)
 
         async def decision(request: web.Request) -> web.Response:
             pod = "{namespace}/{name}".format_map(request.match_info)

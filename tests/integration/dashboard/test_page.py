@@ -281,6 +281,22 @@ async def test_commands_among_what_is_told_are_set_apart_and_a_lone_backtick_sta
         await expect(row).to_contain_text("a ` alone")
 
 
+async def test_room_that_is_kept_is_in_the_map_and_on_the_page_of_its_gpu_with_whom_it_is_for(
+    window: Browser, made: Bed
+) -> None:
+    share = {"node": node_name(0), "gpu": 0, "uuid": "", "units": 2, "MiB": 2048, "corePercent": 30}
+    made.kept = [{"whom": "gang tenant/g", "shares": [share]}]
+    async with looking(window, made, f"#/node/{node_name(0)}/gpu/0") as look:
+        page = look.page
+        await expect(page.get_by_text("2 GiB and 30% compute for gang tenant/g")).to_be_visible()
+        await page.goto(f"{made.url}#/")
+        await page.locator("canvas").focus()
+        await expect(page.locator(".tip")).to_contain_text("Kept2 GiB and 30% compute for gang tenant/g")
+        made.kept = []
+        await page.goto(f"{made.url}#/node/{node_name(0)}/gpu/0")
+        await expect(page.get_by_text("for gang tenant/g")).to_have_count(0)
+
+
 async def test_a_pods_own_page_says_why_it_waits_as_soon_as_the_scheduler_does(
     window: Browser, made: Bed
 ) -> None:

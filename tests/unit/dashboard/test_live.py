@@ -416,7 +416,7 @@ async def test_who_waits_is_pushed_when_it_changes() -> None:
     await shown.live.look_at_waiting()
     await shown.live.look_at_waiting()
     assert await told(shown, f"e-{number}") == [
-        ("waiting", {"count": 1, "problem": "", "by_category": {"memory": 1}})
+        ("waiting", {"count": 1, "problem": "", "by_category": {"memory": 1}, "kept": []})
     ]
     line = await ask(shown, "waiting")
     assert line["pods"][0]["reason"] == "no"

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gpushare.dashboard.data import pending
-from gpushare.dashboard.data.pending import Source, Waiting
+from gpushare.dashboard.data.pending import KeptShare, Source, Waiting
 from gpushare.kube.client.errors import Unreachable
 from tests.unit.dashboard.showing import Answering
 from tests.unit.scheduler.world import TurnedClock
@@ -126,3 +126,16 @@ async def test_a_token_to_read_with_is_shown_and_renewed_before_it_ends() -> Non
         await clock.turn(pending.TOKEN_S / 2 - pending.FRESH_S)
     await clock.turn(pending.TOKEN_S)
     assert "no token to read with can be had: /token: nobody answers" in (await source.line()).problem
+
+
+async def test_what_is_kept_is_told_with_those_who_wait_and_an_older_scheduler_tells_nothing_of_it() -> None:
+    asks, clock = Answering(), TurnedClock()
+    source = Source(asks, "http://scheduler", clock)
+    share = {"node": "a", "gpu": 1, "uuid": "GPU-a-1", "units": 2, "MiB": 2048, "corePercent": 30}
+    kept = [{"whom": "gang tenant/g", "shares": [share]}]
+    asks.answers[ALONE] = msgspec.json.encode({"scheduler": {}, "waiting": [], "kept": kept})
+    [one] = (await source.line()).kept
+    assert (one.whom, one.shares) == ("gang tenant/g", (KeptShare("a", 1, 2048, 30),))
+    await clock.turn(pending.FRESH_S)
+    asks.answers[ALONE] = msgspec.json.encode({"scheduler": {}, "waiting": []})
+    assert (await source.line()).kept == ()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gpushare.api.node.device import NodeMode
+from gpushare.ledger.preemption.victims import Plan
 from gpushare.scheduler.plugins.gangs import reservations
 from gpushare.scheduler.plugins.gangs.reservations import KEPT_S, UNASKED_S
 from tests.unit.scheduler.test_app import Browser
@@ -171,3 +172,20 @@ async def test_gangs_that_keep_nothing_any_more_are_forgotten(browser: Browser, 
     room = world.view.gangs.room
     assert list(room.kept()) == []
     assert sum(map(len, room._on_node.values())) < 10
+
+
+async def test_the_line_of_those_who_wait_says_what_is_kept_for_gangs_and_for_single_pods(
+    browser: Browser, world: World
+) -> None:
+    assert (await get(browser, ""))["kept"] == []
+    await keep(browser, world)
+    world.create("waits", 3)
+    record = world.view.waiting["uid-waits"]
+    world.ledger.keep("uid-waits", record.request, Plan("n3", (0,), (), ()))
+    told = (await get(browser, ""))["kept"]
+    assert {
+        one["whom"]: [(share["node"], share["gpu"], share["MiB"]) for share in one["shares"]] for one in told
+    } == {
+        "gang tenant/g": [("n1", 0, 15 * GIB), ("n2", 0, 15 * GIB)],
+        "pod default/waits": [("n3", 0, 3 * GIB)],
+    }

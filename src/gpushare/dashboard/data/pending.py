@@ -32,8 +32,24 @@ class Waiting(msgspec.Struct, frozen=True):
     uid: str = ""
 
 
+class KeptShare(msgspec.Struct, frozen=True, rename="camel"):
+    """What is kept of one GPU; ``gpu`` is its index."""
+
+    node: str
+    gpu: int
+    mib: int = msgspec.field(name="MiB")
+    core_percent: int = 0
+
+
+class KeptFor(msgspec.Struct, frozen=True):
+    """Room that is given to nobody but ``whom``, in words."""
+
+    whom: str
+    shares: tuple[KeptShare, ...] = ()
+
+
 class Line(msgspec.Struct, frozen=True):
-    """All that wait, the longest first, at most ``MOST_SHOWN``; ``count`` is of all.
+    """All that wait, the longest first, at most ``MOST_SHOWN``; ``count`` is of all. ``kept``: room that is kept, of as many GPUs.
 
     ``problem`` says why nobody can tell (then there are none here), empty when all is well; ``told_by`` who told.
     """
@@ -43,10 +59,12 @@ class Line(msgspec.Struct, frozen=True):
     problem: str = ""
     told_by: str = ""
     by_category: dict[str, int] = {}
+    kept: tuple[KeptFor, ...] = ()
 
 
 class _Told(msgspec.Struct):
     waiting: list[Waiting]
+    kept: list[KeptFor] = []
 
 
 class _Record(msgspec.Struct):
@@ -156,7 +174,8 @@ class Source:
         counts: dict[str, int] = {}
         for one in pods:
             counts[one.category] = counts.get(one.category, 0) + 1
-        return Line(tuple(pods[:MOST_SHOWN]), len(pods), "", who, counts)
+        kept = tuple(told.kept[:MOST_SHOWN]) if isinstance(told, _Told) else ()
+        return Line(tuple(pods[:MOST_SHOWN]), len(pods), "", who, counts, kept)
 
     async def _shown(self) -> str:
         """The token to read with. Raises ``CannotAsk``."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from contextlib import suppress
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -86,8 +86,7 @@ class Live:
         line = await self._source.line()
         if line != self._line:
             self._line = line
-            summary = {"count": line.count, "problem": line.problem, "by_category": line.by_category}
-            self._stream.send("waiting", msgspec.json.encode(summary))
+            self._stream.send("waiting", msgspec.json.encode(_summary(line)))
 
     def _sample(self) -> Sample:
         cluster = self._cluster
@@ -179,12 +178,11 @@ class Live:
     def whole(self) -> bytes:
         """As ``app.Answers`` says."""
         self._check_shown()
-        line = self._line
         return self._cluster.board.snapshot(
             {
                 "id": self._stream.last_id,
                 "totals": self._sample(),
-                "waiting": {"count": line.count, "problem": line.problem, "by_category": line.by_category},
+                "waiting": _summary(self._line),
             }
         )
 
@@ -223,6 +221,21 @@ class Live:
                 kept = {one.key: one.reason for one in line.pods if one.category in NOT_ROOM}
                 self._report = (now_s, await fragmentation.report(self._cluster, kept))
             return self._report[1]
+
+
+def _summary(line: Line) -> dict[str, Any]:
+    """Of all that wait how many, and what is kept of which GPU for whom: node, index, MiB, percent of compute, in words."""
+    kept = [
+        (share.node, share.gpu, share.mib, share.core_percent, one.whom)
+        for one in line.kept
+        for share in one.shares
+    ]
+    return {
+        "count": line.count,
+        "problem": line.problem,
+        "by_category": line.by_category,
+        "kept": kept[:MOST_SHOWN],
+    }
 
 
 def _made_s(created: str) -> float:

@@ -9,8 +9,8 @@ const AGAIN_MS = 3000;
 export const since = (seconds) => h("span", { class: "short", "data-since": seconds }, age(Date.now() / 1000 - seconds));
 
 /** A view that is asked for, drawn, and asked for again: when the cluster changes (`touched`), and every few seconds. What `draw` gives
- * again is left where it is. */
-export function asked(title, path, draw, { store, touched, crumbs = [] }) {
+ * again is left where it is. `beside` gives what it shows that is not in the answer, as text. */
+export function asked(title, path, draw, { store, touched, beside = () => "", crumbs = [] }) {
   const body = h("div", { class: "body" }, h("p", { class: "quiet" }, "Reading …"));
   const element = h("div", { class: "view" }, crumbs.length > 0 && trail(crumbs), body);
   let timer = 0, mounted = false, last = "", busy = false, again = false;
@@ -28,8 +28,9 @@ export function asked(title, path, draw, { store, touched, crumbs = [] }) {
     try {
       const text = await (await ask(path)).text();
       // Anew only where something is new: a reader's place in it stays.
-      if (mounted && text !== last) {
-        last = text;
+      const seen = text + beside();
+      if (mounted && seen !== last) {
+        last = seen;
         place([draw(JSON.parse(text))].flat(Infinity).filter(Boolean));
       }
       for (const one of body.querySelectorAll("[data-since]")) {

@@ -41,6 +41,7 @@ export function percent(value) {
   if (value === UNKNOWN) return DASH;
   return `${value > 0 && value < 1 ? value.toFixed(1) : Math.round(value)}%`;
 }
+export const keptText = ({ mib, core, whom }) => `${gib(mib)}${core ? ` and ${core}% compute` : ""} for ${whom}`;
 export function age(seconds) {
   const s = Math.max(0, Math.round(seconds));
   if (s < 60) return `${s} s`;

@@ -1,6 +1,7 @@
 // All GPUs on one canvas: a block a node, a cell a GPU. Drawn by colour, and only what has changed.
 
-import { UNKNOWN, gib, percent, share, h, count, counted } from "./dom.js";
+import { UNKNOWN, gib, keptText, percent, share, h, count, counted } from "./dom.js";
+import { framed } from "./frames.js";
 import { CLOSED, CORDONED, IN_SERVICE, STATES, UNHEALTHY } from "./store.js";
 
 const STEPS = 9;
@@ -52,6 +53,11 @@ export class HeatMap {
     this.full = true;
     this.resizer = new ResizeObserver(() => this.resized());
     this.loaded = () => this.again(true);
+    this.waited = () => {
+      const kept = JSON.stringify(store.waiting.kept ?? []);
+      if (kept !== this.kept) this.again(true);
+      this.kept = kept;
+    };
     this.changed = ({ detail }) => {
       if (detail.shape) this.again(true);
       else if (detail.slots.size) {
@@ -66,6 +72,7 @@ export class HeatMap {
     this.resizer.observe(this.element);
     this.store.addEventListener("loaded", this.loaded);
     this.store.addEventListener("changed", this.changed);
+    this.store.addEventListener("waiting", this.waited);
     document.addEventListener("recoloured", this.recoloured);
     this.readColours();
   }
@@ -74,6 +81,7 @@ export class HeatMap {
     this.resizer.disconnect();
     this.store.removeEventListener("loaded", this.loaded);
     this.store.removeEventListener("changed", this.changed);
+    this.store.removeEventListener("waiting", this.waited);
     document.removeEventListener("recoloured", this.recoloured);
     cancelAnimationFrame(this.frame);
     this.frame = 0;
@@ -210,6 +218,11 @@ export class HeatMap {
   }
 
   cells(slots) {
+    this.fill(slots);
+    if (this.store.kept.size) framed(this, slots);
+  }
+
+  fill(slots) {
     if (this.size >= ROUNDED) return this.shapes(slots);
     if (slots !== this.order) for (const slot of slots) this.block(slot);
     else for (let row = 0, high = this.blockHeight + this.apart, rows = Math.max(1, Math.floor(STRIP / (this.canvas.width * high * this.ratio))); row < this.down; row += rows) {
@@ -363,6 +376,7 @@ export class HeatMap {
       this.metric.id === "core" && swatch(NO_FIGURE, "not shared"),
       swatch(BROKEN, "unhealthy"),
       h("span", { class: "swatch" }, SHUT, " takes nothing new"),
+      h("span", { class: "swatch" }, "┄ framed: room is kept"),
     ];
   }
 
@@ -378,6 +392,7 @@ export class HeatMap {
         ["Pods", count(figure("pods"))],
         ["Mode", store.nodes[slot].mode],
         ["State", STATES[figure("state")]],
+        ...store.keptOn(store.nodes[slot].name, store.index(slot, gpu)).map((one) => ["Kept", keptText(one)]),
       ],
     };
   }

@@ -2,7 +2,7 @@
 
 import { asked, since, trail } from "./asked.js";
 import { lines } from "./charts.js";
-import { DASH, UNKNOWN, age, badge, count, counted, gib, h, number, percent, share, table, to, typed } from "./dom.js";
+import { DASH, UNKNOWN, age, badge, count, counted, gib, h, keptText, number, percent, share, table, to, typed } from "./dom.js";
 import { askJson } from "./link.js";
 import { totals } from "./store.js";
 
@@ -18,7 +18,7 @@ function bar(gpu) {
     gpu.used_mib !== UNKNOWN && h("span", { class: "really", title: `really used: ${gib(gpu.used_mib)}`, style: { left: width(Math.min(gpu.used_mib, all)) } }));
 }
 
-function gpuCard(node, gpu, alone) {
+function gpuCard(store, node, gpu, alone) {
   const [state, kind] = stateOf(gpu, node);
   return h("article", { class: "card gpu", "aria-label": `GPU ${gpu.index}` },
     h("header", null,
@@ -29,6 +29,7 @@ function gpuCard(node, gpu, alone) {
     h("dl", { class: alone ? "facts wide" : "facts" },
       fact("Memory given", `${gib(gpu.given_mib)} of ${gib(gpu.total_mib)}`), fact("Memory used", gib(gpu.used_mib)),
       fact("Compute given", node.gives_core ? percent(gpu.given_core) : "not shared"), fact("Compute used", percent(gpu.busy_percent)),
+      store.keptOn(node.name, gpu.index).map((one) => fact("Kept", keptText(one))),
       gpu.foreign_mib > 0 && fact("From outside", gib(gpu.foreign_mib)),
       alone && [fact("Units", `${gpu.used_units} of ${gpu.total_units} (${node.unit})`), fact("UUID", h("code", null, gpu.uuid)), gpu.pci && fact("PCI", h("code", null, gpu.pci)), gpu.numa >= 0 && fact("NUMA node", gpu.numa)]),
     shares(gpu.pods, alone));
@@ -51,22 +52,23 @@ const notes = (node) => [
   node.troubles.length > 0 && h("p", { class: "note bad" }, `The node agent tells of trouble: ${node.troubles.join(", ")}`),
 ];
 const about = (store, name) => (event) => event.type === "changed" && event.detail.slots.has(store.slots.get(name));
+const keeps = (store, name) => () => JSON.stringify([...(store.kept.get(name) ?? [])]);
 
 export function nodeView(store, name) {
   return asked(name, `api/node?name=${encodeURIComponent(name)}`, (node) => [
     h("div", { class: "head" }, h("h1", null, node.name), badge(node.mode, "mode"), h("span", { class: "quiet" }, `memory unit ${node.unit}, GPUs filled by ${node.placement}`)),
     notes(node),
-    h("div", { class: "gpus" }, node.gpus.map((gpu) => gpuCard(node, gpu, false))),
+    h("div", { class: "gpus" }, node.gpus.map((gpu) => gpuCard(store, node, gpu, false))),
     node.pending.length > 0 && h("section", { class: "card" }, h("h2", null, "Shares of GPUs that are not there"),
       table([{ text: "Pod" }, { text: "GPU" }, number("Memory")], node.pending.map((one) => [h("a", { href: to.pod(one.pod) }, one.pod), h("code", null, one.uuid), gib(one.mib)]))),
-  ], { store, touched: about(store, name), crumbs: [["Cluster", "#/"], [name]] });
+  ], { store, touched: about(store, name), beside: keeps(store, name), crumbs: [["Cluster", "#/"], [name]] });
 }
 
 export function gpuView(store, name, index) {
   return asked(`GPU ${index} of ${name}`, `api/node?name=${encodeURIComponent(name)}`, (node) => {
     const gpu = node.gpus.find((one) => one.index === Number(index));
-    return gpu ? [notes(node), gpuCard(node, gpu, true)] : h("div", { class: "note bad" }, `${name} has no GPU ${index} at present.`);
-  }, { store, touched: about(store, name), crumbs: [["Cluster", "#/"], [name, to.node(name)], [`GPU ${index}`]] });
+    return gpu ? [notes(node), gpuCard(store, node, gpu, true)] : h("div", { class: "note bad" }, `${name} has no GPU ${index} at present.`);
+  }, { store, touched: about(store, name), beside: keeps(store, name), crumbs: [["Cluster", "#/"], [name, to.node(name)], [`GPU ${index}`]] });
 }
 
 export function podView(store, key) {

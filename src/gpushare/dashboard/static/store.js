@@ -19,6 +19,7 @@ export class Store extends EventTarget {
     this.keys = new Map();
     this.totals = null;
     this.waiting = { count: 0, problem: "", by_category: {} };
+    this.kept = new Map();
     this.samples = [];
     this.id = "";
     this.news = nothing();
@@ -45,6 +46,7 @@ export class Store extends EventTarget {
     this.nodes.forEach((node, slot) => node && this.slots.set(node.name, slot));
     this.totals = totals(header.totals);
     this.waiting = header.waiting;
+    this.keep();
     this.id = header.id;
     this.dispatchEvent(new CustomEvent("loaded"));
   }
@@ -104,7 +106,21 @@ export class Store extends EventTarget {
 
   setWaiting(waiting) {
     this.waiting = waiting;
+    this.keep();
     this.dispatchEvent(new CustomEvent("waiting"));
+  }
+
+  /** What is given to nobody but some, by node and number of the GPU: as the scheduler told it last. */
+  keep() {
+    this.kept = new Map();
+    for (const [node, index, mib, core, whom] of this.waiting.kept ?? []) {
+      const its = this.kept.get(node) ?? this.kept.set(node, new Map()).get(node);
+      its.set(index, [...(its.get(index) ?? []), { mib, core, whom }]);
+    }
+  }
+
+  keptOn(node, index) {
+    return this.kept.get(node)?.get(index) ?? [];
   }
 
   figure(name, slot, gpu) {

@@ -28,7 +28,7 @@ from gpushare.scheduler.plugins.explain.decision_log import Decision, Decisions,
 from gpushare.scheduler.plugins.explain.pending_pods import each_besides, each_waiting, longest_first, waiting
 from gpushare.scheduler.plugins.explain.result_summary import Example, Summary
 from gpushare.scheduler.plugins.preemption.results import Preemption, Victim
-from gpushare.scheduler.server.gang_reservations_api import Kept, kept_now
+from gpushare.scheduler.server.gang_reservations_api import Kept, KeptFor, kept_for_all, kept_now
 from gpushare.scheduler.server.read_only_app import DECISIONS
 
 
@@ -43,11 +43,15 @@ class Scheduler(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Line(msgspec.Struct, frozen=True, rename="camel"):
-    """All pods that wait. ``besides``: those that ask for no GPU of ours, and that a ResourcePolicy or an elastic quota keeps."""
+    """All pods that wait. ``besides``: those that ask for no GPU of ours, and that a ResourcePolicy or an elastic quota keeps.
+
+    ``kept``: room on GPUs that is given to nobody else, and for whom it is.
+    """
 
     scheduler: Scheduler
     waiting: list[Waiting]
     besides: list[Waiting]
+    kept: list[KeptFor]
 
 
 class Keeping(msgspec.Struct, frozen=True, rename="camel"):
@@ -175,7 +179,7 @@ class Teller:
         """All that wait; where these are thousands, others have their turn meanwhile."""
         waits = await _in_turns(each_waiting(self._decisions))
         besides = await _in_turns(each_besides(self._decisions))
-        return Line(self._scheduler(), longest_first(waits), longest_first(besides))
+        return Line(self._scheduler(), longest_first(waits), longest_first(besides), kept_for_all(self._view))
 
     def keeping(self) -> Keeping:
         """What gangs keep now."""

@@ -1,9 +1,10 @@
-"""What gangs keep, for whom and until when, as it is read over HTTP beside decisions."""
+"""What is kept for gangs and for single pods, as it is read over HTTP beside decisions."""
 
 from collections.abc import Sequence
 
 import msgspec
 
+from gpushare.api.allocation.allocation import GpuShare
 from gpushare.ledger import Held
 from gpushare.scheduler.cache.cache import ClusterView
 from gpushare.scheduler.framework.binder import RESERVATION_TTL_S
@@ -32,6 +33,28 @@ class Kept(msgspec.Struct, frozen=True, rename="camel"):
     least: int
     until: int
     shares: list[KeptShare]
+
+
+class KeptFor(msgspec.Struct, frozen=True, rename="camel"):
+    """What is kept for ``whom``: ``gang NAMESPACE/NAME`` or ``pod NAMESPACE/NAME``."""
+
+    whom: str
+    shares: list[KeptShare]
+
+
+def kept_for_all(view: ClusterView) -> list[KeptFor]:
+    """For whom room is kept now: gangs whose pods come, pods that wait until others have ended, and pods that move."""
+    found = [KeptFor(f"gang {key}", _shares(held)) for key, _, held in view.gangs.room.kept()]
+    for uid, (node, shares) in view.ledger.kept_room.all().items():
+        waits = view.waiting.get(uid)
+        # One that moves is known by a key that its replacement has not come for.
+        whom = f"pod {waits.pod}" if waits is not None else "a pod that moves"
+        found.append(KeptFor(whom, [_share(node, one) for one in shares]))
+    return sorted(found, key=lambda one: one.whom)
+
+
+def _share(node: str, share: GpuShare) -> KeptShare:
+    return KeptShare(node, share.index, share.uuid, share.units, share.mib, share.core_percent)
 
 
 def kept_now(view: ClusterView, now_s: float) -> list[Kept]:
