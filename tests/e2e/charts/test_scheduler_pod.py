@@ -44,6 +44,7 @@ class Replica:
     probes: dict[str, str]
     log: Path
     extender_log: Path
+    metrics: str
 
     def kill(self) -> None:
         for process in (self.scheduler, self.extender):
@@ -122,6 +123,7 @@ class Pods:
                 {"kube-scheduler": f"https://127.0.0.1:{own}", "extender": f"http://127.0.0.1:{probes}"},
                 log,
                 self._folder / f"extender-{number}.log",
+                f"http://127.0.0.1:{health}",
             )
         self.running.append(replica)
         wait_for(f"replica {number} is ready", lambda: replica.is_ready(self.deployment))
@@ -212,11 +214,14 @@ def test_a_leader_places_pods_and_another_goes_on_when_it_dies(pods: Pods, comma
     assert second.answers("extender", "/healthz") == 200
 
 
-def test_probes_alone_are_on_the_pods_address(pods: Pods) -> None:
-    url = pods.running[-1].probes["extender"]
+def test_verbs_are_not_on_the_pods_address_and_metrics_not_at_the_port_of_probes(pods: Pods) -> None:
+    url, probes = pods.running[-1].metrics, pods.running[-1].probes["extender"]
     assert b"gpushare_scheduler_binds_total" in urllib.request.urlopen(f"{url}/metrics", timeout=5).read()
-    with pytest.raises(urllib.error.HTTPError, match="405"):
-        urllib.request.urlopen(f"{url}/gpushare/bind", data=b"{}", timeout=5)
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{probes}/metrics", timeout=5)
+    for at in (url, probes):
+        with pytest.raises(urllib.error.HTTPError, match="405"):
+            urllib.request.urlopen(f"{at}/gpushare/bind", data=b"{}", timeout=5)
 
 
 def test_without_its_extender_a_leader_places_no_gpu_pod(pods: Pods, commands: Commands) -> None:
