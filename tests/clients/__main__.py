@@ -21,6 +21,7 @@ PROGRAMS: Final = Path(__file__).with_name("programs")
 LIMIT_MIB: Final = 4096
 #: What each client is asked to do, by its program.
 CHECKS: Final = {
+    "jax_arrays": ("memory",),
     "numba_kernels": ("memory",),
     "pytorch": ("memory", "copies", "training", "graph", "graph beside", "loader"),
     "triton_kernels": ("kernels",),
