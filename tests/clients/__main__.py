@@ -23,7 +23,7 @@ LIMIT_MIB: Final = 4096
 CHECKS: Final = {
     "jax_arrays": ("memory",),
     "numba_kernels": ("memory",),
-    "pytorch": ("memory", "copies", "training", "graph", "graph beside", "loader"),
+    "pytorch": ("memory", "copies", "training", "graph", "graph beside", "loader", "ipc"),
     "triton_kernels": ("kernels",),
 }
 
