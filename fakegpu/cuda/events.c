@@ -98,6 +98,8 @@ bool event_wait(CUevent event, struct work *work)
     return work->mark;
 }
 
+CUresult cuEventSynchronize(CUevent event);
+
 EXPORT CUresult cuEventRecordWithFlags(CUevent event, CUstream handle, unsigned flags)
 {
     EVENT(event);
@@ -109,7 +111,8 @@ EXPORT CUresult cuEventRecordWithFlags(CUevent event, CUstream handle, unsigned 
         return CUDA_ERROR_INVALID_HANDLE;
     capture_forget_event(event);
     struct work work = event_record(event);
-    return work.mark ? stream_give(stream, &work) : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = work.mark ? stream_give(stream, &work) : CUDA_ERROR_OUT_OF_MEMORY;
+    return result == CUDA_SUCCESS && event->shared ? cuEventSynchronize(event) : result;
 }
 
 EXPORT CUresult cuEventRecord(CUevent event, CUstream stream)
@@ -181,22 +184,34 @@ EXPORT CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent e
     return cuEventElapsedTime_v2(milliseconds, start, end);
 }
 
-/* Events of another process: not in this stand-in, and the answer is that of systems that lack them. */
+/* Events that processes share: whoever records one waits until it is reached, so that it is over for the others at any time. */
+struct handle {
+    uint32_t magic;
+    char unused[60];
+};
+_Static_assert(sizeof(struct handle) == sizeof(CUipcEventHandle), "an IPC handle");
+
 EXPORT CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
 {
     EVENT(event);
     REQUIRE_CU(handle);
     if (!(event->flags & CU_EVENT_INTERPROCESS))
         return CUDA_ERROR_INVALID_HANDLE;
-    return CUDA_ERROR_NOT_SUPPORTED;
+    event->shared = true;
+    memcpy(handle, &(struct handle){.magic = EVENT_MAGIC}, sizeof *handle);
+    return cuEventSynchronize(event);
 }
 
-EXPORT CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle)
+EXPORT CUresult cuIpcOpenEventHandle(CUevent *made, CUipcEventHandle opaque)
 {
-    ENTER(context);
-    (void)context, (void)handle;
-    REQUIRE_CU(event);
-    return CUDA_ERROR_NOT_SUPPORTED;
+    struct handle handle;
+    memcpy(&handle, &opaque, sizeof handle);
+    if (handle.magic != EVENT_MAGIC)
+        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = cuEventCreate(made, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
+    if (result == CUDA_SUCCESS)
+        (*made)->shared = true;
+    return result;
 }
 
 EXPORT CUresult cuEventDestroy(CUevent event) { return cuEventDestroy_v2(event); }

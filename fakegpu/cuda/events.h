@@ -9,6 +9,7 @@ struct CUevent_st {
     _Atomic uint32_t magic;
     CUcontext context;
     unsigned flags;
+    _Atomic bool shared;          /* with another process */
     struct mark *mark;            /* NULL: never recorded */
     struct capture_point *point;  /* of its record in a capture, which counts instead; NULL: none */
     CUevent next;

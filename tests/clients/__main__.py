@@ -21,8 +21,9 @@ PROGRAMS: Final = Path(__file__).with_name("programs")
 LIMIT_MIB: Final = 4096
 #: What each client is asked to do, by its program.
 CHECKS: Final = {
+    "jax_arrays": ("memory",),
     "numba_kernels": ("memory",),
-    "pytorch": ("memory", "copies", "training", "graph", "graph beside", "loader"),
+    "pytorch": ("memory", "copies", "training", "graph", "graph beside", "loader", "ipc"),
     "triton_kernels": ("kernels",),
 }
 

@@ -169,7 +169,7 @@ IN_THE_CHECKOUT: Final = (
         "make nightly ARGS=--list",
         shows=("install …", "…", "fuzz make fuzz FUZZ_SECONDS=60", "…"),
     ),
-    Doing("make clients", "make clients ARGS=--list", shows=("numba_kernels …", "pytorch …", "…")),
+    Doing("make clients", "make clients ARGS=--list", shows=("jax_arrays …", "…", "pytorch …", "…")),
     Doing("make fakegpu"),
     Doing("make isolation"),
     Doing("make proto"),

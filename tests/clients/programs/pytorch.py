@@ -77,7 +77,7 @@ def graph(_limit: int) -> str:
 
 def graph_beside(_limit: int) -> str:
     """Graphs are captured in global mode while another thread keeps the GPU busy."""
-    stop = threading.Event()
+    stop, begun = threading.Event(), threading.Event()
     launched = [0]
     problems: list[Exception] = []
 
@@ -89,12 +89,16 @@ def graph_beside(_limit: int) -> str:
                     for _ in range(20):
                         array.add_(1)
                     launched[0] += 20
+                    begun.set()
         except Exception as problem:  # it is told below
             problems.append(problem)
+            begun.set()
 
     still = torch.zeros(1000, 1000, device="cuda")
     beside = threading.Thread(target=work)
     beside.start()
+    # It allocates first, which no driver allows beside a capture in global mode.
+    begun.wait()
     captures, end = 0, time.monotonic() + 4
     try:
         while time.monotonic() < end:

@@ -15,7 +15,7 @@ import pytest
 from gpushare_playground import gpus
 from tests.building import ROOT
 from tests.unit.fakegpu.building import LIBRARY, build
-from tests.unit.fakegpu.cuda_process import MIB, OUT, CudaProcess, Out, Processes
+from tests.unit.fakegpu.cuda_process import MIB, OUT, CudaProcess, Out, Processes, Whole
 
 SPIN = ROOT / "fakegpu" / "examples" / "spin.ptx"
 TOTAL = 16160 * MIB
@@ -84,6 +84,21 @@ def test_a_killed_process_holds_nothing(processes: Processes) -> None:
     survivor.good("cuMemAlloc_v2", OUT, 15000 * MIB)
     left = [path.name for path in processes.node.with_name("node.gpus.state").iterdir()]
     assert not [name for name in left if ".ipc-" in name]
+
+
+def test_an_event_that_is_shared_is_over_for_the_others_as_soon_as_it_is_recorded(
+    processes: Processes,
+) -> None:
+    owner, other = processes.opened(), processes.opened()
+    event = owner.good("cuEventCreate", OUT, 6)
+    shared = other.good("cuIpcOpenEventHandle", OUT, Whole(owner.good("cuIpcGetEventHandle", Out(64), event)))
+    memory = owner.good("cuMemAlloc_v2", OUT, 1000 * MIB)
+    owner.good("cuMemsetD8Async", memory, 1, 1000 * MIB, None)
+    owner.good("cuEventRecord", event, None)
+    assert owner.cu("cuStreamQuery", None) == "SUCCESS"
+    assert other.cu("cuEventQuery", shared) == "SUCCESS"
+    other.good("cuStreamWaitEvent", None, shared, 0)
+    other.good("cuCtxSynchronize")
 
 
 def test_a_stopped_process_keeps_what_it_has_and_holds_nobody_up(processes: Processes) -> None:

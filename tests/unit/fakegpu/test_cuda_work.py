@@ -8,7 +8,7 @@ import pytest
 
 from gpushare_playground import gpus
 from tests.unit.fakegpu.building import build
-from tests.unit.fakegpu.cuda_process import MIB, OUT, CudaProcess, Out, Processes, pack
+from tests.unit.fakegpu.cuda_process import MIB, OUT, CudaProcess, Out, Processes, Whole, pack
 
 PTX = b"""
 .version 7.0
@@ -189,7 +189,8 @@ def test_events_tell_what_is_wrong_with_them(cuda: CudaProcess) -> None:
     assert cuda.cu("cuEventCreate", OUT, 4)[0] == "INVALID_VALUE"
     shared = cuda.good("cuEventCreate", OUT, 6)
     assert cuda.cu("cuIpcGetEventHandle", Out(64), timed)[0] == "INVALID_HANDLE"
-    assert cuda.cu("cuIpcGetEventHandle", Out(64), shared)[0] == "NOT_SUPPORTED"
+    assert cuda.cu("cuIpcGetEventHandle", Out(64), shared)[0] == "SUCCESS"
+    assert cuda.cu("cuIpcOpenEventHandle", OUT, Whole(bytes(64)))[0] == "INVALID_HANDLE"
     cuda.good("cuEventDestroy_v2", timed)
     assert cuda.cu("cuEventQuery", timed) == "INVALID_HANDLE"
 

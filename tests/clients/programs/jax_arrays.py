@@ -1,0 +1,41 @@
+"""JAX: programs that XLA compiles here, with NVIDIA's ptxas."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax._src import hardware_utils
+from saying import MIB, UNLIMITED, holds, main
+
+# It looks for a GPU's device file before it asks the driver; a machine without a GPU has none.
+hardware_utils._NVIDIA_GPU_DEVICES.append("/dev/null")
+
+
+def memory(limit: int) -> str:
+    """It reserves its usual three quarters, is refused more, and goes on."""
+    reserved = jax.devices()[0].memory_stats()["bytes_limit"]
+    got = f"{jax.devices()[0].platform}, {reserved // MIB} MiB reserved"
+    holds(not limit or abs(reserved - limit * 3 // 4) < 64 * MIB, got)
+    asked = limit or UNLIMITED
+    try:
+        given = jnp.zeros(asked, dtype=jnp.uint8).block_until_ready().size
+    except jax.errors.JaxRuntimeError as refusal:
+        holds(bool(limit) and "RESOURCE_EXHAUSTED" in str(refusal), f"{got}: {refusal}")
+        given = 0
+    holds(given == (0 if limit else asked), f"{given} bytes were given, {got}")
+    kernels()
+    return f"{got}; {'more is refused, and it goes on' if limit else 'given what it asks for'}"
+
+
+def kernels() -> None:
+    """Some are compiled, loaded and launched; what was copied comes back."""
+    numbers = np.arange(100_000, dtype=np.float32)
+    there = jax.device_put(numbers)
+    holds(bool((np.asarray(there) == numbers).all()), "other bytes came back")
+    wave = jax.jit(lambda angles: jnp.sin(angles) * 2 + 1)
+    for _ in range(100):
+        there = wave(there)
+    there.block_until_ready()
+
+
+if __name__ == "__main__":
+    main({"memory": memory})
