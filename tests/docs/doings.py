@@ -157,7 +157,7 @@ _LISTED: Final = (
     "for name in default gpushare60 gpuspec10 cpu050; do printf 'name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\\n"
     "pod-1,4000,8192,1,300,\\npod-2,4000,8192,1,700,\\n' >$OUT/lists/openb_pod_list_$name.csv; done",
 )
-_OF_MODEL: Final = "--ignore-glob='tests/integration/*' --ignore-glob='tests/unit/[!m]*'"
+_OF_API: Final = "--ignore-glob='tests/integration/*' --ignore-glob='tests/unit/[!a]*'"
 _REPORT: Final = '--quick --out $OUT"'
 
 #: Typed in the checkout, without a cluster.
@@ -205,7 +205,7 @@ IN_THE_CHECKOUT: Final = (
     Doing("make race-isolation", 'make race-isolation ARGS="--seconds 2 --processes 8 --kills 10"'),
     Doing("make load", "make load ARGS=--quick", until="Quick: no figure is compared with its budget."),
     # Narrowed to one folder: to read all tests takes a busy machine minutes.
-    Doing("make soak", f'make soak PYTEST_ARGS="-k nearness {_OF_MODEL}"', until="round 2"),
+    Doing("make soak", f'make soak PYTEST_ARGS="-k nearness {_OF_API}"', until="round 2"),
     Doing("make soak-slow", "make soak-slow SLOW_TESTS=tests/integration/inspect/test_completion.py"),
     Doing("python -m benchmarks.allocate --quick"),
     Doing("python -m benchmarks dashboard", "python -m benchmarks dashboard --quick", until=_MEASURED),
