@@ -212,7 +212,7 @@ class Moving(RuleBasedStateMachine):
             ledger, mover = replica.world.ledger, replica.mover
             places = {place.key: place.since_s for place in mover._places}
             kept = {uid: one.since_s for uid, one in mover._kept.items() if ledger.kept_on(uid)}
-            lost = [uid for uid in ledger._kept._kept if uid.startswith("moved:") and uid not in places]
+            lost = [uid for uid in ledger.kept_room.all() if uid.startswith("moved:") and uid not in places]
             assert not lost, f"room is kept for {lost} for ever"
             for uid, since_s in {**places, **kept}.items():
                 key = (id(replica.world), uid, since_s)
