@@ -10,6 +10,7 @@ import gc
 import random
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 
 import msgspec
 
@@ -270,6 +271,7 @@ def _filter_in_use(nodes: int, calls: int, policy: Placement) -> tuple[float, fl
     read = Bodies()
     decisions = Decisions(view, SYSTEM_CLOCK)
     foreseeing = Foreseeing(view.ledger)
+    view.pod_arrived.subscribe(foreseeing.arrived)
     spent: dict[str, list[float]] = {"foreseen": [], "unforeseen": [], "foreseeing": []}
 
     def timed(what: str, call: Callable[[], object]) -> object:
@@ -281,11 +283,11 @@ def _filter_in_use(nodes: int, calls: int, policy: Placement) -> tuple[float, fl
     for number, (coming, body) in enumerate(zip(comings, bodies, strict=True)):
         # In turn, eight by eight: both have gangs, and both have sizes that are new.
         ahead = number // GANG % 2 == 0
-        view.pod_arrived.subscribe(foreseeing.arrived if ahead else lambda request: None)
-        for record in coming:
-            view.upsert_pod(record)
-            while ahead and timed("foreseeing", foreseeing.work_out_one):
-                pass
+        with nullcontext() if ahead else view.pod_arrived.muted():
+            for record in coming:
+                view.upsert_pod(record)
+                while ahead and timed("foreseeing", foreseeing.work_out_one):
+                    pass
 
         def ask(body: bytes = body) -> object:
             return filter_nodes(view, read.read(body), lambda uid, refused: None, policies, decisions)

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -92,8 +93,11 @@ static void work(unsigned seed, _Atomic uint64_t *done)
 static pid_t start(unsigned seed, _Atomic uint64_t *done)
 {
     pid_t pid = fork();
-    if (!pid)
+    if (!pid) {
+        /* Whoever ends the race ends it whole. */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         work(seed, done);
+    }
     if (pid < 0)
         die("fork");
     return pid;
