@@ -161,6 +161,15 @@ def test_it_says_its_version_and_runs_as_nobody_in_particular(image: Unpacked) -
     assert who.stdout == "65532 65532 False\n"
 
 
+def test_the_playground_is_not_in_it(image: Unpacked) -> None:
+    assert not [one.name for one in image.members if "playground" in one.name]
+    ended = image.run(*arguments(image, ["playground"]))
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "gpushare: playground is not installed here; it comes with a checkout, not with images\n",
+    )
+
+
 def test_every_library_that_a_module_needs_is_there(image: Unpacked) -> None:
     site = image.root / python.SITE
     built_in = (image.root / f"usr/lib/python{python.PYTHON}/lib-dynload").glob("*.so")
