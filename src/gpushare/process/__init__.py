@@ -1,1 +1,1 @@
-"""What every process needs: logging, signals, lazy imports."""
+"""What every process needs: events with subscribers, logging, signals, lazy imports."""

@@ -36,9 +36,8 @@ def too_small(kubectl: Kubectl, pod: Json) -> "list[str]":
 
 def _there(kubectl: Kubectl, node: str, pod: Json) -> "list[str]":
     annotations = pod["metadata"].get("annotations") or {}
-    known = read_allocation(
-        annotations, None
-    )  # of another scheduler's, which needs the node, nothing is said
+    # Of a record of another scheduler, which only the node explains, nothing is said.
+    known = read_allocation(annotations, None)
     if known is None or not can_be_too_small(
         share.mib for shares in known.containers.values() for share in shares
     ):

@@ -8,7 +8,7 @@ that contradicts itself the one before stays, also for the next leader, to whom 
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from gpushare.api import names
@@ -29,8 +29,6 @@ REASON_REFUSED: Final = "QuotaTreeRefused"
 REASON_NOT_IN_FORCE: Final = "QuotaTreeNotInForce"
 #: What pods ask for that the informer has not shown yet, by UID; the oldest give way.
 _HEARD: Final = 1024
-
-OnPods = Callable[[Iterable[str]], None]
 
 
 class Quotas:
