@@ -75,6 +75,17 @@ def test_show_tells_variables_of_other_roles_from_those_that_nobody_reads(
     assert nobodys == "read by nobody: GPUSHARE_QQQ, GPUSHARE_UNITT (did you mean GPUSHARE_UNIT?)"
 
 
+def test_a_role_that_is_not_installed_is_refused_by_name_and_unchecked_in_the_schema(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in images, which have no playground."""
+    monkeypatch.setitem(sys.modules, "gpushare_playground.options", None)
+    assert main(["config", "show", "playground"]) == 2
+    assert "playground is not installed here" in capsys.readouterr().err
+    assert main(["config", "schema"]) == 0
+    assert "additionalProperties" not in json.loads(capsys.readouterr().out)["properties"]["playground"]
+
+
 def test_check_names_variables_that_nobody_reads_beside_a_file_that_is_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
