@@ -1,4 +1,4 @@
-/* What a description file says of a node's GPUs, as plain values; docs/fakegpu.md tells the format.
+/* What a description file says of a node's GPUs, as plain values; docs/developer/fakegpu.md tells the format.
  *
  * This part knows neither files nor NVML: it turns text into values or into one message. Both
  * stand-in libraries of this folder read their node through it, and the playground's Python

@@ -148,7 +148,7 @@ for size in (1, 33 * MIB) if pools == 0 else ():
     must("cuMemPoolGetAttribute", pool, 5, byref(reserved))
     print(json.dumps({"name": f"reserved by a pool for {size} B more", "value": reserved.value}))
 """
-#: Said in docs/isolation.md: what comes unasked is not charged, but counted once it is there.
+#: Said in docs/developer/isolation.md: what comes unasked is not charged, but counted once it is there.
 NOT_CHARGED = (
     "module",
     "8 KiB of stack",

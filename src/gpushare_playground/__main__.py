@@ -153,7 +153,7 @@ The cluster stays up until Ctrl-C. In another terminal:
 Dashboard: {cluster.dashboard_url}
 Logs of every part: {cluster.state}/log/
 Metrics of every part (targets for Prometheus' file_sd_configs, docs/guide/metrics.md): {cluster.state}/metrics.json
-GPUs of every node (edit to switch faults on, docs/fakegpu.md): {cluster.state}/gpus/"""
+GPUs of every node (edit to switch faults on, docs/developer/fakegpu.md): {cluster.state}/gpus/"""
 
 
 def main(argv: list[str] | None = None) -> int:

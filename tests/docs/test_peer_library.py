@@ -45,7 +45,7 @@ async def test_another_library_is_loaded_into_each_container_with_that_container
     said = tmp_path / "said"
     here = {"HAMI": str(hami), "SAID": str(said), "ARGS": "memory --quick"}
 
-    [command] = commands_typed_by(__file__, "docs/isolation.md")
+    [command] = commands_typed_by(__file__, "docs/developer/isolation.md")
     code, out = await Typist({**os.environ, **here}, tmp_path).run(command.text, until=ENOUGH)
 
     assert code == 0, out

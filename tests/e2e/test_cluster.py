@@ -37,7 +37,7 @@ CHECKOUT = Path(__file__).parents[2]
 #: What the page has a reader type.
 ONE, TWO, BUILD, UP, LOAD, EXEC, DOWN = (
     command.text.replace(".venv/bin/python", sys.executable)
-    for command in commands_typed_by(__file__, "docs/guide/test-cluster.md")
+    for command in commands_typed_by(__file__, "docs/developer/test-cluster.md")
 )
 STAYS_UP = "Ctrl-C ends it"
 #: What a sentence says of another version, which the environment says for the page's blocks.

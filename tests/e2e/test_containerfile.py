@@ -21,7 +21,7 @@ PROJECT = product.PROJECT
 BASE = "localhost/usual-base:1"
 COMPILER = "localhost/usual-compiler:1"
 #: What the page has a reader type. It makes an image of the name that the charts ask for.
-[TYPED] = commands_typed_by(__file__, "docs/guide/images.md")
+[TYPED] = commands_typed_by(__file__, "docs/developer/images.md")
 # It makes a Debian and installs into it twice: two minutes, and many times that beside other work.
 pytestmark = pytest.mark.timeout(1500)
 

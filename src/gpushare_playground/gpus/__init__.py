@@ -1,6 +1,6 @@
 """Description files of the stand-in driver: what GPUs a node of the playground has.
 
-The format is told in ``docs/fakegpu.md``. The library (``fakegpu/description*.c``) reads the same files by the
+The format is told in ``docs/developer/fakegpu.md``. The library (``fakegpu/description*.c``) reads the same files by the
 same rules and with the same messages, word for word, so that a slip is told before a node starts as clearly as
 after; a test holds the two together.
 """

@@ -11,7 +11,7 @@ from gpushare_playground.gpus import PRESETS, preset, read, render
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m gpushare_playground.gpus",
-        description="Describe a node's simulated GPUs for the stand-in driver (docs/fakegpu.md).",
+        description="Describe a node's simulated GPUs for the stand-in driver (docs/developer/fakegpu.md).",
         epilog=f"presets: {', '.join(PRESETS)}",
     )
     parser.add_argument(

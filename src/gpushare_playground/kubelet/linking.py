@@ -2,7 +2,7 @@
 
 Two kinds, which the isolation libraries need. What a container has at ``/etc/ld.so.preload`` its dynamic linker loads
 into each program first; here ``LD_PRELOAD`` says the same, with the paths that the mounts have on this machine. And the
-libraries of the kind "open" (docs/isolation.md) look for ``/run/gpushare`` where ``GPUSHARE_RUN`` says, and for the
+libraries of the kind "open" (docs/developer/isolation.md) look for ``/run/gpushare`` where ``GPUSHARE_RUN`` says, and for the
 driver by names of its own in ``LD_LIBRARY_PATH``. Real mounts hold whatever the environment says; these hold
 programs that leave it as it is.
 """

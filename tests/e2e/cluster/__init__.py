@@ -1,6 +1,6 @@
 """A real Kubernetes cluster on one machine: etcd, API server, controllers, scheduler, kubelets, containerd, runc.
 
-See ``docs/guide/test-cluster.md``. For tests: :class:`Cluster`, :class:`Node`, :func:`up`, :func:`down`,
+See ``docs/developer/test-cluster.md``. For tests: :class:`Cluster`, :class:`Node`, :func:`up`, :func:`down`,
 :func:`build`, :func:`wait_for`.
 """
 

@@ -1,4 +1,4 @@
-"""``python -m tests.e2e.cluster build|up|load|exec|down``: see ``docs/guide/test-cluster.md``."""
+"""``python -m tests.e2e.cluster build|up|load|exec|down``: see ``docs/developer/test-cluster.md``."""
 
 import argparse
 import os

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(900)
 
 #: What the page has a reader type; here the stand-in is in the driver's place, and what is bounded is so by ``SECTION``.
 WHOLE, SOME, LENT, TRIAL = (
-    command.text for command in commands_typed_by(__file__, "docs/guide/gpu-check.md")
+    command.text for command in commands_typed_by(__file__, "docs/developer/gpu-check.md")
 )
 WARNING = "**The stand-in driver. No figure here was made on a real GPU.**"
 

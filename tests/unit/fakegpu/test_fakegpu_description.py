@@ -397,7 +397,7 @@ def test_the_command_tells_a_slip_in_one_line(
 
 
 def test_the_pages_example_is_good_and_tells_every_key(c_verdict: Verdict) -> None:
-    page = (ROOT / "docs" / "fakegpu.md").read_text()
+    page = (ROOT / "docs" / "developer" / "fakegpu.md").read_text()
     found = re.search(r"```\n(fakegpu 1.*?)```", page, re.DOTALL)
     assert found
     assert python_verdict(found[1].encode()) == c_verdict(found[1].encode()) == ""

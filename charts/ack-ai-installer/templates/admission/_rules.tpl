@@ -221,7 +221,7 @@ validations:
       + 'remove it, and choose nodes with nodeSelector or affinity'
 {{- end }}
 
-{{/* CEL: whether a volume mount m lies over what the node agent puts into containers (docs/isolation.md), however it is written. */}}
+{{/* CEL: whether a volume mount m lies over what the node agent puts into containers (docs/developer/isolation.md), however it is written. */}}
 {{- define "gpushare.admission.overIsolation" -}}
 m.mountPath.matches(r'(^|/)\.\.(/|$)|^(/|\./)*(var/+(\./+)*)?run/+(\./+)*gpushare(/|$)|^(/|\./)*etc/+(\./+)*ld\.so\.preload(/|$)|(^|/)lib(cuda|nvidia-ml)\.so[^/]*/*$')
 {{- end }}

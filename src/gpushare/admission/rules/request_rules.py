@@ -45,7 +45,7 @@ _JUDGED: Final = (
 _OURS: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_COUNT, names.GPU_WHOLE, *PEOPLES)
 _DEFAULT_SCHEDULER: Final = ("", "default-scheduler")
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}")
-#: Paths in a container at which the node agent puts what holds it to its share (docs/isolation.md), however they are
+#: Paths in a container at which the node agent puts what holds it to its share (docs/developer/isolation.md), however they are
 #: written; ``..`` may lead anywhere. A volume there would lie above.
 _OVER_ISOLATION: Final = re.compile(
     r"(^|/)\.\.(/|$)"
