@@ -16,7 +16,7 @@ EXCEPTIONS: Final = (
     ("docs/guide/right-sizing.md", "printf 'scrape_configs", "a Prometheus that the reader has"),
     ("docs/guide/right-sizing.md", "timeout 120 sh -c", "waits for that Prometheus, and notes its address"),
     ("docs/guide/right-sizing.md", "kubectl create namespace monitoring", "a Prometheus in the reader's cluster"),
-    ("docs/guide/placement.md", "mkdir $PLAYGROUND/lists", "traces that the reader has"),
+    ("docs/developer/placement.md", "mkdir $PLAYGROUND/lists", "traces that the reader has"),
     ("docs/guide/isolation.md", "--isolation driver", "the chart's value, which the page sets; a playground has none"),
     ("docs/guide/isolation.md", "nodes=t4-r615=t4-r615:core_mem", "a node with that driver, which the reader has"),
 )  # fmt: skip

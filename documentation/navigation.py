@@ -112,6 +112,7 @@ SECTIONS: Final = (
             ("Architecture", "architecture.md"),
             ("How isolation works", "developer/isolation.md"),
             ("Testing", "developer/testing.md"),
+            ("Placement policies", "developer/placement.md"),
             ("The test cluster", "developer/test-cluster.md"),
             ("The playground on the real control plane", "developer/playground-control-plane.md"),
             ("The stand-in driver", "developer/fakegpu.md"),
