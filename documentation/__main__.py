@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from documentation import chart_values, command_line, links, metrics_reference, site
+from documentation import chart_values, command_line, links, metrics_reference, options_reference, site
 from documentation.command_line import HelpFailed
 from documentation.navigation import Unlisted
 from documentation.site import SiteError
@@ -18,6 +18,7 @@ DOCS: Final = PROJECT / "docs"
 #: Page below ``docs/`` → what writes it.
 GENERATED: Final[dict[str, Callable[[], str]]] = {
     "reference/command-line.md": lambda: command_line.page(PROJECT),
+    "reference/options.md": options_reference.page,
     "reference/metrics.md": lambda: metrics_reference.page(PROJECT / "src" / "gpushare"),
     "reference/chart-values.md": lambda: chart_values.page(PROJECT / "charts"),
 }
