@@ -115,7 +115,7 @@ SECTIONS: Final = (
             ("Placement policies", "developer/placement.md"),
             ("The test cluster", "developer/test-cluster.md"),
             ("The playground on the real control plane", "developer/playground-control-plane.md"),
-            ("The stand-in driver", "developer/fakegpu.md"),
+            ("The fake driver", "developer/fakegpu.md"),
             ("Checking a real GPU", "developer/gpu-check.md"),
             ("Images", "developer/images.md"),
             ("Roadmap", "roadmap.md"),
