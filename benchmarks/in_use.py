@@ -28,7 +28,8 @@ from gpushare.ledger import Ledger
 from gpushare.ledger.preemption.victims import sequence_from
 from gpushare.scheduler.cache.cache import ClusterView, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord, record_of
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.framework.precompute import Foreseeing
 from gpushare.scheduler.plugins.explain.decision_log import Decisions
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods

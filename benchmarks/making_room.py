@@ -25,7 +25,8 @@ from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.ledger import Ledger
 from gpushare.scheduler.cache.cache import ClusterView, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord, record_of
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.leader.lease import without_another
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
 from gpushare.scheduler.plugins.defragmentation.plugin import Defragmenter
@@ -154,8 +155,8 @@ def defragmentation(nodes: int) -> Figures:
         Limits(300.0, 60.0),
         PolicyPlaces(Policies(SYSTEM_CLOCK)),
         must_lead=without_another,
-        hurry=lambda uids: None,
-        told=lambda result: None,
+        retry=lambda uids: None,
+        count=lambda result: None,
     )
     record = PodRecord("wide", "default/wide", "", finished=False, request=asks(WIDE))
     view.upsert_pod(record)

@@ -23,7 +23,7 @@ from gpushare.ledger import Ledger
 from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
 from gpushare.nodeagent.isolation.storage.files import CLAIM, LIMITS, fingerprint, read_claim
 from gpushare.scheduler.cache.cache import ClusterView, NodeReader
-from gpushare.scheduler.main import decode_record
+from gpushare.scheduler.cache.pod_records import decode_record
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from tests.unit.scheduler.world import Recorded
 

@@ -16,10 +16,11 @@ from gpushare.options.reading import read
 from gpushare.options.usage_error import refuse
 from gpushare.options.variables import warn_of_slips
 from gpushare.process import log_setup
-from gpushare.scheduler.main import Settings, serve
+from gpushare.scheduler.main import serve
 from gpushare.scheduler.options import ROLE
 from gpushare.scheduler.plugins.autoscaling.settings import autoscaling_of
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
+from gpushare.scheduler.settings import Settings
 
 
 def _settings(options: SimpleNamespace) -> Settings:
@@ -51,6 +52,7 @@ def _settings(options: SimpleNamespace) -> Settings:
         lease=lease,
         defragmentation=limits if options.defragmentation else None,
         autoscaling=autoscaling_of(options),
+        plugins=options.plugins,
     )
 
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from gpushare.api.node.device import Placement
-from gpushare.options.kinds import ADDRESS, CHOICE, FILE, INTEGER, PLACE, SECONDS, SWITCH, TEXT, UNIT
+from gpushare.options.kinds import ADDRESS, CHOICE, FILE, INTEGER, PLACE, PLUGINS, SECONDS, SWITCH, TEXT, UNIT
 from gpushare.options.option import Option, Role
 from gpushare.options.shared import ACCESS, LOGGING
 
@@ -145,6 +145,12 @@ ROLE: Final = Role(
             most=100,
             metavar="PODS",
             group=_SCALING,
+        ),
+        Option(
+            "plugins",
+            PLUGINS,
+            "scheduler plugins of others that are enabled, in the order in which they are called, with their arguments",
+            {},
         ),
         *LOGGING,
     ),

@@ -21,7 +21,8 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.httpserver.listeners import PROBES, doors
 from gpushare.kube.auth.access import Access
 from gpushare.scheduler.__main__ import main
-from gpushare.scheduler.main import Settings, serve
+from gpushare.scheduler.main import serve
+from gpushare.scheduler.settings import Settings
 
 DEADLINE_S = 60.0
 

@@ -51,7 +51,7 @@ class Governed(World):
         record = self.api.record(name)
         if record is not None:
             self.view.upsert_pod(record)
-            self.nominated.seen(record)
+            self.nominated.pod_updated(record)
 
 
 class Replica:
@@ -101,13 +101,13 @@ class Replica:
             LIMITS,
             self.places,
             must_lead=self.takeover.must_lead,
-            hurry=world.retries.hurry,
-            told=self.on_told,
+            retry=world.retries.hurry,
+            count=self.on_told,
         )
         for record in (*world.view.waiting.values(), *world.view.bound.values()):
             self._note(record)
-            self.mover.seen(record)
-        self.mover.synced()
+            self.mover.pod_arriving(record)
+        self.mover.pods_listed()
         self._tasks = [
             asyncio.create_task(coroutine)
             for coroutine in (
@@ -135,7 +135,7 @@ class Replica:
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """What filter tells of a pod that no node took."""
         self.world.refused(uid, nodes)
-        self.mover.refused(uid, nodes)
+        self.mover.post_filter(uid, nodes)
 
     @property
     def has_read(self) -> bool:
@@ -162,12 +162,12 @@ class Replica:
             record, last = self.feed.pods.popleft()
             if last:
                 self.world.view.remove_pod(record)
-                self.world.nominated.gone(record.uid)
+                self.world.nominated.pod_removed(record)
             else:
                 self._note(record)
-                self.mover.seen(record)
+                self.mover.pod_arriving(record)
                 self.world.view.upsert_pod(record)
-                self.world.nominated.seen(record)
+                self.world.nominated.pod_updated(record)
 
     def _note(self, record: PodRecord) -> None:
         if record.room_made and self._stamps.get(record.uid) != record.room_made:

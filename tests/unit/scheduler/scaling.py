@@ -9,7 +9,8 @@ from gpushare.api.crd.placeholder_pod import decode_stand_in
 from gpushare.api.node.device import NodeMode
 from gpushare.api.node.hosting import Guest, decode_guest
 from gpushare.kube.client.errors import ApiError
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.leader.lease import Leading
 from gpushare.scheduler.plugins.autoscaling.placeholder_pods import Marks, StandIns
 from gpushare.scheduler.plugins.autoscaling.settings import StandInLimits

@@ -351,17 +351,17 @@ async def test_who_waits_for_several_gpus_or_with_a_gang_or_politely_is_not_help
 
 
 async def test_who_is_never_seen_is_forgotten_and_many_are_not_remembered(moving: Moving) -> None:
-    moving.mover.refused("uid-nobody", [])
+    moving.mover.post_filter("uid-nobody", [])
     assert not moving.mover._refused
     for number in range(300):
-        moving.mover.refused(f"uid-{number}", ["n"])
+        moving.mover.post_filter(f"uid-{number}", ["n"])
     assert len(list(moving.mover._nodes)) == 256
     for number in range(1100):
         record = DECODE(
             msgspec.json.encode(pod_object(f"w{number}", 1, annotations={names.ANN_ROOM_MADE: "5"}))
         )
         assert record is not None
-        moving.mover.seen(record[1])
+        moving.mover.pod_arriving(record[1])
     assert len(moving.mover._acts) == 1024
     await moving.look(INTERVAL_S)
     assert not moving.mover._refused

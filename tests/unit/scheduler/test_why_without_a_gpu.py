@@ -9,7 +9,8 @@ from gpushare.inspect.arguments import parse
 from gpushare.inspect.color import Paint
 from gpushare.inspect.views.explain import why
 from gpushare.inspect.views.pending import waiting
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.server.decisions_api import told
 from tests.at_once import at_once
 from tests.unit.inspect.test_views import cluster

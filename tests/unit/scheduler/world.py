@@ -266,7 +266,7 @@ class World:
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """What filter tells of a pod that no node took."""
         self.retries.refused(uid)
-        self.preemptor.refused(uid, nodes)
+        self.preemptor.post_filter(uid, nodes)
 
     def add_node(self, node: NodeDevices) -> None:
         self.view.upsert_node(NodeRecord(node, ""))
@@ -283,7 +283,7 @@ class World:
         record = followed_record_of(pod, self.view.quotas.followed.union(self.api.counted_in))
         if record is not None:
             self.view.upsert_pod(record)
-            self.nominated.seen(record)
+            self.nominated.pod_updated(record)
 
     def api_pod(self, namespace: str, name: str) -> Pod:
         """A pod as the API server has it."""

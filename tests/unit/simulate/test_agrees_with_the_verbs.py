@@ -18,7 +18,8 @@ from gpushare.ledger import Ledger
 from gpushare.scheduler.cache.cache import ClusterView, NodeReader
 from gpushare.scheduler.cache.pod_records import counted_record_of
 from gpushare.scheduler.framework.binder import Binder, BindRefused, Reservations
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.server import protocol
 from gpushare.simulate.engine.engine import Settings
 from gpushare.simulate.engine.simulation import simulate

@@ -32,7 +32,7 @@ from gpushare.api.node.shared_event_texts import (
     is_of_mode,
     unknown_mode_note,
 )
-from gpushare.api.objects import Node, node_reference
+from gpushare.api.objects import Node, decode_node, node_reference
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import Request, milli_of
 from gpushare.api.taints import OF_CORDONS, SHUTTING, Taint, read_taints
@@ -99,6 +99,11 @@ class NodeReader:
         self._unit = unit
         self._isolated_cap = isolated_cap
         self._node_policy = node_policy
+
+    def decode(self, raw: bytes) -> tuple[str, NodeRecord]:
+        """A node's JSON as an informer takes it."""
+        record = self.read(decode_node(raw))
+        return record.devices.name, record
 
     def read(self, node: Node) -> NodeRecord:
         """The node for the ledger. One without GPUs, or that cannot be understood, has no devices."""

@@ -1,58 +1,21 @@
 """The verbs filter and prioritize: questions to the ledger, answered without writing anything."""
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
-from gpushare.api.errors import InvalidRequest
 from gpushare.api.request.amounts import amounts_of
-from gpushare.api.request.pod_group import Gang, gang_of
-from gpushare.api.request.request import Request, request_of
+from gpushare.api.request.request import Request
 from gpushare.ledger import Verdict
 from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.framework.cycle_state import CycleState
+from gpushare.scheduler.framework.runtime import NO_PLUGINS, Framework
 from gpushare.scheduler.plugins.explain.decision_log import Decisions
 from gpushare.scheduler.plugins.resource_policy.plugin import InTurn, Policies
 from gpushare.scheduler.server import protocol
 
-#: Larger bodies are read and forgotten.
-_KEPT_BYTES: Final = 1024 * 1024
 #: Why nodes are neither among those that take a pod nor refused: nobody is told in thousands of texts.
 LEFT_OUT_BY_GANG: Final = "another node is its own, in the plan for its whole gang"
 LEFT_OUT_BY_POLICY: Final = "not in the unit of its ResourcePolicy that comes first and has room"
-
-
-class Asked(NamedTuple):
-    """What a body says. ``problem``: why its pod can be placed nowhere, empty where it can."""
-
-    args: protocol.ExtenderArgs
-    names: list[str]
-    request: Request | None
-    problem: str
-    gang: Gang | None = None
-
-
-class Bodies:
-    """Reads bodies of filter and prioritize, and remembers the last.
-
-    Where every node fits, kube-scheduler sends the same once more to prioritize, byte by byte.
-    """
-
-    def __init__(self) -> None:
-        self._last: tuple[bytes, Asked] | None = None
-
-    def read(self, body: bytes) -> Asked:
-        """What ``body`` says, which nobody may change; raises ``WireError``."""
-        if self._last is not None and self._last[0] == body:
-            return self._last[1]
-        args = protocol.read_args(body)
-        names = args.names()
-        try:
-            request = request_of(args.pod)
-            # Pods without a GPU go their own way, whatever they say of a gang.
-            asked = Asked(args, names, request, "", None if request is None else gang_of(args.pod))
-        except InvalidRequest as error:
-            asked = Asked(args, names, None, error.problem)
-        self._last = (body, asked) if len(body) <= _KEPT_BYTES else None
-        return asked
 
 
 OnRefused = Callable[[str, Collection[str]], None]
@@ -60,25 +23,29 @@ OnRefused = Callable[[str, Collection[str]], None]
 
 def filter_nodes(
     view: ClusterView,
-    asked: Asked,
+    state: CycleState,
     on_refused: OnRefused,
     policies: Policies | None = None,
     decisions: Decisions | None = None,
+    framework: Framework = NO_PLUGINS,
 ) -> bytes:
     """Answer a filter body. A pod without a GPU request fits everywhere where no ResourcePolicy or elastic quota has it otherwise.
 
     ``on_refused`` is told the UID of a pod that no node takes now, though one might later, and the nodes that would
     take it if others ended.
     """
-    args, names, request, problem, gang = asked
+    args, names, request, problem, gang = state
     if problem:
         verdict = Verdict([], {}, dict.fromkeys(names, problem))
-        _note(decisions, asked, verdict)
+        _note(decisions, state, verdict)
         return protocol.filter_answer(args, [], {}, verdict.hopeless)
     short: Mapping[str, str] = {}
     if request is not None and view.offers.any_short and view.ledger.held(args.pod.metadata.uid) is None:
         short = view.offers.refusals(request, names)
-        names = [name for name in names if name not in short] if short else names
+    if request is not None and framework.filters:
+        short = {**framework.refusals(state), **short}
+    if short:
+        names = [name for name in names if name not in short]
     refusal = _quota_refusal(view, args, request) if view.quotas.in_use else ""
     in_turn: InTurn | None = None
     if refusal:
@@ -88,12 +55,12 @@ def filter_nodes(
     elif policies is not None and policies.in_use:
         if gang is not None:
             in_turn = policies.in_turn(args.pod, names, _destined(view, args.pod.metadata.uid))
-        taken = _verdict(view, asked, names) if in_turn is None else _verdict_in_turn(view, asked, in_turn)
+        taken = _verdict(view, state, names) if in_turn is None else _verdict_in_turn(view, state, in_turn)
         verdict = policies.narrow(args.pod, taken)
         if taken.fits and not verdict.fits:
             view.gangs.denied(args.pod.metadata.uid)
     else:
-        verdict = _verdict(view, asked, names)
+        verdict = _verdict(view, state, names)
     if short:
         verdict = Verdict(verdict.fits, verdict.refused, {**verdict.hopeless, **short})
     if not verdict.fits:
@@ -102,7 +69,7 @@ def filter_nodes(
         # Also where no eviction could help: what the node lacks now (a healthy GPU, say) it may have in a moment.
         on_refused(args.pod.metadata.uid, verdict.refused.keys())
     if request is not None or verdict.refused or verdict.hopeless:
-        _note(decisions, asked, verdict)
+        _note(decisions, state, verdict)
     return protocol.filter_answer(args, verdict.fits, *_resolvable(view, args.pod.metadata.uid, verdict))
 
 
@@ -120,33 +87,38 @@ def _resolvable(view: ClusterView, uid: str, verdict: Verdict) -> tuple[dict[str
     return ({kept: hopeless.pop(kept)} if kept in verdict.refused else {}), hopeless
 
 
-def _note(decisions: Decisions | None, asked: Asked, verdict: Verdict) -> None:
+def _note(decisions: Decisions | None, state: CycleState, verdict: Verdict) -> None:
     if decisions is None:
         return
-    pod = asked.args.pod
-    left_out = LEFT_OUT_BY_POLICY if asked.gang is None else LEFT_OUT_BY_GANG
+    pod = state.args.pod
+    left_out = LEFT_OUT_BY_POLICY if state.gang is None else LEFT_OUT_BY_GANG
     decisions.heard_of(pod.spec.scheduler_name)
-    decisions.filtered(pod.metadata.uid, pod.key, asked.request, asked.names, verdict, left_out)
+    decisions.filtered(pod.metadata.uid, pod.key, state.request, state.names, verdict, left_out)
 
 
-def prioritize_nodes(view: ClusterView, asked: Asked, decisions: Decisions | None = None) -> bytes:
-    """Answer a prioritize body with scores from 0 to 10, as ``wire.priorities`` writes them."""
-    args, names, request, *_ = asked
+def prioritize_nodes(
+    view: ClusterView,
+    state: CycleState,
+    decisions: Decisions | None = None,
+    framework: Framework = NO_PLUGINS,
+) -> bytes:
+    """Answer a prioritize body with scores from 0 to 10, as ``protocol.priorities`` writes them."""
+    args, names, request, *_ = state
     if request is None:
         return protocol.priorities([])
-    above = view.ledger.standing_out(request, names)
+    above = framework.scores(state, names, view.ledger.standing_out(request, names))
     if decisions is not None:
         decisions.scored(args.pod.metadata.uid, above, len(names))
     return protocol.priorities(above)
 
 
-def _verdict(view: ClusterView, asked: Asked, names: list[str]) -> Verdict:
-    request = asked.request
+def _verdict(view: ClusterView, state: CycleState, names: list[str]) -> Verdict:
+    request = state.request
     if request is None:
         return Verdict(names, {}, {})
-    found = _by_room(view, asked, request, names)
+    found = _by_room(view, state, request, names)
     if request.whole_device and view.quotas.in_use:
-        return _without_whole(view, asked.args, request, found)
+        return _without_whole(view, state.args, request, found)
     return found
 
 
@@ -157,19 +129,19 @@ def _destined(view: ClusterView, uid: str) -> str:
     return planned if held is None else held.node
 
 
-def _verdict_in_turn(view: ClusterView, asked: Asked, in_turn: InTurn) -> Verdict:
+def _verdict_in_turn(view: ClusterView, state: CycleState, in_turn: InTurn) -> Verdict:
     verdict: Verdict | None = None
     for names in in_turn:
-        verdict = _verdict(view, asked, names)
+        verdict = _verdict(view, state, names)
         if verdict.fits:
             return verdict
-    return _verdict(view, asked, []) if verdict is None else verdict
+    return _verdict(view, state, []) if verdict is None else verdict
 
 
-def _by_room(view: ClusterView, asked: Asked, request: Request, names: list[str]) -> Verdict:
-    uid, key = asked.args.pod.metadata.uid, asked.args.pod.key
-    if asked.gang is not None:
-        found = view.gangs.verdict(uid, key, asked.gang, request, names)
+def _by_room(view: ClusterView, state: CycleState, request: Request, names: list[str]) -> Verdict:
+    uid, key = state.args.pod.metadata.uid, state.args.pod.key
+    if state.gang is not None:
+        found = view.gangs.verdict(uid, key, state.gang, request, names)
         if found is not None:
             return found
     held = view.ledger.held(uid)

@@ -14,7 +14,9 @@ from gpushare.httpserver.fast_path import VerbFn
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterView
 from gpushare.scheduler.framework.binder import Binder, BindRefused
-from gpushare.scheduler.framework.cycle import Bodies, OnRefused, filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle import OnRefused, filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
+from gpushare.scheduler.framework.runtime import NO_PLUGINS, Framework
 from gpushare.scheduler.leader.resync import Takeover
 from gpushare.scheduler.observability.cycle_log import tell_bound, tell_filtered, tell_prioritized
 from gpushare.scheduler.observability.metrics import Metrics
@@ -44,10 +46,12 @@ class ExtenderApp(ReadOnly):
         decisions: Decisions | None = None,
         takeover: Takeover | None = None,
         readers: Readers | None = None,
+        framework: Framework = NO_PLUGINS,
     ) -> None:
         super().__init__(missing, metrics, decisions, readers)
         self._policies = policies
         self._view = view
+        self._framework = framework
         self._binder = binder
         self._on_refused = on_refused
         self._on_preempted = on_preempted
@@ -100,18 +104,20 @@ class ExtenderApp(ReadOnly):
 
     def _filter(self, body: bytes) -> bytes:
         with self._verb("filter"):
-            asked = self._bodies.read(body)
-            answer = filter_nodes(self._view, asked, self._on_refused, self._policies, self._decisions)
+            state = self._bodies.read(body)
+            answer = filter_nodes(
+                self._view, state, self._on_refused, self._policies, self._decisions, self._framework
+            )
             if logger.isEnabledFor(logging.DEBUG):
-                tell_filtered(asked, answer)
+                tell_filtered(state, answer)
             return answer
 
     def _prioritize(self, body: bytes) -> bytes:
         with self._verb("prioritize"):
-            asked = self._bodies.read(body)
-            answer = prioritize_nodes(self._view, asked, self._decisions)
+            state = self._bodies.read(body)
+            answer = prioritize_nodes(self._view, state, self._decisions, self._framework)
             if logger.isEnabledFor(logging.DEBUG):
-                tell_prioritized(asked, answer)
+                tell_prioritized(state, answer)
             return answer
 
     async def _preempt(self, body: bytes) -> bytes:

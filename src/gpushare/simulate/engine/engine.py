@@ -31,7 +31,8 @@ from gpushare.scheduler.cache.cache import ClusterView, NodeReader
 from gpushare.scheduler.cache.pod_records import PodRecord, counted_record_of, followed_record_of, record_of
 from gpushare.scheduler.cache.unscheduled_status import Unplaced
 from gpushare.scheduler.framework.binder import RESERVATION_TTL_S, Binder, BindRefused, Reservations
-from gpushare.scheduler.framework.cycle import Asked, filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle_state import CycleState
 from gpushare.scheduler.plugins.explain.kube_scheduler_reasons import unserved_text
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.plugins.resource_policy.prebind import PolicyBinding
@@ -387,12 +388,12 @@ def _unserved(pod: Json, resources: Collection[str]) -> str:
     return unserved_text(Unplaced(scheduler=str(scheduler)))
 
 
-def _asked(pod: Json, nodes: list[str]) -> Asked:
+def _asked(pod: Json, nodes: list[str]) -> CycleState:
     """What the extender reads in the body about ``pod``."""
     read = decode_pod(pod)
     args = protocol.ExtenderArgs(read, None, nodes)
     try:
         request = request_of(read)
-        return Asked(args, nodes, request, "", None if request is None else gang_of(read))
+        return CycleState(args, nodes, request, "", None if request is None else gang_of(read))
     except InvalidRequest as error:
-        return Asked(args, nodes, None, error.problem)
+        return CycleState(args, nodes, None, error.problem)

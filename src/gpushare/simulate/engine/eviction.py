@@ -114,7 +114,7 @@ class Evicting:
         if record is None or not (self._view.quotas.in_use or self._nodes.any_below(record.priority)):
             return
         self._refused.add(uid)
-        self._preemptor.refused(uid, list(nodes))
+        self._preemptor.post_filter(uid, list(nodes))
 
     def why(self, key: str, why: str) -> str:
         """``why`` the pod waits, with what hindered that room was made for it."""

@@ -244,6 +244,15 @@ class Decisions:
             and any(victim.uid == uid for room in one.preemption.room for victim in room.victims)
         ]
 
+    def pod_updated(self, record: PodRecord) -> None:
+        """A pod was added or changed; of one that has ended nothing is kept."""
+        if record.finished:
+            self.gone(record.uid)
+
+    def pod_removed(self, last: PodRecord) -> None:
+        """A pod is gone."""
+        self.gone(last.uid)
+
     def gone(self, uid: str) -> None:
         """The pod has ended, or is no more."""
         one = self._of.pop(uid, None)

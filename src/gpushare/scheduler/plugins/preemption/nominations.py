@@ -25,8 +25,8 @@ class Nominated:
         self._known: OrderedDict[str, str] = OrderedDict()
         self._wanted: dict[str, None] = {}
 
-    def seen(self, record: PodRecord) -> None:
-        """A pod is new or changed, and the view knows of it."""
+    def pod_updated(self, record: PodRecord) -> None:
+        """A pod was added or changed."""
         uid, node = record.uid, record.unplaced.nominated
         if not node or record.node or record.finished or record.leaving:
             self._forget(uid)
@@ -43,9 +43,9 @@ class Nominated:
         if self._wanted:
             self._keep()
 
-    def gone(self, uid: str) -> None:
-        """A pod is gone, and the view knows of it."""
-        self._forget(uid)
+    def pod_removed(self, last: PodRecord) -> None:
+        """A pod is gone."""
+        self._forget(last.uid)
         if self._wanted:
             self._keep()
 
