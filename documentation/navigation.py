@@ -109,6 +109,7 @@ SECTIONS: Final = (
             ("Checking a real GPU", "guide/gpu-check.md"),
             ("Images", "guide/images.md"),
             ("Testing", "developer/testing.md"),
+            ("Scheduler plugins", "developer/scheduler-plugins.md"),
             ("Roadmap", "roadmap.md"),
         ),
     ),

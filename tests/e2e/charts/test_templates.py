@@ -76,6 +76,8 @@ CASES = {
             "gpuMemoryUnit=128MiB",
             "image.tag=x",
             "kubeScheduler.image.tag=v1.30.4",
+            "extender.plugins.prefer-label.label=disk",
+            "extender.plugins.prefer-label.weight=2",
             "kubeScheduler.extraArgs[0]=--feature-gates=A=true",
             "kubeScheduler.percentageOfNodesToScore=0",
             "extender.nodePolicy=spread",

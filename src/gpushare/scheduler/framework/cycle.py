@@ -39,13 +39,9 @@ def filter_nodes(
         verdict = Verdict([], {}, dict.fromkeys(names, problem))
         _note(decisions, state, verdict)
         return protocol.filter_answer(args, [], {}, verdict.hopeless)
-    short: Mapping[str, str] = {}
-    if request is not None and view.offers.any_short and view.ledger.held(args.pod.metadata.uid) is None:
-        short = view.offers.refusals(request, names)
-    if request is not None and framework.filters:
-        short = {**framework.refusals(state), **short}
-    if short:
-        names = [name for name in names if name not in short]
+    unsuitable = {} if request is None else _unsuitable(view, state, request, framework)
+    if unsuitable:
+        names = [name for name in names if name not in unsuitable]
     refusal = _quota_refusal(view, args, request) if view.quotas.in_use else ""
     in_turn: InTurn | None = None
     if refusal:
@@ -61,8 +57,8 @@ def filter_nodes(
             view.gangs.denied(args.pod.metadata.uid)
     else:
         verdict = _verdict(view, state, names)
-    if short:
-        verdict = Verdict(verdict.fits, verdict.refused, {**verdict.hopeless, **short})
+    if unsuitable:
+        verdict = Verdict(verdict.fits, verdict.refused, {**verdict.hopeless, **unsuitable})
     if not verdict.fits:
         if in_turn is not None:
             verdict = Verdict([], verdict.refused, verdict.hopeless | in_turn.rest())
@@ -71,6 +67,18 @@ def filter_nodes(
     if request is not None or verdict.refused or verdict.hopeless:
         _note(decisions, state, verdict)
     return protocol.filter_answer(args, verdict.fits, *_resolvable(view, args.pod.metadata.uid, verdict))
+
+
+def _unsuitable(
+    view: ClusterView, state: CycleState, request: Request, framework: Framework
+) -> Mapping[str, str]:
+    """Nodes that cannot take the pod whoever ends there, and why: by what their kubelet offers, and by plugins."""
+    if not view.offers.any_short and not framework.filters:
+        return {}
+    if view.ledger.held(state.args.pod.metadata.uid) is not None:
+        return {}  # its Binding is under way and may yet arrive, suitable or not
+    short = view.offers.refusals(request, state.names) if view.offers.any_short else {}
+    return {**framework.refusals(state), **short} if framework.filters else short
 
 
 def _resolvable(view: ClusterView, uid: str, verdict: Verdict) -> tuple[dict[str, str], dict[str, str]]:
