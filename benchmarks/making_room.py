@@ -23,7 +23,7 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.kube.client.errors import ApiError
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.ledger import Ledger
-from gpushare.scheduler.cache.cache import ClusterView, NodeRecord
+from gpushare.scheduler.cache.cache import ClusterCache, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord, record_of
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
@@ -120,9 +120,9 @@ def preemption(nodes: int) -> Figures:
     }
 
 
-def _crowded(nodes: int) -> ClusterView:
+def _crowded(nodes: int) -> ClusterCache:
     """Nodes with a crowd on each GPU, one with some room on one of its GPUs, and others of which each GPU is given as a whole."""
-    view = ClusterView(Ledger(), NO_EVENTS, lambda uid: None)
+    view = ClusterCache(Ledger(), NO_EVENTS, lambda uid: None)
     for number in range(nodes):
         node = described_node(number, GPU_MIB, MemoryUnit.GIB)
         view.upsert_node(NodeRecord(node, ""))

@@ -113,7 +113,7 @@ SECTIONS: Final = (
             ("Roadmap", "roadmap.md"),
         ),
     ),
-    Section("Decisions", rest=("decisions",)),
+    Section("DecisionLog", rest=("decisions",)),
     Section("Measurements", rest=("measurements",)),
 )
 

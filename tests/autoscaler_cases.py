@@ -85,7 +85,7 @@ def elsewhere(made: JsonObject, *nodes: str, kind: str = KIND) -> JsonObject:
     """The stand-in for a pod that these nodes refused, as cluster-autoscaler is to see it."""
     guest = decode_guest(msgspec.json.encode(made))
     likeness = Likeness(frozenset(nodes), INSTANCE_TYPE, frozenset((kind,)))
-    found = stand_in_for(guest, likeness, "gpushare-stand-ins")
+    found = stand_in_for(guest, likeness, "gpushare-placeholders")
     found["metadata"]["uid"] = f"{made['metadata']['uid']}-e"
     return {**found, "status": {"conditions": [UNSCHEDULABLE]}}
 

@@ -12,23 +12,23 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import EventRecorder
 from gpushare.kube.watch.informer import Informer
 from gpushare.ledger import Ledger
-from gpushare.scheduler.cache.cache import ClusterView, NodeReader, NodeRecord
+from gpushare.scheduler.cache.cache import ClusterCache, NodeReader, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord, counted_record_of, record_of
 from gpushare.scheduler.framework.binder import Binder, Reservations
 from gpushare.scheduler.framework.interface import Handle, Task
-from gpushare.scheduler.framework.precompute import Foreseeing
+from gpushare.scheduler.framework.precompute import Precomputer
 from gpushare.scheduler.framework.runtime import Framework
-from gpushare.scheduler.leader.lease import Leading, LeadWatch
-from gpushare.scheduler.leader.resync import Takeover
-from gpushare.scheduler.observability.cluster_metrics import Observing, Watch
+from gpushare.scheduler.leader.lease import LeaderWatch, Leading
+from gpushare.scheduler.leader.resync import LeaderResync
+from gpushare.scheduler.observability.cluster_metrics import ClusterMetrics, Watch
 from gpushare.scheduler.observability.metrics import Metrics
-from gpushare.scheduler.observability.pending_pod_events import FromDecisions, WaitingNews
+from gpushare.scheduler.observability.pending_pod_events import FromDecisions, PendingPodEvents
 from gpushare.scheduler.plugins.elastic_quota.pod_resync import QuotaPods, following_decoder
 from gpushare.scheduler.plugins.elastic_quota.watch import QuotaWatch
-from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 from gpushare.scheduler.plugins.preemption.plugin import Preemptor
-from gpushare.scheduler.plugins.resource_policy.wiring import PolicyParts
-from gpushare.scheduler.requeue.requeuer import Retries
+from gpushare.scheduler.plugins.resource_policy.wiring import ResourcePolicyPlugin
+from gpushare.scheduler.requeue.requeuer import Requeuer
 from gpushare.scheduler.settings import Settings
 
 _RECORDER: Final = "gpushare.dev/scheduler"
@@ -46,12 +46,12 @@ class Core:
         self.ledger = Ledger(node_policy=settings.node_policy)
         self.reservations = Reservations(settings.reservation_ttl_s)
         self.metrics = Metrics(self.ledger)
-        self.leading = LeadWatch(Leading(self.client, settings.lease), clock)
-        self.takeover = Takeover(self.leading)
-        self.observing = Observing(self.metrics, self.recorder, self.reservations, self.leading, clock)
-        self.policies = PolicyParts(session, self.client, self.ledger, clock, settings.lease)
+        self.leading = LeaderWatch(Leading(self.client, settings.lease), clock)
+        self.takeover = LeaderResync(self.leading)
+        self.observing = ClusterMetrics(self.metrics, self.recorder, self.reservations, self.leading, clock)
+        self.policies = ResourcePolicyPlugin(session, self.client, self.ledger, clock, settings.lease)
         policies = self.policies.policies
-        self.cache = ClusterView(
+        self.cache = ClusterCache(
             self.ledger,
             self.recorder,
             self.observing.confirmed,
@@ -59,16 +59,18 @@ class Core:
             governs=policies.governs,
         )
         waiting_besides = self.cache.waiting_besides
-        self.decisions = Decisions(
+        self.decisions = DecisionLog(
             self.cache,
             clock,
             leads=lambda: self.leading.known,
             in_turn=policies.by_unit,
             without_gpu=lambda uid: waiting_besides.get(uid) or policies.kept(uid),
         )
-        self.pending_events = WaitingNews(FromDecisions(self.decisions), self.recorder, clock, self.leading)
+        self.pending_events = PendingPodEvents(
+            FromDecisions(self.decisions), self.recorder, clock, self.leading
+        )
         self.binder = Binder(self.cache, self.policies.binding, self.reservations, clock)
-        self.requeuer = Retries(ChainMap(self.cache.waiting, waiting_besides), self.client, clock)
+        self.requeuer = Requeuer(ChainMap(self.cache.waiting, waiting_besides), self.client, clock)
         self.preemptor = Preemptor(
             self.cache,
             self.client,
@@ -77,7 +79,7 @@ class Core:
             in_turn=policies.by_unit,
             must_lead=self.takeover.must_lead,
         )
-        self.precompute = Foreseeing(self.ledger, self.metrics.foreseen.inc)
+        self.precompute = Precomputer(self.ledger, self.metrics.foreseen.inc)
         self._follow_each_other()
 
     def _follow_each_other(self) -> None:
@@ -85,7 +87,7 @@ class Core:
         cache, requeuer = self.cache, self.requeuer
         self.binder.reservation_expired.subscribe(self.observing.stale)
         self.preemptor.decided.subscribe(self.decisions.preempted)
-        self.takeover.resynced.subscribe(self.binder.begin_anew)
+        self.takeover.resynced.subscribe(self.binder.forget_reservations)
         cache.pod_arrived.subscribe(self.precompute.arrived)
         cache.capacity_freed.subscribe(requeuer.freed)
         cache.reservation_released.subscribe(requeuer.given_back)

@@ -15,7 +15,7 @@ from gpushare.kube.auth.access import Access
 from gpushare.kube.auth.token_reviews import AccessReviews
 from gpushare.kube.client.session import Session
 from gpushare.kube.clock import SYSTEM_CLOCK
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.core import Core, Watches
 from gpushare.scheduler.framework.binder import Reservations
 from gpushare.scheduler.framework.runtime import Framework
@@ -133,7 +133,7 @@ async def _settle(watches: Watches) -> None:
     logger.info("ready")
 
 
-def export(metrics: Metrics, view: ClusterView, reservations: Reservations) -> None:
+def export(metrics: Metrics, view: ClusterCache, reservations: Reservations) -> None:
     """Have the sums of the cluster in every scrape."""
     metrics.watch(
         "gpushare_scheduler_waiting_pods",

@@ -86,7 +86,7 @@ ROLE: Final = Role(
             group=_MOVES,
         ),
         Option(
-            "defragmentation-wait",
+            "defragmentation-min-pending",
             SECONDS,
             "how long a pod waits before others move for it",
             120.0,
@@ -95,7 +95,7 @@ ROLE: Final = Role(
             group=_MOVES,
         ),
         Option(
-            "defragmentation-moves",
+            "defragmentation-max-evictions",
             INTEGER,
             "pods that move in one act at most",
             2,
@@ -112,7 +112,7 @@ ROLE: Final = Role(
             group=_SCALING,
         ),
         Option(
-            "stand-ins",
+            "placeholder-pods",
             TEXT,
             "the namespace in which stand-ins are made for pods that no single GPU holds",
             absent="none are made",
@@ -120,7 +120,7 @@ ROLE: Final = Role(
             group=_SCALING,
         ),
         Option(
-            "stand-ins-kind-label",
+            "placeholder-pods-group-label",
             TEXT,
             "node label of which equal values mean equal GPUs",
             "node.kubernetes.io/instance-type",
@@ -128,7 +128,7 @@ ROLE: Final = Role(
             group=_SCALING,
         ),
         Option(
-            "stand-ins-wait",
+            "placeholder-pods-min-pending",
             SECONDS,
             "how long a pod waits before it gets a stand-in",
             30.0,
@@ -137,7 +137,7 @@ ROLE: Final = Role(
             group=_SCALING,
         ),
         Option(
-            "stand-ins-most",
+            "placeholder-pods-max",
             INTEGER,
             "stand-ins at one time at most",
             10,

@@ -82,10 +82,10 @@ CASES = {
             "kubeScheduler.percentageOfNodesToScore=0",
             "extender.nodePolicy=spread",
             "extender.port=19451",
-            "extender.countsAlone=false",
+            "extender.ignoredByScheduler=false",
             "defragmentation.enabled=true",
             "autoscaling.removeStartupTaint=true",
-            "autoscaling.standIns.enabled=true",
+            "autoscaling.placeholderPods.enabled=true",
             "affinity.nodeAffinity=null",
             "podDisruptionBudget.enabled=false",
             "networkPolicy.enabled=false",
@@ -171,7 +171,7 @@ REFUSED = [
         "'/monitoring/rules/runbookUrl': 'docs' does not match pattern",
     ),
     (INSTALLER, "admission.mode=none", "value must be one of 'auto', 'policy', 'webhook'"),
-    (INSTALLER, "admission.extraWriters={a b}", "write a user as the API server knows it"),
+    (INSTALLER, "admission.trustedServiceAccounts={a b}", "write a user as the API server knows it"),
     (
         SCHEDULER,
         "gpuMemoryUnit=2GiB",
@@ -196,8 +196,8 @@ REFUSED = [
     (SCHEDULER, "kubeScheduler.podInitialBackoffSeconds=11", "must not be below podInitialBackoffSeconds"),
     (
         SCHEDULER,
-        "autoscaling.standIns.enabled=true,autoscaling.standIns.namespace=kube-system",
-        "autoscaling.standIns.namespace: kube-system is the release's own",
+        "autoscaling.placeholderPods.enabled=true,autoscaling.placeholderPods.namespace=kube-system",
+        "autoscaling.placeholderPods.namespace: kube-system is the release's own",
     ),
     (SCHEDULER, "kubeScheduler.image.digest=x", "kubeScheduler.image.digest: x: write sha256:"),
 ]

@@ -30,7 +30,7 @@ from gpushare.scheduler.cache.cache import NodeReader
 from gpushare.scheduler.cache.pod_records import decode_record
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
-from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 from gpushare.scheduler.server.decisions_api import DECISIONS, told
 from tests.at_once import at_once
 from tests.integration.dashboard.bed import Bed, Look, browser, looking
@@ -136,7 +136,7 @@ def line_of(nodes: Iterable[bytes], pods: Iterable[bytes], waits: Iterable[dict[
         seen = decode_record(raw)
         assert seen is not None
         cluster.pods.upsert(seen[1])
-    decisions = Decisions(cluster.view, SYSTEM_CLOCK)
+    decisions = DecisionLog(cluster.view, SYSTEM_CLOCK)
     offered = list(cluster.ledger.node_names())
     for pod in waits:
         if not pod["spec"]["schedulingGates"]:

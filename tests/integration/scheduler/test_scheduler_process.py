@@ -155,7 +155,10 @@ async def test_a_failing_part_ends_the_process_loudly(
             ["--defragmentation-interval", "0"],
             "--defragmentation-interval 0: give seconds (5, 500ms, 5m) from 1 to 86400",
         ),
-        (["--defragmentation-moves", "3"], "--defragmentation-moves 3: give a number from 1 to 2"),
+        (
+            ["--defragmentation-max-evictions", "3"],
+            "--defragmentation-max-evictions 3: give a number from 1 to 2",
+        ),
         (["--kubeconfig", "/does/not/exist"], "/does/not/exist"),
     ],
 )

@@ -25,7 +25,7 @@ NODES = (
     shared_node("four", "core-mem-4", "core_mem", (INSTANCE_TYPE, "gpu.four")),
     shared_node("single", "v100-16384", "share", (INSTANCE_TYPE, "gpu.single")),
 )
-STAND_INS = "gpushare-stand-ins"
+STAND_INS = "gpushare-placeholders"
 TEMPLATE = (sys.executable, "-m", "gpushare", "node-template")
 UNITS = {MemoryUnit.GIB: 60, MemoryUnit.MIB_128: 504}
 
@@ -99,7 +99,7 @@ async def broken_up(seen: World) -> AsyncIterator[None]:
     try:
         await seen.create(*(gpu_pod(name, 10) for name in there))
         await seen.run_all(*there)
-        async with seen.opted_in("--stand-ins", STAND_INS, "--stand-ins-wait", "1"):
+        async with seen.opted_in("--placeholder-pods", STAND_INS, "--placeholder-pods-min-pending", "1"):
             await seen.create(gpu_pod("large", 8))
             yield
     finally:
@@ -123,7 +123,7 @@ async def test_a_stand_in_asks_for_the_node_that_sums_do_not_show_and_goes_when_
         found = autoscaled(seen, "four")
         assert found.lacking == [made["metadata"]["name"]], "of the pod itself it thinks that it fits"
         assert found.nodes == 1
-        await seen.event("large", "NodeAskedFor", "gpu.four")
+        await seen.event("large", "ScaleUpRequested", "gpu.four")
         report = await seen.kubectl("inspect", "cgpu", "--fragmentation")
         assert "stand-in" not in report.out
         assert (await seen.metrics())["stand_ins"] == 1

@@ -9,7 +9,7 @@ from gpushare.api import names
 from gpushare.api.crd.placeholder_pod import (
     UNSCHEDULABLE,
     Likeness,
-    StandIn,
+    PlaceholderPod,
     decode_stand_in,
     obstacle,
     stand_in_for,
@@ -82,7 +82,7 @@ def test_it_is_read_back_as_it_was_written() -> None:
     found = made()
     found["metadata"]["uid"] = "s-1"
     raw = msgspec.json.encode(found)
-    expected = StandIn("stand-in-u-1", "s-1", "u-1", LIKENESS)
+    expected = PlaceholderPod("stand-in-u-1", "s-1", "u-1", LIKENESS)
     assert decode_stand_in(raw) == ("stand-ins/stand-in-u-1", expected)
     found["status"] = {"conditions": [{**UNSCHEDULABLE, "message": "m"}]}
     found["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"

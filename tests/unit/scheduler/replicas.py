@@ -8,8 +8,8 @@ from gpushare.api.objects import decode_pod
 from gpushare.scheduler.cache.cache import NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.binder import Binder
-from gpushare.scheduler.leader.lease import Leading, LeadWatch
-from gpushare.scheduler.leader.resync import Takeover
+from gpushare.scheduler.leader.lease import LeaderWatch, Leading
+from gpushare.scheduler.leader.resync import LeaderResync
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
 from gpushare.scheduler.plugins.defragmentation.plugin import Defragmenter
 from gpushare.scheduler.plugins.resource_policy.move_targets import PolicyPlaces
@@ -88,9 +88,9 @@ class Replica:
         self.world = world
         self._stamps.clear()
         self.acted_s = self.clock.monotonic()
-        leading = LeadWatch(Leading(self.api.lease, LEASE, f"r{self.number}"), self.clock)
-        self.takeover = Takeover(leading, self, monotonic=self.clock.monotonic)
-        self.takeover.resynced.subscribe(world.binder.begin_anew)
+        leading = LeaderWatch(Leading(self.api.lease, LEASE, f"r{self.number}"), self.clock)
+        self.takeover = LeaderResync(leading, self, monotonic=self.clock.monotonic)
+        self.takeover.resynced.subscribe(world.binder.forget_reservations)
         world.must_lead = self.takeover.must_lead
         self.places = PolicyPlaces(world.policies)
         self.mover = Defragmenter(
@@ -142,7 +142,7 @@ class Replica:
         """Whether it has read everything since its kube-scheduler leads."""
         return self._read_under == self.api.lease.holder
 
-    async def read_anew(self) -> None:
+    async def relist(self) -> None:
         """Read everything, as a list of each kind does: who is gone first, and of the others what they are now."""
         held = self.api.lease.holder
         await asyncio.sleep(0)

@@ -12,13 +12,13 @@ from gpushare.kube.client.errors import ApiError
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.leader.lease import Leading
-from gpushare.scheduler.plugins.autoscaling.placeholder_pods import Marks, StandIns
-from gpushare.scheduler.plugins.autoscaling.settings import StandInLimits
+from gpushare.scheduler.plugins.autoscaling.placeholder_pods import Marks, PlaceholderPods
+from gpushare.scheduler.plugins.autoscaling.settings import PlaceholderLimits
 from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.world import Api, World, gpu_node
 
 WAIT_S = 30.0
-LIMITS = StandInLimits("stand-ins", wait_s=WAIT_S, most=2)
+LIMITS = PlaceholderLimits("stand-ins", wait_s=WAIT_S, most=2)
 
 
 class ScalingApi(Api):
@@ -70,13 +70,13 @@ class ScalingApi(Api):
 class Scaling(World):
     """A scheduler that makes stand-ins."""
 
-    def __init__(self, api: ScalingApi | None = None, limits: StandInLimits = LIMITS) -> None:
+    def __init__(self, api: ScalingApi | None = None, limits: PlaceholderLimits = LIMITS) -> None:
         super().__init__(api or ScalingApi())
         self.scaling_api: ScalingApi = self.api  # type: ignore[assignment]
         self.marks: dict[str, Marks] = {}
         self.read = True
         leading = Leading(self.scaling_api, ("kube-system", "co"), "here")
-        self.stand_ins = StandIns(
+        self.stand_ins = PlaceholderPods(
             self.view,
             self.scaling_api,
             self.events,

@@ -25,7 +25,7 @@ from gpushare.scheduler.plugins.autoscaling.plugin import Autoscaler
 from gpushare.scheduler.plugins.autoscaling.settings import (
     INSTANCE_TYPE,
     Autoscaling,
-    StandInLimits,
+    PlaceholderLimits,
     autoscaling_of,
 )
 from tests.unit.scheduler.test_startup_taints import OURS, node
@@ -54,8 +54,8 @@ def autoscaler(asked: Autoscaling) -> tuple[Autoscaler, Metrics]:
     ("asked", "runs"),
     [
         (Autoscaling(startup_taint=True), {"startup taints"}),
-        (Autoscaling(StandInLimits("s")), {"stand-ins", "their watch"}),
-        (Autoscaling(StandInLimits("s"), True), {"startup taints", "stand-ins", "their watch"}),
+        (Autoscaling(PlaceholderLimits("s")), {"stand-ins", "their watch"}),
+        (Autoscaling(PlaceholderLimits("s"), True), {"startup taints", "stand-ins", "their watch"}),
     ],
 )
 def test_what_was_asked_for_runs_and_has_its_metric(asked: Autoscaling, runs: set[str]) -> None:
@@ -69,7 +69,7 @@ def test_what_was_asked_for_runs_and_has_its_metric(asked: Autoscaling, runs: se
 
 
 def test_marks_are_read_from_labels_and_forgotten_with_the_node() -> None:
-    made, _ = autoscaler(Autoscaling(StandInLimits("s")))
+    made, _ = autoscaler(Autoscaling(PlaceholderLimits("s")))
     labelled: dict[str, Any] = node()
     labelled["metadata"]["labels"] |= {"kubernetes.io/hostname": "h", INSTANCE_TYPE: "t"}
     made.node_read("n", msgspec.json.encode(labelled))
@@ -83,7 +83,7 @@ def test_marks_are_read_from_labels_and_forgotten_with_the_node() -> None:
 
 
 def test_what_was_seen_of_a_node_that_was_replaced_between_two_lists_stays_when_the_old_one_goes() -> None:
-    made, _ = autoscaler(Autoscaling(StandInLimits("s"), True))
+    made, _ = autoscaler(Autoscaling(PlaceholderLimits("s"), True))
     framework = Framework([Enabled("autoscaling", made)])
     nodes = framework.nodes(World().view)
     decode = nodes.decoder(NodeReader(unit=MemoryUnit.GIB, isolated_cap=16).decode)
@@ -112,19 +112,19 @@ def test_nothing_is_imported_where_nothing_is_asked_for() -> None:
     [
         ([], None),
         (["--startup-taint"], Autoscaling(None, True)),
-        (["--stand-ins", "s"], Autoscaling(StandInLimits("s"))),
+        (["--placeholder-pods", "s"], Autoscaling(PlaceholderLimits("s"))),
         (
             [
-                "--stand-ins",
+                "--placeholder-pods",
                 "s",
-                "--stand-ins-kind-label",
+                "--placeholder-pods-group-label",
                 "pool",
-                "--stand-ins-wait",
+                "--placeholder-pods-min-pending",
                 "5",
-                "--stand-ins-most",
+                "--placeholder-pods-max",
                 "3",
             ],
-            Autoscaling(StandInLimits("s", "pool", 5.0, 3)),
+            Autoscaling(PlaceholderLimits("s", "pool", 5.0, 3)),
         ),
     ],
 )
@@ -134,7 +134,10 @@ def test_the_command_line_says_what_is_asked_for(options: list[str], expected: A
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [(["--stand-ins", "No"], "--stand-ins No: write"), (["--stand-ins-most", "0"], "1 to 100")],
+    [
+        (["--placeholder-pods", "No"], "--placeholder-pods No: write"),
+        (["--placeholder-pods-max", "0"], "1 to 100"),
+    ],
 )
 def test_a_mistake_is_told(options: list[str], says: str) -> None:
     with pytest.raises((ValueError, InvalidSettings), match=says):

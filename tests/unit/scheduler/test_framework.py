@@ -19,7 +19,7 @@ from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies, CycleState
 from gpushare.scheduler.framework.interface import Controller, Filter, PostFilter, Score
 from gpushare.scheduler.framework.runtime import Enabled, Framework
-from gpushare.scheduler.plugins.autoscaling.settings import Autoscaling, StandInLimits
+from gpushare.scheduler.plugins.autoscaling.settings import Autoscaling, PlaceholderLimits
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
 from gpushare.scheduler.plugins.registry import built_in, third_party
 from gpushare.scheduler.settings import Settings
@@ -141,7 +141,7 @@ async def core_of(settings: Settings) -> tuple[Core, list[Enabled]]:
 
 
 EVERYTHING = Settings(
-    defragmentation=Limits(300.0, 120.0, 2), autoscaling=Autoscaling(StandInLimits("s"), True)
+    defragmentation=Limits(300.0, 120.0, 2), autoscaling=Autoscaling(PlaceholderLimits("s"), True)
 )
 
 

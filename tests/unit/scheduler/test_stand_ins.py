@@ -11,7 +11,7 @@ from gpushare.api.crd.placeholder_pod import MOST_NAMED, decode_stand_in
 from gpushare.api.node.device import NodeMode
 from gpushare.kube.client.errors import ApiError
 from gpushare.scheduler.plugins.autoscaling.placeholder_pods import LOOK_S, SETTLE_S, Marks
-from gpushare.scheduler.plugins.autoscaling.settings import INSTANCE_TYPE, StandInLimits
+from gpushare.scheduler.plugins.autoscaling.settings import INSTANCE_TYPE, PlaceholderLimits
 from tests.unit.scheduler.scaling import WAIT_S, Scaling
 from tests.unit.scheduler.world import gpu_node, pod_object
 
@@ -37,7 +37,7 @@ async def test_it_is_made_once_the_pod_has_waited_and_goes_when_that_has_its_nod
     assert not scaling.there()
     await scaling.look(1)
     assert scaling.there() == {"large": BOTH}
-    assert scaling.said() == [("large", "NodeAskedFor")]
+    assert scaling.said() == [("large", "ScaleUpRequested")]
     assert "status" not in scaling.api.pods["stand-ins/stand-in-uid-large"]
     await scaling.look(1)
     (condition,) = scaling.api.pods["stand-ins/stand-in-uid-large"]["status"]["conditions"]
@@ -124,7 +124,7 @@ async def test_nodes_without_a_kind_are_told_of_once() -> None:
     for _ in range(3):
         await scaling.look(WAIT_S)
         assert not scaling.ask("large")
-    assert scaling.said() == [("large", "NoNodeAskedFor")]
+    assert scaling.said() == [("large", "ScaleUpNotPossible")]
     assert INSTANCE_TYPE in scaling.events.notes[0][2]
     assert not scaling.there()
 
@@ -212,7 +212,7 @@ async def test_who_has_more_to_ask_of_a_node_is_told_that_none_is_asked_for(scal
     for _ in range(3):
         await scaling.look(WAIT_S)
     assert not scaling.there()
-    assert scaling.said() == [("large", "NoNodeAskedFor")]
+    assert scaling.said() == [("large", "ScaleUpNotPossible")]
 
 
 async def test_gangs_and_whole_gpus_and_pods_that_are_being_bound_get_none(scaling: Scaling) -> None:
@@ -275,7 +275,7 @@ async def test_what_fails_is_tried_again_and_what_is_forbidden_is_told(scaling: 
         await scaling.look(WAIT_S)
     scaling.scaling_api.failing.append(ApiError(403, "Forbidden", "pods is forbidden", ""))
     await scaling.look(SETTLE_S)
-    assert scaling.said() == [("large", "NoNodeAskedFor")]
+    assert scaling.said() == [("large", "ScaleUpNotPossible")]
     assert "forbidden" in scaling.events.notes[0][2]
     await scaling.look(1)
     assert not scaling.there(), "not at once"
@@ -331,7 +331,7 @@ async def test_more_nodes_than_a_pod_may_name_are_told_of(scaling: Scaling) -> N
 
 async def test_the_label_that_means_a_kind_may_be_changed(scaling: Scaling) -> None:
     await scaling.look(WAIT_S)
-    other = StandInLimits("stand-ins", kind_label="pool", wait_s=WAIT_S)
+    other = PlaceholderLimits("stand-ins", kind_label="pool", wait_s=WAIT_S)
     scaling.stand_ins._limits = other
     assert not scaling.ask("large")
     await scaling.look(SETTLE_S + 1)
@@ -412,10 +412,10 @@ async def test_it_looks_by_itself_and_goes_on_after_a_failure(scaling: Scaling) 
 @pytest.mark.parametrize(
     ("limits", "option"),
     [
-        ({"namespace": "No"}, "--stand-ins "),
-        ({"namespace": "n", "kind_label": "a b"}, "kind-label"),
+        ({"namespace": "No"}, "--placeholder-pods "),
+        ({"namespace": "n", "kind_label": "a b"}, "group-label"),
     ],
 )
 def test_limits_out_of_range_are_refused_by_name(limits: dict[str, Any], option: str) -> None:
     with pytest.raises(ValueError, match=option):
-        StandInLimits(**limits)
+        PlaceholderLimits(**limits)

@@ -53,7 +53,7 @@ async def test_a_pod_that_its_policy_keeps_waiting_is_told_why(governed: PolicyW
     ask(governed, "web")
 
     shown = why(cluster(governed), parse(("--why", "web")), Paint()).text
-    listed = waiting(cluster(governed), parse(("--waiting",)), Paint()).text
+    listed = waiting(cluster(governed), parse(("--pending",)), Paint()).text
 
     reason = "3 nodes: ResourcePolicy default/p: the node is in none of its units"
     assert "because:         none of 5 nodes takes it; " in shown

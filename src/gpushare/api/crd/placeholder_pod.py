@@ -33,7 +33,7 @@ class Likeness(msgspec.Struct, frozen=True):
     kinds: frozenset[str]
 
 
-class StandIn(msgspec.Struct, frozen=True):
+class PlaceholderPod(msgspec.Struct, frozen=True):
     """A stand-in that is there: for the pod of UID ``stands_for``; ``told``: cluster-autoscaler looks at it."""
 
     name: str
@@ -161,7 +161,7 @@ _MADE: Final = msgspec.json.Decoder(_Made)
 UNSCHEDULABLE: Final = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 
 
-def decode_stand_in(raw: bytes) -> tuple[str, StandIn] | None:
+def decode_stand_in(raw: bytes) -> tuple[str, PlaceholderPod] | None:
     """Key and stand-in of a pod's JSON; ``None`` where it is none. Raises ``msgspec.MsgspecError`` where it is no pod."""
     pod = _MADE.decode(raw)
     meta = pod.metadata
@@ -174,7 +174,9 @@ def decode_stand_in(raw: bytes) -> tuple[str, StandIn] | None:
     )
     leaving = meta.deletion_timestamp is not None
     likeness = _likeness(_first_term(pod.spec.affinity))
-    return f"{meta.namespace}/{meta.name}", StandIn(meta.name, meta.uid, stands_for, likeness, told, leaving)
+    return f"{meta.namespace}/{meta.name}", PlaceholderPod(
+        meta.name, meta.uid, stands_for, likeness, told, leaving
+    )
 
 
 def _first_term(affinity: Affinity | None) -> Iterable[NodeRequirement]:

@@ -6,10 +6,10 @@ from typing import Final
 from gpushare.api.request.amounts import amounts_of
 from gpushare.api.request.request import Request
 from gpushare.ledger import Verdict
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.framework.cycle_state import CycleState
 from gpushare.scheduler.framework.runtime import NO_PLUGINS, Framework
-from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 from gpushare.scheduler.plugins.resource_policy.plugin import InTurn, Policies
 from gpushare.scheduler.server import protocol
 
@@ -22,11 +22,11 @@ OnRefused = Callable[[str, Collection[str]], None]
 
 
 def filter_nodes(
-    view: ClusterView,
+    view: ClusterCache,
     state: CycleState,
     on_refused: OnRefused,
     policies: Policies | None = None,
-    decisions: Decisions | None = None,
+    decisions: DecisionLog | None = None,
     framework: Framework = NO_PLUGINS,
 ) -> bytes:
     """Answer a filter body. A pod without a GPU request fits everywhere where no ResourcePolicy or elastic quota has it otherwise.
@@ -70,7 +70,7 @@ def filter_nodes(
 
 
 def _unsuitable(
-    view: ClusterView, state: CycleState, request: Request, framework: Framework
+    view: ClusterCache, state: CycleState, request: Request, framework: Framework
 ) -> Mapping[str, str]:
     """Nodes that cannot take the pod whoever ends there, and why: by what their kubelet offers, and by plugins."""
     if not view.offers.any_short and not framework.filters:
@@ -81,7 +81,7 @@ def _unsuitable(
     return {**framework.refusals(state), **short} if framework.filters else short
 
 
-def _resolvable(view: ClusterView, uid: str, verdict: Verdict) -> tuple[dict[str, str], dict[str, str]]:
+def _resolvable(view: ClusterCache, uid: str, verdict: Verdict) -> tuple[dict[str, str], dict[str, str]]:
     """As kube-scheduler is told: nodes that could take the pod if it ended others there, and nodes that could not.
 
     It asks about nodes that pass all of its own filters, so by those it would have to end nobody: it tries each node that it may, pod
@@ -95,19 +95,19 @@ def _resolvable(view: ClusterView, uid: str, verdict: Verdict) -> tuple[dict[str
     return ({kept: hopeless.pop(kept)} if kept in verdict.refused else {}), hopeless
 
 
-def _note(decisions: Decisions | None, state: CycleState, verdict: Verdict) -> None:
+def _note(decisions: DecisionLog | None, state: CycleState, verdict: Verdict) -> None:
     if decisions is None:
         return
     pod = state.args.pod
     left_out = LEFT_OUT_BY_POLICY if state.gang is None else LEFT_OUT_BY_GANG
-    decisions.heard_of(pod.spec.scheduler_name)
+    decisions.note_scheduler(pod.spec.scheduler_name)
     decisions.filtered(pod.metadata.uid, pod.key, state.request, state.names, verdict, left_out)
 
 
 def prioritize_nodes(
-    view: ClusterView,
+    view: ClusterCache,
     state: CycleState,
-    decisions: Decisions | None = None,
+    decisions: DecisionLog | None = None,
     framework: Framework = NO_PLUGINS,
 ) -> bytes:
     """Answer a prioritize body with scores from 0 to 10, as ``protocol.priorities`` writes them."""
@@ -120,7 +120,7 @@ def prioritize_nodes(
     return protocol.priorities(above)
 
 
-def _verdict(view: ClusterView, state: CycleState, names: list[str]) -> Verdict:
+def _verdict(view: ClusterCache, state: CycleState, names: list[str]) -> Verdict:
     request = state.request
     if request is None:
         return Verdict(names, {}, {})
@@ -130,14 +130,14 @@ def _verdict(view: ClusterView, state: CycleState, names: list[str]) -> Verdict:
     return found
 
 
-def _destined(view: ClusterView, uid: str) -> str:
+def _destined(view: ClusterCache, uid: str) -> str:
     """Where the pod goes already: by the plan for its gang, or by a Binding that may still arrive."""
     planned = view.gangs.planned_on(uid)
     held = None if planned else view.ledger.held(uid)
     return planned if held is None else held.node
 
 
-def _verdict_in_turn(view: ClusterView, state: CycleState, in_turn: InTurn) -> Verdict:
+def _verdict_in_turn(view: ClusterCache, state: CycleState, in_turn: InTurn) -> Verdict:
     verdict: Verdict | None = None
     for names in in_turn:
         verdict = _verdict(view, state, names)
@@ -146,7 +146,7 @@ def _verdict_in_turn(view: ClusterView, state: CycleState, in_turn: InTurn) -> V
     return _verdict(view, state, []) if verdict is None else verdict
 
 
-def _by_room(view: ClusterView, state: CycleState, request: Request, names: list[str]) -> Verdict:
+def _by_room(view: ClusterCache, state: CycleState, request: Request, names: list[str]) -> Verdict:
     uid, key = state.args.pod.metadata.uid, state.args.pod.key
     if state.gang is not None:
         found = view.gangs.verdict(uid, key, state.gang, request, names)
@@ -160,7 +160,7 @@ def _by_room(view: ClusterView, state: CycleState, request: Request, names: list
     return view.gangs.room.named(request, view.ledger.filter_for(uid, request, names))
 
 
-def _quota_refusal(view: ClusterView, args: protocol.ExtenderArgs, request: Request | None) -> str:
+def _quota_refusal(view: ClusterCache, args: protocol.ExtenderArgs, request: Request | None) -> str:
     uid = args.pod.metadata.uid
     if request is None and args.pod.metadata.namespace not in view.quotas.followed:
         return ""
@@ -169,7 +169,7 @@ def _quota_refusal(view: ClusterView, args: protocol.ExtenderArgs, request: Requ
 
 
 def _without_whole(
-    view: ClusterView, args: protocol.ExtenderArgs, request: Request, verdict: Verdict
+    view: ClusterCache, args: protocol.ExtenderArgs, request: Request, verdict: Verdict
 ) -> Verdict:
     refused = view.quotas.whole_refusals(args.pod.metadata.uid, request, verdict.fits)
     if not refused:

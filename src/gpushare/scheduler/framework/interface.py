@@ -16,7 +16,7 @@ from gpushare.kube.client.client import Client
 from gpushare.kube.client.session import Session
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import EventRecorder
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.cycle_state import CycleState
 
@@ -33,7 +33,7 @@ class Handle:
     session: Session
     """Connections to the API server, for watches of its own kinds."""
     client: Client
-    cache: ClusterView
+    cache: ClusterCache
     """Nodes, pods and the ledger, as the watches show them. To be read; shares are reserved by the core alone."""
     recorder: EventRecorder
     clock: Clock

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from gpushare.ledger.placement.ranks import MAX_SCORE
-from gpushare.scheduler.cache.cache import ClusterView, NodeRecord
+from gpushare.scheduler.cache.cache import ClusterCache, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.cycle_state import CycleState
 from gpushare.scheduler.framework.interface import (
@@ -100,7 +100,7 @@ class Framework:
 
         return observed
 
-    def pods(self, cache: ClusterView) -> "Pods":
+    def pods(self, cache: ClusterCache) -> "Pods":
         """The handler of the watch of pods."""
         plugins = self._plugins
         return Pods(
@@ -110,7 +110,7 @@ class Framework:
             listed=tuple(one for one in plugins if isinstance(one, PodsListed)),
         )
 
-    def nodes(self, cache: ClusterView) -> "Nodes":
+    def nodes(self, cache: ClusterCache) -> "Nodes":
         """The handler of the watch of nodes."""
         return Nodes(cache, tuple(one for one in self._plugins if isinstance(one, RawNodes)))
 
@@ -120,7 +120,7 @@ class Pods:
 
     def __init__(
         self,
-        cache: ClusterView,
+        cache: ClusterCache,
         *,
         before: Sequence[PodsBeforeCache],
         after: Sequence[PodsAfterCache],
@@ -156,7 +156,7 @@ class Pods:
 class Nodes:
     """Feeds nodes to the cache, and their JSON to the plugins that look at it."""
 
-    def __init__(self, cache: ClusterView, observers: Sequence[RawNodes]) -> None:
+    def __init__(self, cache: ClusterCache, observers: Sequence[RawNodes]) -> None:
         self._cache = cache
         self._observers = observers
         self._latest: dict[str, NodeRecord] = {}

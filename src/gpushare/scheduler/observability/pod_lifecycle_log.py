@@ -8,9 +8,9 @@ import logging
 from gpushare.api import names
 from gpushare.api.request.describe import asks_text
 from gpushare.process.log_setup import about
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
-from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 class PodLifecycleLog:
     """Follows pods before the cache does, by which it sees what is new."""
 
-    def __init__(self, view: ClusterView, decisions: Decisions) -> None:
+    def __init__(self, view: ClusterCache, decisions: DecisionLog) -> None:
         self._view = view
         self._decisions = decisions
 

@@ -9,7 +9,7 @@ from gpushare.scheduler.core import Core
 from gpushare.scheduler.framework.interface import Handle
 from gpushare.scheduler.framework.runtime import Enabled
 from gpushare.scheduler.observability.pod_lifecycle_log import PodLifecycleLog
-from gpushare.scheduler.plugins.preemption.nominations import Nominated
+from gpushare.scheduler.plugins.preemption.nominations import Nominations
 
 #: Where packages of others name their plugins: ``name = "module:factory"``, a ``framework.interface.Factory``.
 GROUP: Final = "gpushare.scheduler_plugins"
@@ -46,7 +46,7 @@ def built_in(core: Core, handle: Handle) -> Iterator[Enabled]:
         from gpushare.scheduler.plugins.autoscaling.plugin import Autoscaler
 
         yield Enabled("autoscaling", Autoscaler(handle, settings.autoscaling))
-    yield Enabled("nominations", Nominated(core.cache, core.preemptor.kept))
+    yield Enabled("nominations", Nominations(core.cache, core.preemptor.kept))
     yield Enabled("decisions", core.decisions)
 
 

@@ -34,7 +34,7 @@ _REMEMBERED: Final = 4096
 _TOUCHED_AT_ONCE: Final = 64
 
 
-class Retries:
+class Requeuer:
     """Remembers who was refused when. ``waiting`` are the pods without a node, by UID.
 
     ``stamp``: annotations that the pod of a UID gets besides, when it is touched anyway.

@@ -12,15 +12,15 @@ from gpushare.httpserver.authorization import Readers
 from gpushare.httpserver.exchange import JSON, Receive, Refusal, read_body
 from gpushare.httpserver.fast_path import VerbFn
 from gpushare.process.log_setup import about
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.framework.binder import Binder, BindRefused
 from gpushare.scheduler.framework.cycle import OnRefused, filter_nodes, prioritize_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.framework.runtime import NO_PLUGINS, Framework
-from gpushare.scheduler.leader.resync import Takeover
+from gpushare.scheduler.leader.resync import LeaderResync
 from gpushare.scheduler.observability.cycle_log import tell_bound, tell_filtered, tell_prioritized
 from gpushare.scheduler.observability.metrics import Metrics
-from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 from gpushare.scheduler.plugins.preemption.disruption_budgets import BudgetReader, BudgetReading
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_within_budgets
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
@@ -35,7 +35,7 @@ class ExtenderApp(ReadOnly):
 
     def __init__(
         self,
-        view: ClusterView,
+        view: ClusterCache,
         binder: Binder,
         on_refused: OnRefused,
         on_preempted: Callable[[str], None],
@@ -43,8 +43,8 @@ class ExtenderApp(ReadOnly):
         metrics: Metrics,
         missing: Callable[[], str],
         policies: Policies | None = None,
-        decisions: Decisions | None = None,
-        takeover: Takeover | None = None,
+        decisions: DecisionLog | None = None,
+        takeover: LeaderResync | None = None,
         readers: Readers | None = None,
         framework: Framework = NO_PLUGINS,
     ) -> None:
@@ -87,13 +87,13 @@ class ExtenderApp(ReadOnly):
         answered = verb(await read_body(receive, protocol.MAX_BODY_BYTES))
         return JSON, answered if isinstance(answered, bytes) else await answered
 
-    def _once_read(self, takeover: Takeover, verb: VerbFn) -> VerbFn:
+    def _once_read(self, takeover: LeaderResync, verb: VerbFn) -> VerbFn:
         def answer(body: bytes) -> bytes | Coroutine[Any, Any, bytes]:
             return verb(body) if takeover.at_once() else self._after(takeover, verb, body)
 
         return answer
 
-    async def _after(self, takeover: Takeover, verb: VerbFn, body: bytes) -> bytes:
+    async def _after(self, takeover: LeaderResync, verb: VerbFn, body: bytes) -> bytes:
         self.refuse_unready()
         if not await takeover.wait():
             raise Refusal(

@@ -27,7 +27,7 @@ from gpushare.kubescheduler.fit_error import fit_error
 from gpushare.kubescheduler.node_usage import Occupancy, priority_of
 from gpushare.kubescheduler.scores import MAX_NODE_SCORE, best, weighed
 from gpushare.ledger import Ledger
-from gpushare.scheduler.cache.cache import ClusterView, NodeReader
+from gpushare.scheduler.cache.cache import ClusterCache, NodeReader
 from gpushare.scheduler.cache.pod_records import PodRecord, counted_record_of, followed_record_of, record_of
 from gpushare.scheduler.cache.unscheduled_status import Unplaced
 from gpushare.scheduler.framework.binder import RESERVATION_TTL_S, Binder, BindRefused, Reservations
@@ -56,7 +56,7 @@ _RUNNING: Final = frozenset((None, "", "default-scheduler", names.SCHEDULER_NAME
 class Settings(msgspec.Struct, frozen=True):
     """How scheduler and kube-scheduler are set. ``seed`` decides between nodes of equal score.
 
-    ``counts_alone``: kube-scheduler leaves our resources to the extender (``extender.countsAlone``). ``unit`` is that of nodes whose
+    ``counts_alone``: kube-scheduler leaves our resources to the extender (``extender.ignoredByScheduler``). ``unit`` is that of nodes whose
     agent does not say its own. ``preemption``: less important pods are ended for others.
     """
 
@@ -113,7 +113,7 @@ class Scheduling:
         self.ledger = Ledger(node_policy=settings.policy)
         self._reservations = Reservations(RESERVATION_TTL_S)
         self._policies = Policies(clock, kept_on=self.ledger.kept_on)
-        self._view = ClusterView(
+        self._view = ClusterCache(
             self.ledger,
             _Nobody(),
             self._reservations.end,

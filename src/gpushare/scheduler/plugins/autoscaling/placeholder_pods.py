@@ -21,7 +21,7 @@ from gpushare.api.crd.placeholder_pod import (
     MOST_NAMED,
     UNSCHEDULABLE,
     Likeness,
-    StandIn,
+    PlaceholderPod,
     obstacle,
     stand_in_for,
 )
@@ -34,10 +34,10 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
 from gpushare.ledger.fit.empty_node import would_hold
 from gpushare.process.log_setup import about
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.leader.lease import Leading
-from gpushare.scheduler.plugins.autoscaling.settings import StandInLimits
+from gpushare.scheduler.plugins.autoscaling.settings import PlaceholderLimits
 from gpushare.scheduler.requeue.last_refusals import RefusingNodes
 
 logger = logging.getLogger(__name__)
@@ -54,8 +54,8 @@ _EXAMPLES: Final = 3
 #: Nodes of the right kinds that were not asked about and are looked at one by one.
 _OTHERS: Final = 64
 
-REASON_MADE: Final = "NodeAskedFor"
-REASON_NONE: Final = "NoNodeAskedFor"
+REASON_MADE: Final = "ScaleUpRequested"
+REASON_NONE: Final = "ScaleUpNotPossible"
 
 
 class Pods(Protocol):
@@ -103,16 +103,16 @@ class _Refused:
     next_s: float = float("-inf")
 
 
-class StandIns:
+class PlaceholderPods:
     """``marks`` are of known nodes, by name; ``ready`` tells whether pods, nodes and stand-ins were read."""
 
     def __init__(
         self,
-        view: ClusterView,
+        view: ClusterCache,
         pods: Pods,
         events: Recorder,
         clock: Clock,
-        limits: StandInLimits,
+        limits: PlaceholderLimits,
         leading: Leading,
         *,
         marks: Mapping[str, Marks],
@@ -129,7 +129,7 @@ class StandIns:
         self._ready = ready
         self._refused: dict[str, _Refused] = {}
         self._nodes = RefusingNodes()
-        self._there: dict[str, StandIn] = {}
+        self._there: dict[str, PlaceholderPod] = {}
         self._woken = asyncio.Event()
         self._backoff = Backoff(first_s=LOOK_S)
 
@@ -156,12 +156,12 @@ class StandIns:
     def synced(self) -> None:
         """The first list of stand-ins is complete."""
 
-    def upsert(self, item: StandIn) -> None:
+    def upsert(self, item: PlaceholderPod) -> None:
         """A stand-in is there."""
         self._there[item.stands_for] = item
         self._woken.set()
 
-    def remove(self, key: str, last: StandIn) -> None:
+    def remove(self, key: str, last: PlaceholderPod) -> None:
         """A stand-in is gone."""
         known = self._there.get(last.stands_for)
         if known is not None and known.uid == last.uid:
@@ -315,7 +315,7 @@ class StandIns:
             if self._has_gpus(name) and self._ledger.best(request, [name]) is None
         ]
 
-    def _needless(self, one: StandIn, now_s: float) -> bool:
+    def _needless(self, one: PlaceholderPod, now_s: float) -> bool:
         """Whether its pod does not need it, or needs another. Of a pod that nobody has asked about since we lead only that it waits is known."""
         record = self._view.waiting.get(one.stands_for)
         if record is None or not self._may_have_one(record):

@@ -10,7 +10,7 @@ from gpushare.api.crd.placeholder_pod import HOSTNAME, decode_stand_in
 from gpushare.kube.watch.informer import Informer
 from gpushare.scheduler.framework.interface import Handle, Task
 from gpushare.scheduler.leader.lease import Leading
-from gpushare.scheduler.plugins.autoscaling.placeholder_pods import Marks, StandIns
+from gpushare.scheduler.plugins.autoscaling.placeholder_pods import Marks, PlaceholderPods
 from gpushare.scheduler.plugins.autoscaling.settings import Autoscaling
 from gpushare.scheduler.plugins.autoscaling.startup_taints import StartupTaints
 
@@ -34,12 +34,12 @@ class Autoscaler:
         leading = Leading(client, handle.lease)
         self._marks: dict[str, Marks] = {}
         self._taints = StartupTaints(client, clock, leading) if asked.startup_taint else None
-        self._stand_ins: StandIns | None = None
+        self._stand_ins: PlaceholderPods | None = None
         self._kind_label = ""
         if asked.stand_ins is not None:
             limits = asked.stand_ins
             self._kind_label = limits.kind_label
-            self._stand_ins = StandIns(
+            self._stand_ins = PlaceholderPods(
                 handle.cache,
                 client,
                 handle.recorder,
@@ -64,7 +64,7 @@ class Autoscaler:
         )
 
     def post_filter(self, uid: str, nodes: Collection[str]) -> None:
-        """No node took the pod, as ``StandIns.refused`` has it."""
+        """No node took the pod, as ``PlaceholderPods.refused`` has it."""
         if self._stand_ins is not None:
             self._stand_ins.refused(uid, nodes)
 

@@ -27,7 +27,7 @@ from gpushare.kube.event_recorder import Recorder
 from gpushare.ledger.preemption.victims import Rank
 from gpushare.planning.defragmentation import Host, Move, Outlook, cheaper_ways, room_now, roomiest
 from gpushare.process.log_setup import about
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.interface import DecodePodFn, Task
 from gpushare.scheduler.leader.lease import NotLeading
@@ -51,8 +51,8 @@ _LOOKED_AT: Final = 16
 _TRIES: Final = 5
 _ACTS: Final = 1024
 
-REASON_MOVED: Final = "Defragmented"
-REASON_ROOM_MADE: Final = "RoomMade"
+REASON_MOVED: Final = "EvictedForDefragmentation"
+REASON_ROOM_MADE: Final = "DefragmentationSucceeded"
 REASON_REFUSED: Final = "DefragmentationRefused"
 
 
@@ -113,7 +113,7 @@ class Defragmenter:
 
     def __init__(
         self,
-        view: ClusterView,
+        view: ClusterCache,
         pods: Mover,
         events: Recorder,
         clock: Clock,

@@ -8,17 +8,17 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 
 #: Pods whose nomination is remembered; the oldest give way.
 _REMEMBERED: Final = 1024
 
 
-class Nominated:
+class Nominations:
     """Follows what waiting pods say of their node. ``on_kept`` is called with the UID of a pod for which room is kept from now on."""
 
-    def __init__(self, view: ClusterView, on_kept: Callable[[str], None]) -> None:
+    def __init__(self, view: ClusterCache, on_kept: Callable[[str], None]) -> None:
         self._view = view
         self._ledger = view.ledger
         self._on_kept = on_kept

@@ -25,7 +25,7 @@ from gpushare.ledger.preemption.victims import MOST_TRIED_BY_RULE, Plan, RankFn,
 from gpushare.ledger.quota.reclaim import Claim
 from gpushare.process.event import Event
 from gpushare.process.log_setup import about
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.interface import Task
 from gpushare.scheduler.leader.lease import NotLeading, without_another
@@ -76,7 +76,7 @@ class Preemptor:
 
     def __init__(
         self,
-        view: ClusterView,
+        view: ClusterCache,
         pods: Evictor,
         events: Recorder,
         clock: Clock,

@@ -9,17 +9,17 @@ from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.plugins.resource_policy.prebind import PolicyBinding
 from gpushare.scheduler.plugins.resource_policy.status_writer import PolicyWriter
 from gpushare.scheduler.plugins.resource_policy.watch import PolicyWatches
-from gpushare.scheduler.requeue.requeuer import Retries
+from gpushare.scheduler.requeue.requeuer import Requeuer
 
 
-class PolicyParts:
+class ResourcePolicyPlugin:
     """``lease`` as ``PolicyWriter`` takes it."""
 
     def __init__(
         self, session: Session, client: Client, ledger: Ledger, clock: Clock, lease: tuple[str, str] | None
     ) -> None:
         self.policies = Policies(clock, kept_on=ledger.kept_on)
-        retries = Retries(self.policies.waiting, client, clock, stamp=self.policies.since.stamp)
+        retries = Requeuer(self.policies.waiting, client, clock, stamp=self.policies.since.stamp)
         self.policies.pod_refused.subscribe(retries.refused)
         self.policies.retry_wanted.subscribe(retries.hurry)
         self.policies.capacity_freed.subscribe(retries.freed)
