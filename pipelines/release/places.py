@@ -50,7 +50,9 @@ def check_next(old: str, new: str) -> None:
     if not _VERSION.fullmatch(new):
         raise Refused(f"VERSION {new}: write three numbers, such as {_after(old)}")
     if _numbers(new) <= _numbers(old):
-        raise Refused(f"VERSION {new}: not greater than {old}, the present one; write {_after(old)} or more")
+        raise Refused(
+            f"VERSION {new}: not greater than {old}, the present one; write a greater one, such as {_after(old)}"
+        )
 
 
 def changed(root: Path, old: str, new: str) -> dict[str, str]:

@@ -56,10 +56,10 @@ def test_a_release_is_made_pushed_built_again_from_its_tag_and_installed(tmp_pat
 
     said = typed(clone, who, DRY)
     assert f'+__version__ = "{VERSION}"' in said
-    assert typed(clone, who, "git status --porcelain --ignored") == ""
+    assert typed(clone, who, "git status --porcelain") == ""
     typed(clone, who, f"{RELEASE} {ADDRESS}", PUSH)
     assert typed(clone, who, "git status --porcelain") == ""
-    assert typed(origin, {}, "git tag") == f"v{VERSION}\n"
+    assert typed(origin, {}, f"git tag --list v{VERSION}") == f"v{VERSION}\n"
 
     release = clone / "build" / "release" / VERSION
     first = (release / "SHA256SUMS").read_text()
