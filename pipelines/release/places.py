@@ -33,6 +33,7 @@ PLACES: Final = (
     Place("docs/guide/install.md", "/gpushare:{}`"),
     Place("docs/how-to/install.md", "/gpushare:{}"),
     Place("docs/how-to/install.md", "/gpushare.tar:{}"),
+    Place("docs/developer/scheduler-plugins.md", "/gpushare:{}\n"),
     Place("docs/operation/operate.md", "| after {} |", becomes="| {} |"),
 )
 

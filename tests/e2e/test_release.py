@@ -15,7 +15,7 @@ from tests.e2e.charts.rendering import INSTALLER, SCHEDULER
 from tests.e2e.cluster import build
 from tests.e2e.plane import CHECKOUT
 
-# It installs everything anew, builds all images and records three playgrounds: minutes, and many times that beside other work.
+# It makes a virtual environment, builds all images and records three playgrounds: minutes, and many times that beside other work.
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.nightly]
 
 #: What the page has a reader type, in its order; the address is one that its workflow gives.
