@@ -18,12 +18,12 @@ from tests.e2e.plane import CHECKOUT
 # It makes a virtual environment, builds all images and records three playgrounds: minutes, and many times that beside other work.
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.nightly]
 
-#: What the page has a reader type, in its order; the address is one that its workflow gives.
+#: What the page has a reader type, in its order; the address comes by the environment, as in the workflow.
 DRY, RELEASE, PUSH, AGAIN, *CHECKS = [
     one.text for one in commands_typed_by(__file__, "docs/developer/release.md")
 ]
 VERSION = "1.2.3"
-ADDRESS = f"ADDRESS=https://example.com/v{VERSION}"
+ADDRESS = {"ADDRESS": f"https://example.com/v{VERSION}"}
 
 
 def typed(folder: Path, environment: Mapping[str, str], *lines: str) -> str:
@@ -57,13 +57,13 @@ def test_a_release_is_made_pushed_built_again_from_its_tag_and_installed(tmp_pat
     said = typed(clone, who, DRY)
     assert f'+__version__ = "{VERSION}"' in said
     assert typed(clone, who, "git status --porcelain") == ""
-    typed(clone, who, f"{RELEASE} {ADDRESS}", PUSH)
+    typed(clone, who | ADDRESS, RELEASE, PUSH)
     assert typed(clone, who, "git status --porcelain") == ""
     assert typed(origin, {}, f"git tag --list v{VERSION}") == f"v{VERSION}\n"
 
     release = clone / "build" / "release" / VERSION
     first = (release / "SHA256SUMS").read_text()
-    typed(clone, {}, f"{AGAIN} {ADDRESS}")
+    typed(clone, ADDRESS, AGAIN)
     assert (release / "SHA256SUMS").read_text() == first
     assert typed(clone, helm, *CHECKS).endswith(f"gpushare {VERSION}\n")
 
