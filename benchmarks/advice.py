@@ -17,18 +17,18 @@ from gpushare.api.node.device import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.ledger import Ledger
-from gpushare.scheduler.cache.cache import ClusterView, NodeRecord
+from gpushare.scheduler.cache.cache import ClusterCache, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord
-from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 from gpushare.scheduler.plugins.explain.pending_pods import waiting as of_waiting
 
 MODES = (NodeMode.SHARE, NodeMode.SHARE, NodeMode.CORE_MEM, NodeMode.CGPU, NodeMode.TOPOLOGY)
 TIMES = 5
 
 
-def crowded(nodes: int, choose: random.Random) -> ClusterView:
+def crowded(nodes: int, choose: random.Random) -> ClusterCache:
     """Nodes of several modes, each GPU with a few pods of sizes of its own, so that hardly two nodes are alike."""
-    view = ClusterView(Ledger(), NO_EVENTS, lambda uid: None)
+    view = ClusterCache(Ledger(), NO_EVENTS, lambda uid: None)
     for number in range(nodes):
         node = msgspec.structs.replace(
             described_node(number, GPU_MIB, MemoryUnit.GIB), mode=choose.choice(MODES)
@@ -44,7 +44,7 @@ def crowded(nodes: int, choose: random.Random) -> ClusterView:
     return view
 
 
-def waiting(view: ClusterView, decisions: Decisions, requests: int, pods: int) -> None:
+def waiting(view: ClusterCache, decisions: DecisionLog, requests: int, pods: int) -> None:
     """``pods`` pods that ask for so many different things, about each of which was asked with all nodes."""
     names = [node_name(number) for number in range(len(view.ledger.node_names()))]
     for number in range(pods):
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=500)
     options = parser.parse_args()
     view = crowded(options.nodes, random.Random(1))
-    decisions = Decisions(view, SYSTEM_CLOCK)
+    decisions = DecisionLog(view, SYSTEM_CLOCK)
     waiting(view, decisions, options.requests, options.pods)
     settled()
     listed, single = [], []

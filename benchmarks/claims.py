@@ -14,7 +14,7 @@ from benchmarks.in_use import PODS_PER_GPU, UNITS, Figures, asks, cluster, p99, 
 from gpushare.api import names
 from gpushare.api.crd.elastic_quota_tree import decode_quota_tree
 from gpushare.ledger.preemption.victims import MOST_TRIED_BY_RULE, Plan, sequence_from
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 
 #: Units that the pod asks for that takes back; its quota has no pods yet.
 ASKED = 40
@@ -22,11 +22,11 @@ ASKED = 40
 OTHERS = 98
 
 
-def lent(nodes: int, taken_min: int) -> Callable[[ClusterView], None]:
+def lent(nodes: int, taken_min: int) -> Callable[[ClusterCache], None]:
     """A tree of a hundred quotas: ``default`` is owed, ``other`` has ``taken_min`` units for sure and all else borrowed;
     ``ns-0`` has nothing that is not its own."""
 
-    def written(view: ClusterView) -> None:
+    def written(view: ClusterCache) -> None:
         all_units = nodes * GPUS_PER_NODE * PODS_PER_GPU * UNITS
         leaves = [
             {"name": "owed", "namespaces": ["default"], "min": {names.GPU_MEM: 1000}},
@@ -50,7 +50,7 @@ def lent(nodes: int, taken_min: int) -> Callable[[ClusterView], None]:
     return written
 
 
-def _plans(view: ClusterView, all_names: list[str]) -> Callable[[int], Plan | None]:
+def _plans(view: ClusterCache, all_names: list[str]) -> Callable[[int], Plan | None]:
     """One plan after another, each beginning at other nodes."""
     request, uid = asks(ASKED), "waits"
     amounts = {names.GPU_MEM: 1000 * ASKED}

@@ -1,4 +1,4 @@
-"""Decisions over 5,000 nodes of eight GPUs with everything in use: gangs, preemption, room that is kept, policies, quotas, every
+"""DecisionLog over 5,000 nodes of eight GPUs with everything in use: gangs, preemption, room that is kept, policies, quotas, every
 placement.
 
 In this process, from a verb's body to its answer, without HTTP: what ``benchmarks.extender`` measures beside it. Usage:
@@ -26,11 +26,12 @@ from gpushare.api.request.request import ContainerKind, ContainerRequest, Reques
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.ledger import Ledger
 from gpushare.ledger.preemption.victims import sequence_from
-from gpushare.scheduler.cache.cache import ClusterView, NodeRecord
+from gpushare.scheduler.cache.cache import ClusterCache, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord, record_of
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes, prioritize_nodes
-from gpushare.scheduler.framework.precompute import Foreseeing
-from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
+from gpushare.scheduler.framework.precompute import Precomputer
+from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.server import protocol
@@ -75,10 +76,10 @@ def cluster(
     policy: Placement = Placement.BINPACK,
     per_gpu: int = PODS_PER_GPU,
     namespace_of: Callable[[int, int], str] = lambda number, pod: "default",
-) -> ClusterView:
+) -> ClusterCache:
     """All GPUs with ``per_gpu`` pods, of the priority and the namespace that node and pod number say."""
     gc.unfreeze()
-    view = ClusterView(Ledger(node_policy=policy), NO_EVENTS, lambda uid: None)
+    view = ClusterCache(Ledger(node_policy=policy), NO_EVENTS, lambda uid: None)
     request = asks(UNITS)
     for number in range(nodes):
         node = described_node(number, GPU_MIB, MemoryUnit.GIB)
@@ -139,7 +140,7 @@ def preemption(nodes: int, calls: int) -> Figures:
         view = cluster(nodes, priority_of)
         request = asks(40)
 
-        def decide(number: int, view: ClusterView = view, request: Request = request) -> object:
+        def decide(number: int, view: ClusterCache = view, request: Request = request) -> object:
             turned = sequence_from(all_names, number * 631)
             return view.ledger.plan(request, turned, view.lesser(1000), priority=1000)
 
@@ -150,7 +151,7 @@ def preemption(nodes: int, calls: int) -> Figures:
     return found
 
 
-def _verb(view: ClusterView, nodes: int, calls: int) -> float:
+def _verb(view: ClusterCache, nodes: int, calls: int) -> float:
     """kube-scheduler's own preemption: victims on a tenth of the nodes, of whom we see whether they are enough."""
     bodies = []
     for call in range(4):
@@ -187,7 +188,7 @@ def _policies(nodes: int) -> Policies:
     return policies
 
 
-def _quotas(view: ClusterView) -> None:
+def _quotas(view: ClusterCache) -> None:
     """A tree of a hundred quotas, of which the pods' namespace has one."""
     leaves = [
         {
@@ -209,7 +210,7 @@ def _quotas(view: ClusterView) -> None:
     assert view.quotas.in_use
 
 
-def _mix(view: ClusterView) -> None:
+def _mix(view: ClusterCache) -> None:
     """Arrivals of more kinds than are weighed: memory, compute, several GPUs, processors."""
     chance = random.Random(1)
     for _ in range(ARRIVALS):
@@ -269,8 +270,8 @@ def _filter_in_use(nodes: int, calls: int, policy: Placement) -> tuple[float, fl
             if member == 0:
                 bodies.append(msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": offered}))
     read = Bodies()
-    decisions = Decisions(view, SYSTEM_CLOCK)
-    foreseeing = Foreseeing(view.ledger)
+    decisions = DecisionLog(view, SYSTEM_CLOCK)
+    foreseeing = Precomputer(view.ledger)
     view.pod_arrived.subscribe(foreseeing.arrived)
     spent: dict[str, list[float]] = {"foreseen": [], "unforeseen": [], "foreseeing": []}
 
@@ -307,7 +308,7 @@ def placements(nodes: int, calls: int) -> Figures:
         read = Bodies()
 
         def decide(
-            number: int, view: ClusterView = view, bodies: list[bytes] = bodies, read: Bodies = read
+            number: int, view: ClusterCache = view, bodies: list[bytes] = bodies, read: Bodies = read
         ) -> None:
             asked = read.read(bodies[number])
             assert asked.request is not None

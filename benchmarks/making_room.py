@@ -23,9 +23,10 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.kube.client.errors import ApiError
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.ledger import Ledger
-from gpushare.scheduler.cache.cache import ClusterView, NodeRecord
+from gpushare.scheduler.cache.cache import ClusterCache, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord, record_of
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.leader.lease import without_another
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
 from gpushare.scheduler.plugins.defragmentation.plugin import Defragmenter
@@ -119,9 +120,9 @@ def preemption(nodes: int) -> Figures:
     }
 
 
-def _crowded(nodes: int) -> ClusterView:
+def _crowded(nodes: int) -> ClusterCache:
     """Nodes with a crowd on each GPU, one with some room on one of its GPUs, and others of which each GPU is given as a whole."""
-    view = ClusterView(Ledger(), NO_EVENTS, lambda uid: None)
+    view = ClusterCache(Ledger(), NO_EVENTS, lambda uid: None)
     for number in range(nodes):
         node = described_node(number, GPU_MIB, MemoryUnit.GIB)
         view.upsert_node(NodeRecord(node, ""))
@@ -154,8 +155,8 @@ def defragmentation(nodes: int) -> Figures:
         Limits(300.0, 60.0),
         PolicyPlaces(Policies(SYSTEM_CLOCK)),
         must_lead=without_another,
-        hurry=lambda uids: None,
-        told=lambda result: None,
+        retry=lambda uids: None,
+        count=lambda result: None,
     )
     record = PodRecord("wide", "default/wide", "", finished=False, request=asks(WIDE))
     view.upsert_pod(record)

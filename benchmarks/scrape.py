@@ -20,15 +20,15 @@ from gpushare.api.request.request import ContainerKind, ContainerRequest, Reques
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.kube.watch.informer import InformerFigures
 from gpushare.ledger import Ledger
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.binder import RESERVATION_TTL_S, Reservations
-from gpushare.scheduler.leader.lease import Leading, LeadWatch
+from gpushare.scheduler.leader.lease import LeaderWatch, Leading
 from gpushare.scheduler.main import export
-from gpushare.scheduler.observability.cluster_metrics import Observing
+from gpushare.scheduler.observability.cluster_metrics import ClusterMetrics
 from gpushare.scheduler.observability.metrics import Metrics
-from gpushare.scheduler.observability.pending_pod_events import FromDecisions, WaitingNews
-from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.observability.pending_pod_events import FromDecisions, PendingPodEvents
+from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 from gpushare.scheduler.plugins.explain.reason_kinds import Category
 
 Figures = dict[str, tuple[float, str]]
@@ -108,18 +108,18 @@ class _Watch:
 def _metrics(ledger: Ledger) -> Metrics:
     """As the process exports it."""
     metrics, events = Metrics(ledger), _Silent()
-    view = ClusterView(ledger, events, lambda uid: None)
+    view = ClusterCache(ledger, events, lambda uid: None)
     for number in range(_WAITING):
         view.waiting[f"w{number}"] = PodRecord(f"w{number}", f"default/w{number}", "", False, _request())
     reservations = Reservations(RESERVATION_TTL_S)
     for number in range(_WAITING):
         reservations.add(f"r{number}", f"default/r{number}", SYSTEM_CLOCK.monotonic())
     watches = {kind: _Watch() for kind in ("nodes", "pods")}
-    leading = LeadWatch(Leading(_NoLeases(), None), SYSTEM_CLOCK)
-    news = WaitingNews(FromDecisions(Decisions(view, SYSTEM_CLOCK)), events, SYSTEM_CLOCK, leading)
+    leading = LeaderWatch(Leading(_NoLeases(), None), SYSTEM_CLOCK)
+    news = PendingPodEvents(FromDecisions(DecisionLog(view, SYSTEM_CLOCK)), events, SYSTEM_CLOCK, leading)
     news.by_reason = {category.value: 1 for category in Category}
     export(metrics, view, reservations)
-    Observing(metrics, events, reservations, leading, SYSTEM_CLOCK).export(lambda: watches, news)
+    ClusterMetrics(metrics, events, reservations, leading, SYSTEM_CLOCK).export(lambda: watches, news)
     return metrics
 
 

@@ -93,7 +93,7 @@ _EXPECTS: Final = "expect"
 #: Modules in which a text with a full stop is the help of a metric, which stands beside it wherever it is shown.
 _HELPS_OF_METRICS: Final = (
     "*/metrics.py", "*/gpu_metrics.py", "*/dcgm_exporter.py", "*/main.py", "*/options.py",
-    "scheduler/plugins/autoscaling/wiring.py", "scheduler/observability/gpu_metrics.py", "scheduler/observability/cluster_metrics.py",
+    "scheduler/plugins/autoscaling/plugin.py", "scheduler/observability/gpu_metrics.py", "scheduler/observability/cluster_metrics.py",
 )  # fmt: skip
 #: How the loggers of modules are called.
 LOGGERS: Final = frozenset({"logger", "_log", "_LOG"})

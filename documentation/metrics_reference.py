@@ -30,6 +30,7 @@ _KINDS: Final = {
     "Counter": "counter",
     "Gauge": "gauge",
     "watch": "gauge",
+    "gauge": "gauge",
     "watch_by": "gauge",
     "Column": "gauge",
     "Histogram": "histogram",

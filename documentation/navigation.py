@@ -122,7 +122,7 @@ SECTIONS: Final = (
         ),
         rest=("developer", "troubleshooting"),
     ),
-    Section("Decisions", rest=("decisions",)),
+    Section("DecisionLog", rest=("decisions",)),
     Section("Measurements", rest=("measurements",)),
 )
 

@@ -157,7 +157,7 @@ AGENT_STATUS_WORDS = (
 )
 AGENT_TOKEN_WORDS = (
     f"the node agent's token does not say its node ({NODE_NAME_EXTRA}): use the token that Kubernetes gives to its pod, "
-    "or set the chart's admission.nodeBinding to never where tokens do not say it"
+    "or set the chart's admission.nodeRestriction to never where tokens do not say it"
 )
 
 

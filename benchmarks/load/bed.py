@@ -168,7 +168,7 @@ def bed(cluster: Cluster) -> Iterator[Bed]:
         )
         agent = start("benchmarks.load.node", folder / "allocated", f"{LOOPBACK}:{agent_port}")
         webhook = start(
-            *("gpushare", "admission", *given, "--namespace", NAMESPACE, "--ports-file", folder / "webhook"),
+            *("gpushare", "admission", *given, "--namespace", NAMESPACE, "--port-file", folder / "webhook"),
             *("--listen", f"{LOOPBACK}:0", "--metrics-listen", f"{LOOPBACK}:0", "--secret", NAME),
         )
         extender_port = int(wait_for_file(folder / "extender", extender))

@@ -421,7 +421,7 @@ def test_a_slip_among_many_names_is_told_within_the_limits_of_cost(api: Api) -> 
 
 def test_without_nodes_in_tokens_the_other_rules_on_agents_stay(api: Api, commands: Commands) -> None:
     agents = [
-        one for one in policies(commands, api, "--set", "admission.nodeBinding=never") if _of_agents(one)
+        one for one in policies(commands, api, "--set", "admission.nodeRestriction=never") if _of_agents(one)
     ]
     by_id = {write.id: write for write in WRITES}
     free, bound = by_id["agent-without-node"], by_id["agent-labels-its-node"]
@@ -433,7 +433,7 @@ def test_without_nodes_in_tokens_the_other_rules_on_agents_stay(api: Api, comman
     wait_for("agents are bound", lambda: not api.attempt(free).taken)
 
 
-@pytest.mark.parametrize("switched_off", ["enabled", "validation", "pointToScheduler"])
+@pytest.mark.parametrize("switched_off", ["enabled", "validation", "setSchedulerName"])
 def test_records_and_nodes_are_guarded_whatever_else_is_off(
     api: Api, commands: Commands, switched_off: str
 ) -> None:
@@ -464,7 +464,7 @@ def test_off_means_off(api: Api, commands: Commands) -> None:
     pointing = made("admission.validation=false", "admission.guards=false")
     assert {one["kind"] for one in pointing} <= {MUTATING, f"{MUTATING}Binding"}
     assert not any(map(_guards, made("admission.guards=false")))
-    judging = made("admission.pointToScheduler=false")
+    judging = made("admission.setSchedulerName=false")
     mutating = {one["metadata"]["name"] for one in judging if one["kind"] in (MUTATING, f"{MUTATING}Binding")}
     assert mutating <= {"gpushare-peoples-units"}, (
         "requests in people's units are turned into units all the same"

@@ -66,12 +66,12 @@ WAYS = {
         f"{_UPGRADE} --reuse-values --set nodeAgent.maxSurge=2",
         values={"gpuMemoryUnit": "128MiB", "nodeAgent": {"maxSurge": 2}},
     ),
-    "helm upgrade … --reuse-values --set admission.cardMemoryMiB=16160": Way(
-        f"{_UPGRADE} --reuse-values --set admission.cardMemoryMiB=16160",
+    "helm upgrade … --reuse-values --set admission.referenceGpuMemoryMiB=16160": Way(
+        f"{_UPGRADE} --reuse-values --set admission.referenceGpuMemoryMiB=16160",
         values={
             "gpuMemoryUnit": "128MiB",
             "nodeAgent": {"maxSurge": 2},
-            "admission": {"cardMemoryMiB": 16160},
+            "admission": {"referenceGpuMemoryMiB": 16160},
         },
     ),
     "helm upgrade … --set KEY=VALUE": Way(
@@ -81,8 +81,8 @@ WAYS = {
         f"{_UPGRADE} --reset-then-reuse-values --set gpuMemoryUnit=1GiB",
         values={"nodeAgent": {"logLevel": "debug"}, "gpuMemoryUnit": "1GiB"},
     ),
-    "helm upgrade … --reuse-values --set extender.countsAlone=false": Way(
-        f"helm upgrade {SCHEDULER} charts/{SCHEDULER} -n {NAMESPACE} --reuse-values --set extender.countsAlone=false"
+    "helm upgrade … --reuse-values --set extender.ignoredByScheduler=false": Way(
+        f"helm upgrade {SCHEDULER} charts/{SCHEDULER} -n {NAMESPACE} --reuse-values --set extender.ignoredByScheduler=false"
     ),
     "kubectl -n kube-system rollout restart deployment/ack-co-scheduler": Way(
         shows=("deployment.apps/ack-co-scheduler restarted",)

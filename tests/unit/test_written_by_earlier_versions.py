@@ -22,8 +22,8 @@ from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.ledger import Ledger
 from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
 from gpushare.nodeagent.isolation.storage.files import CLAIM, LIMITS, fingerprint, read_claim
-from gpushare.scheduler.cache.cache import ClusterView, NodeReader
-from gpushare.scheduler.main import decode_record
+from gpushare.scheduler.cache.cache import ClusterCache, NodeReader
+from gpushare.scheduler.cache.pod_records import decode_record
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from tests.unit.scheduler.world import Recorded
 
@@ -43,10 +43,10 @@ def raw(items: list[dict[str, Any]]) -> list[bytes]:
     return [msgspec.json.encode(item) for item in items]
 
 
-def rebuilt(cluster: Path, *, pods_first: bool = False) -> tuple[ClusterView, Recorded]:
+def rebuilt(cluster: Path, *, pods_first: bool = False) -> tuple[ClusterCache, Recorded]:
     """The ledger of a scheduler that starts in the cluster; its two watches tell in any order."""
     events = Recorded()
-    view = ClusterView(Ledger(), events, lambda uid: None)
+    view = ClusterCache(Ledger(), events, lambda uid: None)
     reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16)
     nodes = [reader.read(decode_node(item)) for item in raw(read(cluster, "nodes"))]
     records = [decode_record(item) for item in raw(read(cluster, "pods"))]

@@ -77,12 +77,12 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- define "gpushare.admission.pointByPolicy" -}}
 {{- with .Values.admission -}}
-{{- if and .enabled .pointToScheduler (ne .mode "webhook") (include "gpushare.admission.hasMutatingPolicy" $) -}}true{{- end -}}
+{{- if and .enabled .setSchedulerName (ne .mode "webhook") (include "gpushare.admission.hasMutatingPolicy" $) -}}true{{- end -}}
 {{- end -}}
 {{- end }}
 {{- define "gpushare.admission.pointByWebhook" -}}
 {{- with .Values.admission -}}
-{{- if and .enabled .pointToScheduler (ne .mode "policy") (not (include "gpushare.admission.pointByPolicy" $)) -}}true{{- end -}}
+{{- if and .enabled .setSchedulerName (ne .mode "policy") (not (include "gpushare.admission.pointByPolicy" $)) -}}true{{- end -}}
 {{- end -}}
 {{- end }}
 {{/* Requests in people's units become units wherever admission is on: what stays as it is fits no node. */}}
@@ -112,7 +112,7 @@ system:serviceaccount:{{ include "gpushare.schedulerNamespace" . }}:ack-co-sched
 {{- end }}
 {{/* A JSON list, which CEL and YAML read alike: who may write the records of who holds what. */}}
 {{- define "gpushare.admission.writers" -}}
-{{- concat (list (include "gpushare.user.scheduler" .) (include "gpushare.user.nodeAgent" .)) .Values.admission.extraWriters | uniq | toJson -}}
+{{- concat (list (include "gpushare.user.scheduler" .) (include "gpushare.user.nodeAgent" .)) .Values.admission.trustedServiceAccounts | uniq | toJson -}}
 {{- end }}
 {{/* A JSON list of namespaces that are never looked at. */}}
 {{- define "gpushare.admission.excludedNamespaces" -}}

@@ -18,7 +18,7 @@ podInitialBackoffSeconds: {{ .Values.kubeScheduler.podInitialBackoffSeconds }}
 podMaxBackoffSeconds: {{ .Values.kubeScheduler.podMaxBackoffSeconds }}
 profiles:
   - schedulerName: ack-co-scheduler
-    {{- if .Values.extender.countsAlone }}
+    {{- if .Values.extender.ignoredByScheduler }}
     # Full nodes are asked about too: elastic quotas take back there what others have borrowed. The extender counts what a
     # node's kubelet offers, and never places a pod above it.
     pluginConfig:

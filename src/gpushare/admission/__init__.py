@@ -6,8 +6,8 @@ they exist: ``rules`` and ``writes`` say the same with the same sentences. ``kee
 What runs it must give (``gpushare admission --help`` says the same):
 
 * arguments: ``admission --namespace=$(POD_NAMESPACE)``; with other names than the defaults ``--service``, ``--secret``,
-  ``--configuration``, ``--scheduler-name``, ``--writer`` (one for each user that writes records), ``--scheduler-account``,
-  ``--node-agent``, ``--node-binding=never`` where tokens do not say their node.
+  ``--configuration``, ``--scheduler-name``, ``--trusted-service-account`` (one for each user that writes records), ``--scheduler-account``,
+  ``--node-agent``, ``--node-restriction=never`` where tokens do not say their node.
 * ports: 9443 reviews (TLS; Service port 443 → 9443), 9452 ``/healthz``, ``/readyz``, ``/metrics``. Ready: it serves a
   certificate that every webhook configuration of its name trusts.
 * an empty Secret ``gpushare-admission`` (type Opaque, no ``data``: an upgrade then leaves ours alone), and rights:

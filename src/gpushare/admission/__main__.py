@@ -20,7 +20,7 @@ from gpushare.kube.client.errors import KubeconfigError
 from gpushare.options.option import InvalidSettings
 from gpushare.options.reading import read
 from gpushare.options.usage_error import refuse
-from gpushare.options.variables import warn_of_slips
+from gpushare.options.variables import warn_of_typos
 from gpushare.process import log_setup
 
 
@@ -36,7 +36,7 @@ def _settings(options: SimpleNamespace, account_namespace: str) -> Settings:
         )
     agent = options.node_agent or f"system:serviceaccount:{namespace}:gpushare-device-plugin"
     scheduler = options.scheduler_account or f"system:serviceaccount:{namespace}:ack-co-scheduler"
-    writers = options.writer or [scheduler, agent]
+    writers = options.trusted_service_account or [scheduler, agent]
     service = f"{options.service}.{namespace}.svc"
     return Settings(
         namespace=namespace,
@@ -52,11 +52,11 @@ def _settings(options: SimpleNamespace, account_namespace: str) -> Settings:
         secret=options.secret,
         configuration=options.configuration,
         scheduler=options.scheduler_name,
-        bind_agents=options.node_binding != "never",
-        counting=Counting(MemoryUnit.parse(options.unit, "--unit"), options.card_memory_mib),
+        bind_agents=options.node_restriction != "never",
+        counting=Counting(MemoryUnit.parse(options.unit, "--unit"), options.reference_gpu_memory_mib),
         pace=Pace(period_s=options.period, overlap_s=options.overlap),
         drain_s=options.drain,
-        ports_file=options.ports_file,
+        port_file=options.port_file,
     )
 
 
@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     except (InvalidSettings, InvalidSetting, InvalidAddress, InvalidUnit, KubeconfigError) as error:
         return refuse(ROLE.program, error)
     log_setup.configure(options.log_level, options.log_format, role=ROLE.name)
-    warn_of_slips(ROLE, os.environ)
+    warn_of_typos(ROLE, os.environ)
     return run(ROLE.program, serve(access, settings))
 
 

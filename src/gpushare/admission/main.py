@@ -51,7 +51,7 @@ class Settings:
     counting: Counting = field(default_factory=Counting)
     pace: Pace = field(default_factory=Pace)
     drain_s: float = 5.0
-    ports_file: Path | None = None
+    port_file: Path | None = None
 
 
 async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -60,8 +60,8 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
         with ExitStack() as sockets:
             reviewed = sockets.enter_context(bind(*settings.listen))
             read_at = open_doors(doors(settings.metrics_listen, {PROBES: settings.probes_listen}), sockets)
-            if settings.ports_file is not None:
-                write_ports("--ports-file", settings.ports_file, reviewed, *read_at)
+            if settings.port_file is not None:
+                write_ports("--port-file", settings.port_file, reviewed, *read_at)
             tls, metrics = ServerTls(), Metrics()
             store = ApiStore(session, settings.namespace, settings.secret, settings.configuration)
             keeper = Keeper(store, tls, settings.policy, settings.pace, clock)

@@ -47,7 +47,7 @@ ROLE: Final = Role(
             "0.0.0.0:9452",
         ),
         Option("probes-listen", ADDRESS, "serve /healthz and /readyz there", absent="at --metrics-listen"),
-        Option("ports-file", FILE, "write all ports here once they are known", absent="nowhere"),
+        Option("port-file", FILE, "write all ports here once they are known", absent="nowhere"),
         Option("service", TEXT, "name of the Service", "gpushare-admission"),
         Option(
             "server-name",
@@ -59,7 +59,7 @@ ROLE: Final = Role(
         Option("configuration", TEXT, "name of both webhook configurations", "gpushare-admission"),
         Option("scheduler-name", TEXT, "the scheduler that pods are pointed to", names.SCHEDULER_NAME),
         Option(
-            "writer",
+            "trusted-service-account",
             TEXTS,
             "user that writes records of who holds what",
             [],
@@ -81,7 +81,7 @@ ROLE: Final = Role(
             metavar="USER",
         ),
         Option(
-            "node-binding",
+            "node-restriction",
             CHOICE,
             "auto: a node agent writes on its own node alone, by its token or the pod that the token names",
             "auto",
@@ -89,7 +89,7 @@ ROLE: Final = Role(
         ),
         Option("unit", UNIT, f"unit of {names.GPU_MEM}, as the node agents have it", MemoryUnit.GIB.setting),
         Option(
-            "card-memory-mib",
+            "reference-gpu-memory-mib",
             MIB,
             f"memory of the card of which {names.GPU_MEMORY_PERCENT} is percent; 0: it is refused",
             0,

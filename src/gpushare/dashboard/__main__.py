@@ -17,7 +17,7 @@ from gpushare.kube.client.errors import KubeconfigError
 from gpushare.options.option import InvalidSettings
 from gpushare.options.reading import read
 from gpushare.options.usage_error import refuse
-from gpushare.options.variables import warn_of_slips
+from gpushare.options.variables import warn_of_typos
 from gpushare.process import log_setup
 
 
@@ -38,7 +38,7 @@ def _settings(options: SimpleNamespace, environ: Mapping[str, str]) -> Settings:
         port_file=options.port_file,
         scheduler=options.scheduler,
         lease=(lease_namespace, lease) if lease else None,
-        namespaces=tuple(dict.fromkeys(options.parts_in or filter(None, [namespace]))),
+        namespaces=tuple(dict.fromkeys(options.component_namespace or filter(None, [namespace]))),
         agents_file=options.agents_file,
         unit=MemoryUnit.parse(options.unit, "--unit"),
         isolated_cap=options.isolated_max_pods,
@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         settings = _settings(options, os.environ)
         access = load_access(options.kubeconfig, options.context)
         log_setup.configure(options.log_level, options.log_format, role=ROLE.name)
-        warn_of_slips(ROLE, os.environ)
+        warn_of_typos(ROLE, os.environ)
         return run(ROLE.program, serve(access, settings))
     except (InvalidSettings, InvalidSetting, InvalidAddress, InvalidUnit, KubeconfigError) as error:
         return refuse(ROLE.program, error)

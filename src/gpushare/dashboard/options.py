@@ -49,7 +49,7 @@ ROLE: Final = Role(
             absent="the one of --scheduler is alone",
         ),
         Option(
-            "parts-in",
+            "component-namespace",
             TEXTS,
             "where node agents and schedulers run, of which it asks figures",
             [],

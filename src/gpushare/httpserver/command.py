@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 import uvloop
 
 from gpushare.kube.client.errors import KubeconfigError
+from gpushare.options.option import InvalidSettings
 
 
 class InvalidAddress(ValueError):
@@ -27,11 +28,11 @@ def address_if(option: str, text: str | None, example: str) -> tuple[str, int] |
 
 
 def run(program: str, serving: Coroutine[None, None, None]) -> int:
-    """Run to the end; 0 after a signal, 2 when the access is bad, 1 when a part of it failed."""
+    """Run to the end; 0 after a signal, 2 when access or settings are bad, 1 when a part of it failed."""
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serving)
-    except KubeconfigError as error:
+    except (KubeconfigError, InvalidSettings) as error:
         print(f"{program}: {error}", file=sys.stderr)
         return 2
     except OSError as error:

@@ -26,9 +26,9 @@ Examples:
   kubectl inspect cgpu -o json          # for programs (or yaml); docs/guide/inspect.md has the schema
   kubectl inspect cgpu -w               # again whenever something changes
   kubectl inspect cgpu --fragmentation  # who waits although there is room in all, and what would have to move
-  kubectl inspect cgpu --advise         # what workloads should ask for, by what they have used
+  kubectl inspect cgpu --recommend         # what workloads should ask for, by what they have used
   kubectl inspect cgpu --why POD        # why this pod is where it is, or waits, as the scheduler decided it
-  kubectl inspect cgpu --waiting        # every pod that waits: since when, why, what would let it in
+  kubectl inspect cgpu --pending        # every pod that waits: since when, why, what would let it in
   kubectl inspect cgpu --pods           # every pod on a GPU: what it was given, and what it really uses
   kubectl inspect cgpu --top            # the same, live, who uses most first
 
@@ -38,13 +38,13 @@ Flags:
   -w, --watch               stay, and show again on every change
       --interval=SECONDS    how often --watch and --top look (default 2)
       --fragmentation       the pods that wait, and whose moves would let them in
-      --advise              memory and compute for each workload, from what it used
-      --margin=PERCENT      on top of what was used (default 15)
-      --least-history=TIME  that a pod must have been seen for: 90s, 30m, 1h (default), 1d
+      --recommend              memory and compute for each workload, from what it used
+      --headroom=PERCENT      on top of what was used (default 15)
+      --min-history=TIME  that a pod must have been seen for: 90s, 30m, 1h (default), 1d
       --prometheus=URL      ask it for what was used, not the node agents; a path is asked through the API server
       --window=TIME         how far back: 1h, 7d (default: all that agents remember; of a Prometheus 7d)
       --why=POD             the scheduler's decision about a pod ([NAMESPACE/]NAME or pod/NAME); with -d every node's answer
-      --waiting             the pods that wait, with reason and remedy
+      --pending             the pods that wait, with reason and remedy
       --pods                the pods on GPUs, with real use beside what they were given
       --top                 the same, live; keys: m by memory, c by compute, q to leave; with -o json one document
       --scheduler=NAMESPACE/NAME  the Service of the scheduler (default kube-system/ack-co-scheduler)
@@ -57,7 +57,7 @@ Handed on to kubectl: --context --kubeconfig --cluster --user --server (-s) --to
   --as-uid --certificate-authority --client-certificate --client-key --insecure-skip-tls-verify
   --tls-server-name --request-timeout --cache-dir --disable-compression --match-server-version
 
-$GPUSHARE_INSPECT_SCHEDULER, _INTERVAL, _MARGIN, _LEAST_HISTORY, _PROMETHEUS and _WINDOW say what these flags do where they are not typed, and
+$GPUSHARE_INSPECT_SCHEDULER, _INTERVAL, _HEADROOM, _MIN_HISTORY, _PROMETHEUS and _WINDOW say what these flags do where they are not typed, and
 $GPUSHARE_CONFIG names the file. A flag wins over a variable, a variable over the file.
 $KUBECTL names the kubectl to use, if it is not the one on PATH. Colours are for terminals alone; $NO_COLOR turns them off.
 Exit status: 0 shown, 1 not possible (the reason is on stderr), 2 wrong command line.
@@ -73,14 +73,14 @@ _SWITCHES: Final = {
 }
 _VALUED: Final = {"-o": "--output", "-n": "--namespace", "-s": "--server"}
 #: What is shown in place of nodes; one of them.
-VIEWS: Final = ("--fragmentation", "--advise", "--why", "--waiting", "--pods", "--top")
+VIEWS: Final = ("--fragmentation", "--recommend", "--why", "--pending", "--pods", "--top")
 SCHEDULER: Final = "kube-system/ack-co-scheduler"
 INTERVAL_S: Final = 2.0
-MARGIN: Final = 15
-LEAST_HISTORY: Final = "1h"
+HEADROOM: Final = 15
+MIN_HISTORY: Final = "1h"
 SHORTEST_INTERVAL_S: Final = 0.1
 LONGEST_INTERVAL_S: Final = 86_400.0
-MOST_MARGIN: Final = 400
+MOST_HEADROOM: Final = 400
 #: How values are written.
 LENGTH: Final = r"\d{1,6}[smhd]"
 WINDOW: Final = r"(?!0+[smhd])\d{1,6}[smhd]"
@@ -90,9 +90,9 @@ SERVICE: Final = f"{_NAME}/{_NAME}"
 #: A variable that begins so may say what no flag does (``GPUSHARE_INSPECT_…``, ``GPUSHARE_CONFIG``), or be meant to.
 _VARIABLES: Final = ("GPUSHARE_I", "GPUSHARE_C")
 _OWN_SWITCHES: Final = frozenset(
-    (*_SWITCHES.values(), "--fragmentation", "--advise", "--waiting", "--pods", "--top")
+    (*_SWITCHES.values(), "--fragmentation", "--recommend", "--pending", "--pods", "--top")
 )
-_ADVICE: Final = ("--margin", "--least-history", "--prometheus", "--window")
+_ADVICE: Final = ("--headroom", "--min-history", "--prometheus", "--window")
 _OWN_VALUED: Final = frozenset(
     {"--output", "--namespace", "--interval", "--why", "--scheduler", "--config", *_ADVICE}
 )
@@ -177,12 +177,14 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str] = _NOTHING) -> Op
     fragmentation = switches.get("--fragmentation", False)
     if fragmentation and (nodes or output == "wide" or switches.get("--details")):
         raise UsageError("", "--fragmentation is about the whole cluster: without NODE, -d and -o wide")
-    advise = switches.get("--advise", False)
+    advise = switches.get("--recommend", False)
     if advise and (nodes or fragmentation or switches.get("--details") or output == "wide"):
-        raise UsageError("", "--advise is about all workloads: without NODE, -d, --fragmentation and -o wide")
+        raise UsageError(
+            "", "--recommend is about all workloads: without NODE, -d, --fragmentation and -o wide"
+        )
     typed = [name for name in _ADVICE if name in values]
     if typed and not advise:
-        raise UsageError("", f"{typed[0]} goes with --advise")
+        raise UsageError("", f"{typed[0]} goes with --recommend")
     asks_for_help = switches.get("--help", False)
     if not asks_for_help:
         values = {**_settled(values.get("--config"), environ), **values}
@@ -222,7 +224,7 @@ def _view(
     asked = [view for view in VIEWS if switches.get(view) or view in values]
     if len(asked) > 1:
         raise UsageError("", f"{asked[0]} and {asked[1]} are different views; ask for one of them")
-    if not asked or asked[0] in ("--fragmentation", "--advise"):
+    if not asked or asked[0] in ("--fragmentation", "--recommend"):
         return "", ""
     view = asked[0]
     if nodes:
@@ -282,7 +284,7 @@ def _long(word: str, words: Iterator[str]) -> tuple[str, str]:
 
 
 def _meant(name: str) -> str:
-    """`` (did you mean --waiting?)``, or nothing where no flag is near."""
+    """`` (did you mean --pending?)``, or nothing where no flag is near."""
     import difflib  # for a slip alone: it takes longer to import than the rest
 
     near = difflib.get_close_matches(

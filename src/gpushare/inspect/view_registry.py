@@ -15,7 +15,7 @@ def look(kubectl: Kubectl, options: Options, out: TextIO) -> Shown:
         from gpushare.inspect.views.explain import why
 
         return why(kubectl, options, paint)
-    if options.view == "waiting":
+    if options.view == "pending":
         from gpushare.inspect.views.pending import waiting
 
         return waiting(kubectl, options, paint)

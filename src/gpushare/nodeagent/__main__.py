@@ -22,7 +22,7 @@ from gpushare.nodeagent.settings import Pace, Settings, check_socket_paths
 from gpushare.options.option import InvalidSettings
 from gpushare.options.reading import read
 from gpushare.options.usage_error import refuse
-from gpushare.options.variables import warn_of_slips
+from gpushare.options.variables import warn_of_typos
 from gpushare.process.log_setup import configure
 
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -85,7 +85,7 @@ def _settings(options: SimpleNamespace) -> Settings:
             reopen_s=min(30.0, 6 * options.health_period),
             watch_s=options.watchdog_period,
         ),
-        xid_quiet_s=options.xid_quiet,
+        xid_recovery_s=options.xid_recovery,
         driver_root=options.driver_root.absolute(),
         container_runtime=Asked(options.container_runtime),
         cdi_folders=cdi_folders,
@@ -110,7 +110,7 @@ def main(argv: list[str] | None = None) -> int:
     except (InvalidSettings, InvalidSetting, InvalidUnit, KubeError) as error:
         return refuse(ROLE.program, error)
     configure(options.log_level, options.log_format, role=ROLE.name, node=settings.node)
-    warn_of_slips(ROLE, os.environ)
+    warn_of_typos(ROLE, os.environ)
     prepare()
     process = importlib.import_module("gpushare.nodeagent.main")
     code: int = process.run(settings, access, process.DriverNvml(settings.driver_root))

@@ -24,7 +24,7 @@ from gpushare.kube.client.session import Session
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.event_recorder import EventRecorder, Recorder
 from gpushare.nodeagent.allocate.allocator import Allocator
-from gpushare.nodeagent.allocate.exclusive_gpus import WholeGpus
+from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus
 from gpushare.nodeagent.allocate.matcher import ClaimBook
 from gpushare.nodeagent.deviceplugin.device_lists import (
     HEALTHY,
@@ -33,7 +33,7 @@ from gpushare.nodeagent.deviceplugin.device_lists import (
     device_list,
     resources_of,
 )
-from gpushare.nodeagent.deviceplugin.handover import Succession
+from gpushare.nodeagent.deviceplugin.handover import Handover
 from gpushare.nodeagent.deviceplugin.registration import ResourceServer
 from gpushare.nodeagent.deviceplugin.service import DeviceFeed, DevicePlugin
 from gpushare.nodeagent.deviceplugin.shutdown import handed_over, rights_are_gone
@@ -47,7 +47,7 @@ from gpushare.nodeagent.isolation.options import AskedIsolation
 from gpushare.nodeagent.isolation.watchdog.watchdog import Watchdog
 from gpushare.nodeagent.memory_trim import settle, trim
 from gpushare.nodeagent.node.condition import condition_of, mislabelled
-from gpushare.nodeagent.node.node_events import NodeNews
+from gpushare.nodeagent.node.node_events import NodeEvents
 from gpushare.nodeagent.node.node_handler import NodeHandler, ReportingNode
 from gpushare.nodeagent.node.node_status import Advertised, NodeStatus
 from gpushare.nodeagent.node.startup_state import Before
@@ -88,14 +88,16 @@ class Agent:
         self._inventory: Inventory | None = None
         self._before = Before()
         self._mislabelled = ""
-        self._news = NodeNews(settings.node, self._events, self.metrics, acts=lambda: self._succession.newest)
+        self._news = NodeEvents(
+            settings.node, self._events, self.metrics, acts=lambda: self._succession.newest
+        )
         self._started = False
         self._looked = asyncio.Event()
         self._feeds: dict[str, DeviceFeed] = {}
         self._servers: dict[str, ResourceServer] = {}
         self._to_start: asyncio.Queue[ResourceServer] = asyncio.Queue(len(SOCKETS))
         self._book = ClaimBook(NodeDevices(settings.node, NodeMode.DEFAULT, settings.unit, ()))
-        self._whole = WholeGpus()
+        self._whole = ExclusiveGpus()
         listing = KubeletPodResources(settings.pod_resources)
         self._reconciler = Reconciler(
             self._book,
@@ -168,7 +170,7 @@ class Agent:
             },
         )
         self._status = NodeStatus(settings.node, self._client, clock)
-        self._succession = Succession(
+        self._succession = Handover(
             settings.kubelet_dir,
             new_generation(),
             clock=clock,
@@ -179,7 +181,7 @@ class Agent:
             nvml,
             self._on_inventory,
             pace=settings.pace,
-            health=HealthBook(xid_quiet_s=settings.xid_quiet_s),
+            health=HealthBook(xid_recovery_s=settings.xid_recovery_s),
             clock=clock,
             look=self._look,
             between=self._limits.look_at_new,
@@ -309,7 +311,7 @@ class Agent:
             self.figures.readings.lose()
             self._watchdog.lose()
         if self._node is not None:  # else it is not known yet what was told before
-            self._news.gpus(self._inventory, before, self._settings.xid_quiet_s)
+            self._news.gpus(self._inventory, before, self._settings.xid_recovery_s)
         self._converge()
 
     def _on_succession(self, unsettled: bool) -> None:  # noqa: FBT001 - a callback's only argument

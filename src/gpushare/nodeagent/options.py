@@ -59,7 +59,7 @@ ROLE: Final = Role(
         ),
         Option("health-period", SECONDS, "between probes of a GPU", 5.0, least=0.01, most=_DAY_S),
         Option(
-            "xid-quiet",
+            "xid-recovery",
             SECONDS,
             "how long after a critical error a GPU that answers is trusted again",
             300.0,

@@ -60,7 +60,7 @@ class Settings:
     unit: MemoryUnit = MemoryUnit.GIB
     doors: tuple[Door, ...] = ()
     pace: Pace = field(default_factory=Pace)
-    xid_quiet_s: float = 300.0
+    xid_recovery_s: float = 300.0
     driver_root: Path = Path("/")
     container_runtime: Asked = Asked.AUTO
     cdi_folders: tuple[Path, ...] = CDI_FOLDERS

@@ -4,6 +4,7 @@ Everything is read strictly: a number in quotes is a number to a flag, and to a 
 without one it is in the unit of its option.
 """
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -98,6 +99,16 @@ def _texts(raw: Any) -> list[str]:
     return [_text(one) for one in raw]
 
 
+def _plugins(raw: Any) -> dict[str, dict[str, Any]]:
+    found = json.loads(raw) if isinstance(raw, Text) else raw
+    if not isinstance(found, dict):
+        raise ValueError
+    arguments = {_text(name): {} if its is None else its for name, its in found.items()}
+    if not all(isinstance(its, dict) for its in arguments.values()):
+        raise ValueError
+    return arguments
+
+
 def _paths(raw: Any) -> list[Path]:
     return [Path(one) for one in _texts(raw)]
 
@@ -165,4 +176,8 @@ TEXTS: Final = Kind(
 FILES: Final = Kind(
     "FILE", "paths (a list in a file; in a variable with commas)", _paths,
     {"type": "array", "items": {"type": "string", "minLength": 1}}, several=True, show=_shown_list,
+)  # fmt: skip
+PLUGINS: Final = Kind(
+    "JSON", 'plugins by name, with a mapping of arguments each: {"prefer-label": {"label": "disk"}}', _plugins,
+    {"type": "object", "additionalProperties": {"type": ["object", "null"]}}, show=lambda its: json.dumps(its, sort_keys=True),
 )  # fmt: skip

@@ -58,7 +58,7 @@ class Option(msgspec.Struct, frozen=True):
 
     @property
     def variable(self) -> str:
-        """Its environment variable: ``GPUSHARE_LOG_LEVEL``, or with its role ``GPUSHARE_INSPECT_MARGIN``."""
+        """Its environment variable: ``GPUSHARE_LOG_LEVEL``, or with its role ``GPUSHARE_INSPECT_HEADROOM``."""
         named = f"{self.role}-{self.name}" if self.role else self.name
         return PREFIX + named.replace("-", "_").upper()
 

@@ -30,14 +30,14 @@ def unread(environ: Mapping[str, str]) -> dict[str, str]:
     return {one: nearest(one, _of_all()) for one in strange - _of_all()} if strange else {}
 
 
-def warn_of_slips(role: Role, environ: Mapping[str, str]) -> None:
+def warn_of_typos(role: Role, environ: Mapping[str, str]) -> None:
     """Log those that are nearly one that ``role`` reads. What is like none of them may be anybody's."""
     for one, meant in _slips(role, environ).items():
         logger.warning("variable %s is read by nobody: did you mean %s?", one, meant)
 
 
 def tell_slips(role: Role, environ: Mapping[str, str], program: str = "") -> None:
-    """As ``warn_of_slips``, on stderr, for a command that somebody typed: ``program`` as its other lines begin."""
+    """As ``warn_of_typos``, on stderr, for a command that somebody typed: ``program`` as its other lines begin."""
     for one, meant in _slips(role, environ).items():
         print(
             f"{program or role.program}: variable {one} is read by nobody: did you mean {meant}?",

@@ -46,7 +46,7 @@ class _Late:
     __ror__ = __or__
 
 
-class _StandIn(ModuleType):
+class _PlaceholderPod(ModuleType):
     """Stands for a module, with what others take from it at their import; all else is taken from the real one."""
 
     def __init__(self, module: str, taken: Iterable[str]) -> None:
@@ -113,7 +113,7 @@ def putting_off(
     they are. Not for code that derives from what is stood in for, or asks whether something is an instance of it.
     """
     standing = {
-        name: _StandIn(name, taken) for name, taken in (parts or {}).items() if name not in sys.modules
+        name: _PlaceholderPod(name, taken) for name, taken in (parts or {}).items() if name not in sys.modules
     }
     for name, one in standing.items():
         sys.modules[name] = one

@@ -14,12 +14,13 @@ from gpushare.kube.client.errors import KubeconfigError
 from gpushare.options.option import InvalidSettings
 from gpushare.options.reading import read
 from gpushare.options.usage_error import refuse
-from gpushare.options.variables import warn_of_slips
+from gpushare.options.variables import warn_of_typos
 from gpushare.process import log_setup
-from gpushare.scheduler.main import Settings, serve
+from gpushare.scheduler.main import serve
 from gpushare.scheduler.options import ROLE
 from gpushare.scheduler.plugins.autoscaling.settings import autoscaling_of
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
+from gpushare.scheduler.settings import Settings
 
 
 def _settings(options: SimpleNamespace) -> Settings:
@@ -29,7 +30,9 @@ def _settings(options: SimpleNamespace) -> Settings:
         namespace, _, name = options.lease.partition("/")
         lease = (namespace, name)
     limits = Limits(
-        options.defragmentation_interval, options.defragmentation_wait, options.defragmentation_moves
+        options.defragmentation_interval,
+        options.defragmentation_min_pending,
+        options.defragmentation_max_evictions,
     )
     return Settings(
         host=host,
@@ -51,6 +54,7 @@ def _settings(options: SimpleNamespace) -> Settings:
         lease=lease,
         defragmentation=limits if options.defragmentation else None,
         autoscaling=autoscaling_of(options),
+        plugins=options.plugins,
     )
 
 
@@ -59,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         options = read(ROLE, argv, os.environ)
         log_setup.configure(options.log_level, options.log_format, role=ROLE.name)
-        warn_of_slips(ROLE, os.environ)
+        warn_of_typos(ROLE, os.environ)
         settings = _settings(options)
         access = load_access(options.kubeconfig, options.context)
     except (InvalidSettings, ValueError, InvalidUnit, KubeconfigError) as error:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from gpushare.api.node.device import Placement
-from gpushare.options.kinds import ADDRESS, CHOICE, FILE, INTEGER, PLACE, SECONDS, SWITCH, TEXT, UNIT
+from gpushare.options.kinds import ADDRESS, CHOICE, FILE, INTEGER, PLACE, PLUGINS, SECONDS, SWITCH, TEXT, UNIT
 from gpushare.options.option import Option, Role
 from gpushare.options.shared import ACCESS, LOGGING
 
@@ -86,7 +86,7 @@ ROLE: Final = Role(
             group=_MOVES,
         ),
         Option(
-            "defragmentation-wait",
+            "defragmentation-min-pending",
             SECONDS,
             "how long a pod waits before others move for it",
             120.0,
@@ -95,7 +95,7 @@ ROLE: Final = Role(
             group=_MOVES,
         ),
         Option(
-            "defragmentation-moves",
+            "defragmentation-max-evictions",
             INTEGER,
             "pods that move in one act at most",
             2,
@@ -112,15 +112,15 @@ ROLE: Final = Role(
             group=_SCALING,
         ),
         Option(
-            "stand-ins",
+            "placeholder-pods",
             TEXT,
-            "the namespace in which stand-ins are made for pods that no single GPU holds",
+            "the namespace in which placeholder pods are made for pods that no single GPU holds",
             absent="none are made",
             metavar="NAMESPACE",
             group=_SCALING,
         ),
         Option(
-            "stand-ins-kind-label",
+            "placeholder-pods-group-label",
             TEXT,
             "node label of which equal values mean equal GPUs",
             "node.kubernetes.io/instance-type",
@@ -128,23 +128,29 @@ ROLE: Final = Role(
             group=_SCALING,
         ),
         Option(
-            "stand-ins-wait",
+            "placeholder-pods-min-pending",
             SECONDS,
-            "how long a pod waits before it gets a stand-in",
+            "how long a pod waits before it gets a placeholder pod",
             30.0,
             least=0,
             most=86400,
             group=_SCALING,
         ),
         Option(
-            "stand-ins-most",
+            "placeholder-pods-max",
             INTEGER,
-            "stand-ins at one time at most",
+            "placeholder pods at one time at most",
             10,
             least=1,
             most=100,
             metavar="PODS",
             group=_SCALING,
+        ),
+        Option(
+            "plugins",
+            PLUGINS,
+            "scheduler plugins of others that are enabled, in the order in which they are called, with their arguments",
+            {},
         ),
         *LOGGING,
     ),

@@ -39,7 +39,7 @@ from gpushare.simulate.snapshot import ClusterState, counting_of, read_snapshot,
 _INTERRUPTED: Final = 130
 _RATIO: Final = 1.3
 #: Options that ask for a simulation; without any --save only saves.
-_SIMULATE: Final = ("filename", "policy", "anew", "enough", "details", "output", "plot")
+_SIMULATE: Final = ("filename", "policy", "reschedule_all", "min_nodes", "details", "output", "plot")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -80,8 +80,8 @@ def _cluster(options: SimpleNamespace) -> int:
     counting = counting_of(state)
     if options.unit is not None:
         counting = msgspec.structs.replace(counting, unit=MemoryUnit.parse(options.unit, "--unit"))
-    if options.card_memory_mib is not None:
-        counting = msgspec.structs.replace(counting, card_mib=options.card_memory_mib)
+    if options.reference_gpu_memory_mib is not None:
+        counting = msgspec.structs.replace(counting, card_mib=options.reference_gpu_memory_mib)
     manifests = manifests_of(_documents(options.filename), state, counting, options.namespace)
     for passed in manifests.passed_over:
         print(f"{PROGRAM}: {passed} is passed over: it makes no pods that are simulated", file=sys.stderr)
@@ -92,14 +92,14 @@ def _cluster(options: SimpleNamespace) -> int:
         policy=Placement(options.policy or Placement.BINPACK.value),
         isolated_cap=options.isolated_max_pods,
         unit=counting.unit,
-        counts_alone=options.counts_alone,
+        counts_alone=options.ignored_by_scheduler,
         seed=options.seed,
         preemption=options.preemption,
     )
     bar = Bar(sys.stderr, "pods")
     try:
-        result = simulate(state, manifests.pods, settings, anew=options.anew, progress=bar.shown)
-        found = _enough(options, state, manifests, settings, bar) if options.enough else []
+        result = simulate(state, manifests.pods, settings, anew=options.reschedule_all, progress=bar.shown)
+        found = _enough(options, state, manifests, settings, bar) if options.min_nodes else []
     finally:
         bar.end()
     if options.output == "json":
@@ -137,11 +137,12 @@ def _read(file: Path) -> bytes:
 def _enough(
     options: SimpleNamespace, state: ClusterState, manifests: Manifests, settings: Settings, bar: Bar
 ) -> list[Enough]:
-    shapes = [shape_of(text, state) for text in options.shape] or shapes_there(state)
+    shapes = [shape_of(text, state) for text in options.node_shape] or shapes_there(state)
     if not shapes:
-        raise SimulateError("--enough", "no node has GPUs: say with --shape what more nodes are like")
+        raise SimulateError("--min-nodes", "no node has GPUs: say with --node-shape what more nodes are like")
     return [
-        enough(state, manifests.pods, settings, shape, anew=options.anew, told=bar.said) for shape in shapes
+        enough(state, manifests.pods, settings, shape, anew=options.reschedule_all, told=bar.said)
+        for shape in shapes
     ]
 
 
@@ -151,7 +152,7 @@ def _trace(options: SimpleNamespace) -> int:
 
     policies = [Placement(options.policy)] if options.policy else list(Placement)
     what = traces.Replaying(
-        options.trace, options.list, policies, options.seed, options.trace_nodes, options.enough
+        options.trace, options.list, policies, options.seed, options.trace_nodes, options.min_nodes
     )
     bar = Bar(sys.stderr, "pods")
     found: traces.Replayed | traces.ReplayedInTime

@@ -25,8 +25,8 @@ def parse(arguments: Sequence[str] | None) -> SimpleNamespace:
             "-f": options.filename,
             "--snapshot": options.snapshot,
             "--save": options.save,
-            "--anew": options.anew,
-            "--shape": options.shape,
+            "--reschedule-all": options.reschedule_all,
+            "--node-shape": options.node_shape,
         }
         if wrong := [name for name, value in given.items() if value]:
             raise SimulateError("", f"--trace goes without {', '.join(wrong)}: a list of its own is replayed")
@@ -36,8 +36,8 @@ def parse(arguments: Sequence[str] | None) -> SimpleNamespace:
         for name in ("list", "ratio", "times", "trace_nodes"):
             if getattr(options, name):
                 raise SimulateError(f"--{name.replace('_', '-')}", "goes with --trace")
-    if options.shape and not options.enough:
-        raise SimulateError("--shape", "goes with --enough")
+    if options.node_shape and not options.min_nodes:
+        raise SimulateError("--node-shape", "goes with --min-nodes")
     if options.plot is not None and options.plot.suffix not in (".svg", ".png"):
         raise SimulateError(f"--plot {options.plot}", "write to a file that ends with .svg or .png")
     return options

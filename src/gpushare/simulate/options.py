@@ -14,13 +14,13 @@ exit code: 0 all have a place, 3 pods wait, 2 wrong input, 1 the cluster or a fi
 
 examples:
   gpushare simulate -f deployment.yaml                    # on the cluster of your kubeconfig, which is only read
-  gpushare simulate -f deployment.yaml --enough           # how many more nodes, of each kind that is there
-  gpushare simulate -f big.yaml --enough --shape gpus=8,memory=81920,mode=cgpu
-  gpushare simulate --anew --policy fragmentation         # all that runs, placed anew by another policy
+  gpushare simulate -f deployment.yaml --min-nodes           # how many more nodes, of each kind that is there
+  gpushare simulate -f big.yaml --min-nodes --node-shape gpus=8,memory=81920,mode=cgpu
+  gpushare simulate --reschedule-all --policy fragmentation         # all that runs, placed anew by another policy
   gpushare simulate --save cluster.json                   # keep the cluster's state, without commands and environment
   gpushare simulate --snapshot cluster.json -f a.yaml --plot given.svg
   gpushare simulate --trace DIR --list default            # a list of pods in the form of the openb traces
-  gpushare simulate --trace DIR --policy spread --enough  # how many nodes like the list's drop none of its pods
+  gpushare simulate --trace DIR --policy spread --min-nodes  # how many nodes like the list's drop none of its pods
   gpushare simulate --trace DIR --times --plot time.svg   # the same by the list's own times: pods end, too
 more: docs/guide/simulate.md
 """
@@ -74,7 +74,7 @@ ROLE: Final = Role(
             group=_COMES,
         ),
         Option(
-            "anew",
+            "reschedule-all",
             SWITCH,
             "take off what holds GPUs, and place it anew with all the rest",
             False,
@@ -128,14 +128,14 @@ ROLE: Final = Role(
             group=_TRACE,
         ),
         Option(
-            "enough",
+            "min-nodes",
             SWITCH,
             "find the smallest number of more nodes that lets all in; with --trace of nodes in all",
             False,
             group=_NODES,
         ),
         Option(
-            "shape",
+            "node-shape",
             _SHAPES,
             "what they are like: the name of a node that is there, or gpus=N,memory=MIB[,mode=share][,unit=1GiB][,cpu=…][,ram=…]"
             "[,pods=…][,label.NAME=VALUE]",
@@ -170,15 +170,15 @@ ROLE: Final = Role(
             group=_HOW,
         ),
         Option(
-            "counts-alone",
+            "ignored-by-scheduler",
             SWITCH,
-            "kube-scheduler does not count our resources (extender.countsAlone)",
+            "kube-scheduler does not count our resources (extender.ignoredByScheduler)",
             True,
             group=_HOW,
         ),
         Option("unit", UNIT, "memory unit", absent="that of the nodes", group=_HOW),
         Option(
-            "card-memory-mib",
+            "reference-gpu-memory-mib",
             MIB,
             "of which percent is meant",
             absent="the smallest GPU that is there",

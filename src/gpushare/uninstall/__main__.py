@@ -14,7 +14,7 @@ from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.options.option import InvalidSettings
 from gpushare.options.reading import read
 from gpushare.options.usage_error import refuse
-from gpushare.options.variables import warn_of_slips
+from gpushare.options.variables import warn_of_typos
 from gpushare.process import log_setup
 from gpushare.process.signals import told_to_end
 from gpushare.uninstall.api import Agents, ApiCluster, OwnObjects
@@ -25,9 +25,12 @@ logger = logging.getLogger(__name__)
 
 
 def _pace(options: SimpleNamespace) -> Pace:
-    look_s = min(Pace().look_s, max(options.quiet / 3, 0.1))
+    look_s = min(Pace().look_s, max(options.settle_time / 3, 0.1))
     return Pace(
-        look_s=look_s, kubelet_s=options.kubelet_memory, quiet_s=options.quiet, patience_s=options.patience
+        look_s=look_s,
+        kubelet_s=options.device_plugin_ttl,
+        quiet_s=options.settle_time,
+        patience_s=options.timeout,
     )
 
 
@@ -76,14 +79,14 @@ def main(argv: list[str] | None = None) -> int:
     try:
         options = read(ROLE, argv, os.environ)
         log_setup.configure(options.log_level, options.log_format, role=ROLE.name)
-        warn_of_slips(ROLE, os.environ)
+        warn_of_typos(ROLE, os.environ)
         pace = _pace(options)
         access = load_access(options.kubeconfig, options.context)
     except (InvalidSettings, KubeconfigError) as error:
         return refuse(ROLE.program, error)
     agents = Agents(options.namespace or access.namespace, options.daemonset, options.selector)
     try:
-        return asyncio.run(_until_signalled(access, agents, pace, options.own))
+        return asyncio.run(_until_signalled(access, agents, pace, options.self))
     except KubeError as error:
         print(f"{ROLE.program}: {error}", file=sys.stderr)
         return 1

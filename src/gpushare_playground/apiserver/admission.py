@@ -172,7 +172,7 @@ def check_requests(counting: CountingFn, writers: Collection[str] = ()) -> Valid
     return check
 
 
-def warn_of_slips(counting: CountingFn) -> Validating:
+def warn_of_typos(counting: CountingFn) -> Validating:
     """A function that refuses nothing, and warns whoever submits what can only be a slip."""
 
     def warn(review: Review) -> None:
@@ -257,7 +257,7 @@ class Admission:
     """The functions asked about every write: first all that change what is created, then all that judge."""
 
     mutating: Sequence[Mutating] = field(default=(count_in_units(Counting), name_scheduler))
-    validating: Sequence[Validating] = field(default=(check_requests(Counting), warn_of_slips(Counting)))
+    validating: Sequence[Validating] = field(default=(check_requests(Counting), warn_of_typos(Counting)))
 
     @classmethod
     def guarded(cls, writers: Collection[str], counting: CountingFn = Counting) -> "Admission":
@@ -267,7 +267,7 @@ class Admission:
             (
                 check_requests(counting, writers),
                 guard_records(writers),
-                warn_of_slips(counting),
+                warn_of_typos(counting),
                 tell_admitted,
             ),
         )

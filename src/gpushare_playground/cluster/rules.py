@@ -19,16 +19,16 @@ def helm_command(
 ) -> list[str]:
     """The command that prints the policies of ``chart`` for a Kubernetes of ``version``.
 
-    ``writers`` are the users that may write records, as ``admission.extraWriters`` of the chart; ``counting`` is how
+    ``writers`` are the users that may write records, as ``admission.trustedServiceAccounts`` of the chart; ``counting`` is how
     requests in people's units become units.
     """
     command = [str(helm), "template", "gpushare", str(chart), "--namespace=kube-system"]
     command += [f"--kube-version={version[0]}.{version[1]}", "--set=admission.mode=policy"]
     command += [f"--api-versions=admissionregistration.k8s.io/v1/{kind}" for kind in _POLICIES]
-    command += [f"--set=admission.extraWriters={{{','.join(writers)}}}"]
+    command += [f"--set=admission.trustedServiceAccounts={{{','.join(writers)}}}"]
     command += [
         f"--set=gpuMemoryUnit={counting.unit.setting}",
-        f"--set=admission.cardMemoryMiB={counting.card_mib}",
+        f"--set=admission.referenceGpuMemoryMiB={counting.card_mib}",
     ]
     return [*command, *(f"--show-only=templates/admission/{name}.yaml" for name in _FILES)]
 

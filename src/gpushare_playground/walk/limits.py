@@ -119,7 +119,7 @@ async def _from_outside(story: Story, cluster: Cluster) -> None:
     story.notice("Their node's agent looks at them from outside, every other second:")
     table = await story.type_while("kubectl inspect cgpu --pods -n default", lambda text: not _used(text, 3))
     story.expect("each uses what it was given, about", expected=True, actual=_used(table, 3))
-    await story.type("kubectl inspect cgpu --advise --least-history=2s")
+    await story.type("kubectl inspect cgpu --recommend --min-history=2s")
 
 
 def _used(table: str, count: int) -> bool:

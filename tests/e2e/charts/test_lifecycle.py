@@ -213,7 +213,7 @@ def test_an_uninstall_leaves_what_users_made_and_nothing_else(clean: Commands, t
     found: dict[str, Any] = clean.json("get", "deployment", "gpushare-uninstall", "-n", NAMESPACE)
     arguments = found["spec"]["template"]["spec"]["containers"][0]["args"]
     argv = [sys.executable, "-m", "gpushare", *arguments, "--kubeconfig", str(kubeconfig)]
-    argv += ["--kubelet-memory", "0", "--quiet", "0.3"]
+    argv += ["--device-plugin-ttl", "0", "--settle-time", "0.3"]
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
         try:
             with contextlib.suppress(NotReached):
@@ -244,7 +244,7 @@ def test_who_installs_again_at_once_is_not_cleaned_away(clean: Commands, tmp_pat
     kubeconfig = kubeconfig_of(clean, "gpushare-uninstall", first, tmp_path / "kubeconfig")
     install(clean, INSTALLER)
     argv = [sys.executable, "-m", "gpushare", "uninstall", "--kubeconfig", str(kubeconfig)]
-    argv += ["--namespace", first, "--own", "gpushare-uninstall"]
+    argv += ["--namespace", first, "--self", "gpushare-uninstall"]
     left = "ClusterRole//gpushare-uninstall"
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -1,6 +1,7 @@
 """What helm makes of the charts: as kept in ``golden/``, and clear words where it refuses.
 
-``GPUSHARE_WRITE_GOLDEN=1`` writes the files anew. Of admission, which other tests put to work, they keep the names.
+``GPUSHARE_WRITE_GOLDEN=1`` writes the files anew. Of admission, which other tests put to work, they keep the names; for the version they have
+VERSION, so that a release leaves them as they are.
 """
 
 import json
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gpushare import __version__
 from tests.e2e.asking import Commands
 from tests.e2e.charts.rendering import (
     CHARTS,
@@ -76,14 +78,16 @@ CASES = {
             "gpuMemoryUnit=128MiB",
             "image.tag=x",
             "kubeScheduler.image.tag=v1.30.4",
+            "extender.plugins.prefer-label.label=disk",
+            "extender.plugins.prefer-label.weight=2",
             "kubeScheduler.extraArgs[0]=--feature-gates=A=true",
             "kubeScheduler.percentageOfNodesToScore=0",
             "extender.nodePolicy=spread",
             "extender.port=19451",
-            "extender.countsAlone=false",
+            "extender.ignoredByScheduler=false",
             "defragmentation.enabled=true",
             "autoscaling.removeStartupTaint=true",
-            "autoscaling.standIns.enabled=true",
+            "autoscaling.placeholderPods.enabled=true",
             "affinity.nodeAffinity=null",
             "podDisruptionBudget.enabled=false",
             "networkPolicy.enabled=false",
@@ -114,7 +118,7 @@ def test_charts_make_what_they_made(helm: Commands, case: str) -> None:
         {"kind": doc["kind"], "name": doc["metadata"]["name"]} if doc["kind"].endswith(ADMISSION) else doc
         for doc in docs
     ]
-    text = yaml.safe_dump_all(kept, sort_keys=True, width=120)
+    text = yaml.safe_dump_all(kept, sort_keys=True, width=120).replace(__version__, "VERSION")
     path = GOLDEN / f"{case}.yaml"
     if os.environ.get("GPUSHARE_WRITE_GOLDEN"):
         path.write_text(text)
@@ -169,7 +173,7 @@ REFUSED = [
         "'/monitoring/rules/runbookUrl': 'docs' does not match pattern",
     ),
     (INSTALLER, "admission.mode=none", "value must be one of 'auto', 'policy', 'webhook'"),
-    (INSTALLER, "admission.extraWriters={a b}", "write a user as the API server knows it"),
+    (INSTALLER, "admission.trustedServiceAccounts={a b}", "write a user as the API server knows it"),
     (
         SCHEDULER,
         "gpuMemoryUnit=2GiB",
@@ -194,8 +198,8 @@ REFUSED = [
     (SCHEDULER, "kubeScheduler.podInitialBackoffSeconds=11", "must not be below podInitialBackoffSeconds"),
     (
         SCHEDULER,
-        "autoscaling.standIns.enabled=true,autoscaling.standIns.namespace=kube-system",
-        "autoscaling.standIns.namespace: kube-system is the release's own",
+        "autoscaling.placeholderPods.enabled=true,autoscaling.placeholderPods.namespace=kube-system",
+        "autoscaling.placeholderPods.namespace: kube-system is the release's own",
     ),
     (SCHEDULER, "kubeScheduler.image.digest=x", "kubeScheduler.image.digest: x: write sha256:"),
 ]

@@ -1,4 +1,4 @@
-"""What is done for cluster-autoscaler, with the rights that the chart gives for it: stand-ins, and the startup taint."""
+"""What is done for cluster-autoscaler, with the rights that the chart gives for it: placeholder pods, and the startup taint."""
 
 from collections.abc import Iterator
 
@@ -12,14 +12,14 @@ from tests.e2e.product.audit import calls, granted
 from tests.e2e.product.broken_up import APPS, FOUR, ROOMY, broken_up
 from tests.e2e.product.product import SCHEDULER, Json, Product
 
-NAMESPACE = "gpushare-stand-ins"
-ROLES = ("ack-co-scheduler:startup-taint", "ack-co-scheduler:stand-ins")
+NAMESPACE = "gpushare-placeholders"
+ROLES = ("ack-co-scheduler:startup-taint", "ack-co-scheduler:placeholders")
 
 
 @pytest.fixture
 def scaled(product: Product) -> Iterator[Product]:
     """The product as it is beside cluster-autoscaler."""
-    asked = ("removeStartupTaint=true", "standIns.enabled=true", "standIns.minWaitSeconds=1")
+    asked = ("removeStartupTaint=true", "placeholderPods.enabled=true", "placeholderPods.minPendingSeconds=1")
     product.kubectl("label", "node", FOUR, f"{INSTANCE_TYPE}=gpu.four")
     product.upgrade(SCHEDULER, *(word for one in asked for word in ("--set", f"autoscaling.{one}")))
     yield product
@@ -52,7 +52,7 @@ def test_a_stand_in_and_a_startup_taint_come_and_go_with_the_rights_of_the_chart
             raise AssertionError(f"{error}\n{told}") from error
     with broken_up(scaled, roomy=False):
         wait_for(
-            "a stand-in asks for a node",
+            "a placeholder pod asks for a node",
             lambda: [unschedulable(pod) for pod in scaled.pods("", NAMESPACE)] == [True],
             timeout=60,
         )
@@ -61,7 +61,7 @@ def test_a_stand_in_and_a_startup_taint_come_and_go_with_the_rights_of_the_chart
         assert made["metadata"]["labels"] == {names.LABEL_STANDS_FOR: wide["metadata"]["uid"]}
         assert not made["spec"].get("nodeName")
         assert "stand-in" not in scaled.inspect("--fragmentation")
-        scaled.told("wide", "NodeAskedFor")
+        scaled.told("wide", "ScaleUpRequested")
         scaled.kubectl("delete", "deployment", APPS[0])
         scaled.running("app=wide")
         wait_for("none is left", lambda: not scaled.pods("", NAMESPACE), timeout=60)

@@ -13,7 +13,7 @@ def test_a_pod_moves_where_that_is_asked_for_and_the_one_that_waited_runs(produc
         report = product.inspect("--fragmentation")
         assert "1 would fit if others moved" in report, report
         assert {pod["metadata"]["uid"] for name in APPS for pod in product.pods(f"app={name}")} == before
-        asked = ("enabled=true", "intervalSeconds=1", "minWaitSeconds=1")
+        asked = ("enabled=true", "intervalSeconds=1", "minPendingSeconds=1")
         product.upgrade(SCHEDULER, *(word for one in asked for word in ("--set", f"defragmentation.{one}")))
         try:
             product.running("app=wide", timeout_s=AT_ONCE_S)
@@ -28,7 +28,10 @@ def test_a_pod_moves_where_that_is_asked_for_and_the_one_that_waited_runs(produc
             assert [node for uid, node in now.items() if uid not in before] == [ROOMY], now
             wait_for(
                 "an event that says so",
-                lambda: any("RoomMade" in one and f"of {FOUR}" in one for one in product.events("wide")),
+                lambda: any(
+                    "DefragmentationSucceeded" in one and f"of {FOUR}" in one
+                    for one in product.events("wide")
+                ),
                 timeout=30,
             )
         finally:

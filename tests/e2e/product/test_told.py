@@ -30,7 +30,7 @@ def test_each_node_that_shares_says_how_and_the_kubelet_leaves_that_alone(produc
 def told(product: Product, pod: str) -> str:
     """The event on the pod, as people read it; empty where there is none."""
     lines = product.kubectl("describe", "pod", pod).splitlines()
-    return next((line for line in lines if "GPUShareWaiting" in line), "")
+    return next((line for line in lines if "GPUSchedulingPending" in line), "")
 
 
 def test_a_pod_that_waits_says_why_and_what_would_help_in_one_line(product: Product) -> None:

@@ -19,7 +19,7 @@ def why(product: Product, pod: str) -> dict[str, Any]:
 
 
 def waiting(product: Product) -> dict[str, dict[str, Any]]:
-    told = json.loads(product.inspect("--waiting", "-o", "json"))
+    told = json.loads(product.inspect("--pending", "-o", "json"))
     assert told["source"] == "scheduler", told["warnings"]
     return {one["key"]: one for one in told["waiting"]}
 

@@ -136,7 +136,7 @@ async def running_webhook(folder: Path, api: KeptApi | None = None, **changes: A
             yield running
         return
     ports, clock = folder / "ports", JumpingClock()
-    settings = replace(SETTINGS, ports_file=ports, **changes)
+    settings = replace(SETTINGS, port_file=ports, **changes)
     serving = asyncio.create_task(serve(Access(api.url), settings, clock))
     async with asyncio.timeout(DEADLINE_S):
         while not ports.exists():

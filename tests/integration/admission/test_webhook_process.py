@@ -304,7 +304,7 @@ async def _listens(port: int) -> bool:
 async def test_the_command(tmp_path: Path) -> None:
     """As the container runs it: its name, its flags, SIGTERM, exit code 0; and a folder that it cannot write."""
     async with kept_api() as api:
-        argv = [sys.executable, "-m", "gpushare", "admission", "--ports-file", str(tmp_path / "ports")]
+        argv = [sys.executable, "-m", "gpushare", "admission", "--port-file", str(tmp_path / "ports")]
         argv += ["--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--drain", "0"]
         argv += ["--probes-listen", "127.0.0.1:0"]
         environment = _environment(api, tmp_path)
@@ -347,11 +347,11 @@ async def test_the_command(tmp_path: Path) -> None:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        argv += ["--ports-file", str(tmp_path / "missing" / "ports")]
+        argv += ["--port-file", str(tmp_path / "missing" / "ports")]
         process = await asyncio.create_subprocess_exec(*argv, env=environment, stderr=subprocess.PIPE)
         _, told = await asyncio.wait_for(process.communicate(), DEADLINE_S)
         assert process.returncode == 1
-        assert b"cannot write --ports-file" in told
+        assert b"cannot write --port-file" in told
 
 
 @pytest.mark.parametrize(
@@ -361,10 +361,13 @@ async def test_the_command(tmp_path: Path) -> None:
         (["--metrics-listen", "127.0.0.1:99999"], "give HOST:PORT"),
         (["--valid-for", "0"], "--valid-for 0: give hours (5, 30m, 7d) from"),
         (["--unit", "2GiB"], "--unit 2GiB: give a memory unit"),
-        (["--card-memory-mib", "-1"], "--card-memory-mib -1: give a number of MiB from 0 to"),
+        (
+            ["--reference-gpu-memory-mib", "-1"],
+            "--reference-gpu-memory-mib -1: give a number of MiB from 0 to",
+        ),
         (["--renew-before", "3000"], "give hours above 0 and below --valid-for"),
         (["--overlap", "80000", "--valid-for", "10"], "would end before the next one is served"),
-        (["--node-binding", "sometimes"], "--node-binding sometimes: give one of auto, never"),
+        (["--node-restriction", "sometimes"], "--node-restriction sometimes: give one of auto, never"),
         (["--frobnicate"], "--help tells the options"),
         (["--kubeconfig", "/does/not/exist"], "/does/not/exist"),
     ],

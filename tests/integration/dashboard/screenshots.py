@@ -27,9 +27,10 @@ from gpushare.api.request.request import ContainerKind, ContainerRequest, Reques
 from gpushare.dashboard.data.cluster import Cluster
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.scheduler.cache.cache import NodeReader
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
-from gpushare.scheduler.main import decode_record, node_decoder
-from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.cache.pod_records import decode_record
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
+from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 from gpushare.scheduler.server.decisions_api import DECISIONS, told
 from tests.at_once import at_once
 from tests.integration.dashboard.bed import Bed, Look, browser, looking
@@ -128,14 +129,14 @@ def _waiting(
 def line_of(nodes: Iterable[bytes], pods: Iterable[bytes], waits: Iterable[dict[str, Any]]) -> Any:
     """What the scheduler says of those that wait, once it was asked about all nodes for each that has no gates."""
     cluster = Cluster()
-    decode = node_decoder(NodeReader(unit=MemoryUnit.GIB, isolated_cap=16, node_policy=Placement.BINPACK))
+    decode = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16, node_policy=Placement.BINPACK).decode
     for raw in nodes:
         cluster.seen_nodes.upsert(decode(raw)[1])
     for raw in (*pods, *(json.dumps(pod).encode() for pod in waits)):
         seen = decode_record(raw)
         assert seen is not None
         cluster.pods.upsert(seen[1])
-    decisions = Decisions(cluster.view, SYSTEM_CLOCK)
+    decisions = DecisionLog(cluster.view, SYSTEM_CLOCK)
     offered = list(cluster.ledger.node_names())
     for pod in waits:
         if not pod["spec"]["schedulingGates"]:

@@ -138,7 +138,7 @@ async def test_who_waits_is_asked_of_the_scheduler_that_leads(tmp_path: Path) ->
         *(sys.executable, "-c", PROMPT, "dashboard", "--kubeconfig", str(tmp_path / "config")),
         *("--listen", "127.0.0.1:0", "--port-file", str(tmp_path / "port")),
         *("--token-file", str(tmp_path / "token"), "--lease", "kube-system/ack-co-scheduler"),
-        *("--parts-in", "kube-system"),
+        *("--component-namespace", "kube-system"),
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:

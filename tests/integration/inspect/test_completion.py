@@ -58,7 +58,7 @@ def ran(command: list[str], script: str, environment: dict[str, str]) -> str:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (("--w",), "--watch --why= --waiting --window="),
+        (("--w",), "--watch --why= --window="),
         (("--output", "=", "js"), "json"),
         (("--output", "="), "wide json yaml"),
         (("-o", ""), "wide json yaml"),
@@ -92,7 +92,6 @@ def test_fish_completes(environment: dict[str, str]) -> None:
         complete -C 'kubectl-inspect-cgpu --why train-'
     """
     assert ran([shell("fish"), "--no-config"], script, environment).splitlines() == [
-        "--waiting\tthe pods that wait, with reason and remedy",
         "--watch\tstay, and show again on every change",
         "--why=\tthe scheduler's decision about a pod",
         "--window=\thow far back what was used is looked at",
@@ -134,7 +133,7 @@ def test_zsh_completes(environment: dict[str, str]) -> None:
             "kubectl-inspect-cgpu --outp\tjs\t\x01print -- \r",
             "\nkubectl-inspect-cgpu --output=json",
         )
-        _type(terminal, "kubectl-inspect-cgpu --w\t\t", "the pods that wait, with reason and remedy")
+        _type(terminal, "kubectl-inspect-cgpu --w\t\t", "stay, and show again on every change")
     finally:
         os.kill(pid, 9)
         os.waitpid(pid, 0)

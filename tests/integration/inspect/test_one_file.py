@@ -82,7 +82,7 @@ def cluster(kubectl: ScriptedKubectl) -> None:
 
 
 #: For every Python but the oldest, which has the most to lack.
-SOME = ("", "--waiting -o yaml", "--advise -o json")
+SOME = ("", "--pending -o yaml", "--recommend -o json")
 
 
 def answers(
@@ -98,14 +98,14 @@ def answers(
         "-o yaml",
         "n1",
         "--fragmentation",
-        "--waiting",
-        "--waiting -o yaml",
+        "--pending",
+        "--pending -o yaml",
         "--why x",
-        "--advise",
-        "--advise -o json",
-        "--advise -o yaml",
-        f"--advise -o json --config {kubectl.path.parent / 'options.json'}",
-        f"--advise --config {kubectl.path.parent / 'wrong.json'}",
+        "--recommend",
+        "--recommend -o json",
+        "--recommend -o yaml",
+        f"--recommend -o json --config {kubectl.path.parent / 'options.json'}",
+        f"--recommend --config {kubectl.path.parent / 'wrong.json'}",
         "completion bash",
         "__complete --w",
         "--nonsense",
@@ -127,14 +127,14 @@ def test_it_answers_as_the_installed_package_does_with_every_python_that_there_i
 ) -> None:
     cluster(kubectl)
     folder = kubectl.path.parent
-    (folder / "options.json").write_text('{"inspect": {"margin": 30}, "scheduler": {"unit": "128MiB"}}')
-    (folder / "wrong.json").write_text('{"inspect": {"margin": "30", "least-histroy": "1h"}}')
+    (folder / "options.json").write_text('{"inspect": {"headroom": 30}, "scheduler": {"unit": "128MiB"}}')
+    (folder / "wrong.json").write_text('{"inspect": {"headroom": "30", "min-histroy": "1h"}}')
     expected = answers([PLUGIN], kubectl)
     (code, said, _), wrong = (expected[key] for key in expected if "--config" in key)
     assert code == 0
     assert (json.loads(said)["marginPercent"], json.loads(said)["windowSeconds"]) == (30, 6 * 3600)
-    assert (wrong[0], "did you mean least-history?" in wrong[2]) == (2, True)
-    assert expected[""][0] == expected["--waiting"][0] == 0, expected
+    assert (wrong[0], "did you mean min-history?" in wrong[2]) == (2, True)
+    assert expected[""][0] == expected["--pending"][0] == 0, expected
     assert "pod default/wrong" in expected[""][2]
     tried = pythons()
     assert tried
@@ -168,8 +168,8 @@ def test_every_module_in_it_is_what_python_3_9_understands(file: Path) -> None:
 
 def test_a_file_in_yaml_without_what_reads_it_is_refused_with_what_to_do(file: Path, tmp_path: Path) -> None:
     options = tmp_path / "options.yaml"
-    options.write_text("inspect: {margin: 30}\n")
-    command = [sys.executable, "-I", "-S", str(file), "--advise", f"--config={options}"]
+    options.write_text("inspect: {headroom: 30}\n")
+    command = [sys.executable, "-I", "-S", str(file), "--recommend", f"--config={options}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 2
     assert (

@@ -140,7 +140,7 @@ def test_the_whole_command_advises_by_it(
     described = json.dumps({"items": [as_json(node("n", "10.0.0.1", [gpu]))]})
     kubectl.answer("/api/v1/nodes*", described.replace(gpu.uuid, "GPU-1"))
     kubectl.answer("/api/v1/pods*", json.dumps({"items": [item]}).replace(gpu.uuid, "GPU-1"))
-    ran = inspect_cgpu("--advise", f"--prometheus={prometheus}", "--window=3h", "-o", "json")
+    ran = inspect_cgpu("--recommend", f"--prometheus={prometheus}", "--window=3h", "-o", "json")
     assert ran.returncode == 0, ran.stderr
     (web,) = json.loads(ran.stdout)["workloads"]
     assert (web["kind"], web["name"], web["memory"]["advisedUnits"]) == ("StatefulSet", "web", 6)

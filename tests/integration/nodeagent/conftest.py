@@ -187,7 +187,7 @@ async def world(short_folder: Path) -> AsyncIterator[World]:
         pod_resources=kubelet.resources_socket,
         unit=MemoryUnit.GIB,
         pace=QUICK,
-        xid_quiet_s=0.05,
+        xid_recovery_s=0.05,
         cdi_folders=(short_folder / "cdi-static", short_folder / "cdi"),
         isolation=IsolationOptions(
             folder=short_folder / "gpushare" / "containers", library_folder=short_folder / "image"

@@ -32,7 +32,7 @@ class JumpingClock(SystemClock):
 @pytest.mark.parametrize("jumps", [(YEARS_S, 0), (-YEARS_S, 0), (YEARS_S, -YEARS_S)])
 async def test_pods_records_health_and_events_go_on(world: World, jumps: tuple[int, int]) -> None:
     clock = world.clock = JumpingClock()
-    world.use(xid_quiet_s=QUIET_S)
+    world.use(xid_recovery_s=QUIET_S)
     await world.start()
     for number, clock.off_s in enumerate((0, *jumps)):
         name, on = f"p{number}", number % 2

@@ -29,7 +29,7 @@ async def test_a_lost_gpu_and_a_lost_driver_are_said_with_the_reason_and_since_w
     await world.changes.until(lambda: ready(world)[1] == "Sharing", "shares")
     since = conditions(world)[names.CONDITION_READY]["lastTransitionTime"]
     world.nvml.faults = {gpu(0).uuid: "GPU is lost"}
-    await world.changes.until(lambda: ready(world)[1] == "SomeGPUsOutOfService", "one is lost")
+    await world.changes.until(lambda: ready(world)[1] == "SomeGPUsUnhealthy", "one is lost")
     assert ready(world)[2].startswith("GPU 0: GPU is lost; mode share, ")
     assert conditions(world)[names.CONDITION_READY]["lastTransitionTime"] == since
     world.nvml.faults = {gpu(index).uuid: "GPU is lost" for index in range(2)}

@@ -227,9 +227,9 @@ async def test_what_the_driver_refuses_is_told_once_on_the_pod_and_counted(world
     world.nvml.refused[where] = "Operating System call failed"
     run_process(world, 41, cgroup_of(a))
     tell_containers(world, "a", c=CONTAINER)
-    await world.changes.until(lambda: world.api.told("GPULimitNotSet"), "told")
+    await world.changes.until(lambda: world.api.told("FailedSettingGPULimit"), "told")
     await looked(world)
-    [told] = world.api.told("GPULimitNotSet")
+    [told] = world.api.told("FailedSettingGPULimit")
     assert told["note"] == (
         "container c: the driver does not hold it to 2048 MiB of GPU 0: Operating System call failed "
         f"({where})"

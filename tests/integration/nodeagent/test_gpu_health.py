@@ -31,7 +31,7 @@ async def test_a_gpu_that_is_lost_takes_its_devices_out_and_brings_them_back(wor
 
 async def test_a_critical_xid_takes_a_gpu_out_until_it_has_been_quiet(world: World) -> None:
     clock = world.clock = JumpingClock()
-    world.use(xid_quiet_s=QUIET_S)
+    world.use(xid_recovery_s=QUIET_S)
     await world.start()
     world.nvml.send_xid(gpu(0).uuid, 48)
     await world.changes.until(lambda: world.kubelet.went(names.GPU_MEM, 30, 15, since=0))
@@ -96,7 +96,7 @@ async def test_a_driver_that_opens_and_fails_is_one_event_and_opened_anew_until_
     await world.changes.until(lambda: world.nvml.opened >= opened + 3)
     assert [one["reason"] for one in world.api.events] == ["DriverFailed"]
     world.nvml.breaks = ""
-    await world.changes.until(lambda: device(world, 1).healthy and world.api.told("DriverWorks"))
+    await world.changes.until(lambda: device(world, 1).healthy and world.api.told("DriverReady"))
 
 
 async def test_a_share_node_without_a_gpu_is_told_so(world: World) -> None:
@@ -131,8 +131,8 @@ async def test_a_gpu_in_mig_mode_is_left_out_and_named(world: World) -> None:
     world.nvml.gpus = [gpu(0), gpu(1, mig=True)]
     await world.start()
     assert world.kubelet.capacity(names.GPU_MEM) == 15
-    await world.changes.until(lambda: world.api.told("GPULeftOut"))
-    assert "nvidia-smi -i 1 -mig 0" in world.api.told("GPULeftOut")[0]["note"]
+    await world.changes.until(lambda: world.api.told("GPUExcluded"))
+    assert "nvidia-smi -i 1 -mig 0" in world.api.told("GPUExcluded")[0]["note"]
 
 
 async def test_all_calls_of_nvml_come_from_one_thread(world: World) -> None:

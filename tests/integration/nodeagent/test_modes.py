@@ -134,7 +134,7 @@ async def test_a_gpu_held_whole_is_not_shared_until_its_pod_has_ended(world: Wor
     assert found is not None
     assert [one.ails for one in found[2]] == [False, False]
     await world.changes.until(
-        lambda: "WaitsForPods" in str(world.api.objects["nodes", NODE]), "the condition says so"
+        lambda: "DrainingPreviousMode" in str(world.api.objects["nodes", NODE]), "the condition says so"
     )
     assert not world.api.told("GPUUnhealthy")
     world.kubelet.remove("default/whole")

@@ -70,7 +70,7 @@ async def test_a_served_pod_is_marked_assigned_in_both_generations(world: World)
     await world.run_pod("a", 3, on=1)
     await world.until_assigned("a")
     assert world.recorded("a").gpus[0].index == 1
-    assert world.api.told("GPUCorrected") == []
+    assert world.api.told("GPUAllocationReconciled") == []
 
 
 async def test_a_pod_that_the_informer_has_not_seen_is_found_by_a_live_list(world: World) -> None:

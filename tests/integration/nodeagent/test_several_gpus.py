@@ -59,7 +59,7 @@ async def test_all_containers_of_a_pod_are_on_its_gpus(world: World) -> None:
         "second": "1",
     }
     await world.until_assigned("a")
-    assert world.api.told("GPUCorrected") == []
+    assert world.api.told("GPUAllocationReconciled") == []
 
 
 async def test_pods_with_the_same_wish_that_are_served_in_another_order_change_their_places(
@@ -83,7 +83,8 @@ async def test_pods_with_the_same_wish_that_are_served_in_another_order_change_t
     )
     await world.changes.until(
         lambda: any(
-            "GPU 2 and GPU 3 were decided" in told["note"] for told in world.api.told("GPUCorrected")
+            "GPU 2 and GPU 3 were decided" in told["note"]
+            for told in world.api.told("GPUAllocationReconciled")
         ),
         "people are told",
     )

@@ -121,7 +121,7 @@ async def test_an_xid_of_the_stand_in_driver_takes_its_gpu_out(world: World) -> 
     what = preset("core-mem-4", NODE)
     world.api.put("nodes", NODE, node("share"))
     path = described(world, what)
-    async with command(world, path, "--xid-quiet", "0.2"):
+    async with command(world, path, "--xid-recovery", "0.2"):
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 60, "served", 30.0)
         write(path, replace(what, gpus=(replace(what.gpus[0], xids={48: 1}), *what.gpus[1:])))
         await world.changes.until(lambda: world.api.told("GPUUnhealthy"), "the XID is told")
@@ -186,14 +186,14 @@ async def test_a_driver_under_the_nodes_root_is_found_later_lost_and_found_again
         assert 'gpushare_nodeagent_trouble{reason="DriverNotFound"} 1' in (await asked(port, "/metrics"))[1]
         shutil.copy(there, installed)
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15, "served", 40.0)
-        await world.changes.until(lambda: world.api.told("DriverWorks"), "told")
+        await world.changes.until(lambda: world.api.told("DriverReady"), "told")
         installed.unlink()
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 0, "removed")
         assert world.kubelet.capacity(names.GPU_MEM) == 15
         shutil.copy(there, folder / "newer")
         (folder / "newer").rename(installed)
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15, "back", 40.0)
-        await world.changes.until(lambda: len(world.api.told("DriverWorks")) == 2, "told again")
+        await world.changes.until(lambda: len(world.api.told("DriverReady")) == 2, "told again")
         # It went and came back; of its GPU nothing is told as well.
         assert len(world.api.told("DriverNotFound")) == 2
         assert not world.api.told("GPUUnhealthy")
@@ -212,7 +212,7 @@ async def test_a_driver_that_fails_under_a_running_agent_is_told_as_that_and_not
             write(file, replace(whole, fault=fault))
             await world.changes.until(lambda: len(world.api.told("DriverFailed")) == times, "told", 30.0)  # noqa: B023
             write(file, whole)
-            await world.changes.until(lambda: len(world.api.told("DriverWorks")) == times, "works", 30.0)  # noqa: B023
+            await world.changes.until(lambda: len(world.api.told("DriverReady")) == times, "works", 30.0)  # noqa: B023
         assert not world.api.told("GPUUnhealthy")
 
 

@@ -36,8 +36,8 @@ async def test_equal_pods_that_are_swapped_have_each_others_gpu_in_their_records
     annotations = world.api.annotations("pods", "default/first")
     assert annotations[names.ANN_MEM_INDEX] == "1"
     assert annotations[names.ANN_ALLOCATION] == '{"0":{"1":3}}'
-    await world.changes.until(lambda: len(world.api.told("GPUCorrected")) == 2)
-    assert {event["type"] for event in world.api.told("GPUCorrected")} == {"Normal"}
+    await world.changes.until(lambda: len(world.api.told("GPUAllocationReconciled")) == 2)
+    assert {event["type"] for event in world.api.told("GPUAllocationReconciled")} == {"Normal"}
 
 
 async def test_a_lone_pod_may_move_to_another_gpu_that_has_room(world: World) -> None:

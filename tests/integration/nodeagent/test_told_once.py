@@ -64,7 +64,7 @@ async def test_a_lost_gpu_is_one_event_however_often_nvml_and_the_agent_start_an
         await again(world)
         assert reasons(world) == ["", "GPU is lost"], "it stays described"
         await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 30, "and is counted")
-        assert ready(world)[1] == "SomeGPUsOutOfService"
+        assert ready(world)[1] == "SomeGPUsUnhealthy"
     assert told(world) == ["GPUUnhealthy"]
     mend(world)
     await world.changes.until(lambda: len(told(world)) == 2, "told that it is back")
@@ -97,7 +97,7 @@ async def test_a_driver_that_fails_is_one_event_and_so_it_is_to_the_next_agent(w
     assert told(world) == ["DriverFailed"]
     world.nvml.refuses = ""
     await world.changes.until(lambda: len(told(world)) == 2, "told")
-    assert told(world) == ["DriverFailed", "DriverWorks"]
+    assert told(world) == ["DriverFailed", "DriverReady"]
 
 
 async def test_a_gpu_that_was_mended_while_no_agent_was_there_is_told_to_be_back(world: World) -> None:
@@ -180,14 +180,14 @@ async def test_overuse_and_foreign_use_that_go_on_are_told_once_whoever_watches(
     )
     uses(world, (41, 3200, 0), (42, 1500, 0))
     await world.changes.until(
-        lambda: world.api.told("GPUMemoryExceeded") and world.api.told("GPUForeignUse"), "both are told"
+        lambda: world.api.told("GPUMemoryExceeded") and world.api.told("UnmanagedGPUUsage"), "both are told"
     )
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 1536, "described")
     for _ in range(2):
         await again(world)
     assert len(world.api.told("GPUMemoryExceeded")) == 1
-    assert told(world) == ["GPUForeignUse"]
+    assert told(world) == ["UnmanagedGPUUsage"]
     uses(world)
-    await world.changes.until(lambda: world.api.told("GPUForeignUseEnded"), "ended")
+    await world.changes.until(lambda: world.api.told("UnmanagedGPUUsageResolved"), "ended")
     uses(world, (42, 1500, 0))
-    await world.changes.until(lambda: len(world.api.told("GPUForeignUse")) == 2, "it came back")
+    await world.changes.until(lambda: len(world.api.told("UnmanagedGPUUsage")) == 2, "it came back")

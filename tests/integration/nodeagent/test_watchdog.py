@@ -180,8 +180,8 @@ async def test_use_from_outside_is_told_and_kept_out_of_what_is_given(world: Wor
     process(world, 42, f"/kubepods/pod2f1c3a5e-0d6b-4c2a-9a57-0b8f2f1d7e12/{CONTAINER}")
     uses(world, (41, 1000, 0), (42, 500, 0))
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 1536, "described")
-    await world.changes.until(lambda: world.api.told("GPUForeignUse"), "told")
-    told = world.api.told("GPUForeignUse")[0]
+    await world.changes.until(lambda: world.api.told("UnmanagedGPUUsage"), "told")
+    told = world.api.told("UnmanagedGPUUsage")[0]
     assert told["regarding"]["kind"] == "Node"
     assert told["note"] == (
         "GPU 0: 1500 MiB are held by processes that were given none of it: 41 (in no pod), "
@@ -194,7 +194,7 @@ async def test_use_from_outside_is_told_and_kept_out_of_what_is_given(world: Wor
     assert world.kubelet.allocatable(names.GPU_MEM) == 30
     uses(world)
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 0, "described")
-    await world.changes.until(lambda: world.api.told("GPUForeignUseEnded"), "told")
+    await world.changes.until(lambda: world.api.told("UnmanagedGPUUsageResolved"), "told")
 
 
 async def test_a_pod_on_a_gpu_that_it_was_not_given_is_foreign_there(world: World) -> None:
@@ -203,8 +203,8 @@ async def test_a_pod_on_a_gpu_that_it_was_not_given_is_foreign_there(world: Worl
     admitted = await world.run_pod("a", 3, on=1)
     process(world, 41, contained(admitted))
     uses(world, (41, 700, 0))
-    await world.changes.until(lambda: world.api.told("GPUForeignUse"), "told")
-    assert "41 (pod default/a)" in world.api.told("GPUForeignUse")[0]["note"]
+    await world.changes.until(lambda: world.api.told("UnmanagedGPUUsage"), "told")
+    assert "41 (pod default/a)" in world.api.told("UnmanagedGPUUsage")[0]["note"]
 
 
 async def test_processes_that_are_gone_or_serve_all_are_nobodys(world: World) -> None:

@@ -65,6 +65,6 @@ async def test_a_process_of_the_node_is_seen_and_its_end_too(world: World) -> No
         assert foreign_mib(world) == 0
         async with holding(gpus) as process:
             await world.changes.until(lambda: foreign_mib(world) > 1024, "seen", 30.0)
-            await world.changes.until(lambda: world.api.told("GPUForeignUse"), "told")
-            assert f"{process.pid} (in no pod)" in world.api.told("GPUForeignUse")[0]["note"]
+            await world.changes.until(lambda: world.api.told("UnmanagedGPUUsage"), "told")
+            assert f"{process.pid} (in no pod)" in world.api.told("UnmanagedGPUUsage")[0]["note"]
         await world.changes.until(lambda: foreign_mib(world) == 0, "its end, too", 40.0)

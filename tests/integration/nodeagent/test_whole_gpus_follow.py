@@ -43,8 +43,11 @@ async def test_a_pod_gets_the_gpus_that_the_scheduler_decided_for(world: World) 
     # Nobody had decided for that one: what it was given is recorded, so that the scheduler counts it.
     await world.changes.until(lambda: indices(record(world, "b")) == [0], "recorded")
     assert indices(record(world, "a")) == [1, 3]
-    await world.changes.until(lambda: world.api.told("GPUCorrected"), "told")
-    assert world.api.told("GPUCorrected")[0]["note"] == "the kubelet gave GPU 0; the pod's record says so now"
+    await world.changes.until(lambda: world.api.told("GPUAllocationReconciled"), "told")
+    assert (
+        world.api.told("GPUAllocationReconciled")[0]["note"]
+        == "the kubelet gave GPU 0; the pod's record says so now"
+    )
 
 
 async def test_a_pod_that_nobody_decided_for_is_offered_no_cordoned_gpu_while_another_is_free(

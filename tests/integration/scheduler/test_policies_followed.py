@@ -18,9 +18,10 @@ from gpushare.kube.auth.access import load_access
 from gpushare.kube.client.errors import ApiError
 from gpushare.kube.client.session import MERGE_PATCH, Session
 from gpushare.kube.clock import SYSTEM_CLOCK
-from gpushare.scheduler.main import Settings, serve
+from gpushare.scheduler.main import serve
 from gpushare.scheduler.plugins.resource_policy import status_writer, watch
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
+from gpushare.scheduler.settings import Settings
 from gpushare_playground.apiserver import ApiServer
 from gpushare_playground.cluster.definitions import define
 from tests.unit.scheduler.resource_policy.policy_samples import policy

@@ -21,7 +21,8 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.httpserver.listeners import PROBES, doors
 from gpushare.kube.auth.access import Access
 from gpushare.scheduler.__main__ import main
-from gpushare.scheduler.main import Settings, serve
+from gpushare.scheduler.main import serve
+from gpushare.scheduler.settings import Settings
 
 DEADLINE_S = 60.0
 
@@ -154,7 +155,10 @@ async def test_a_failing_part_ends_the_process_loudly(
             ["--defragmentation-interval", "0"],
             "--defragmentation-interval 0: give seconds (5, 500ms, 5m) from 1 to 86400",
         ),
-        (["--defragmentation-moves", "3"], "--defragmentation-moves 3: give a number from 1 to 2"),
+        (
+            ["--defragmentation-max-evictions", "3"],
+            "--defragmentation-max-evictions 3: give a number from 1 to 2",
+        ),
         (["--kubeconfig", "/does/not/exist"], "/does/not/exist"),
     ],
 )

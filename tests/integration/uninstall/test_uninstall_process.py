@@ -220,15 +220,15 @@ def test_without_an_api_server_it_says_so(capsys: pytest.CaptureFixture[str], tm
             }
         )
     )
-    assert main(["uninstall", "--kubeconfig", str(kubeconfig), "--patience", "0.1"]) == 1
+    assert main(["uninstall", "--kubeconfig", str(kubeconfig), "--timeout", "0.1"]) == 1
     assert main(["uninstall", "--kubeconfig", str(kubeconfig), "--context", "other"]) == 2
     assert "other" in capsys.readouterr().err
 
 
 def test_bad_input_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["uninstall", "--quiet", "-1"]) == 2
+    assert main(["uninstall", "--settle-time", "-1"]) == 2
     assert (
-        "gpushare uninstall: --quiet -1: give seconds (5, 500ms, 5m) from 0 to 86400"
+        "gpushare uninstall: --settle-time -1: give seconds (5, 500ms, 5m) from 0 to 86400"
         in capsys.readouterr().err
     )
     assert main(["uninstall", "--kubeconfig", str(tmp_path / "none")]) == 2

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 #: 15 GiB on each of four GPUs, and 16 on one.
 NODES = (shared_node("four", "core-mem-4"), shared_node("single", "v100-16384"))
 APPS = [f"app-{number}" for number in range(4)]
-OPTIONS = ("--defragmentation", "--defragmentation-interval", "1", "--defragmentation-wait", "1")
+OPTIONS = ("--defragmentation", "--defragmentation-interval", "1", "--defragmentation-min-pending", "1")
 
 
 def deployment(name: str, units: int) -> Json:
@@ -92,8 +92,10 @@ async def test_nothing_moves_until_it_is_asked_for_and_then_the_one_that_waited_
         apart = [pod for pod in pods_of(seen, *APPS) if pod["metadata"]["uid"] not in before]
         assert [node_of(pod) for pod in apart] == ["single"]
         assert node_of(seen.pod("wide")) == "four"
-        await seen.event("wide", "RoomMade", "of four")
-        moved = next(one for one in seen.events.items.values() if one.get("reason") == "Defragmented")
+        await seen.event("wide", "DefragmentationSucceeded", "of four")
+        moved = next(
+            one for one in seen.events.items.values() if one.get("reason") == "EvictedForDefragmentation"
+        )
         assert "default/wide" in moved["note"]
         assert "kept on node single" in moved["note"]
 

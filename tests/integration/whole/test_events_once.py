@@ -76,17 +76,17 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
     good = gpus.read(file)
     gpus.write(file, replace(good, gpus=(good.gpus[0], replace(good.gpus[1], fault="lost"), *good.gpus[2:])))
     await told(seen, "four", "GPUUnhealthy")
-    assert (await says(seen, "four", "True", "SomeGPUsOutOfService")).startswith("GPU 1: GPU is lost; mode ")
+    assert (await says(seen, "four", "True", "SomeGPUsUnhealthy")).startswith("GPU 1: GPU is lost; mode ")
     await seen.offers("four", 45)
     # A pod that waits is told so at the pod.
-    await seen.event("waits", "GPUShareWaiting")
+    await seen.event("waits", "GPUSchedulingPending")
 
     for _ in range(2):
         await killed(seen, "four", 45)
         assert "GPU is lost" in annotations_of(seen.nodes.items["four"])[names.ANN_DEVICES], (
             "it stays described"
         )
-        await says(seen, "four", "True", "SomeGPUsOutOfService")
+        await says(seen, "four", "True", "SomeGPUsUnhealthy")
     await told(seen, "four", "GPUUnhealthy")
 
     # Mended while no agent looks: the next one tells. One that looks might be killed between seeing and telling it.
@@ -98,7 +98,7 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
     await told(seen, "four", "GPUUnhealthy", "GPURecovered", "GPUUnhealthy")
     gpus.write(file, good)
     await told(seen, "four", "GPUUnhealthy", "GPURecovered", "GPUUnhealthy", "GPURecovered")
-    reasons = [one for one in seen.events_of("waits") if one.startswith("GPUShareWaiting")]
+    reasons = [one for one in seen.events_of("waits") if one.startswith("GPUSchedulingPending")]
     assert len(reasons) == len(set(reasons)), "once for each kind of reason"
     await seen.delete_all()
 

@@ -100,7 +100,7 @@ async def test_equal_pods_that_the_kubelet_serves_in_another_order_end_with_true
         environment = (await seen.kubectl("exec", name, "--", "env")).out.splitlines()
         assert f"{names.ENV_MEM_INDEX}={given[f'default/{name}']}" in environment
     for name in swapped:
-        await seen.event(name, "GPUCorrected")
+        await seen.event(name, "GPUAllocationReconciled")
     assert not [one for one in seen.events.items.values() if one.get("reason") == "FailedGPUAllocation"]
 
 

@@ -158,7 +158,7 @@ async def test_figures_of_containers_agree_with_what_was_given_and_done(
 
 async def test_a_loop_that_is_held_to_its_share_is_advised_more(busy: tuple[World, Prometheus]) -> None:
     seen, _ = busy
-    asked = ("inspect", "cgpu", "--advise", "--least-history=4s", "--window=1h")
+    asked = ("inspect", "cgpu", "--recommend", "--min-history=4s", "--window=1h")
 
     async def throttled() -> Any:
         told = json.loads((await seen.kubectl(*asked, "-o", "json")).out)
@@ -182,10 +182,10 @@ async def test_a_pod_that_waits_is_counted_by_its_reason_and_says_it(busy: tuple
 
     async def described() -> str:
         text = (await seen.kubectl("describe", "pod", "big")).out
-        return text if "GPUShareWaiting" in text else ""
+        return text if "GPUSchedulingPending" in text else ""
 
     text = await until(described, "kubectl describe pod says why")
-    (line,) = [one for one in text.splitlines() if "GPUShareWaiting" in one]
+    (line,) = [one for one in text.splitlines() if "GPUSchedulingPending" in one]
     assert "waits for aliyun.com/gpu-mem: 20" in line
     assert "the largest GPU has 15 GiB" in line
     assert "What would help: " in line

@@ -33,7 +33,7 @@ def deployment(name: str, units: int) -> Json:
 
 
 async def advice(seen: World, *options: str) -> Json:
-    ran = await seen.kubectl("inspect", "cgpu", "--advise", "-o", "json", *options)
+    ran = await seen.kubectl("inspect", "cgpu", "--recommend", "-o", "json", *options)
     assert ran.code == 0, ran.text
     return dict(json.loads(ran.out))
 
@@ -58,7 +58,7 @@ async def _advised_and_followed(seen: World) -> None:
     assert too_early["gain"]["freeMiB"] == 0
 
     async def enough_seen() -> Json | None:
-        told = await advice(seen, "--least-history", "4s", "--margin", "10")
+        told = await advice(seen, "--min-history", "4s", "--headroom", "10")
         found = {one["name"]: one for one in told["workloads"]}
         return told if found["third"]["memory"]["advisedUnits"] else None
 
@@ -75,11 +75,11 @@ async def _advised_and_followed(seen: World) -> None:
     assert told["gain"]["freeMiB"] == (12 - third["memory"]["advisedUnits"]) * 1024
     assert (told["gain"]["waiting"], told["gain"]["fitNow"], told["gain"]["fitThen"]) == (1, 0, 1)
 
-    table = await seen.kubectl("inspect", "cgpu", "--advise", "--least-history=4s", "--margin=10")
+    table = await seen.kubectl("inspect", "cgpu", "--recommend", "--min-history=4s", "--headroom=10")
     assert "Deployment third" in table.out
     assert "Pods that wait for a share of one GPU: 1; 1 would find room then, 0 find it now." in table.out
 
-    windowed = await advice(seen, "--least-history", "4s", "--margin", "10", "--window", "1h")
+    windowed = await advice(seen, "--min-history", "4s", "--headroom", "10", "--window", "1h")
     assert (windowed["missing"], windowed["windowSeconds"]) == ([], 3600)
     # All of it is younger than that.
     assert windowed["from"] == told["from"] <= told["since"]
@@ -115,7 +115,7 @@ async def test_an_agent_that_is_away_is_named_and_one_that_begins_anew_says_so(s
     away = await advice(seen)
     assert len(away["missing"]) == 1
     assert away["missing"][0].startswith("node bare: its agent could not be asked: ")
-    ran = await seen.kubectl("inspect", "cgpu", "--advise")
+    ran = await seen.kubectl("inspect", "cgpu", "--recommend")
     assert "warning: node bare: its agent could not be asked" in ran.err
     seen.cluster.parts["node-agent bare"].start()
 
@@ -151,7 +151,7 @@ async def test_a_pod_that_is_made_again_under_its_name_is_advised_by_its_own_use
         return bool(rows) and (rows[0]["usedMiB"] or 0) >= 1280  # with its context
 
     async def peak_mib() -> int:
-        told = await advice(seen, "--least-history", "1s")
+        told = await advice(seen, "--min-history", "1s")
         return next((one["memory"]["peakMiB"] for one in told["workloads"] if one["name"] == "again"), 0)
 
     async def has_ended() -> bool:

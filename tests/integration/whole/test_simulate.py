@@ -78,7 +78,7 @@ async def test_what_is_simulated_is_what_comes(seen: World, tmp_path: Path) -> N
     there = landed(seen)
     text = json.dumps({"kind": "List", "items": list(MANIFESTS)})
     snapshot = tmp_path / "cluster.json"
-    told = await simulated(seen, "-f", "-", "--save", str(snapshot), "--enough", stdin=text, code=3)
+    told = await simulated(seen, "-f", "-", "--save", str(snapshot), "--min-nodes", stdin=text, code=3)
     expected = Counter(
         (one["workload"], one["node"], tuple(gpu["index"] for gpu in one["gpus"]))
         for one in told["pods"]

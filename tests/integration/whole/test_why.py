@@ -1,4 +1,4 @@
-"""``kubectl inspect cgpu --why`` and ``--waiting`` through the whole playground: what they say is what happened."""
+"""``kubectl inspect cgpu --why`` and ``--pending`` through the whole playground: what they say is what happened."""
 
 import json
 
@@ -62,11 +62,11 @@ async def test_why_a_pod_waits_and_what_would_let_it_in(seen: World) -> None:
     await refused(seen, "waits")
     await refused(seen, "gang")
 
-    ran = await seen.kubectl("inspect", "cgpu", "--waiting", "-o", "json")
+    ran = await seen.kubectl("inspect", "cgpu", "--pending", "-o", "json")
     assert ran.code == 0, ran.err
     listed = {one["key"]: one for one in json.loads(ran.out)["waiting"]}
     assert set(listed) == {"default/waits", "default/large", "default/gang"}
-    table = (await seen.kubectl("inspect", "cgpu", "--waiting")).out
+    table = (await seen.kubectl("inspect", "cgpu", "--pending")).out
     assert "default    waits" in table
 
     if not isinstance(seen.cluster.control, EmbeddedControl):
@@ -205,12 +205,12 @@ async def test_pods_that_nobody_asks_about_are_told_why_on_the_pod_and_to_who_as
         "lost": ("none seems to run for schedulerName nobody", "the pod made anew with schedulerName "),
     }
     told = {
-        name: await seen.event(name, "GPUShareWaiting: waits for aliyun.com/gpu-mem: 2: ", *said)
+        name: await seen.event(name, "GPUSchedulingPending: waits for aliyun.com/gpu-mem: 2: ", *said)
         for name, said in words.items()
     }
 
     if isinstance(seen.cluster.control, EmbeddedControl):
-        ran = await seen.kubectl("inspect", "cgpu", "--waiting", "-o", "json")
+        ran = await seen.kubectl("inspect", "cgpu", "--pending", "-o", "json")
         listed = {one["key"].partition("/")[2]: one for one in json.loads(ran.out)["waiting"]}
         assert {name: one["category"] for name, one in listed.items()} == {
             "selects": "rules",
@@ -228,4 +228,4 @@ async def test_pods_that_nobody_asks_about_are_told_why_on_the_pod_and_to_who_as
     await seen.label("four", {"disk": "fast"})
     await seen.run_all("gated", "selects")
     await seen.label("four", {"disk": None})
-    assert sum("GPUShareWaiting" in one for one in seen.events_of("selects")) == 1
+    assert sum("GPUSchedulingPending" in one for one in seen.events_of("selects")) == 1

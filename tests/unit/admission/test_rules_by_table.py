@@ -98,7 +98,7 @@ async def test_percent_needs_a_card() -> None:
     without = reviewer(counting=Counting())
     assert said(answered(await without.validate(review("pods", pod(case, "x"))))) == (
         f"{names.GPU_MEMORY_PERCENT} needs a card of which to take percent, and none is named in this cluster (chart value "
-        f"admission.cardMemoryMiB): ask for {names.GPU_MEMORY} in container c"
+        f"admission.referenceGpuMemoryMiB): ask for {names.GPU_MEMORY} in container c"
     )
     assert "patch" not in answered(await without.count(review("pods", pod(case, "x"))))
 

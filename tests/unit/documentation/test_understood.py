@@ -67,7 +67,7 @@ def test_a_command_that_is_right_has_no_fault(command: str) -> None:
         ("GPUSHARE_NOT_THERE=1 make test", "nothing reads $GPUSHARE_NOT_THERE"),
         ("gpushare docter", "no role docter"),
         ("gpushare doctor --everything", "--everything"),
-        ("gpushare simulate --shape t4", "goes with --enough"),
+        ("gpushare simulate --node-shape t4", "goes with --min-nodes"),
         ("gpushare config chek FILE", "chek"),
         ("gpushare config show schedular", "schedular"),
         ("gpushare config show scheduler --untt 1", "--untt"),

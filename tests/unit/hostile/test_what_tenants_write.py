@@ -22,8 +22,7 @@ from gpushare.api import names
 from gpushare.api.json_objects import Json
 from gpushare.api.objects import decode_pod
 from gpushare.nodeagent.allocate.pod_allocations import decode_bound_pod
-from gpushare.scheduler.cache.pod_records import counted_record_of
-from gpushare.scheduler.main import decode_record
+from gpushare.scheduler.cache.pod_records import counted_record_of, decode_record
 from gpushare.scheduler.plugins.elastic_quota.watch import decode_tree
 from gpushare.scheduler.plugins.resource_policy.watch import decode_keyed_policy, decode_policy_pod
 from gpushare.scheduler.server.protocol import WireError, read_args, read_binding, read_preemption

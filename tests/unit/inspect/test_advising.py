@@ -1,4 +1,4 @@
-"""``--advise`` as it is typed: who is asked, what is missing, and the forms of the answer."""
+"""``--recommend`` as it is typed: who is asked, what is missing, and the forms of the answer."""
 
 import json
 import time
@@ -135,7 +135,7 @@ def shown(typed: str, **more: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def test_the_table_names_workloads_and_what_is_missing() -> None:
-    text, remarks = shown("--advise")
+    text, remarks = shown("--recommend")
     assert text.splitlines()[0].split() == [
         "NAMESPACE",
         "WORKLOAD",
@@ -143,12 +143,12 @@ def test_the_table_names_workloads_and_what_is_missing() -> None:
         "SEEN",
         "USED(peak/p95)",
         "gpu-mem",
-        "ADVISED",
+        "RECOMMENDED",
         "NOTE",
     ]
     assert "default    StatefulSet web  1     2 h   2000/2000 MiB   8        3" in text
     assert (
-        "default    Pod idle         1     0 s   0/0 MiB         3        -        it was not seen to use a GPU"
+        "default    Pod idle         1     0 s   0/0 MiB         3        -            it was not seen to use a GPU"
         in text
     )
     assert "Figures of the node agents; 15% on top of what was used." in text
@@ -158,7 +158,7 @@ def test_the_table_names_workloads_and_what_is_missing() -> None:
 
 
 def test_json_and_yaml_say_the_same() -> None:
-    text, _ = shown("--advise -o json --margin 50%")
+    text, _ = shown("--recommend -o json --headroom 50%")
     told = json.loads(text)
     assert faults(told) == []
     assert told["kind"] == "Advice"
@@ -167,12 +167,12 @@ def test_json_and_yaml_say_the_same() -> None:
     assert by_name["web"]["memory"] == {"givenUnits": 8, "advisedUnits": 3, "peakMiB": 2000, "p95MiB": 2000}
     assert by_name["web"]["kind"] == "StatefulSet"
     assert told["missing"] == ["node silent: no node agent runs there"]
-    text, _ = shown("--advise -o yaml")
+    text, _ = shown("--recommend -o yaml")
     assert "kind: StatefulSet" in text
 
 
 def test_how_long_the_history_is_and_how_far_back_it_was_looked_at_is_said() -> None:
-    text, _ = shown("--advise")
+    text, _ = shown("--recommend")
     assert "The longest history of a pod is 2 h: it is as good as that time was usual." in text
 
     begins = int(time.time()) - 5 * 3600 - 10
@@ -187,16 +187,16 @@ def test_how_long_the_history_is_and_how_far_back_it_was_looked_at_is_said() -> 
             }
         )
     )
-    text, remarks = advised(kubectl, parse(["--advise", "--window=4h"]))
+    text, remarks = advised(kubectl, parse(["--recommend", "--window=4h"]))
     assert "/api/v1/nodes/n:9452/proxy/usage?window=14400" in kubectl.asked
     assert "What was used in the last 4h counts, as far back as 5 h. " in text
     assert "The longest history of a pod is 2 h: " in text
     assert any("node other: its agent is of an earlier version and knows no window" in one for one in remarks)
 
-    told = json.loads(advised(kubectl, parse(["--advise", "--window=4h", "-o", "json"])).text)
+    told = json.loads(advised(kubectl, parse(["--recommend", "--window=4h", "-o", "json"])).text)
     assert faults(told) == []
     assert (told["windowSeconds"], told["from"], told["historySeconds"]) == (14400, begins, 7200)
-    told = json.loads(shown("--advise -o json")[0])
+    told = json.loads(shown("--recommend -o json")[0])
     assert (told["windowSeconds"], told["from"]) == (None, 77)
 
 
@@ -216,9 +216,9 @@ def test_throttling_is_told_in_words_and_in_figures() -> None:
         "/api/v1/pods": {"items": [as_json(one("c", 2, 30))]},
         "/api/v1/nodes/n:9452/proxy/usage": slow,
     }
-    text, _ = shown("--advise", **lists)
+    text, _ = shown("--recommend", **lists)
     assert "it waited for compute 50% of the time: without a limit it would use about 60%" in text
-    whole = json.loads(shown("--advise -o json", **lists)[0])
+    whole = json.loads(shown("--recommend -o json", **lists)[0])
     assert faults(whole) == []
     (told,) = whole["workloads"]
     assert told["core"] == {
@@ -238,17 +238,17 @@ def test_memory_that_is_not_told_is_not_taken_for_none(
     quiet = answer("web", 2000, 0, 7200)
     quiet["containers"][0] |= {"looks": 100, "untoldLooks": untold}
     lists = {"/api/v1/nodes/n:9452/proxy/usage": quiet}
-    whole = json.loads(shown("--advise -o json", **lists)[0])
+    whole = json.loads(shown("--recommend -o json", **lists)[0])
     assert faults(whole) == []
     web = next(one for one in whole["workloads"] if one["name"] == "web")
     assert (web["memory"]["peakMiB"], web["memory"]["advisedUnits"]) == (peak, advised_units)
-    (line,) = [one for one in shown("--advise", **lists)[0].splitlines() if "StatefulSet web" in one]
+    (line,) = [one for one in shown("--recommend", **lists)[0].splitlines() if "StatefulSet web" in one]
     assert ("not told by the driver" in line, "/2000 MiB" in line) == (peak is None, peak is not None)
 
 
 def test_an_agent_that_has_not_looked_is_named() -> None:
     idle = answer("web", 2000, 0, 7200) | {"looked": 0, "containers": []}
-    _, remarks = shown("--advise", **{"/api/v1/nodes/n:9452/proxy/usage": idle})
+    _, remarks = shown("--recommend", **{"/api/v1/nodes/n:9452/proxy/usage": idle})
     assert (
         "warning: node n: its node agent does not see who uses the GPUs (nodeAgent.watchdog.policy=off, a node that "
         "shares no GPUs, or it has only begun)" in remarks
@@ -268,7 +268,7 @@ def test_whole_gpus_are_told_from_large_shares_by_what_the_pods_ask_for() -> Non
         "/api/v1/nodes": {"items": [as_json(node("n", "10.0.0.1", gpus))]},
         "/api/v1/pods": {"items": [large, label, counts, unclear]},
     }
-    whole = json.loads(shown("--advise -o json", **lists)[0])
+    whole = json.loads(shown("--recommend -o json", **lists)[0])
     notes = {each["name"]: each["note"] for each in whole["workloads"]}
     assert notes == {
         "large": "it was not seen to use a GPU",
@@ -279,7 +279,7 @@ def test_whole_gpus_are_told_from_large_shares_by_what_the_pods_ask_for() -> Non
 
 
 def test_a_namespace_narrows_it() -> None:
-    assert shown("--advise -n other")[0] == "No pod holds a share of a GPU.\n"
+    assert shown("--recommend -n other")[0] == "No pod holds a share of a GPU.\n"
 
 
 def test_compute_has_columns_where_somebody_asks_for_it() -> None:
@@ -288,7 +288,7 @@ def test_compute_has_columns_where_somebody_asks_for_it() -> None:
         "/api/v1/nodes": {"items": [as_json(core), as_json(node("m", "10.0.0.2", [device(1)]))]},
         "/api/v1/pods": {"items": [as_json(one("c", 2, 30)), as_json(placed("m", "m", device(1), 3))]},
     }
-    text, _ = shown("--advise", **lists)
+    text, _ = shown("--recommend", **lists)
     assert "CORE USED(peak/p95)" in text
     assert "0/0 %" in text
 
@@ -302,7 +302,7 @@ def test_compute_has_columns_where_somebody_asks_for_it() -> None:
     ],
 )
 def test_an_agent_that_says_nothing_useful_is_named(said: Any, why: str) -> None:
-    _, remarks = shown("--advise", **{"/api/v1/nodes/n:9452/proxy/usage": said})
+    _, remarks = shown("--recommend", **{"/api/v1/nodes/n:9452/proxy/usage": said})
     assert any(remark.startswith("warning: node n: its agent") and why in remark for remark in remarks)
 
 
@@ -318,11 +318,11 @@ def test_only_agents_that_run_are_asked() -> None:
 @pytest.mark.parametrize(
     ("typed", "why"),
     [
-        ("--advise --margin=x", "--margin=x is not a number of percent from 0 to 400"),
-        ("--advise --margin=401", "--margin=401"),
-        ("--advise --window=7", "--window=7 is no length of time"),
-        ("--advise --window=0h", "--window=0h is no length of time"),
-        ("--advise --least-history=1w", "--least-history=1w is no length of time"),
+        ("--recommend --headroom=x", "--headroom=x is not a number of percent from 0 to 400"),
+        ("--recommend --headroom=401", "--headroom=401"),
+        ("--recommend --window=7", "--window=7 is no length of time"),
+        ("--recommend --window=0h", "--window=0h is no length of time"),
+        ("--recommend --min-history=1w", "--min-history=1w is no length of time"),
     ],
 )
 def test_a_wrong_flag_is_refused(typed: str, why: str) -> None:
@@ -332,7 +332,7 @@ def test_a_wrong_flag_is_refused(typed: str, why: str) -> None:
 
 def test_an_answer_that_is_no_list_is_refused() -> None:
     with pytest.raises(UnreadableAnswer, match="answer to /api/v1/nodes"):
-        shown("--advise", **{"/api/v1/nodes": b"{"})
+        shown("--recommend", **{"/api/v1/nodes": b"{"})
 
 
 # --- Prometheus, through the API server's proxy -----------------------------------------------------------
@@ -376,7 +376,7 @@ def test_a_prometheus_in_the_cluster_is_asked_through_the_api_server() -> None:
     assert figures.used == (
         Used("default", "web", "main", device(0).uuid, 5400.0, 2000, 1500, 1000, 50, 26, 0.5),
     )
-    text, remarks = shown(f"--advise --prometheus {SERVICE} --window 2h", **answers)
+    text, remarks = shown(f"--recommend --prometheus {SERVICE} --window 2h", **answers)
     assert f"Figures of Prometheus at {SERVICE}, 2h; 15% on top" in text
     assert "default    StatefulSet web  1     1 h   2000/1500 MiB   8        3" in text
     assert remarks == ()
@@ -395,12 +395,12 @@ def test_compute_without_figures_of_memory_is_a_driver_that_does_not_tell_them()
     kubectl: Any = Scripted(answers)
     (one,) = figures_of_prometheus(kubectl, SERVICE, "7d").used
     assert (one.seen_s, one.peak_percent, one.memory_told) == (60.0, 100, False)
-    text, _ = shown(f"--advise --least-history 1m --prometheus {SERVICE}", **answers)
+    text, _ = shown(f"--recommend --min-history 1m --prometheus {SERVICE}", **answers)
     assert "how much memory it holds is not told by the driver" in text
 
 
 def test_a_prometheus_that_knows_nothing_says_so() -> None:
-    text, remarks = shown(f"--advise --prometheus {SERVICE}", **{SERVICE: vector()})
+    text, remarks = shown(f"--recommend --prometheus {SERVICE}", **{SERVICE: vector()})
     assert "it was not seen to use a GPU" in text
     assert "has no gpushare_container_memory_used_bytes of the last 7d" in remarks[0]
 
@@ -410,7 +410,7 @@ def test_a_prometheus_that_knows_gpus_and_no_pods_is_not_said_to_scrape_nothing(
 
     query = urlencode({"query": "count(last_over_time(gpushare_gpu_memory_total_bytes[7d]))"})
     answers = {f"{SERVICE}/api/v1/query?{query}": vector(({}, "4")), SERVICE: vector()}
-    _, remarks = shown(f"--advise --prometheus {SERVICE}", **answers)
+    _, remarks = shown(f"--recommend --prometheus {SERVICE}", **answers)
     assert remarks == (
         "warning: no GPU pod ran in the last 7d, or no node agent saw what it used: "
         f"{SERVICE} has figures of GPUs alone",
@@ -427,7 +427,7 @@ def test_a_prometheus_that_knows_gpus_and_no_pods_is_not_said_to_scrape_nothing(
 )
 def test_what_is_no_prometheus_is_refused(said: Any, why: str) -> None:
     with pytest.raises(PrometheusFailed, match=why):
-        shown(f"--advise --prometheus {SERVICE}", **{SERVICE: said})
+        shown(f"--recommend --prometheus {SERVICE}", **{SERVICE: said})
 
 
 @pytest.mark.parametrize(
@@ -436,12 +436,12 @@ def test_what_is_no_prometheus_is_refused(said: Any, why: str) -> None:
 )
 def test_an_address_that_cannot_be_asked_is_refused(where: str, why: str) -> None:
     with pytest.raises(InspectError, match=why):
-        shown(f"--advise --prometheus {where}")
+        shown(f"--recommend --prometheus {where}")
 
 
 def test_pods_that_something_else_than_room_keeps_are_not_counted_among_those_that_wait_for_room() -> None:
     def waiting(**more: Any) -> Any:
-        text, _ = shown("--advise -o json", **more)
+        text, _ = shown("--recommend -o json", **more)
         return json.loads(text)["gain"]["waiting"]
 
     def told(category: str) -> dict[str, Any]:

@@ -48,8 +48,8 @@ from gpushare.options.option import Option
             Options(view="why", pod="default/pod", details=True, output="json"),
         ),
         (
-            "--advise --window=1d --margin 20 -o json",
-            Options(advise=True, output="json", advice=(("--margin", "20"), ("--window", "1d"))),
+            "--recommend --window=1d --headroom 20 -o json",
+            Options(advise=True, output="json", advice=(("--headroom", "20"), ("--window", "1d"))),
         ),
         ("--context prod", Options(kubectl_flags=("--context=prod",))),
         (
@@ -83,14 +83,14 @@ def test_command_line_is_read_as_kubectl_reads_it(typed: str, options: Options) 
         ([""], "the name of the node is empty"),
         (["-d=maybe"], "flag --details is true or false, not 'maybe'"),
         (
-            ["--advise", "-d"],
-            "--advise is about all workloads: without NODE, -d, --fragmentation and -o wide",
+            ["--recommend", "-d"],
+            "--recommend is about all workloads: without NODE, -d, --fragmentation and -o wide",
         ),
         (
             ["--fragmentation", "-o", "wide"],
             "--fragmentation is about the whole cluster: without NODE, -d and -o wide",
         ),
-        (["--margin=1"], "--margin goes with --advise"),
+        (["--headroom=1"], "--headroom goes with --recommend"),
         (["--interval=0"], "--interval=0 is not a number of seconds from 0.1 to 86400"),
         (["--interval=1h"], "--interval=1h is not a number of seconds from 0.1 to 86400"),
     ],
@@ -108,19 +108,19 @@ def test_mistake_is_named(typed: list[str], message: str) -> None:
 def test_a_flag_wins_over_a_variable_that_over_the_file_and_that_over_the_default(tmp_path: Path) -> None:
     file = tmp_path / "options.yaml"
     file.write_text(
-        "inspect: {margin: 30, window: 7d, interval: 5s, scheduler: a/b}\nscheduler: {unit: 128MiB}\n"
+        "inspect: {headroom: 30, window: 7d, interval: 5s, scheduler: a/b}\nscheduler: {unit: 128MiB}\n"
     )
     environ = {
         "GPUSHARE_CONFIG": str(file),
-        "GPUSHARE_INSPECT_MARGIN": "20",
+        "GPUSHARE_INSPECT_HEADROOM": "20",
         "GPUSHARE_INSPECT_PROMETHEUS": "http://p:9090",
         "GPUSHARE_INSPECT_WINDOW": "",
         "GPUSHARE_INTERVAL": "not ours",
     }
-    found = parse(["--advise", "--prometheus="], environ)
-    assert dict(found.advice) == {"--margin": "20", "--prometheus": "", "--window": "7d"}
+    found = parse(["--recommend", "--prometheus="], environ)
+    assert dict(found.advice) == {"--headroom": "20", "--prometheus": "", "--window": "7d"}
     assert (found.interval_s, found.scheduler) == (5.0, "a/b")
-    assert dict(parse(["--advise", "--margin=1"], environ).advice)["--margin"] == "1"
+    assert dict(parse(["--recommend", "--headroom=1"], environ).advice)["--headroom"] == "1"
     # Who does not ask for advice is told nothing of how to advise.
     assert parse(["--pods"], environ).advice == ()
     assert parse(["--config", str(file)], {}).interval_s == 5.0
@@ -131,9 +131,9 @@ def test_all_that_is_wrong_is_told_at_once_in_the_words_of_the_processes_and_hel
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "options.json"
-    file.write_text('{"inspect": {"margin": "3", "intervall": 2}}')
+    file.write_text('{"inspect": {"headroom": "3", "intervall": 2}}')
     environ = {
-        "GPUSHARE_INSPECT_LEAST_HISTORY": "1w",
+        "GPUSHARE_INSPECT_MIN_HISTORY": "1w",
         "GPUSHARE_INSPECT_PROMETHEUS": "prometheus:9090",
         "GPUSHARE_INSPECT_SCHEDULER": "ack-co-scheduler",
         "GPUSHARE_INSPECT_WINDOW": "0h",
@@ -141,10 +141,10 @@ def test_all_that_is_wrong_is_told_at_once_in_the_words_of_the_processes_and_hel
     with pytest.raises(UsageError) as caught:
         parse(["--config", str(file)], environ)
     assert str(caught.value).split("\nerror: ") == [
-        f'{file}: inspect.margin: the text "3": give a number from 0 to 400',
+        f'{file}: inspect.headroom: the text "3": give a number from 0 to 400',
         f"{file}: inspect.intervall: no option of this role; did you mean interval?",
         "GPUSHARE_INSPECT_SCHEDULER ack-co-scheduler: give NAMESPACE/NAME of a Service",
-        "GPUSHARE_INSPECT_LEAST_HISTORY 1w: give a length of time, such as 90s, 30m or 1d",
+        "GPUSHARE_INSPECT_MIN_HISTORY 1w: give a length of time, such as 90s, 30m or 1d",
         "GPUSHARE_INSPECT_PROMETHEUS prometheus:9090: give http://HOST:PORT, or a path of the API server's proxy",
         "GPUSHARE_INSPECT_WINDOW 0h: give a length of time, such as 12h or 7d",
     ]
@@ -159,7 +159,7 @@ def test_what_may_be_said_for_good_is_a_flag_too(option: Option) -> None:
     assert option.variable.startswith("GPUSHARE_INSPECT_")
     assert option.variable.removeprefix("GPUSHARE_INSPECT") in HELP
     if option.default is not None:
-        words = parse(["--advise", option.flag, option.kind.show(option.default)])
+        words = parse(["--recommend", option.flag, option.kind.show(option.default)])
         assert words._replace(advice=()) == Options(advise=True)
         assert option.kind.show(option.default) in HELP
 
@@ -174,7 +174,7 @@ def test_the_guide_has_every_flag_of_our_own_in_its_table() -> None:
 def test_a_command_line_alone_is_read_without_what_reads_variables_and_files() -> None:
     program = (
         "import sys; from gpushare.inspect.arguments import parse;"
-        "parse(['--advise', '--margin=3'], {'GPUSHARE_LOG_LEVEL': 'debug'});"
+        "parse(['--recommend', '--headroom=3'], {'GPUSHARE_LOG_LEVEL': 'debug'});"
         "assert not {'gpushare.inspect.options', 'gpushare.options', 'msgspec'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -66,7 +66,7 @@ def test_that_nothing_is_there_is_said_of_the_namespace_that_was_named() -> None
         kubectl = Finishing(**known)
         return [
             look(kubectl, options(view, *words), PLAIN).text
-            for view, look in (("--waiting", waiting), ("--pods", pods))
+            for view, look in (("--pending", waiting), ("--pods", pods))
         ]
 
     heads = ["No pod that asks for GPU memory waits", "No pod holds GPU memory"]

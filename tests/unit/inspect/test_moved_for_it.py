@@ -34,8 +34,8 @@ async def test_who_moved_for_a_pod_is_told_as_long_as_an_event_says_it(world: Wo
         known = {"/api/v1/namespaces/default/events": {"items": [*events, *lately]}}
         return why(cluster(world, **known), options("--why", "pod"), PLAIN).text
 
-    assert "Defragmentation" not in text(event("RoomMade", MOVED, 1, uid="another"))
-    made = event("RoomMade", MOVED, 1)
+    assert "Defragmentation" not in text(event("DefragmentationSucceeded", MOVED, 1, uid="another"))
+    made = event("DefragmentationSucceeded", MOVED, 1)
     assert f"\n\nDefragmentation: room was made for it {MOVED}.\n" in text(made)
     world.api.pods["default/pod"]["metadata"]["annotations"][names.ANN_ROOM_MADE] = "1767225600000000000"
     assert f"\n\nDefragmentation: room was made for it {MOVED}.\n" in text(made)

@@ -23,7 +23,7 @@ def asking(name: str, resource: str, node: str = "") -> dict[str, Any]:
 def remarks(
     pods: list[dict[str, Any]], *words: str, offered: Any = "0", nodes: Any = None
 ) -> tuple[str, ...]:
-    """Of ``--waiting``, or of the view that ``words`` say."""
+    """Of ``--pending``, or of the view that ``words`` say."""
     known: dict[str, Any] = {
         f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}": pod for pod in pods
     }
@@ -35,7 +35,7 @@ def remarks(
         or {"items": [{"status": {"capacity": {"nvidia.com/gpu": offered, "cpu": "8"}}}]},
     }
     look = why if words[:1] == ("--why",) else waiting
-    return look(Answers(**known), options(*(words or ("--waiting",))), PLAIN).remarks
+    return look(Answers(**known), options(*(words or ("--pending",))), PLAIN).remarks
 
 
 WRITE = "which no node of this cluster offers; write aliyun.com/gpu-mem for a share, or aliyun.com/gpu for a whole one"
@@ -74,4 +74,4 @@ def test_of_many_some_are_named_and_those_of_other_namespaces_are_not() -> None:
     found = remarks(pods)
     assert [one.partition(":")[0] for one in found] == ["warning"] * 4
     assert found[-1] == "warning: so do 2 containers more"
-    assert remarks(pods, "--waiting", "-n", "other") == ()
+    assert remarks(pods, "--pending", "-n", "other") == ()

@@ -1,4 +1,4 @@
-"""What ``--why`` and ``--waiting`` write of what a real scheduler tells, and that it is as the schema says."""
+"""What ``--why`` and ``--pending`` write of what a real scheduler tells, and that it is as the schema says."""
 
 import json
 from typing import Any
@@ -294,9 +294,9 @@ async def test_of_several_replicas_the_one_that_leads_counts(world: World) -> No
     standby = {"scheduler": {"name": "b", "firstAsked": None, "lastAsked": None}, "waiting": []}
     leader = {"scheduler": {"name": "a", "firstAsked": 1.0, "lastAsked": 9.0}, "waiting": []}
     turns = iter([standby] * 4 + [leader] + [standby] * 9)
-    shown = waiting(Answers(**{DECISIONS: lambda path: next(turns)}), options("--waiting"), PLAIN)
+    shown = waiting(Answers(**{DECISIONS: lambda path: next(turns)}), options("--pending"), PLAIN)
     assert shown == Shown("No pod that asks for GPU memory waits.\n", ())
-    alone = waiting(Answers(**{DECISIONS: standby}), options("--waiting"), PLAIN)
+    alone = waiting(Answers(**{DECISIONS: standby}), options("--pending"), PLAIN)
     assert "another one may lead" in alone.remarks[0]
 
 
@@ -312,7 +312,7 @@ async def test_one_to_which_no_pod_has_come_says_whether_it_leads(
     leads: bool | None, remarks: tuple[str, ...]
 ) -> None:
     asked = {"name": "a", "firstAsked": None, "lastAsked": None, "leads": leads}
-    shown = waiting(Answers(**{DECISIONS: {"scheduler": asked, "waiting": []}}), options("--waiting"), PLAIN)
+    shown = waiting(Answers(**{DECISIONS: {"scheduler": asked, "waiting": []}}), options("--pending"), PLAIN)
     assert shown == Shown("No pod that asks for GPU memory waits.\n", remarks)
 
 
@@ -324,7 +324,7 @@ async def test_who_says_that_it_leads_counts_though_another_was_asked_before() -
         [{"scheduler": before, "waiting": []}, {"scheduler": leader, "waiting": [one]}]
         + [{"scheduler": before, "waiting": []}] * 9
     )
-    shown = waiting(Answers(**{DECISIONS: lambda path: next(turns)}), options("--waiting"), PLAIN)
+    shown = waiting(Answers(**{DECISIONS: lambda path: next(turns)}), options("--pending"), PLAIN)
     assert "default" in shown.text
 
 
@@ -336,7 +336,7 @@ async def test_one_that_led_before_is_not_enough_of_an_answer() -> None:
         "waiting": [one],
     }
     turns = iter([before] * 5 + [leader] + [before] * 9)
-    shown = waiting(Answers(**{DECISIONS: lambda path: next(turns)}), options("--waiting"), PLAIN)
+    shown = waiting(Answers(**{DECISIONS: lambda path: next(turns)}), options("--pending"), PLAIN)
     assert "default" in shown.text
 
 
@@ -346,14 +346,14 @@ async def test_all_that_wait(browser: Browser, world: World) -> None:
     await ask(browser, world, "never", "n1", mem="x")
     kubectl = cluster(world)
 
-    text = waiting(kubectl, options("--waiting"), PLAIN).text
-    document = both(lambda form: waiting(kubectl, options("--waiting", "-o", form), PLAIN))
+    text = waiting(kubectl, options("--pending"), PLAIN).text
+    document = both(lambda form: waiting(kubectl, options("--pending", "-o", form), PLAIN))
 
     assert text.splitlines()[0].split() == ["NAMESPACE", "NAME", "WAITS", "ASKS", "FOR", "KIND", "BECAUSE"]
     assert "asks for 99 GiB, the largest GPU has 8 GiB" in text
     assert "  would fit with: a node with larger GPUs" in text
     assert {one["category"] for one in document["waiting"]} == {"size", "request"}
-    assert "large" not in waiting(kubectl, options("--waiting", "-n", "other"), PLAIN).text
+    assert "large" not in waiting(kubectl, options("--pending", "-n", "other"), PLAIN).text
 
 
 async def test_without_the_scheduler_waiting_pods_say_what_kube_scheduler_wrote(world: World) -> None:
@@ -362,7 +362,7 @@ async def test_without_the_scheduler_waiting_pods_say_what_kube_scheduler_wrote(
     pod, plain = (world.api.pods[f"default/{name}"] for name in ("pod", "plain"))
     pod["status"]["conditions"] = [{"type": "PodScheduled", "message": "0/3 nodes"}]
     kubectl = Answers(**{"/api/v1/pods": {"items": [pod, plain]}})
-    document = both(lambda form: waiting(kubectl, options("--waiting", "-o", form), PLAIN))
+    document = both(lambda form: waiting(kubectl, options("--pending", "-o", form), PLAIN))
     assert [(one["asks"], one["reason"]) for one in document["waiting"]] == [
         ("aliyun.com/gpu-mem: 6", "0/3 nodes")
     ]
@@ -371,15 +371,15 @@ async def test_without_the_scheduler_waiting_pods_say_what_kube_scheduler_wrote(
     pod["spec"]["initContainers"] = [{"name": "i", "resources": {"limits": {names.GPU_MEM: "4"}}}]
     pod["metadata"]["labels"] = {names.LABEL_POD_GPU_COUNT: "2"}
     plain["spec"]["containers"][0]["resources"] = {"limits": {names.GPU_CORE: "30"}}
-    document = both(lambda form: waiting(kubectl, options("--waiting", "-o", form), PLAIN))
+    document = both(lambda form: waiting(kubectl, options("--pending", "-o", form), PLAIN))
     told = {one["key"]: (one["asks"], one["category"]) for one in document["waiting"]}
     assert told == {
         "default/pod": (f"{names.GPU_MEM}: 6, {names.LABEL_POD_GPU_COUNT}: 2", ""),
         "default/plain": ("", "request"),
     }
-    assert "unknown" in waiting(kubectl, options("--waiting"), PLAIN).text
+    assert "unknown" in waiting(kubectl, options("--pending"), PLAIN).text
     with pytest.raises(KubectlFailed):
-        waiting(Answers(), options("--waiting"), PLAIN)
+        waiting(Answers(), options("--pending"), PLAIN)
 
 
 def event(reason: str, message: str, minute: int, kind: str = "Pod") -> dict[str, Any]:
@@ -433,15 +433,15 @@ def test_nodes_are_as_the_schema_says() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("--why", "x", "--waiting"),
+        ("--why", "x", "--pending"),
         ("--why", "x", "n1"),
         ("--why", "x", "-o", "wide"),
-        ("--waiting", "-d"),
+        ("--pending", "-d"),
         ("--top", "-o", "wide"),
         ("--top", "-w"),
         ("--why", "a/b/c"),
         ("--why", ""),
-        ("--scheduler", "x", "--waiting"),
+        ("--scheduler", "x", "--pending"),
     ],
 )
 def test_what_does_not_go_together_is_refused(words: tuple[str, ...]) -> None:

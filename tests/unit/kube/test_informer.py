@@ -128,18 +128,18 @@ async def test_a_list_is_read_anew_when_somebody_wants_to_be_sure() -> None:
     async with following(server, view) as informer:
         lists = len([asked for asked in server.asked if "limit" in asked])
         server.modify("a", 1)  # which the watch has not told yet
-        await asyncio.gather(informer.read_anew(), informer.read_anew())
+        await asyncio.gather(informer.relist(), informer.relist())
         assert agrees(server, view)
         assert len([asked for asked in server.asked if "limit" in asked]) == lists + 1
         server.delete("b")
         await until(server.idle.is_set)
         assert agrees(server, view), "the watch goes on"
-        gives_up = asyncio.create_task(informer.read_anew())
+        gives_up = asyncio.create_task(informer.relist())
         await asyncio.sleep(0)
         gives_up.cancel()
-        await informer.read_anew()
+        await informer.relist()
         assert informer.figures.relists == 2
-        waits = asyncio.create_task(informer.read_anew())
+        waits = asyncio.create_task(informer.relist())
         await asyncio.sleep(0)
     await waits  # nobody follows any more, so nobody is to wait
 

@@ -31,7 +31,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["--node", "n1", "--metrics-listen", "9452"], "--metrics-listen 9452: give HOST:PORT"),
         (["--node", "n1", "--metrics-listen", "h:99999"], "give HOST:PORT"),
         (["--node", "n1", "--health-period", "0"], "--health-period 0: give seconds"),
-        (["--node", "n1", "--xid-quiet", "nan"], "--xid-quiet nan: give seconds"),
+        (["--node", "n1", "--xid-recovery", "nan"], "--xid-recovery nan: give seconds"),
         (
             ["--node", "n1", "--log-level", "loud"],
             "--log-level loud: give one of debug, info, warning, error",

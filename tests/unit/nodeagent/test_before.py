@@ -35,14 +35,14 @@ def sick(device: Device, reason: str = "GPU is lost") -> Device:
 
 
 def test_gpus_that_were_out_of_service_are_known_with_the_reason() -> None:
-    before = Before.of(node(GPUS[0], sick(GPUS[1]), reason="SomeGPUsOutOfService"))
+    before = Before.of(node(GPUS[0], sick(GPUS[1]), reason="SomeGPUsUnhealthy"))
     assert before.out == {"GPU-1": "GPU is lost"}
-    assert before.reasons == ["SomeGPUsOutOfService"]
+    assert before.reasons == ["SomeGPUsUnhealthy"]
 
 
 def test_a_gpu_that_waited_for_the_pod_that_holds_it_was_not_out_of_service() -> None:
     kept = msgspec.structs.replace(sick(GPUS[1], "held whole by pod a/b until it ends"), kept_back=True)
-    before = Before.of(node(GPUS[0], kept, reason="WaitsForPods"))
+    before = Before.of(node(GPUS[0], kept, reason="DrainingPreviousMode"))
     assert before.out == {}
     inventory = before.complete(Inventory((GPUS[0],), unreadable=(Unreadable(1, "GPU is lost"),)))
     assert [one.ails for one in inventory.devices] == [False, True], "one that is lost meanwhile is"
@@ -57,7 +57,7 @@ def test_what_was_told_beside_the_condition_is_known_too() -> None:
     used = msgspec.structs.replace(GPUS[2], foreign_mib=512)
     assert Before.of(node(used, reason="NotIsolated")).reasons == [
         "IsolationUnavailable",
-        "GPUForeignUse GPU 2",
+        "UnmanagedGPUUsage GPU 2",
     ]
 
 

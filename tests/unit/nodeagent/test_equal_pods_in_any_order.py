@@ -18,7 +18,7 @@ from gpushare.api.objects import Pod
 from gpushare.kube.event_recorder import EventType, ObjectReference, Telling
 from gpushare.nodeagent.allocate.allocator import Allocator
 from gpushare.nodeagent.allocate.container_response import NoIsolation
-from gpushare.nodeagent.allocate.exclusive_gpus import WholeGpus
+from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus
 from gpushare.nodeagent.allocate.grant_log import DeviceListing
 from gpushare.nodeagent.allocate.matcher import ClaimBook
 from gpushare.nodeagent.allocate.pod_allocations import BoundPod, Claim, bound_pod, claim_of
@@ -96,7 +96,7 @@ class Node:
         self.calm = False
         self.held: dict[str, dict[tuple[str, str], frozenset[str]]] = {}
         self.book = ClaimBook(self.node)
-        whole, quiet, metrics = WholeGpus(), Quiet(), Metrics()
+        whole, quiet, metrics = ExclusiveGpus(), Quiet(), Metrics()
         self.pods = PodsOnNode(self.book, whole, quiet, lambda: None)
         self.pods.rebuild()
         self.reconciler = Reconciler(

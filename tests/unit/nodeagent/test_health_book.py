@@ -30,7 +30,7 @@ def test_a_flapping_gpu_stays_out() -> None:
 
 
 def test_an_xid_counts_until_the_gpu_was_quiet_and_well_for_long_enough() -> None:
-    book = HealthBook(xid_quiet_s=300.0)
+    book = HealthBook(xid_recovery_s=300.0)
     assert book.take_xid(GPU, 48, 1000.0)
     for at in (1010.0, 1299.0):
         book.take_probe(GPU, "", at)
@@ -49,7 +49,7 @@ def test_a_lost_gpus_xid_is_told_beside_its_loss() -> None:
 
 
 def test_a_second_xid_begins_the_wait_anew() -> None:
-    book = HealthBook(good_probes=1, xid_quiet_s=300.0)
+    book = HealthBook(good_probes=1, xid_recovery_s=300.0)
     book.take_xid(GPU, 48, 0.0)
     book.take_xid(GPU, 94, 200.0)
     book.take_probe(GPU, "", 400.0)

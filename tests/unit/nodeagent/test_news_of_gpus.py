@@ -9,7 +9,7 @@ import pytest
 from gpushare.api.node.device import Device
 from gpushare.nodeagent.driver.discovery import DriverProblem, Inventory, Trouble
 from gpushare.nodeagent.driver.nvml import IN_MIG_MODE, NOT_FOUND
-from gpushare.nodeagent.node.node_events import NodeNews
+from gpushare.nodeagent.node.node_events import NodeEvents
 from gpushare.nodeagent.observability.metrics import Metrics
 
 SOUND, OTHER = Device(0, "GPU-a", 16384), Device(1, "GPU-b", 16384)
@@ -44,7 +44,7 @@ class Agent:
     def __init__(self, *, acts: bool = True) -> None:
         self.recorder = Recorder()
         self.metrics = Metrics()
-        self.news = NodeNews("n", self.recorder, self.metrics, acts=lambda: acts)
+        self.news = NodeEvents("n", self.recorder, self.metrics, acts=lambda: acts)
         self._before: Inventory | None = None
 
     def finds(
@@ -109,7 +109,7 @@ def test_of_a_driver_that_fails_the_gpus_are_not_told_as_well(agent: Agent) -> N
     assert agent.finds(*failed, trouble="DriverNotFound") == [("DriverNotFound", "come")]
     assert agent.finds(*failed, trouble="DriverNotFound") == []
     assert agent.finds(*failed, trouble="DriverFailed") == [("DriverFailed", "come")]
-    assert agent.finds(SOUND, OTHER) == [("DriverWorks", "come")]
+    assert agent.finds(SOUND, OTHER) == [("DriverReady", "come")]
 
 
 def test_when_the_last_gpu_is_lost_it_is_that_which_is_told(agent: Agent) -> None:
@@ -125,16 +125,16 @@ def test_when_the_last_gpu_is_lost_it_is_that_which_is_told(agent: Agent) -> Non
 def test_a_node_on_which_no_gpu_can_be_shared_is_told_of_once_and_not_gpu_by_gpu(agent: Agent) -> None:
     left = ["GPU 0 cannot be read (GPU is lost)", "GPU 1 (GPU-b) is in MIG mode"]
     assert agent.finds(trouble="NoGPU", left_out=left) == [("NoGPU", "found")]
-    assert agent.finds(SOUND, left_out=left[1:]) == [("DriverWorks", "come")]
-    assert agent.finds(SOUND, left_out=left) == [("GPULeftOut", "come")], "it was read in between"
+    assert agent.finds(SOUND, left_out=left[1:]) == [("DriverReady", "come")]
+    assert agent.finds(SOUND, left_out=left) == [("GPUExcluded", "come")], "it was read in between"
 
 
 def test_a_gpu_that_is_left_out_is_told_again_when_it_came_back_between(agent: Agent) -> None:
     left = ["GPU 1 (GPU-b) is in MIG mode"]
-    assert agent.finds(SOUND, left_out=left) == [("GPULeftOut", "standing")]
+    assert agent.finds(SOUND, left_out=left) == [("GPUExcluded", "standing")]
     assert agent.finds(SOUND, left_out=left) == []
     assert agent.finds(SOUND, OTHER) == []
-    assert agent.finds(SOUND, sick(IN_MIG_MODE, OTHER), left_out=left) == [("GPULeftOut", "come")]
+    assert agent.finds(SOUND, sick(IN_MIG_MODE, OTHER), left_out=left) == [("GPUExcluded", "come")]
 
 
 def test_what_the_node_said_as_the_agent_started_is_known_to_have_been_told(agent: Agent) -> None:
@@ -147,7 +147,7 @@ def test_what_the_node_said_as_the_agent_started_is_known_to_have_been_told(agen
 
 def test_what_has_ended_while_no_agent_was_there_is_told_to_have_ended(agent: Agent) -> None:
     agent.news.stood(["DriverFailed"], {})
-    assert agent.finds(SOUND) == [("DriverWorks", "found")]
+    assert agent.finds(SOUND) == [("DriverReady", "found")]
     other = Agent()
     other.news.stood([""], {SOUND.uuid: "GPU is lost"})
     assert other.finds(SOUND) == [("GPURecovered", "found")]
@@ -159,7 +159,7 @@ def test_what_has_ended_while_no_agent_was_there_is_told_to_have_ended(agent: Ag
         ("CDIUnavailable", "CDIAvailable", {"access": "no description"}),
         ("IsolationUnavailable", "IsolationAvailable", {"isolation": "no library"}),
         ("IsolationUnavailable", "IsolationAvailable", {"fallen": "the driver is too old"}),
-        ("DriverFailed", "DriverWorks", {"trouble": "DriverFailed"}),
+        ("DriverFailed", "DriverReady", {"trouble": "DriverFailed"}),
     ],
 )
 def test_what_stood_is_left_as_it_was_told_and_is_new_once_it_has_ended(
@@ -204,7 +204,7 @@ def test_a_gpu_that_is_well_and_kept_back_for_a_pod_is_told_neither_to_be_out_no
     agent: Agent,
 ) -> None:
     held = "held whole by pod ml/a"
-    agent.news.stood(["SomeGPUsOutOfService"], {SOUND.uuid: held})
+    agent.news.stood(["SomeGPUsUnhealthy"], {SOUND.uuid: held})
     assert agent.finds(SOUND, kept_back=[sick(held)]) == []
     assert agent.finds(SOUND) == []
     assert agent.finds(sick("GPU is lost")) == [CAME]

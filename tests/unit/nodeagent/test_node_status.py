@@ -127,14 +127,14 @@ async def test_a_condition_says_since_when_it_holds_and_is_no_sign_of_life() -> 
     writer = Writer()
     status = NodeStatus("n1", writer, SYSTEM_CLOCK)
     shares = Advertised("{}", "4", condition=SHARES)
-    otherwise = Advertised("{}", "4", condition=Condition("True", "SomeGPUsOutOfService", "GPU 1 is lost"))
+    otherwise = Advertised("{}", "4", condition=Condition("True", "SomeGPUsUnhealthy", "GPU 1 is lost"))
     broken = Advertised("{}", "4", condition=BROKEN)
     for before, after in ((shares, shares), (shares, otherwise), (otherwise, broken)):
         await status._write(after, before)
     first, second = writer.conditions
     assert first is not None
     assert second is not None
-    assert (first["reason"], "lastTransitionTime" in first) == ("SomeGPUsOutOfService", False)
+    assert (first["reason"], "lastTransitionTime" in first) == ("SomeGPUsUnhealthy", False)
     assert second["lastTransitionTime"] == second["lastHeartbeatTime"]
     assert second["lastTransitionTime"].endswith("Z")
 

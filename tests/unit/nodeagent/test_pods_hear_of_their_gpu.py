@@ -8,7 +8,7 @@ import msgspec
 from gpushare.api.node.device import Device, NodeDevices, NodeMode
 from gpushare.api.objects import ObjectReference, decode_pod
 from gpushare.api.quantity import MemoryUnit
-from gpushare.nodeagent.allocate.exclusive_gpus import WholeGpus
+from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus
 from gpushare.nodeagent.allocate.matcher import ClaimBook
 from gpushare.nodeagent.allocate.pod_allocations import bound_pod
 from gpushare.nodeagent.driver.nvml import FoundGpu
@@ -41,7 +41,7 @@ class Bed:
 
     def __post_init__(self) -> None:
         book = ClaimBook(NodeDevices("n1", NodeMode.SHARE, MemoryUnit.GIB, WELL))
-        self.pods = PodsOnNode(book, WholeGpus(), self.told, lambda: None)
+        self.pods = PodsOnNode(book, ExclusiveGpus(), self.told, lambda: None)
         self.pods.rebuild()
 
     def put(self, made: dict[str, Any], on: int) -> None:

@@ -40,7 +40,7 @@ def said(*devices: Device, trouble: Trouble | None = None, **wrong: str) -> Cond
             said(WELL, LOST),
             Condition(
                 "True",
-                "SomeGPUsOutOfService",
+                "SomeGPUsUnhealthy",
                 f"GPU 1: GPU is lost; mode cgpu, unit 128MiB, 1 of 2 GPUs in service, isolation {PRELOAD}",
             ),
         ),
@@ -94,8 +94,8 @@ def test_a_node_says_mode_unit_backend_and_what_is_wrong(condition: Condition, e
 @pytest.mark.parametrize(
     ("condition", "status", "reason", "wrong"),
     [
-        (said(HELD), "True", "WaitsForPods", ""),
-        (said(HELD, LOST), "True", "SomeGPUsOutOfService", "GPU 1: GPU is lost; "),
+        (said(HELD), "True", "DrainingPreviousMode", ""),
+        (said(HELD, LOST), "True", "SomeGPUsUnhealthy", "GPU 1: GPU is lost; "),
         (said(HELD, fallen="too old", active="none: too old"), "True", "NotIsolated", ""),
     ],
 )

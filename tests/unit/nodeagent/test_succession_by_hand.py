@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.kube.clock import SYSTEM_CLOCK
-from gpushare.nodeagent.deviceplugin.handover import Succession
+from gpushare.nodeagent.deviceplugin.handover import Handover
 from gpushare.nodeagent.deviceplugin.open_connections import connections_to
 from gpushare.nodeagent.deviceplugin.socket_names import PRESENCE, generation_of, new_generation, socket_name
 
@@ -25,8 +25,8 @@ class Node:
         self._changed = asyncio.Event()
         self._running: dict[int, asyncio.Task[None]] = {}
 
-    async def start(self, generation: int, *, takes: bool = True) -> Succession:
-        made = Succession(
+    async def start(self, generation: int, *, takes: bool = True) -> Handover:
+        made = Handover(
             self.folder,
             generation,
             clock=SYSTEM_CLOCK,

@@ -12,7 +12,7 @@ from gpushare.api.node.device import Device, NodeDevices, NodeMode
 from gpushare.api.node.topology import MOST_GPUS, matrix
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request, effective_amount
-from gpushare.nodeagent.allocate.exclusive_gpus import WholeGpus, WholePod
+from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus, WholePod
 from gpushare.nodeagent.allocate.pod_allocations import BoundPod
 from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
 
@@ -51,8 +51,8 @@ def pod(
     return BoundPod(f"uid-{name}", "default", name, name, request, annotations or {}, running=running)
 
 
-def book(*pods: BoundPod) -> WholeGpus:
-    made = WholeGpus()
+def book(*pods: BoundPod) -> ExclusiveGpus:
+    made = ExclusiveGpus()
     for one in pods:
         made.put(one)
     return made

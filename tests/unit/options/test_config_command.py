@@ -58,7 +58,7 @@ def test_show_says_what_holds_and_where_it_comes_from(
 def test_show_tells_variables_of_other_roles_from_those_that_nobody_reads(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("GPUSHARE_XID_QUIET", "9")
+    monkeypatch.setenv("GPUSHARE_XID_RECOVERY", "9")
     monkeypatch.setenv("GPUSHARE_QQQ", "9")
     monkeypatch.setenv("GPUSHARE_UNITT", "128MiB")
     monkeypatch.setenv("GPUSHARE_PAGE_SERVICE_HOST", "10.0.0.1")
@@ -67,7 +67,7 @@ def test_show_tells_variables_of_other_roles_from_those_that_nobody_reads(
     *_, others, nobodys = capsys.readouterr().out.splitlines()
     assert (
         others
-        == "not read by this role: GPUSHARE_PAGE_PORT_443_TCP_ADDR, GPUSHARE_PAGE_SERVICE_HOST, GPUSHARE_XID_QUIET"
+        == "not read by this role: GPUSHARE_PAGE_PORT_443_TCP_ADDR, GPUSHARE_PAGE_SERVICE_HOST, GPUSHARE_XID_RECOVERY"
     )
     assert nobodys == "read by nobody: GPUSHARE_QQQ, GPUSHARE_UNITT (did you mean GPUSHARE_UNIT?)"
 

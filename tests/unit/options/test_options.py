@@ -65,11 +65,19 @@ def test_a_switch_of_the_file_is_switched_off_by_a_flag(tmp_path: Path) -> None:
 
 def test_what_may_be_given_several_times_is_a_list_and_in_a_variable_has_commas(tmp_path: Path) -> None:
     webhook = role_of("admission")
-    assert read(webhook, ["--writer", "a", "--writer", "b"], {}).writer == ["a", "b"]
-    assert read(webhook, [], {"GPUSHARE_WRITER": "a, b"}).writer == ["a", "b"]
-    file = written(tmp_path, '{"admission": {"writer": ["a", "b"]}}', "options.json")
-    assert read(webhook, ["--config", file], {}).writer == ["a", "b"]
-    assert read(webhook, [], {}).writer == []
+    assert read(
+        webhook, ["--trusted-service-account", "a", "--trusted-service-account", "b"], {}
+    ).trusted_service_account == [
+        "a",
+        "b",
+    ]
+    assert read(webhook, [], {"GPUSHARE_TRUSTED_SERVICE_ACCOUNT": "a, b"}).trusted_service_account == [
+        "a",
+        "b",
+    ]
+    file = written(tmp_path, '{"admission": {"trusted-service-account": ["a", "b"]}}', "options.json")
+    assert read(webhook, ["--config", file], {}).trusted_service_account == ["a", "b"]
+    assert read(webhook, [], {}).trusted_service_account == []
 
 
 def test_all_that_is_wrong_is_told_at_once_with_where_it_is_and_what_may_be(tmp_path: Path) -> None:
@@ -88,7 +96,9 @@ node-agent:
 admission:
 """,
     )
-    told = problems(["--log-level", "loud", "--config", file], {"GPUSHARE_DEFRAGMENTATION_WAIT": "5GiB"})
+    told = problems(
+        ["--log-level", "loud", "--config", file], {"GPUSHARE_DEFRAGMENTATION_MIN_PENDING": "5GiB"}
+    )
     assert told == [
         f"{file}: scheduler.listne: no option of this role; did you mean listen?",
         f'{file}: scheduler.isolated-max-pods: the text "3": give a number from 1',
@@ -97,7 +107,7 @@ admission:
         f"{file}: scheduler.reservation-ttl: the truth value true: give seconds (5, 500ms, 5m) above 0 and at most 3600",
         f"{file}: node-agent.health-period: the mapping {{}}: give seconds (5, 500ms, 5m) from 0.01 to 86400",
         next(one for one in told if "wholly-unknown-thing" in one),
-        "GPUSHARE_DEFRAGMENTATION_WAIT 5GiB: give seconds (5, 500ms, 5m) from 0 to 86400",
+        "GPUSHARE_DEFRAGMENTATION_MIN_PENDING 5GiB: give seconds (5, 500ms, 5m) from 0 to 86400",
         "--log-level loud: give one of debug, info, warning, error",
     ]
     assert "no option of this role; there are node, kubeconfig" in told[6]
@@ -145,8 +155,8 @@ def test_on_and_off_are_texts_in_a_file_too(tmp_path: Path) -> None:
 
 def test_flags_are_written_out_and_known() -> None:
     assert read(SCHEDULER, ["--unit=128MiB", "--lease", "a/b"], {}).unit == "128MiB"
-    assert problems(["--defragmentation-wait", "-1"], {}) == [
-        "--defragmentation-wait -1: give seconds (5, 500ms, 5m) from 0 to 86400"
+    assert problems(["--defragmentation-min-pending", "-1"], {}) == [
+        "--defragmentation-min-pending -1: give seconds (5, 500ms, 5m) from 0 to 86400"
     ]
     assert "unrecognized arguments: --log" in problems(["--log", "x"], {})[0]
     assert "expected one argument" in problems(["--unit"], {})[0]
@@ -157,7 +167,7 @@ def test_flags_are_written_out_and_known() -> None:
     [("5", 5.0), ("500ms", 0.5), ("5m", 300.0), ("1.5h", 5400.0), ("0", 0.0), ("1e2", 100.0)],
 )
 def test_times_may_have_a_unit(text: str, seconds: float) -> None:
-    option = next(one for one in SCHEDULER.options if one.name == "defragmentation-wait")
+    option = next(one for one in SCHEDULER.options if one.name == "defragmentation-min-pending")
     assert option.read(Text(text)) == seconds
 
 

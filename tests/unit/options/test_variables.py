@@ -9,7 +9,7 @@ import pytest
 from gpushare.__main__ import ROLES
 from gpushare.inspect.arguments import INTERVAL_S, parse
 from gpushare.options.roles import role_of
-from gpushare.options.variables import unread, warn_of_slips
+from gpushare.options.variables import unread, warn_of_typos
 from gpushare.process import log_setup
 
 LINKS = dict.fromkeys(
@@ -27,7 +27,7 @@ LINKS = dict.fromkeys(
 
 def warned(caplog: pytest.LogCaptureFixture, **environ: str) -> list[str]:
     caplog.clear()
-    warn_of_slips(role_of("scheduler"), environ)
+    warn_of_typos(role_of("scheduler"), environ)
     return [f"{one.levelname}: {one.getMessage()}" for one in caplog.records]
 
 
@@ -45,7 +45,7 @@ def test_what_is_read_here_or_by_another_role_or_is_like_nothing_is_not_warned_o
 ) -> None:
     assert warned(caplog, GPUSHARE_UNIT="1GiB", GPUSHARE_CONFIG="x", UNITT="x") == []
     assert warned(caplog, GPUSHARE_TEAM="x", GPUSHARE_TEST_DRIVER="x", GPUSHARE_WRITE_GOLDEN="1") == []
-    # The scheduler has GPUSHARE_DEFRAGMENTATION_WAIT, and the agent a policy of its own.
+    # The scheduler has GPUSHARE_DEFRAGMENTATION_MIN_PENDING, and the agent a policy of its own.
     assert warned(caplog, GPUSHARE_CORE_POLICY="x", GPUSHARE_ISOLATED_PODS="x") == []
 
 
@@ -57,7 +57,9 @@ def test_what_kubernetes_gives_of_a_service_is_passed_over(caplog: pytest.LogCap
 
 
 def test_each_role_s_variables_are_known() -> None:
-    known = dict.fromkeys(("GPUSHARE_XID_QUIET", "GPUSHARE_WALK", "GPUSHARE_CONFIG", "GPUSHARE_SECRET"), "x")
+    known = dict.fromkeys(
+        ("GPUSHARE_XID_RECOVERY", "GPUSHARE_WALK", "GPUSHARE_CONFIG", "GPUSHARE_SECRET"), "x"
+    )
     assert unread(known) == {}
     assert unread({**known, "GPUSHARE_SECRETE": "x"}) == {"GPUSHARE_SECRETE": "GPUSHARE_SECRET"}
 

@@ -9,9 +9,10 @@ from gpushare.api import names
 from gpushare.api.disruption import decode_budget
 from gpushare.api.node.hosting import Guest, HostingNode, decode_guest, decode_hosting
 from gpushare.kube.client.errors import ApiError
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.cache.pod_records import decode_record
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.leader.lease import NotLeading
-from gpushare.scheduler.main import decode_record
 from gpushare.scheduler.plugins.defragmentation.mobility import with_mobility
 from gpushare.scheduler.plugins.defragmentation.plugin import LOOK_S, Defragmenter, Limits
 from gpushare.scheduler.plugins.resource_policy.move_targets import PolicyPlaces
@@ -71,8 +72,8 @@ class Moving(World):
             limits or Limits(INTERVAL_S, WAIT_S),
             PolicyPlaces(self.policies),
             must_lead=self._must_lead,
-            hurry=self.hurried.extend,
-            told=self.told.append,
+            retry=self.hurried.extend,
+            count=self.told.append,
         )
 
     async def _must_lead(self) -> None:
@@ -81,12 +82,12 @@ class Moving(World):
 
     def refused(self, uid: str, nodes: Any) -> None:
         super().refused(uid, nodes)
-        self.mover.refused(uid, nodes)
+        self.mover.post_filter(uid, nodes)
 
     def see(self, name: str) -> None:
         found = DECODE(msgspec.json.encode(self.api.pods[f"default/{name}"]))
         assert found is not None
-        self.mover.seen(found[1])
+        self.mover.pod_arriving(found[1])
         self.view.upsert_pod(found[1])
 
     def node(self, name: str, *gib: int) -> None:

@@ -9,7 +9,8 @@ import msgspec
 from gpushare.api.crd.resource_policy import decode_policy, policy_pod_of
 from gpushare.api.objects import decode_pod
 from gpushare.scheduler.framework.binder import Binder
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.plugins.resource_policy.prebind import PolicyBinding

@@ -8,8 +8,8 @@ from gpushare.api.objects import decode_pod
 from gpushare.scheduler.cache.cache import NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.binder import Binder
-from gpushare.scheduler.leader.lease import Leading, LeadWatch
-from gpushare.scheduler.leader.resync import Takeover
+from gpushare.scheduler.leader.lease import LeaderWatch, Leading
+from gpushare.scheduler.leader.resync import LeaderResync
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
 from gpushare.scheduler.plugins.defragmentation.plugin import Defragmenter
 from gpushare.scheduler.plugins.resource_policy.move_targets import PolicyPlaces
@@ -51,7 +51,7 @@ class Governed(World):
         record = self.api.record(name)
         if record is not None:
             self.view.upsert_pod(record)
-            self.nominated.seen(record)
+            self.nominated.pod_updated(record)
 
 
 class Replica:
@@ -88,9 +88,9 @@ class Replica:
         self.world = world
         self._stamps.clear()
         self.acted_s = self.clock.monotonic()
-        leading = LeadWatch(Leading(self.api.lease, LEASE, f"r{self.number}"), self.clock)
-        self.takeover = Takeover(leading, self, monotonic=self.clock.monotonic)
-        self.takeover.resynced.subscribe(world.binder.begin_anew)
+        leading = LeaderWatch(Leading(self.api.lease, LEASE, f"r{self.number}"), self.clock)
+        self.takeover = LeaderResync(leading, self, monotonic=self.clock.monotonic)
+        self.takeover.resynced.subscribe(world.binder.forget_reservations)
         world.must_lead = self.takeover.must_lead
         self.places = PolicyPlaces(world.policies)
         self.mover = Defragmenter(
@@ -101,13 +101,13 @@ class Replica:
             LIMITS,
             self.places,
             must_lead=self.takeover.must_lead,
-            hurry=world.retries.hurry,
-            told=self.on_told,
+            retry=world.retries.hurry,
+            count=self.on_told,
         )
         for record in (*world.view.waiting.values(), *world.view.bound.values()):
             self._note(record)
-            self.mover.seen(record)
-        self.mover.synced()
+            self.mover.pod_arriving(record)
+        self.mover.pods_listed()
         self._tasks = [
             asyncio.create_task(coroutine)
             for coroutine in (
@@ -135,14 +135,14 @@ class Replica:
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """What filter tells of a pod that no node took."""
         self.world.refused(uid, nodes)
-        self.mover.refused(uid, nodes)
+        self.mover.post_filter(uid, nodes)
 
     @property
     def has_read(self) -> bool:
         """Whether it has read everything since its kube-scheduler leads."""
         return self._read_under == self.api.lease.holder
 
-    async def read_anew(self) -> None:
+    async def relist(self) -> None:
         """Read everything, as a list of each kind does: who is gone first, and of the others what they are now."""
         held = self.api.lease.holder
         await asyncio.sleep(0)
@@ -162,12 +162,12 @@ class Replica:
             record, last = self.feed.pods.popleft()
             if last:
                 self.world.view.remove_pod(record)
-                self.world.nominated.gone(record.uid)
+                self.world.nominated.pod_removed(record)
             else:
                 self._note(record)
-                self.mover.seen(record)
+                self.mover.pod_arriving(record)
                 self.world.view.upsert_pod(record)
-                self.world.nominated.seen(record)
+                self.world.nominated.pod_updated(record)
 
     def _note(self, record: PodRecord) -> None:
         if record.room_made and self._stamps.get(record.uid) != record.room_made:

@@ -10,7 +10,7 @@ from gpushare.api.node.device import NodeMode
 from gpushare.httpserver.authorization import Readers
 from gpushare.httpserver.probes import Probes
 from gpushare.kube.auth.token_reviews import Caller
-from gpushare.scheduler.framework.cycle import Bodies
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.observability.metrics import Metrics
 from gpushare.scheduler.server.app import ExtenderApp
 from tests.unit.scheduler.test_quotas import tree

@@ -237,7 +237,7 @@ async def test_what_was_reserved_before_another_led_is_not_posted_again(world: W
     annotations = allocation_annotations(share.allocation, request_of(other), stamp)
     await world.api.bind(namespace="default", name="b", uid="uid-b", node="n1", annotations=annotations)
     world.see("b")
-    world.binder.begin_anew()
+    world.binder.forget_reservations()
     with pytest.raises(BindRefused, match="placed anew within 15 s"):
         await world.binder.bind(args("a"))
     assert world.api.bindings == [("default/b", "n1")]
@@ -256,7 +256,7 @@ async def test_a_binding_of_before_that_arrives_is_what_counts(world: World) -> 
     world.api.reading.append(fail(LOST))
     with pytest.raises(BindRefused):
         await world.binder.bind(args("a"))
-    world.binder.begin_anew()
+    world.binder.forget_reservations()
     world.see("a")
     await world.binder.bind(args("a"))
     assert world.reservations.of_before == set()
@@ -268,7 +268,7 @@ async def test_room_of_a_gang_of_before_is_looked_for_anew(world: World) -> None
         world.create(name, 8, labels=labels)
     assert ask(world, "g-0") == ["n1"]
     assert world.ledger.totals().reserved == 2
-    world.binder.begin_anew()
+    world.binder.forget_reservations()
     assert world.ledger.totals().reserved == 0
     assert not world.reservations.deadlines
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from gpushare.ledger import Ledger
-from gpushare.scheduler.framework.cycle import Bodies
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.observability.cycle_log import tell_bound, tell_filtered, tell_prioritized
 from gpushare.scheduler.server import protocol
 

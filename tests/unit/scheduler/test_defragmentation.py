@@ -24,7 +24,10 @@ async def test_who_moves_has_a_place_and_who_waited_gets_the_room(moving: Moving
     await moving.look(INTERVAL_S)
     assert moving.api.evicted == ["a"]
     assert moving.told == ["made"]
-    assert {note[:2] for note in moving.events.notes} == {("a", "Defragmented"), ("wide", "RoomMade")}
+    assert {note[:2] for note in moving.events.notes} == {
+        ("a", "EvictedForDefragmentation"),
+        ("wide", "DefragmentationSucceeded"),
+    }
     assert [name for name, _ in moving.api.annotated] == ["wide"]
     # Neither the room nor the place is anybody else's, before and after the pod has ended.
     moving.made("thief", 7, "")
@@ -73,7 +76,7 @@ async def test_a_pod_moves_within_its_node_where_it_can() -> None:
     assert [place.node for place in moving.mover._places] == ["n"]
     assert moving.events.notes[0] == (
         "a",
-        "Defragmented",
+        "EvictedForDefragmentation",
         "moved so that pod default/wide fits on GPU 0 of n; a place is kept on node n",
     )
 
@@ -351,17 +354,17 @@ async def test_who_waits_for_several_gpus_or_with_a_gang_or_politely_is_not_help
 
 
 async def test_who_is_never_seen_is_forgotten_and_many_are_not_remembered(moving: Moving) -> None:
-    moving.mover.refused("uid-nobody", [])
+    moving.mover.post_filter("uid-nobody", [])
     assert not moving.mover._refused
     for number in range(300):
-        moving.mover.refused(f"uid-{number}", ["n"])
+        moving.mover.post_filter(f"uid-{number}", ["n"])
     assert len(list(moving.mover._nodes)) == 256
     for number in range(1100):
         record = DECODE(
             msgspec.json.encode(pod_object(f"w{number}", 1, annotations={names.ANN_ROOM_MADE: "5"}))
         )
         assert record is not None
-        moving.mover.seen(record[1])
+        moving.mover.pod_arriving(record[1])
     assert len(moving.mover._acts) == 1024
     await moving.look(INTERVAL_S)
     assert not moving.mover._refused
@@ -403,7 +406,12 @@ async def test_when_the_second_of_two_may_not_go_the_first_keeps_its_place() -> 
 
 @pytest.mark.parametrize(
     ("limits", "option"),
-    [((0, 0, 1), "interval"), ((10, -1, 1), "wait"), ((10, 0, 0), "moves"), ((10, 0, 3), "moves")],
+    [
+        ((0, 0, 1), "interval"),
+        ((10, -1, 1), "min-pending"),
+        ((10, 0, 0), "max-evictions"),
+        ((10, 0, 3), "max-evictions"),
+    ],
 )
 def test_limits_out_of_range_are_refused_by_name(limits: tuple[float, float, int], option: str) -> None:
     with pytest.raises(ValueError, match=f"--defragmentation-{option}"):

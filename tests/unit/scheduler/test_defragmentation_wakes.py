@@ -64,10 +64,10 @@ async def test_who_was_left_room_by_a_process_that_is_gone_is_tried_when_the_nex
     moving.made("other", 12, "")
     await moving.bound("had", 6, "n", annotations=note)
     assert not moving.hurried
-    moving.mover.synced()
+    moving.mover.pods_listed()
     assert moving.hurried == ["uid-wide"]
 
 
 def test_where_nobody_was_nobody_is(moving: Moving) -> None:
-    moving.mover.synced()
+    moving.mover.pods_listed()
     assert not moving.hurried

@@ -13,7 +13,7 @@ from gpushare.ledger import Ledger
 from gpushare.ledger.placement.fragmentation.growth import Growth
 from gpushare.ledger.placement.score_cache import LeftOver
 from gpushare.scheduler.cache.cache import NodeRecord
-from gpushare.scheduler.framework.precompute import Foreseeing
+from gpushare.scheduler.framework.precompute import Precomputer
 from tests.unit.ledger.ledger_samples import asks, counts
 from tests.unit.scheduler.test_fragmentation_fed import node_object, pod, reader, seen, view
 
@@ -63,7 +63,7 @@ def test_a_question_about_what_was_foreseen_finds_it_worked_out(
 def test_each_request_is_worked_out_once_however_many_pods_ask_for_it() -> None:
     foreseen = []
     scene = view()
-    foreseeing = Foreseeing(scene.ledger, lambda: foreseen.append(1))
+    foreseeing = Precomputer(scene.ledger, lambda: foreseen.append(1))
     scene.pod_arrived.subscribe(foreseeing.arrived)
     record = reader().read(node_object())
     scene.upsert_node(NodeRecord(record.devices, ""))
@@ -77,7 +77,7 @@ def test_each_request_is_worked_out_once_however_many_pods_ask_for_it() -> None:
 
 def test_more_requests_than_are_remembered_are_left_to_their_questions() -> None:
     foreseen = []
-    foreseeing = Foreseeing(Ledger(), lambda: foreseen.append(1))
+    foreseeing = Precomputer(Ledger(), lambda: foreseen.append(1))
     for units in range(1, 1000):
         foreseeing.arrived(asks(units))
     while foreseeing.work_out_one():
@@ -87,7 +87,7 @@ def test_more_requests_than_are_remembered_are_left_to_their_questions() -> None
 
 async def test_what_comes_later_is_worked_out_too_and_all_else_goes_first() -> None:
     order = []
-    foreseeing = Foreseeing(Ledger(), lambda: order.append("foreseen"))
+    foreseeing = Precomputer(Ledger(), lambda: order.append("foreseen"))
     running = asyncio.create_task(foreseeing.run())
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(30):

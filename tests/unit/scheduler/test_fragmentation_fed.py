@@ -14,16 +14,16 @@ from gpushare.api.request.request import cpu_milli_of
 from gpushare.ledger import Ledger
 from gpushare.ledger.node_book import UNKNOWN_CPU_MILLI
 from gpushare.ledger.placement.fragmentation.workload_mix import ARRIVAL, Kind
-from gpushare.scheduler.cache.cache import ClusterView, NodeReader
-from gpushare.scheduler.cache.cpu import Processors
+from gpushare.scheduler.cache.cache import ClusterCache, NodeReader
+from gpushare.scheduler.cache.cpu import CpuUsage
 from gpushare.scheduler.cache.pod_records import counted_record_of
 from tests.unit.scheduler.world import Recorded, pod_object
 
 FRAGMENTATION = Placement.FRAGMENTATION
 
 
-def view() -> ClusterView:
-    return ClusterView(Ledger(node_policy=FRAGMENTATION), Recorded(), lambda uid: None)
+def view() -> ClusterCache:
+    return ClusterCache(Ledger(node_policy=FRAGMENTATION), Recorded(), lambda uid: None)
 
 
 def node_object(name: str = "n1", cpu: str | None = "8", labels: dict[str, str] | None = None) -> Node:
@@ -49,17 +49,17 @@ def pod(name: str, mem: int | None = None, cpu: Any = None, **where: Any) -> dic
     return made
 
 
-def seen(view: ClusterView, made: dict[str, Any]) -> None:
+def seen(view: ClusterCache, made: dict[str, Any]) -> None:
     record = counted_record_of(decode_pod(made))
     assert record is not None
     view.upsert_pod(record)
 
 
-def free_cpu(view: ClusterView, name: str = "n1") -> int:
+def free_cpu(view: ClusterCache, name: str = "n1") -> int:
     return int(view.ledger._columns.free_cpu_milli[view.ledger._column_of[name]])
 
 
-def weights(view: ClusterView) -> dict[Kind, int]:
+def weights(view: ClusterCache) -> dict[Kind, int]:
     return view.ledger._growth._mix.weights
 
 
@@ -188,7 +188,7 @@ def test_a_pod_that_asks_for_more_processors_than_there_are_anywhere_is_placed_a
 @settings(max_examples=100, deadline=None)
 def test_free_processors_are_what_the_pods_of_a_node_leave(steps: list[tuple[str, str, str, int]]) -> None:
     told: dict[str, int] = {}
-    processors = Processors(told.__setitem__)
+    processors = CpuUsage(told.__setitem__)
     nodes: dict[str, int] = {}
     pods: dict[str, tuple[str, int]] = {}
     for what, uid, name, milli in steps:

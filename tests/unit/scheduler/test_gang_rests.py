@@ -5,7 +5,8 @@ import itertools
 import msgspec
 import pytest
 
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.plugins.gangs.backoff import MOST_REST_S, REST_S, Rests
 from gpushare.scheduler.plugins.gangs.reservations import KEPT_S, UNASKED_S
 from tests.unit.scheduler.test_gangs import gang

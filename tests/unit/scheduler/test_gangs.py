@@ -9,7 +9,8 @@ import pytest
 from gpushare.api.objects import decode_pod
 from gpushare.kube.client.errors import ApiError, Unreachable
 from gpushare.scheduler.framework.binder import BindRefused
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.plugins.gangs import plugin as gangs_module
 from gpushare.scheduler.plugins.gangs.backoff import REST_S
 from gpushare.scheduler.plugins.gangs.reservations import KEPT_S

@@ -11,8 +11,9 @@ from gpushare.api.node.device import node_devices
 from gpushare.api.objects import decode_node
 from gpushare.api.quantity import MemoryUnit
 from gpushare.scheduler.cache.cache import NodeReader
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
-from gpushare.scheduler.main import decode_record, node_decoder
+from gpushare.scheduler.cache.pod_records import decode_record
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.server import protocol
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
@@ -43,7 +44,7 @@ def test_no_annotation_of_a_pod_ends_the_watch(world: World, name: str, text: st
 
 
 def test_no_annotation_or_label_of_a_node_ends_the_watch(world: World) -> None:
-    decode = node_decoder(NodeReader(unit=MemoryUnit.GIB, isolated_cap=16))
+    decode = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16).decode
     for text in HOSTILE:
         for labels, annotations in (
             ({}, {names.ANN_DEVICES: text}),

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gpushare.api import names
-from gpushare.scheduler.main import decode_record
+from gpushare.scheduler.cache.pod_records import decode_record
 from gpushare.scheduler.plugins.defragmentation.mobility import with_mobility
 from tests.unit.scheduler.world import pod_object
 

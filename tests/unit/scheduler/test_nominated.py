@@ -23,7 +23,7 @@ def ends(world: World, name: str) -> None:
     record = world.view.bound[f"uid-{name}"]
     del world.api.pods[f"default/{name}"]
     world.view.remove_pod(record)
-    world.nominated.gone(record.uid)
+    world.nominated.pod_removed(record)
 
 
 def nominates(world: World, name: str, node: str = "n1") -> None:

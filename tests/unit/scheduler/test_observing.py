@@ -11,8 +11,8 @@ from gpushare.api.objects import ObjectReference, decode_pod
 from gpushare.api.request.request import request_of
 from gpushare.kube.client.errors import Unreachable
 from gpushare.scheduler.framework.binder import Reservations
-from gpushare.scheduler.leader.lease import Leading, LeadWatch
-from gpushare.scheduler.observability.cluster_metrics import REASON_STALE, Observing
+from gpushare.scheduler.leader.lease import LeaderWatch, Leading
+from gpushare.scheduler.observability.cluster_metrics import REASON_STALE, ClusterMetrics
 from gpushare.scheduler.observability.metrics import Metrics
 from gpushare.scheduler.observability.pending_pod_events import (
     AGAIN_S,
@@ -20,7 +20,7 @@ from gpushare.scheduler.observability.pending_pod_events import (
     PATIENCE_S,
     REASON_WAITING,
     FromDecisions,
-    WaitingNews,
+    PendingPodEvents,
 )
 from tests.unit.scheduler.world import World, pod_object
 
@@ -102,9 +102,9 @@ class Clock:
         await asyncio.sleep(0)
 
 
-def news(pods: list[Waiting], *, leads: bool = True) -> tuple[WaitingNews, Recorded, Clock]:
+def news(pods: list[Waiting], *, leads: bool = True) -> tuple[PendingPodEvents, Recorded, Clock]:
     events, clock = Recorded(), Clock()
-    return WaitingNews(Known(pods), events, clock, SimpleNamespace(leads=leads)), events, clock
+    return PendingPodEvents(Known(pods), events, clock, SimpleNamespace(leads=leads)), events, clock
 
 
 def told(events: Recorded) -> list[tuple[str, str]]:
@@ -201,7 +201,7 @@ async def test_kinds_that_are_no_news_and_pods_that_are_gone_meanwhile_are_passe
     pods = [Waiting(f"default/{kind}", kind, 1.0, kind) for kind in ("unasked", "scheduler", "binding", "")]
     gone = Waiting("default/gone", "gone", 2.0, "memory")
     events, clock = Recorded(), Clock()
-    watched = WaitingNews(Known([*pods, gone], {"gone"}), events, clock, SimpleNamespace(leads=True))
+    watched = PendingPodEvents(Known([*pods, gone], {"gone"}), events, clock, SimpleNamespace(leads=True))
     await watched.look()
     assert told(events) == []
     assert watched.by_reason == {"unasked": 1, "scheduler": 1, "binding": 1, "memory": 1}
@@ -256,14 +256,14 @@ async def test_who_leads_is_asked_now_and_then_and_nobody_does_who_cannot_ask() 
             await super().sleep(seconds)
 
     leases = Leases("pod-a_4711", Unreachable("api", "gone", sent=None), "pod-ab_1")
-    leading = LeadWatch(Leading(leases, ("kube-system", "ack-co-scheduler"), "pod-a"), Looking())
+    leading = LeaderWatch(Leading(leases, ("kube-system", "ack-co-scheduler"), "pod-a"), Looking())
     assert not leading.leads
     await asyncio.gather(asyncio.create_task(leading.run()), return_exceptions=True)
     assert seen == [True, False, False]
 
 
 async def test_without_a_lease_there_is_no_other() -> None:
-    leading = LeadWatch(Leading(Leases(), None), Clock())
+    leading = LeaderWatch(Leading(Leases(), None), Clock())
     running = asyncio.create_task(leading.run())
     await asyncio.sleep(0)
     assert leading.leads
@@ -285,10 +285,10 @@ def watch(**figures: Any) -> Any:
 async def test_the_figures_are_in_a_scrape() -> None:
     clock, events = Clock(), Recorded()
     metrics, reservations = Metrics(), Reservations(15.0)
-    leading = LeadWatch(Leading(Leases(), None), clock)
-    waiting = WaitingNews(Known([Waiting("default/a", "u", 940.0, "memory")]), events, clock, leading)
+    leading = LeaderWatch(Leading(Leases(), None), clock)
+    waiting = PendingPodEvents(Known([Waiting("default/a", "u", 940.0, "memory")]), events, clock, leading)
     await waiting.look()
-    observing = Observing(metrics, events, reservations, leading, clock)
+    observing = ClusterMetrics(metrics, events, reservations, leading, clock)
     observing.export(
         lambda: {
             "pods": watch(synced=True, last_error="", objects=7, last_heard_s=clock.now_s - 2.0),
@@ -329,8 +329,8 @@ async def test_the_figures_are_in_a_scrape() -> None:
 
 async def test_a_reservation_whose_binding_never_comes_is_told_on_the_pod_once(world: World) -> None:
     metrics, events = Metrics(), Recorded()
-    leading = LeadWatch(Leading(Leases(), None), world.clock)
-    observing = Observing(metrics, events, world.reservations, leading, world.clock)
+    leading = LeaderWatch(Leading(Leases(), None), world.clock)
+    observing = ClusterMetrics(metrics, events, world.reservations, leading, world.clock)
     world.binder.reservation_expired.subscribe(observing.stale)
     world.api.create(pod_object("a", 3))
     for _ in range(2):

@@ -9,7 +9,7 @@ from gpushare.scheduler.framework.binder import BindRefused
 from gpushare.scheduler.plugins.resource_policy import plugin
 from gpushare.scheduler.plugins.resource_policy.model.unit_selection import PREEMPTION_S
 from gpushare.scheduler.plugins.resource_policy.plugin import LOOK_AGAIN_S, PROMISED_S
-from gpushare.scheduler.requeue.requeuer import Retries
+from gpushare.scheduler.requeue.requeuer import Requeuer
 from tests.unit.scheduler.policy_world import NODES, PolicyWorld, meta
 from tests.unit.scheduler.test_preemption import look
 from tests.unit.scheduler.world import gpu_node, pod_object
@@ -286,7 +286,7 @@ async def test_before_the_next_unit_others_are_ended_in_this_one_where_the_polic
 
 
 async def test_who_was_refused_shortly_before_a_place_came_free_is_tried_again(rules: PolicyWorld) -> None:
-    retries = Retries(rules.policies.waiting, rules.api, rules.clock)
+    retries = Requeuer(rules.policies.waiting, rules.api, rules.clock)
     rules.policies.pod_refused.subscribe(retries.refused)
     rules.policies.capacity_freed.subscribe(retries.freed)
     rules.rules({"max": 1})

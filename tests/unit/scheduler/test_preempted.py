@@ -227,7 +227,7 @@ async def test_why_nobody_ends_is_told(browser: Browser, world: World) -> None:
     assert "the API server did not let it be made: " in text
 
     world.create("same", 8, priority=1)
-    world.preemptor.refused("uid-same", ["n1"])
+    world.preemptor.post_filter("uid-same", ["n1"])
     await look(world)
     text = why(cluster(world), options("--why", "same"), PLAIN).text
     assert "Preemption: nobody was ended for it at" in text
@@ -242,7 +242,7 @@ async def test_why_nobody_ends_is_told(browser: Browser, world: World) -> None:
 async def test_a_pod_that_was_bound_meanwhile_is_told_of_no_more(world: World) -> None:
     await bound(world, "low", 8, priority=1)
     world.create("high", 8, priority=9)
-    world.preemptor.refused("uid-high", ["n1"])
+    world.preemptor.post_filter("uid-high", ["n1"])
     world.ledger.hold("uid-high", "default/high", "n1", world.ledger.held("uid-low").allocation)  # type: ignore[union-attr]
     await look(world)
     assert world.decisions.get("uid-high") is None

@@ -10,7 +10,8 @@ from gpushare.api.disruption import DisruptionBudget, decode_budget
 from gpushare.api.node.device import NodeMode
 from gpushare.kube.client.errors import ApiError
 from gpushare.scheduler.framework.binder import BindRefused
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
 from gpushare.scheduler.plugins.preemption.plugin import KEPT_S, SETTLE_S
 from gpushare.scheduler.server.protocol import BindingArgs, read_preemption

@@ -12,7 +12,8 @@ from gpushare.api.crd.elastic_quota_tree import QuotaTreeRecord, decode_quota_tr
 from gpushare.kube.client.errors import ApiError, Unreachable
 from gpushare.scheduler.cache.pod_records import followed_record_of
 from gpushare.scheduler.framework.binder import BindRefused
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.plugins.elastic_quota.plugin import _HEARD, REASON_NOT_IN_FORCE, REASON_REFUSED
 from gpushare.scheduler.plugins.elastic_quota.watch import RETRY_S, QuotaReports, decode_tree, status_of
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods

@@ -155,7 +155,7 @@ class Listed:
     def __init__(self) -> None:
         self.lists: list[asyncio.Future[None]] = []
 
-    async def read_anew(self) -> None:
+    async def relist(self) -> None:
         self.lists.append(asyncio.get_running_loop().create_future())
         await self.lists[-1]
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpushare.api import names
 from gpushare.scheduler.requeue import refused_since
-from gpushare.scheduler.requeue.requeuer import Retries
+from gpushare.scheduler.requeue.requeuer import Requeuer
 from tests.unit.scheduler.policy_world import FIRST, PolicyWorld, meta
 
 GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
@@ -79,7 +79,7 @@ async def test_a_refusal_by_kube_scheduler_alone_begins_the_time(rules: PolicyWo
 
 async def test_the_time_is_noted_on_the_pod_for_the_next_leader(time: dict[str, Any]) -> None:
     rules = world()
-    retries = Retries(rules.policies.waiting, rules.api, rules.clock, stamp=rules.policies.since.stamp)
+    retries = Requeuer(rules.policies.waiting, rules.api, rules.clock, stamp=rules.policies.since.stamp)
     rules.policies.retry_wanted.subscribe(retries.hurry)
     rules.make("p", status={"conditions": [GATED | time]})
     await rules.clock.turn(20 * 60)

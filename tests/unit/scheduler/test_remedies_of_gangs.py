@@ -5,7 +5,8 @@ import asyncio
 import msgspec
 import pytest
 
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.plugins.gangs import hints
 from gpushare.scheduler.plugins.gangs.reservations import KEPT_S
 from tests.unit.scheduler.policy_world import PolicyWorld

@@ -14,7 +14,8 @@ from gpushare.api.request.request import Request
 from gpushare.kube.client.errors import ApiError, Unreachable
 from gpushare.scheduler.cache.pod_records import record_of
 from gpushare.scheduler.framework.binder import BindRefused
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.test_gangs import gang
 from tests.unit.scheduler.world import World, gpu_node, pod_object

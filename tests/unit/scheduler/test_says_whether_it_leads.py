@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare.scheduler.leader.lease import Leading, LeadWatch
+from gpushare.scheduler.leader.lease import LeaderWatch, Leading
 from tests.unit.scheduler.test_app import Browser
 from tests.unit.scheduler.test_decisions import GIB, get, give
 from tests.unit.scheduler.test_takeover import LEASE, Lease
@@ -19,7 +19,7 @@ def browser(world: World) -> Browser:
 @pytest.mark.parametrize(("holder", "known"), [("ours_1", True), ("other_1", False), ("", None)])
 async def test_it_is_known_once_the_lease_was_read(holder: str, known: bool | None) -> None:
     lease = Lease()
-    leading = LeadWatch(Leading(lease, LEASE, "ours"), World().clock)
+    leading = LeaderWatch(Leading(lease, LEASE, "ours"), World().clock)
     assert leading.known is None
     lease.holder = holder
     await leading.look()
@@ -27,7 +27,7 @@ async def test_it_is_known_once_the_lease_was_read(holder: str, known: bool | No
 
 
 def test_one_alone_leads() -> None:
-    assert LeadWatch(Leading(Lease(), None), World().clock).known is True
+    assert LeaderWatch(Leading(Lease(), None), World().clock).known is True
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from gpushare.api.node.device import NodeMode
 from gpushare.api.objects import decode_pod
 from gpushare.api.request.unit_conversion import Counting
 from gpushare.scheduler.framework.binder import BindRefused
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 

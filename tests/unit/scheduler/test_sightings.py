@@ -9,7 +9,8 @@ from gpushare.api.objects import decode_pod
 from gpushare.api.request.unit_conversion import Counting, requested_text
 from gpushare.scheduler.cache.pod_records import record_of
 from gpushare.scheduler.framework.binder import BindRefused
-from gpushare.scheduler.main import _Pods
+from gpushare.scheduler.framework.runtime import Pods
+from gpushare.scheduler.observability.pod_lifecycle_log import PodLifecycleLog
 from tests.unit.scheduler.moving import INTERVAL_S, Moving
 from tests.unit.scheduler.test_bind import LOST, args, fail
 from tests.unit.scheduler.test_preemption import ask, bound, look
@@ -23,7 +24,8 @@ class Watched:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._pods = _Pods(world.view, None, world.decisions, world.nominated)
+        log = PodLifecycleLog(world.view, world.decisions)
+        self._pods = Pods(world.view, before=[log], after=[world.nominated, world.decisions])
 
     def see(self, name: str) -> None:
         record = record_of(decode_pod(self._world.api.pods[f"default/{name}"]))

@@ -9,8 +9,8 @@ import pytest
 from gpushare.httpserver.exchange import Refusal
 from gpushare.kube.client.errors import ApiError, KubeError, Unreachable
 from gpushare.scheduler.leader import resync as takeover_module
-from gpushare.scheduler.leader.lease import Leading, LeadWatch, NotLeading
-from gpushare.scheduler.leader.resync import QUIET_S, Takeover, read_or_go_on
+from gpushare.scheduler.leader.lease import LeaderWatch, Leading, NotLeading
+from gpushare.scheduler.leader.resync import QUIET_S, LeaderResync, read_or_go_on
 from gpushare.scheduler.observability.metrics import Metrics
 from gpushare.scheduler.server.app import ExtenderApp
 from tests.unit.scheduler.world import World, gpu_node, pod_object
@@ -39,7 +39,7 @@ class Watched:
         self.may = asyncio.Event()
         self.may.set()
 
-    async def read_anew(self) -> None:
+    async def relist(self) -> None:
         self.reads += 1
         await self.may.wait()
 
@@ -50,8 +50,8 @@ def lease() -> Lease:
 
 
 @pytest.fixture
-def leading(lease: Lease) -> LeadWatch:
-    return LeadWatch(Leading(lease, LEASE, "ours"), World().clock)
+def leading(lease: Lease) -> LeaderWatch:
+    return LeaderWatch(Leading(lease, LEASE, "ours"), World().clock)
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ async def watched() -> Watched:
 
 
 @pytest.fixture
-async def takeover(leading: LeadWatch, watched: Watched) -> AsyncIterator[Takeover]:
-    made = Takeover(leading, watched, watched)
+async def takeover(leading: LeaderWatch, watched: Watched) -> AsyncIterator[LeaderResync]:
+    made = LeaderResync(leading, watched, watched)
     running = asyncio.create_task(made.run())
     yield made
     assert not running.done()
@@ -69,7 +69,7 @@ async def takeover(leading: LeadWatch, watched: Watched) -> AsyncIterator[Takeov
 
 
 async def test_nothing_is_read_until_somebody_asks_and_then_once_beside_one_holder(
-    takeover: Takeover, leading: LeadWatch, lease: Lease, watched: Watched
+    takeover: LeaderResync, leading: LeaderWatch, lease: Lease, watched: Watched
 ) -> None:
     await leading.look()
     assert watched.reads == 0
@@ -88,7 +88,7 @@ async def test_nothing_is_read_until_somebody_asks_and_then_once_beside_one_hold
 
 
 async def test_where_the_holder_changes_while_it_reads_it_reads_again(
-    takeover: Takeover, leading: LeadWatch, lease: Lease, watched: Watched
+    takeover: LeaderResync, leading: LeaderWatch, lease: Lease, watched: Watched
 ) -> None:
     watched.may.clear()
     waiting = asyncio.create_task(takeover.wait())
@@ -102,7 +102,7 @@ async def test_where_the_holder_changes_while_it_reads_it_reads_again(
 
 
 async def test_where_another_leads_while_it_reads_the_first_answer_of_the_next_lead_reads_again(
-    takeover: Takeover, leading: LeadWatch, lease: Lease, watched: Watched
+    takeover: LeaderResync, leading: LeaderWatch, lease: Lease, watched: Watched
 ) -> None:
     lease.holder = "ours_1"
     watched.may.clear()
@@ -123,10 +123,10 @@ async def test_where_another_leads_while_it_reads_the_first_answer_of_the_next_l
 
 
 async def test_a_lease_that_went_to_another_and_came_back_is_noticed_by_the_first_question_after_a_silence(
-    leading: LeadWatch, lease: Lease, watched: Watched
+    leading: LeaderWatch, lease: Lease, watched: Watched
 ) -> None:
     now_s = 100.0
-    takeover = Takeover(leading, watched, monotonic=lambda: now_s)
+    takeover = LeaderResync(leading, watched, monotonic=lambda: now_s)
     running = asyncio.create_task(takeover.run())
     lease.holder = "ours_1"
     assert not takeover.at_once()
@@ -147,7 +147,7 @@ async def test_a_lease_that_went_to_another_and_came_back_is_noticed_by_the_firs
 
 
 async def test_who_leads_need_not_be_known_where_the_server_answers(
-    takeover: Takeover, lease: Lease, watched: Watched
+    takeover: LeaderResync, lease: Lease, watched: Watched
 ) -> None:
     lease.holder = ApiError(403, "Forbidden", "leases is forbidden", "")
     assert await takeover.wait()
@@ -155,10 +155,10 @@ async def test_who_leads_need_not_be_known_where_the_server_answers(
 
 
 async def test_while_the_server_is_away_nobody_is_answered(
-    leading: LeadWatch, lease: Lease, watched: Watched
+    leading: LeaderWatch, lease: Lease, watched: Watched
 ) -> None:
     lease.holder = Unreachable("API server", "connection refused", sent=False)
-    takeover = Takeover(leading, watched, patience_s=0.01)
+    takeover = LeaderResync(leading, watched, patience_s=0.01)
     running = asyncio.create_task(takeover.run())
     assert not await takeover.wait()
     assert watched.reads == 0
@@ -166,8 +166,8 @@ async def test_while_the_server_is_away_nobody_is_answered(
 
 
 async def test_without_a_lease_everything_was_read(watched: Watched) -> None:
-    leading = LeadWatch(Leading(Lease(), None), World().clock)
-    takeover = Takeover(leading, watched)
+    leading = LeaderWatch(Leading(Lease(), None), World().clock)
+    takeover = LeaderResync(leading, watched)
     await leading.look()
     assert takeover.at_once()
     assert await takeover.wait()
@@ -186,7 +186,7 @@ async def test_what_cannot_be_read_of_policies_and_quotas_holds_nothing_up_for_e
     assert "ResourcePolicies are not read anew: what is known of them may be late" in caplog.text
 
 
-def app_of(world: World, takeover: Takeover) -> ExtenderApp:
+def app_of(world: World, takeover: LeaderResync) -> ExtenderApp:
     return ExtenderApp(
         world.view,
         world.binder,
@@ -200,11 +200,11 @@ def app_of(world: World, takeover: Takeover) -> ExtenderApp:
 
 
 async def test_the_first_question_waits_and_is_answered_by_what_was_read(
-    world: World, leading: LeadWatch, lease: Lease, watched: Watched
+    world: World, leading: LeaderWatch, lease: Lease, watched: Watched
 ) -> None:
     """The one that leads now has missed that another pod was bound."""
     lease.holder = "ours_1"
-    takeover = Takeover(leading, watched, patience_s=5)
+    takeover = LeaderResync(leading, watched, patience_s=5)
     running = asyncio.create_task(takeover.run())
     app = app_of(world, takeover)
     world.add_node(gpu_node("n1", 8192))
@@ -236,9 +236,9 @@ async def test_the_first_question_waits_and_is_answered_by_what_was_read(
 
 
 async def test_a_question_that_waited_in_vain_is_refused(
-    world: World, leading: LeadWatch, watched: Watched
+    world: World, leading: LeaderWatch, watched: Watched
 ) -> None:
-    takeover = Takeover(leading, watched, patience_s=0.01)
+    takeover = LeaderResync(leading, watched, patience_s=0.01)
     app = app_of(world, takeover)
     verb = app.quick(b"/gpushare/bind")
     assert verb is not None
@@ -249,7 +249,7 @@ async def test_a_question_that_waited_in_vain_is_refused(
 
 
 async def test_nobody_is_ended_by_what_was_known_before_the_lease_came_back(
-    takeover: Takeover, leading: LeadWatch, lease: Lease, watched: Watched
+    takeover: LeaderResync, leading: LeaderWatch, lease: Lease, watched: Watched
 ) -> None:
     lease.holder = "ours_1"
     with pytest.raises(NotLeading):
@@ -268,7 +268,7 @@ async def test_nobody_is_ended_by_what_was_known_before_the_lease_came_back(
 
 
 async def test_who_begins_to_lead_is_told_once_everything_was_read(
-    takeover: Takeover, lease: Lease, watched: Watched
+    takeover: LeaderResync, lease: Lease, watched: Watched
 ) -> None:
     told: list[int] = []
     takeover.resynced.subscribe(lambda: told.append(watched.reads))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gpushare.scheduler.cache.unscheduled_status import LONGEST_SAID, Unplaced, unplaced_of
-from gpushare.scheduler.observability.pending_pod_events import FromDecisions, WaitingNews
+from gpushare.scheduler.observability.pending_pod_events import FromDecisions, PendingPodEvents
 from gpushare.scheduler.plugins.explain.decision_log import Waiting
 from gpushare.scheduler.plugins.explain.kube_scheduler_reasons import says, would_help
 from tests.unit.scheduler.test_app import Browser, filter_body
@@ -350,14 +350,14 @@ async def test_each_is_told_once_on_the_pod(world: World) -> None:
     see(world, "selects", says=SELECTOR)
     see(world, "gated", gates=[{"name": "g"}])
     see(world, "lost", scheduler="nobody")
-    news = WaitingNews(FromDecisions(world.decisions), world.events, world.clock, Leads())
+    news = PendingPodEvents(FromDecisions(world.decisions), world.events, world.clock, Leads())
 
     for _ in range(3):
         await news.look()
         # The number of nodes in the text is another one; the kind of reason is not.
         see(world, "selects", says=SELECTOR.replace("0/2", "0/3"))
 
-    told = {name: note for name, reason, note in world.events.notes if reason == "GPUShareWaiting"}
+    told = {name: note for name, reason, note in world.events.notes if reason == "GPUSchedulingPending"}
     assert len(world.events.notes) == len(told) == 3
     assert told["gated"].startswith(
         "waits for aliyun.com/gpu-mem: 2: scheduling gates keep every scheduler from it: g. What "
@@ -369,7 +369,7 @@ async def test_each_is_told_once_on_the_pod(world: World) -> None:
 
 def test_names_of_schedulers_and_messages_are_bounded(world: World) -> None:
     for number in range(100):
-        world.decisions.heard_of(f"s{number}")
+        world.decisions.note_scheduler(f"s{number}")
     assert len(world.decisions.asked_by) == 16
 
     see(world, "pod", says="x" * 10_000)
@@ -421,6 +421,6 @@ def test_a_resource_that_is_nearly_ours_is_helped_by_its_right_name() -> None:
 
 async def test_of_a_request_that_cannot_be_read_the_reason_alone_is_told(world: World) -> None:
     see(world, "pod", "-3")
-    await WaitingNews(FromDecisions(world.decisions), world.events, world.clock, Leads()).look()
-    (told,) = [note for _, reason, note in world.events.notes if reason == "GPUShareWaiting"]
+    await PendingPodEvents(FromDecisions(world.decisions), world.events, world.clock, Leads()).look()
+    (told,) = [note for _, reason, note in world.events.notes if reason == "GPUSchedulingPending"]
     assert told.startswith("waits: ")

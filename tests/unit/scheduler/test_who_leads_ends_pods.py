@@ -3,7 +3,7 @@
 import pytest
 
 from gpushare.kube.client.errors import Unreachable
-from gpushare.scheduler.leader.lease import Leading, LeadWatch, NotLeading
+from gpushare.scheduler.leader.lease import LeaderWatch, Leading, NotLeading
 from tests.unit.scheduler.moving import INTERVAL_S, Moving
 from tests.unit.scheduler.test_gang_preemption import ask_both, filled, member
 from tests.unit.scheduler.test_preemption import ask, bound, look
@@ -13,7 +13,7 @@ from tests.unit.scheduler.world import World
 
 async def test_the_lease_is_read_before_each_act() -> None:
     lease = Lease()
-    leading = LeadWatch(Leading(lease, LEASE, "ours"), World().clock)
+    leading = LeaderWatch(Leading(lease, LEASE, "ours"), World().clock)
     lease.holder = "ours_1"
     await leading.must_lead()
     for lease.holder in ("other_1", ""):
@@ -22,7 +22,7 @@ async def test_the_lease_is_read_before_each_act() -> None:
     lease.holder = Unreachable("API server", "connection refused", sent=False)
     with pytest.raises(Unreachable):
         await leading.must_lead()
-    await LeadWatch(Leading(lease, None), World().clock).must_lead()
+    await LeaderWatch(Leading(lease, None), World().clock).must_lead()
 
 
 class Lost:

@@ -9,7 +9,8 @@ from gpushare.api import names
 from gpushare.api.allocation.annotations import read_allocation
 from gpushare.api.node.device import NodeDevices, NodeMode, Placement
 from gpushare.api.node.topology import matrix
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
 from gpushare.scheduler.server.protocol import BindingArgs, read_preemption
 from tests.unit.scheduler.world import World, gpu_node, pod_object

@@ -141,7 +141,7 @@ class Tried(Scene):
         could = self.in_first_unit(
             [node for node in nodes if self._without(self._lesser(priority, node), request, node)]
         )
-        self.world.preemptor.refused(uid, nodes)
+        self.world.preemptor.post_filter(uid, nodes)
         before = len(self.world.api.evicted)
         await look(self.world)
         evicted = [f"uid-{one}" for one in self.world.api.evicted[before:]]

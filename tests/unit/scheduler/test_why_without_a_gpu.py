@@ -9,7 +9,8 @@ from gpushare.inspect.arguments import parse
 from gpushare.inspect.color import Paint
 from gpushare.inspect.views.explain import why
 from gpushare.inspect.views.pending import waiting
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.server.decisions_api import told
 from tests.at_once import at_once
 from tests.unit.inspect.test_views import cluster
@@ -52,7 +53,7 @@ async def test_a_pod_that_its_policy_keeps_waiting_is_told_why(governed: PolicyW
     ask(governed, "web")
 
     shown = why(cluster(governed), parse(("--why", "web")), Paint()).text
-    listed = waiting(cluster(governed), parse(("--waiting",)), Paint()).text
+    listed = waiting(cluster(governed), parse(("--pending",)), Paint()).text
 
     reason = "3 nodes: ResourcePolicy default/p: the node is in none of its units"
     assert "because:         none of 5 nodes takes it; " in shown

@@ -15,7 +15,8 @@ from gpushare.api.disruption import violating
 from gpushare.api.node.device import NodeDevices
 from gpushare.api.objects import decode_pod
 from gpushare.scheduler.framework.binder import BindRefused
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
 from gpushare.scheduler.server.protocol import BindingArgs, read_preemption
 from tests.unit.scheduler.replicas import Governed, Replica, list_pods

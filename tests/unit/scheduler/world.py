@@ -11,14 +11,14 @@ from gpushare.api.objects import ObjectReference, Pod, decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.kube.client.errors import ApiError
 from gpushare.ledger import Ledger
-from gpushare.scheduler.cache.cache import ClusterView, NodeRecord
+from gpushare.scheduler.cache.cache import ClusterCache, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord, followed_record_of
 from gpushare.scheduler.framework.binder import Binder, Reservations
 from gpushare.scheduler.leader.lease import without_another
-from gpushare.scheduler.plugins.explain.decision_log import Decisions
-from gpushare.scheduler.plugins.preemption.nominations import Nominated
+from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
+from gpushare.scheduler.plugins.preemption.nominations import Nominations
 from gpushare.scheduler.plugins.preemption.plugin import Preemptor
-from gpushare.scheduler.requeue.requeuer import Retries
+from gpushare.scheduler.requeue.requeuer import Requeuer
 
 
 class TurnedClock:
@@ -231,14 +231,14 @@ class World:
         self.events = Recorded()
         self.ledger = Ledger(node_policy=policy)
         self.reservations = Reservations(15.0)
-        self.view = ClusterView(
+        self.view = ClusterCache(
             self.ledger,
             self.events,
             self.reservations.end,
             governs=lambda namespace: self.governs(namespace),
             monotonic=self.clock.monotonic,
         )
-        self.decisions = Decisions(
+        self.decisions = DecisionLog(
             self.view,
             self.clock,
             leads=lambda: self.leads(),
@@ -246,7 +246,7 @@ class World:
             without_gpu=lambda uid: self.without_gpu(uid),
         )
         self.binder = Binder(self.view, self.api, self.reservations, self.clock)
-        self.retries = Retries(ChainMap(self.view.waiting, self.view.waiting_besides), self.api, self.clock)
+        self.retries = Requeuer(ChainMap(self.view.waiting, self.view.waiting_besides), self.api, self.clock)
         self.view.capacity_freed.subscribe(self.retries.freed)
         self.view.reservation_released.subscribe(self.retries.given_back)
         self.view.gangs.reservation_released.subscribe(self.retries.given_back)
@@ -261,12 +261,12 @@ class World:
             must_lead=lambda: self.must_lead(),
         )
         self.preemptor.decided.subscribe(self.decisions.preempted)
-        self.nominated = Nominated(self.view, self.preemptor.kept)
+        self.nominated = Nominations(self.view, self.preemptor.kept)
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """What filter tells of a pod that no node took."""
         self.retries.refused(uid)
-        self.preemptor.refused(uid, nodes)
+        self.preemptor.post_filter(uid, nodes)
 
     def add_node(self, node: NodeDevices) -> None:
         self.view.upsert_node(NodeRecord(node, ""))
@@ -283,7 +283,7 @@ class World:
         record = followed_record_of(pod, self.view.quotas.followed.union(self.api.counted_in))
         if record is not None:
             self.view.upsert_pod(record)
-            self.nominated.seen(record)
+            self.nominated.pod_updated(record)
 
     def api_pod(self, namespace: str, name: str) -> Pod:
         """A pod as the API server has it."""

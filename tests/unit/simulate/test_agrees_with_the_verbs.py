@@ -15,10 +15,11 @@ from gpushare.api.objects import decode_node, decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.kubescheduler.node_usage import Occupancy
 from gpushare.ledger import Ledger
-from gpushare.scheduler.cache.cache import ClusterView, NodeReader
+from gpushare.scheduler.cache.cache import ClusterCache, NodeReader
 from gpushare.scheduler.cache.pod_records import counted_record_of
 from gpushare.scheduler.framework.binder import Binder, BindRefused, Reservations
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.server import protocol
 from gpushare.simulate.engine.engine import Settings
 from gpushare.simulate.engine.simulation import simulate
@@ -42,7 +43,7 @@ class Verbs:
         self.ledger = Ledger(node_policy=policy)
         self.reservations = Reservations(15.0)
         clock = TurnedClock()
-        self.view = ClusterView(self.ledger, Recorded(), self.reservations.end, monotonic=clock.monotonic)
+        self.view = ClusterCache(self.ledger, Recorded(), self.reservations.end, monotonic=clock.monotonic)
         self.binder = Binder(self.view, self.api, self.reservations, clock)
         self.bodies = Bodies()
         reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16, node_policy=policy)

@@ -121,8 +121,8 @@ def test_nothing_to_do_is_said(snapshot: str, tmp_path: Path, capsys: pytest.Cap
     plain.write_bytes(snapshot_of(ClusterState((node("plain"),))))
     assert main(["--snapshot", str(plain)]) == 0
     assert "No node has GPUs." in capsys.readouterr().out
-    assert main(["--snapshot", str(plain), "--enough"]) == 2
-    assert "say with --shape" in capsys.readouterr().err
+    assert main(["--snapshot", str(plain), "--min-nodes"]) == 2
+    assert "say with --node-shape" in capsys.readouterr().err
 
 
 def test_json_has_pods_nodes_and_the_curve(
@@ -130,7 +130,19 @@ def test_json_has_pods_nodes_and_the_curve(
 ) -> None:
     file = manifests(tmp_path, workload("Deployment", "web", 2, template(10)), pod("big", 20))
     assert (
-        main(["--snapshot", snapshot, "-f", file, "-o", "json", "--enough", "--shape", "gpus=1,memory=40960"])
+        main(
+            [
+                "--snapshot",
+                snapshot,
+                "-f",
+                file,
+                "-o",
+                "json",
+                "--min-nodes",
+                "--node-shape",
+                "gpus=1,memory=40960",
+            ]
+        )
         == 3
     )
     told = json.loads(capsys.readouterr().out)
@@ -148,7 +160,7 @@ def test_enough_has_a_row_for_each_shape(
     tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = manifests(tmp_path, workload("Deployment", "web", 5, template(15)), pod("big", 20))
-    assert main(["--snapshot", snapshot, "-f", file, "--enough"]) == 3
+    assert main(["--snapshot", snapshot, "-f", file, "--min-nodes"]) == 3
     out = capsys.readouterr().out
     assert "SHAPE   MORE NODES" in out
     assert "like a  1 " in out
@@ -210,7 +222,10 @@ def test_standard_input_is_read(
 ) -> None:
     text = json.dumps(pod("p", 1)).encode()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
-    assert main(["--snapshot", snapshot, "-f", "-", "--unit", "128MiB", "--card-memory-mib", "1000"]) == 0
+    assert (
+        main(["--snapshot", snapshot, "-f", "-", "--unit", "128MiB", "--reference-gpu-memory-mib", "1000"])
+        == 0
+    )
     assert "p" in capsys.readouterr().out
 
 
@@ -224,16 +239,19 @@ def test_standard_input_is_read(
         ),
         (["-f", "a.yaml", "b.yaml", "c/"], "arguments: b.yaml c/ (did you mean -f b.yaml -f c/?); gpushare"),
         (["--polcy", "spread"], "unrecognized arguments: --polcy spread; gpushare simulate --help"),
-        (["--trace", "x", "--anew", "--shape", "y"], "--trace goes without --anew, --shape"),
+        (
+            ["--trace", "x", "--reschedule-all", "--node-shape", "y"],
+            "--trace goes without --reschedule-all, --node-shape",
+        ),
         (["--trace", "x", "--ratio", "0"], "--ratio 0: give a number above 0 and at most 10"),
         (["--list", "x"], "--list: goes with --trace"),
-        (["--shape", "x"], "--shape: goes with --enough"),
+        (["--node-shape", "x"], "--node-shape: goes with --min-nodes"),
         (["--times"], "--times: goes with --trace"),
         (["--trace-nodes", "3"], "--trace-nodes: goes with --trace"),
         (["--trace", "x", "--times", "--ratio", "1"], "--ratio: goes without --times"),
         (["--ratio", "x"], "--ratio x: give a number above 0"),
         (["--isolated-max-pods", "0"], "--isolated-max-pods 0: give a number from 1"),
-        (["--card-memory-mib=-1"], "--card-memory-mib -1: give a number of MiB from 0"),
+        (["--reference-gpu-memory-mib=-1"], "--reference-gpu-memory-mib -1: give a number of MiB from 0"),
         (["--plot", "x.gif"], "--plot x.gif: write to a file that ends with .svg or .png"),
         (["--unit", "2GiB"], "2GiB"),
         (["--trace", "/nowhere"], "--trace /nowhere: there is no such folder"),
@@ -451,23 +469,23 @@ def test_settings_come_from_the_environment_and_a_file_too(
     tmp_path: Path, snapshot: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "gpushare.yaml"
-    config.write_text(f"simulate: {{snapshot: {snapshot}, enough: true, shape: [b], output: json}}")
+    config.write_text(f"simulate: {{snapshot: {snapshot}, min-nodes: true, node-shape: [b], output: json}}")
     monkeypatch.setenv("GPUSHARE_POLICY", "spread")
     file = manifests(tmp_path, pod("p", 1))
     assert main(["--config", str(config), "-f", file]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["policy"] == "spread"
     assert [one["shape"] for one in told["enough"]] == ["like b"]
-    monkeypatch.setenv("GPUSHARE_SHAPE", "a; gpus=1,memory=40960")
+    monkeypatch.setenv("GPUSHARE_NODE_SHAPE", "a; gpus=1,memory=40960")
     assert main(["--config", str(config), "-f", file]) == 0
     assert [one["shape"] for one in json.loads(capsys.readouterr().out)["enough"]] == [
         "like a",
         "gpus=1,memory=40960",
     ]
-    config.write_text("simulate: {shape: [1], ratio: true}")
+    config.write_text("simulate: {node-shape: [1], ratio: true}")
     assert main(["--config", str(config)]) == 2
     err = capsys.readouterr().err
-    assert "shape" in err
+    assert "node-shape" in err
     assert "ratio" in err
 
 

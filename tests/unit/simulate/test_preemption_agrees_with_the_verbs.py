@@ -16,7 +16,8 @@ from gpushare.kubescheduler.filters import Wanted
 from gpushare.kubescheduler.node_usage import Occupancy, priority_of
 from gpushare.kubescheduler.preemption import Candidate, Worth, candidates, cheapest
 from gpushare.scheduler.framework.binder import BindRefused
-from gpushare.scheduler.framework.cycle import Bodies, filter_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
 from gpushare.scheduler.plugins.preemption.plugin import SETTLE_S, Preemptor
 from gpushare.scheduler.server import protocol
@@ -76,7 +77,7 @@ class Cluster(Verbs):
         return msgspec.json.decode(answer, type=FilterResult)
 
     def refused(self, uid: str, nodes: Any) -> None:
-        self.preemptor.refused(uid, nodes)
+        self.preemptor.post_filter(uid, nodes)
 
     def budget(self) -> DisruptionBudget:
         """Of the pods of one app so many have to stay."""

@@ -88,7 +88,7 @@ def test_by_the_lists_own_times_each_pod_is_told_with_when_it_ran(
 
 def test_enough_nodes_drop_nobody_and_one_less_does(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     asking = ["--trace", trace, "--ratio", "1.5"]
-    document = told(capsys, *asking, "--enough")
+    document = told(capsys, *asking, "--min-nodes")
     (policy,) = document["policies"]
     assert policy["enough"] == {"nodes": 2, "gpus": 4, "givenPercent": 75.0, "left": 0, "most": 3}
     for nodes, dropped in ((1, 1), (2, 0), (3, 0)):
@@ -96,16 +96,16 @@ def test_enough_nodes_drop_nobody_and_one_less_does(trace: str, capsys: pytest.C
         # The same pods come, on however many nodes.
         assert (document["nodes"], document["gpus"], document["pods"]) == (nodes, 2 * nodes, 3)
         assert document["policies"][0]["dropped"] == dropped
-    assert main([*asking, "--enough", "--policy", "spread"]) == 0
+    assert main([*asking, "--min-nodes", "--policy", "spread"]) == 0
     assert "spread  2             4     75.00%      0\n" in capsys.readouterr().out
 
 
 def test_by_the_lists_own_times_nobody_waits_on_enough_nodes(
     trace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (policy,) = told(capsys, "--trace", trace, "--times", "--enough")["policies"]
+    (policy,) = told(capsys, "--trace", trace, "--times", "--min-nodes")["policies"]
     assert (policy["waited"], policy["enough"]["nodes"], policy["enough"]["left"]) == (1, 2, 0)
-    assert main(["--trace", trace, "--times", "--enough", "--policy", "binpack"]) == 0
+    assert main(["--trace", trace, "--times", "--min-nodes", "--policy", "binpack"]) == 0
     assert "POLICY   NODES ENOUGH  GPUS  GIVEN THEN  STILL WAITING\nbinpack  2 " in capsys.readouterr().out
 
 

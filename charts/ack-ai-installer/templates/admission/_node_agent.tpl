@@ -29,12 +29,12 @@ variables:
   reason: Forbidden
   messageExpression: >-
     'the node agent changes pods and nodes, it may not ' + request.operation + ' ' + variables.what
-{{- if ne .Values.admission.nodeBinding "never" }}
+{{- if ne .Values.admission.nodeRestriction "never" }}
 - expression: variables.node != ''
   reason: Forbidden
   message: >-
     the node agent's token does not say its node (authentication.kubernetes.io/node-name): use the token that Kubernetes
-    gives to its pod, or set the chart's admission.nodeBinding to never where tokens do not say it
+    gives to its pod, or set the chart's admission.nodeRestriction to never where tokens do not say it
 {{- end }}
 {{- end }}
 
@@ -46,7 +46,7 @@ variables:
     expression: "variables.allowed ? object.metadata.?annotations.orValue({}) : {}"
 validations:
   {{- include "gpushare.admission.agent.common" . | nindent 2 }}
-  {{- if ne .Values.admission.nodeBinding "never" }}
+  {{- if ne .Values.admission.nodeRestriction "never" }}
   - expression: "!variables.allowed || oldObject.spec.?nodeName.orValue('') == variables.node"
     reason: Forbidden
     messageExpression: >-
@@ -113,7 +113,7 @@ validations:
         && object.?status.?volumesAttached == oldObject.?status.?volumesAttached)
 validations:
   {{- include "gpushare.admission.agent.common" . | nindent 2 }}
-  {{- if ne .Values.admission.nodeBinding "never" }}
+  {{- if ne .Values.admission.nodeRestriction "never" }}
   - expression: "!variables.allowed || oldObject.metadata.name == variables.node"
     reason: Forbidden
     messageExpression: >-

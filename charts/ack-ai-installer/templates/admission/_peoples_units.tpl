@@ -12,7 +12,7 @@ mean is in src/gpushare/admission/rules/unit_rules.py, which says the same.
 {{- if eq (include "gpushare.unitMiB" .) "128" }}128MiB{{ else }}1GiB{{ end -}}
 {{- end }}
 {{- define "gpushare.cardUnits" -}}
-{{ div .Values.admission.cardMemoryMiB (include "gpushare.unitMiB" . | int) }}
+{{ div .Values.admission.referenceGpuMemoryMiB (include "gpushare.unitMiB" . | int) }}
 {{- end }}
 
 {{/* CEL: whether container c asks for memory in people's units. */}}
@@ -84,13 +84,13 @@ quantity(string(c.resources.limits['{{ . }}']))
   reason: Invalid
   messageExpression: >-
     'gpushare.dev/gpu-memory.percentage needs a card of which to take percent, and none is named in this cluster '
-    + '(chart value admission.cardMemoryMiB): ask for gpushare.dev/gpu-memory in '
+    + '(chart value admission.referenceGpuMemoryMiB): ask for gpushare.dev/gpu-memory in '
     + {{ include "gpushare.admission.named" "ofNoCard" }}
 - expression: size(variables.lessThanAUnit) == 0
   reason: Invalid
   messageExpression: >-
     'gpushare.dev/gpu-memory.percentage is less than one unit of {{ include "gpushare.unitName" . }} on a card of '
-    + '{{ .Values.admission.cardMemoryMiB | int }} MiB: '
+    + '{{ .Values.admission.referenceGpuMemoryMiB | int }} MiB: '
     + variables.lessThanAUnit.map(c, 'container ' + c.name + ' asks for '
       + string(c.resources.limits['gpushare.dev/gpu-memory.percentage'])).join(', ')
     + '; ask for {{ include "gpushare.leastPercent" . }} or more'
@@ -183,7 +183,7 @@ variables:
   # As src/gpushare/api/request/unit_conversion.py writes and reads it.
   - name: note
     expression: >-
-      '{"unitMib":{{ include "gpushare.unitMiB" . }},"cardMib":{{ .Values.admission.cardMemoryMiB | int }},"containers":{'
+      '{"unitMib":{{ include "gpushare.unitMiB" . }},"cardMib":{{ .Values.admission.referenceGpuMemoryMiB | int }},"containers":{'
       + (variables.apps + variables.inits).map(c, '"' + c.name + '":"'
         + ('gpushare.dev/gpu-memory' in c.resources.limits
           ? string({{ include "gpushare.admission.amount" "gpushare.dev/gpu-memory" }}.asInteger() / 1048576) + 'Mi'

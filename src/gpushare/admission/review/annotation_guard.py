@@ -104,7 +104,7 @@ def refused_place(request: Request, node: str) -> Refusal | None:
         return Refusal(
             _AGENT,
             f"the node agent's token does not say its node ({NODE_NAME}): use the token that Kubernetes gives to its "
-            "pod, or set the chart's admission.nodeBinding to never where tokens do not say it",
+            "pod, or set the chart's admission.nodeRestriction to never where tokens do not say it",
         )
     resource = called(request)
     place = _place(request)

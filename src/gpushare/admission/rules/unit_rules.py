@@ -137,7 +137,7 @@ def _no_card(asking: Mapping[str, Texts], counting: Counting) -> str:
         return ""
     return (
         f"{name} needs a card of which to take percent, and none is named in this cluster (chart value "
-        f"admission.cardMemoryMiB): ask for {names.GPU_MEMORY} in {', '.join(told)}"
+        f"admission.referenceGpuMemoryMiB): ask for {names.GPU_MEMORY} in {', '.join(told)}"
     )
 
 

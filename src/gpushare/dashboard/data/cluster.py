@@ -10,7 +10,7 @@ from gpushare.dashboard.data.heatmap import Board
 from gpushare.kube.event_recorder import EventType
 from gpushare.ledger import Ledger
 from gpushare.ledger.results import Held
-from gpushare.scheduler.cache.cache import ClusterView, NodeRecord
+from gpushare.scheduler.cache.cache import ClusterCache, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord
 
 #: Nodes that are shown anew before others get their turn: some ten milliseconds.
@@ -39,7 +39,7 @@ class Cluster:
 
     def __init__(self, node_policy: Placement = Placement.BINPACK) -> None:
         self.ledger = Ledger(node_policy=node_policy)
-        self.view = ClusterView(self.ledger, _Untold(), lambda uid: None)
+        self.view = ClusterCache(self.ledger, _Untold(), lambda uid: None)
         self.board = Board()
         self.uids: dict[str, str] = {}
         """UIDs of pods that wait or hold something, by ``NAMESPACE/NAME``."""

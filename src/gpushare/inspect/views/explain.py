@@ -23,7 +23,7 @@ VERSION: Final = 1
 _RECORDS: Final = (names.ANN_SHARE, names.ANN_ALLOCATION, names.ANN_MEM_INDEX)
 _MOST_EVENTS: Final = 5
 #: Events that say why a pod is gone.
-_ENDED: Final = ("Preempted: ", "Defragmented: ")
+_ENDED: Final = ("Preempted: ", "EvictedForDefragmentation: ")
 
 Json = dict[str, Any]
 
@@ -72,7 +72,7 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
     if options.output in ("json", "yaml"):
         return Shown(_document(options, pod, record, loose, events, remarks), tuple(remarks))
     lines = _of_pod(pod, record, paint)
-    lines += of_defragmentation(pod, _events(events_answer, pod, reason="RoomMade"))
+    lines += of_defragmentation(pod, _events(events_answer, pod, reason="DefragmentationSucceeded"))
     if record is not None:
         lines += _of_record(record, details=options.details)
         lines += of_preemption(record, (pod.get("status") or {}).get("nominatedNodeName") or "")

@@ -1,4 +1,4 @@
-"""``kubectl inspect cgpu --waiting``: every pod that waits, since when, why, and what would let it in."""
+"""``kubectl inspect cgpu --pending``: every pod that waits, since when, why, and what would let it in."""
 
 import json
 import time

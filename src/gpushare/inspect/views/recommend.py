@@ -1,4 +1,4 @@
-"""``kubectl inspect cgpu --advise``: reads who holds what and what was used of it, and sets the advice in its form."""
+"""``kubectl inspect cgpu --recommend``: reads who holds what and what was used of it, and sets the advice in its form."""
 
 import re
 import time
@@ -10,7 +10,7 @@ import msgspec
 from gpushare.api.errors import ModelError
 from gpushare.api.objects import ListMeta, Node, Pod
 from gpushare.api.request.request import request_of
-from gpushare.inspect.arguments import LEAST_HISTORY, LENGTH, MARGIN, MOST_MARGIN, Options
+from gpushare.inspect.arguments import HEADROOM, LENGTH, MIN_HISTORY, MOST_HEADROOM, Options
 from gpushare.inspect.errors import UnreadableAnswer, UsageError
 from gpushare.inspect.sources.agent_usage import figures_of_agents, paths_of
 from gpushare.inspect.sources.decision_client import NOT_ROOM, all_waiting
@@ -82,16 +82,16 @@ def advised(kubectl: Kubectl, options: Options, begun: Round | None = None) -> S
 
 
 def _asked(said: Mapping[str, str]) -> _Asked:
-    margin = said.get("--margin", str(MARGIN)).removesuffix("%")
-    if not re.fullmatch(r"\d{1,3}", margin, re.ASCII) or int(margin) > MOST_MARGIN:
-        raise UsageError("", f"--margin={margin} is not a number of percent from 0 to {MOST_MARGIN}")
+    margin = said.get("--headroom", str(HEADROOM)).removesuffix("%")
+    if not re.fullmatch(r"\d{1,3}", margin, re.ASCII) or int(margin) > MOST_HEADROOM:
+        raise UsageError("", f"--headroom={margin} is not a number of percent from 0 to {MOST_HEADROOM}")
     window = said.get("--window", "")
     if window and not _seconds(window):
         raise UsageError("", f"--window={window} is no length of time, such as 12h or 7d")
-    least = said.get("--least-history", LEAST_HISTORY)
+    least = said.get("--min-history", MIN_HISTORY)
     least_s = _seconds(least)
     if least_s is None:
-        raise UsageError("", f"--least-history={least} is no length of time, such as 90s, 30m or 1d")
+        raise UsageError("", f"--min-history={least} is no length of time, such as 90s, 30m or 1d")
     return _Asked(Rules(int(margin), least_s), said.get("--prometheus", ""), window)
 
 
@@ -162,9 +162,9 @@ def _waiting(nodes: list[Node], pods: list[Pod], kept: Collection[str]) -> list[
 def _table(advice: Advice, figures: Figures, asked: _Asked) -> str:
     if not advice.workloads:
         return "No pod holds a share of a GPU.\n"
-    lines = [["NAMESPACE", "WORKLOAD", "PODS", "SEEN", "USED(peak/p95)", "gpu-mem", "ADVISED"]]
+    lines = [["NAMESPACE", "WORKLOAD", "PODS", "SEEN", "USED(peak/p95)", "gpu-mem", "RECOMMENDED"]]
     core = any(one.core for one in advice.workloads)
-    lines[0] += ["CORE USED(peak/p95)", "core", "ADVISED"] if core else []
+    lines[0] += ["CORE USED(peak/p95)", "core", "RECOMMENDED"] if core else []
     lines[0].append("NOTE")
     for one in advice.workloads:
         line = [

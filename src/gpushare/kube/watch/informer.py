@@ -153,7 +153,7 @@ class Informer(Generic[T]):
             await asyncio.gather(*tasks, return_exceptions=True)
         self._again.clear()
 
-    async def read_anew(self) -> None:
+    async def relist(self) -> None:
         """Return once a list that was begun after the call is complete: from it on all is known that was true then.
 
         It ends whatever is under way. While the server does not answer it takes as long as that, or until nobody follows any more.

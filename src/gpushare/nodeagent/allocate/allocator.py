@@ -20,7 +20,7 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
 from gpushare.nodeagent.allocate import refusal_texts
 from gpushare.nodeagent.allocate.container_response import Backend, Grant, Injection, core_envs, memory_envs
-from gpushare.nodeagent.allocate.exclusive_gpus import WholeGpus
+from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus
 from gpushare.nodeagent.allocate.grant_log import UNLISTED_GRACE_S, Slot
 from gpushare.nodeagent.allocate.matcher import ClaimBook, Match
 from gpushare.nodeagent.allocate.pod_allocations import BoundPod
@@ -62,7 +62,7 @@ class Allocator:
     def __init__(
         self,
         book: ClaimBook,
-        whole: WholeGpus,
+        whole: ExclusiveGpus,
         pods: PodsOnNode,
         *,
         list_pods: Callable[[], Awaitable[list[Pod]]],

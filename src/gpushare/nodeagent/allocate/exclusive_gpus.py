@@ -36,7 +36,7 @@ class WholePod(NamedTuple):
         return self.pod.uid
 
 
-class WholeGpus:
+class ExclusiveGpus:
     """The pods of one node that count GPUs, by UID."""
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ class _Peer:
     """Whether it left, and its connections are kept."""
 
 
-class Succession:
+class Handover:
     """This agent among those of its node.
 
     ``on_change`` is called when another comes or goes, and told whether the kubelet may hang up on this one, or think

@@ -7,7 +7,7 @@ from typing import Final
 
 from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.kube.clock import Clock
-from gpushare.nodeagent.deviceplugin.handover import Succession
+from gpushare.nodeagent.deviceplugin.handover import Handover
 from gpushare.nodeagent.deviceplugin.registration import ResourceServer
 
 #: Seconds that questions of the kubelet may take to be answered, that rights may take to go, and that a newer agent may
@@ -19,7 +19,7 @@ _AGAIN_S: Final = 0.1
 _LOOK_S: Final = 0.02
 
 
-async def handed_over(succession: Succession, servers: Sequence[ResourceServer], clock: Clock) -> bool:
+async def handed_over(succession: Handover, servers: Sequence[ResourceServer], clock: Clock) -> bool:
     """Whether a newer agent keeps our connections with the kubelet; then ``servers`` will not close them.
 
     One that is there and does not serve yet is waited for.
@@ -32,7 +32,7 @@ async def handed_over(succession: Succession, servers: Sequence[ResourceServer],
     return kept
 
 
-async def _handed_over(succession: Succession, servers: Sequence[ResourceServer], clock: Clock) -> bool:
+async def _handed_over(succession: Handover, servers: Sequence[ResourceServer], clock: Clock) -> bool:
     with suppress(TimeoutError):
         async with asyncio.timeout(ANSWER_S):
             while any(server.busy for server in servers):

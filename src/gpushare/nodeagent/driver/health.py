@@ -17,7 +17,7 @@ APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 XID_REASON: Final = "critical error XID"
 
 GOOD_PROBES: Final = 2
-XID_QUIET_S: Final = 300.0
+XID_RECOVERY_S: Final = 300.0
 
 
 @dataclass(slots=True)
@@ -31,9 +31,9 @@ class _State:
 class HealthBook:
     """What is known of each GPU's health, by UUID. Times are seconds of one monotonic clock."""
 
-    def __init__(self, *, good_probes: int = GOOD_PROBES, xid_quiet_s: float = XID_QUIET_S) -> None:
+    def __init__(self, *, good_probes: int = GOOD_PROBES, xid_recovery_s: float = XID_RECOVERY_S) -> None:
         self._good_probes = good_probes
-        self._xid_quiet_s = xid_quiet_s
+        self._xid_recovery_s = xid_recovery_s
         self._states: dict[str, _State] = {}
 
     def take_xid(self, uuid: str, xid: int, now_s: float) -> bool:
@@ -53,7 +53,7 @@ class HealthBook:
         state.good_probes = min(state.good_probes + 1, self._good_probes)
         if state.good_probes >= self._good_probes:
             state.fault = ""
-        if not state.fault and now_s - state.xid_at_s >= self._xid_quiet_s:
+        if not state.fault and now_s - state.xid_at_s >= self._xid_recovery_s:
             state.xid = 0
 
     def reason(self, uuid: str) -> str:

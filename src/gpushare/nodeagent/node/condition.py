@@ -10,8 +10,8 @@ from gpushare.nodeagent.driver.discovery import Inventory
 from gpushare.nodeagent.node.node_events import REASON_NO_CDI, REASON_NO_ISOLATION
 
 REASON_SHARING: Final = "Sharing"
-REASON_PARTLY: Final = "SomeGPUsOutOfService"
-REASON_KEPT_BACK: Final = "WaitsForPods"
+REASON_PARTLY: Final = "SomeGPUsUnhealthy"
+REASON_KEPT_BACK: Final = "DrainingPreviousMode"
 REASON_NOT_HELD: Final = "NotIsolated"
 #: As long as the API server takes any text of a condition, and longer than anyone reads.
 _MOST_CHARACTERS: Final = 2048
@@ -28,7 +28,7 @@ class Condition(msgspec.Struct, frozen=True):
 def condition_of(
     node: NodeDevices, inventory: Inventory, *, access: str, isolation: str, active: str, fallen: str
 ) -> Condition:
-    """Of a node that is to share, with its cordons; the arguments are those of ``NodeNews.troubles``, ``active`` says what holds containers."""
+    """Of a node that is to share, with its cordons; the arguments are those of ``NodeEvents.troubles``, ``active`` says what holds containers."""
     well = [device for device in node.devices if not device.ails]
     taking = sum(device.in_service for device in node.devices)
     held = (

@@ -19,9 +19,9 @@ from gpushare.nodeagent.observability.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
-REASON_LEFT_OUT: Final = "GPULeftOut"
+REASON_LEFT_OUT: Final = "GPUExcluded"
 REASON_RECOVERED: Final = "GPURecovered"
-REASON_DRIVER_WORKS: Final = "DriverWorks"
+REASON_DRIVER_WORKS: Final = "DriverReady"
 REASON_NO_CDI: Final = "CDIUnavailable"
 REASON_CDI: Final = "CDIAvailable"
 REASON_BAD_CDI_FILE: Final = "CDIFileUnusable"
@@ -37,7 +37,7 @@ _ONCE: Final[dict[str, str]] = {
 }
 
 
-class NodeNews:
+class NodeEvents:
     """News of ``node``. ``acts``: no newer agent tells them instead."""
 
     def __init__(self, node: str, events: Recorder, metrics: Metrics, *, acts: Callable[[], bool]) -> None:
@@ -124,7 +124,7 @@ class NodeNews:
         for one in ("nvidia", "cdi"):
             self._metrics.runtime.set(one, runtime, value=float(one == way))
 
-    def gpus(self, inventory: Inventory, before: Inventory | None, xid_quiet_s: float) -> None:
+    def gpus(self, inventory: Inventory, before: Inventory | None, xid_recovery_s: float) -> None:
         """The GPUs are as they are now, and were so before."""
         known = {device.uuid for device in before.devices} if before is not None else set()
         for device in inventory.devices:
@@ -133,9 +133,9 @@ class NodeNews:
                     "GPU %d: %s, %d MiB, %s", device.index, device.model, device.total_mib, device.uuid
                 )
             if inventory.is_gpus_own:
-                self.health(device, xid_quiet_s)
+                self.health(device, xid_recovery_s)
 
-    def health(self, device: Device, xid_quiet_s: float) -> None:
+    def health(self, device: Device, xid_recovery_s: float) -> None:
         """A GPU is as it is now. Out of service until it comes back it is one fault, whatever else comes to it."""
         named = f"GPU {device.index} ({device.uuid})"
         reason, before = device.reason, self._out.get(device.uuid)
@@ -151,7 +151,7 @@ class NodeNews:
         self._out[device.uuid] = reason
         note = f"{named} is taken out of service: {reason}"
         if XID_REASON in reason:
-            note += f"; trusted again {xid_quiet_s:g} s after its last error, if it answers"
+            note += f"; trusted again {xid_recovery_s:g} s after its last error, if it answers"
         telling: Telling = "come" if before is None else "standing"
         self.tell(REASON_UNHEALTHY, note, cause=device.uuid, telling=telling)
 

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.request.request import ContainerKind
-from gpushare.nodeagent.allocate.exclusive_gpus import WholeGpus
+from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus
 from gpushare.nodeagent.allocate.matcher import ClaimBook
 from gpushare.nodeagent.driver.telemetry import Readings
 from gpushare.nodeagent.isolation.storage.files import Claimed
@@ -47,7 +47,7 @@ class Sources:
     minors: Callable[[], Mapping[str, int]]
     """The numbers in the names of device nodes, by UUID."""
     book: ClaimBook
-    whole: WholeGpus
+    whole: ExclusiveGpus
     readings: Readings
     watched: Watched
     unanswering: Callable[[], Collection[str]]

@@ -17,7 +17,7 @@ from gpushare.api.node.device import Device
 from gpushare.api.node.shared_event_texts import REASON_MALFORMED_ALLOCATION
 from gpushare.api.objects import Pod
 from gpushare.kube.event_recorder import EventType, Recorder, Telling
-from gpushare.nodeagent.allocate.exclusive_gpus import WholeGpus
+from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus
 from gpushare.nodeagent.allocate.matcher import ClaimBook
 from gpushare.nodeagent.allocate.pod_allocations import BoundPod, bound_pod, claim_of
 from gpushare.nodeagent.allocate.requested_devices import amount_of
@@ -34,7 +34,7 @@ class PodsOnNode:
     """The handler of the pod informer. ``on_change`` is called after each change that matters."""
 
     def __init__(
-        self, book: ClaimBook, whole: WholeGpus, events: Recorder, on_change: Callable[[], None]
+        self, book: ClaimBook, whole: ExclusiveGpus, events: Recorder, on_change: Callable[[], None]
     ) -> None:
         self._book = book
         self._whole = whole

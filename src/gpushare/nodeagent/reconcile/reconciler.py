@@ -16,7 +16,7 @@ from gpushare.kube.client.client import Annotator
 from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
-from gpushare.nodeagent.allocate.exclusive_gpus import WholeGpus
+from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus
 from gpushare.nodeagent.allocate.grant_log import DeviceListing
 from gpushare.nodeagent.allocate.matcher import ClaimBook
 from gpushare.nodeagent.allocate.pod_allocations import BoundPod, Claim, claim_of
@@ -34,7 +34,7 @@ from gpushare.process.log_setup import about
 
 logger = logging.getLogger(__name__)
 
-REASON_CORRECTED: Final = "GPUCorrected"
+REASON_CORRECTED: Final = "GPUAllocationReconciled"
 
 #: Seconds: how soon after an answer the kubelet is asked (it notes the answer first), how often without
 #: occasion, after how long without news there is time to tidy up, how long its list may take, and how long a write is trusted to show up in the watch.
@@ -68,7 +68,7 @@ class Reconciler:
     def __init__(
         self,
         book: ClaimBook,
-        whole: WholeGpus,
+        whole: ExclusiveGpus,
         listing: Listing,
         client: Annotator,
         *,

@@ -32,7 +32,7 @@ from gpushare.api.node.shared_event_texts import (
     is_of_mode,
     unknown_mode_note,
 )
-from gpushare.api.objects import Node, node_reference
+from gpushare.api.objects import Node, decode_node, node_reference
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import Request, milli_of
 from gpushare.api.taints import OF_CORDONS, SHUTTING, Taint, read_taints
@@ -43,8 +43,8 @@ from gpushare.ledger.priorities import ANY, LEAVING
 from gpushare.ledger.quota.reclaim import Claim
 from gpushare.process.event import Event
 from gpushare.process.log_setup import about
-from gpushare.scheduler.cache.cpu import Processors
-from gpushare.scheduler.cache.kubelet_capacity import Offers, Sums, offered_by
+from gpushare.scheduler.cache.cpu import CpuUsage
+from gpushare.scheduler.cache.kubelet_capacity import KubeletCapacity, Sums, offered_by
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.elastic_quota.plugin import Quotas
 from gpushare.scheduler.plugins.gangs.plugin import Gangs
@@ -100,6 +100,11 @@ class NodeReader:
         self._isolated_cap = isolated_cap
         self._node_policy = node_policy
 
+    def decode(self, raw: bytes) -> tuple[str, NodeRecord]:
+        """A node's JSON as an informer takes it."""
+        record = self.read(decode_node(raw))
+        return record.devices.name, record
+
     def read(self, node: Node) -> NodeRecord:
         """The node for the ledger. One without GPUs, or that cannot be understood, has no devices."""
         name = node.metadata.name
@@ -137,7 +142,7 @@ def _other_taints(node: Node) -> tuple[Taint, ...]:
     )
 
 
-class ClusterView:
+class ClusterCache:
     """The ledger, the pods that wait, and what could not be understood. ``governs`` is for gangs, as their clock ``monotonic`` is."""
 
     def __init__(
@@ -173,13 +178,13 @@ class ClusterView:
         """Pods that run together or not at all, and the room that is kept for them."""
         self.isolated_cap = isolated_cap
         """The most pods on a GPU of a node that isolates, whatever its labels say: as its ``NodeReader`` has it."""
-        self.offers = Offers(ledger)
+        self.offers = KubeletCapacity(ledger)
         """Nodes that have less to give than the ledger says."""
         self._events = events
         self._on_confirmed = on_confirmed
         self._problems: dict[str, tuple[str, ...]] = {}
         self._foreign: dict[str, dict[str, _Foreign]] = {}
-        self._processors = Processors(ledger.set_free_cpu)
+        self._processors = CpuUsage(ledger.set_free_cpu)
         self.cordoned: dict[str, dict[str, str]] = {}
         """Nodes about which kube-scheduler does not ask until somebody uncordons them, and their labels."""
         self.tainted: dict[str, tuple[Taint, ...]] = {}

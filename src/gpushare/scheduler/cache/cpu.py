@@ -6,7 +6,7 @@ Counted as kube-scheduler does, by what bound pods ask for; by no means what the
 from collections.abc import Callable
 
 
-class Processors:
+class CpuUsage:
     """Nodes and pods may come in any order. ``on_change`` is told a node and the thousandths that are free on it."""
 
     def __init__(self, on_change: Callable[[str, int], None]) -> None:

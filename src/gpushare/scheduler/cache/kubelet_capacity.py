@@ -83,7 +83,7 @@ def asked_by(request: Request) -> Sums:
     return Sums(request.memory_units * count, request.core_percent * count, 0)
 
 
-class Offers:
+class KubeletCapacity:
     """Which nodes have less to give than the ledger says. Not for several threads."""
 
     def __init__(self, ledger: Ledger) -> None:

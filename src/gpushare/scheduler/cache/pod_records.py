@@ -9,7 +9,7 @@ from gpushare.api import names
 from gpushare.api.allocation.allocation import Allocation
 from gpushare.api.allocation.annotations import is_allocated, read_allocation
 from gpushare.api.errors import InvalidRequest, MalformedAllocation
-from gpushare.api.objects import ObjectReference, Pod
+from gpushare.api.objects import ObjectReference, Pod, decode_pod
 from gpushare.api.request.amounts import NOTHING, Amounts, amounts_of
 from gpushare.api.request.pod_group import Gang, gang_of
 from gpushare.api.request.request import Request, cpu_milli_of, request_of, requests_share, wants_whole_device
@@ -139,7 +139,7 @@ def _without_gang(pod: Pod) -> PodRecord | None:
     meta = pod.metadata
     node = pod.spec.node_name
     if not node:
-        if pod.spec.scheduler_name == names.STAND_IN_SCHEDULER:
+        if pod.spec.scheduler_name == names.PLACEHOLDER_SCHEDULER:
             return None  # it asks for what the pod that it stands for asks for already
         try:
             request = request_of(pod)
@@ -163,6 +163,12 @@ def _without_gang(pod: Pod) -> PodRecord | None:
     except MalformedAllocation as error:
         return PodRecord(meta.uid, pod.key, node, pod.finished, problem=error.problem)
     return PodRecord(meta.uid, pod.key, node, pod.finished, allocation=allocation)
+
+
+def decode_record(raw: bytes) -> tuple[str, PodRecord] | None:
+    """A pod's JSON as an informer takes it; ``None`` when the pod has nothing to do with our GPUs."""
+    record = record_of(decode_pod(raw))
+    return None if record is None else (record.pod, record)
 
 
 def counted_record_of(pod: Pod) -> PodRecord | None:

@@ -37,7 +37,7 @@ from gpushare.kube.clock import Clock
 from gpushare.ledger import Held, Refused
 from gpushare.process.event import Event
 from gpushare.process.log_setup import about
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import record_of
 from gpushare.scheduler.plugins.gangs.plugin import NotTogether
 from gpushare.scheduler.server.protocol import BindingArgs
@@ -110,7 +110,7 @@ class Reservations(msgspec.Struct):
 class Binder:
     """Binds pods through the API server and owns their reservations."""
 
-    def __init__(self, view: ClusterView, pods: Pods, reservations: Reservations, clock: Clock) -> None:
+    def __init__(self, view: ClusterCache, pods: Pods, reservations: Reservations, clock: Clock) -> None:
         self._view = view
         self._ledger = view.ledger
         self._pods = pods
@@ -123,7 +123,7 @@ class Binder:
         self.reservation_expired: Event[str, str, str] = Event()
         """Called with UID, ``namespace/name`` and node of a pod whose share was reserved for a Binding that never came."""
 
-    def begin_anew(self) -> None:
+    def forget_reservations(self) -> None:
         """Another may have led, and everything was read anew: what is reserved may be another's by now.
 
         What may yet be bound stays reserved for its time, and nothing is posted again for it. Room of gangs is looked for anew.

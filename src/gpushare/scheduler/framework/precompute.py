@@ -15,7 +15,7 @@ from gpushare.ledger import Ledger
 _MOST_WAITING: Final = 256
 
 
-class Foreseeing:
+class Precomputer:
     """Requests of new pods, each worked out once nothing else is to be done. ``told`` is called after each."""
 
     def __init__(self, ledger: Ledger, told: Callable[[], None] = lambda: None) -> None:

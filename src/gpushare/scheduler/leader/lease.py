@@ -20,7 +20,7 @@ class NotLeading(Exception):
 
 
 async def without_another() -> None:
-    """In place of ``LeadWatch.must_lead`` where there is one scheduler alone."""
+    """In place of ``LeaderWatch.must_lead`` where there is one scheduler alone."""
 
 
 class Leases(Protocol):
@@ -61,7 +61,7 @@ class Leading:
         return self.is_ours(await self.holder())
 
 
-class LeadWatch:
+class LeaderWatch:
     """Asks now and then, for those who cannot wait for an answer."""
 
     def __init__(self, leading: Leading, clock: Clock, *, every_s: float = EVERY_S) -> None:

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.process.event import Event
-from gpushare.scheduler.leader.lease import LeadWatch, NotLeading
+from gpushare.scheduler.leader.lease import LeaderWatch, NotLeading
 
 logger = logging.getLogger(__name__)
 
@@ -31,13 +31,13 @@ _MOST_S: Final = 30.0
 class Read(Protocol):
     """A collection that is followed (``gpushare.kube.watch.informer.Informer``)."""
 
-    async def read_anew(self) -> None:
+    async def relist(self) -> None:
         """Return once a list that was begun after the call is complete."""
 
 
 async def read_or_go_on(what: str, *watches: Read) -> None:
     """Return once ``watches`` were read anew; what cannot be read within half a minute stays as it is known."""
-    reads = [asyncio.create_task(one.read_anew()) for one in watches]
+    reads = [asyncio.create_task(one.relist()) for one in watches]
     try:
         late = (await asyncio.wait(reads, timeout=_MOST_S))[1] if reads else set()
     finally:
@@ -47,12 +47,12 @@ async def read_or_go_on(what: str, *watches: Read) -> None:
         logger.warning("%s are not read anew: what is known of them may be late", what)
 
 
-class Takeover:
+class LeaderResync:
     """Whether ``watches`` were read since the lease has its holder. Without a lease they always were."""
 
     def __init__(
         self,
-        leading: LeadWatch,
+        leading: LeaderWatch,
         *watches: Read,
         patience_s: float = PATIENCE_S,
         monotonic: Callable[[], float] = SYSTEM_CLOCK.monotonic,
@@ -124,7 +124,7 @@ class Takeover:
                     continue
                 if not self._read:
                     self._read = True
-                    await asyncio.gather(*(one.read_anew() for one in self._watches))
+                    await asyncio.gather(*(one.relist() for one in self._watches))
                     if not (await self._look() and self._read):
                         self._read = False  # another holds it than when the reading began, or nobody can tell
                         continue

@@ -8,11 +8,11 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
 from gpushare.kube.watch.informer import InformerFigures
 from gpushare.scheduler.framework.binder import Reservations
-from gpushare.scheduler.leader.lease import LeadWatch
+from gpushare.scheduler.leader.lease import LeaderWatch
 from gpushare.scheduler.observability.metrics import Metrics
-from gpushare.scheduler.observability.pending_pod_events import WaitingNews
+from gpushare.scheduler.observability.pending_pod_events import PendingPodEvents
 
-REASON_STALE: Final = "GPUReservationEnded"
+REASON_STALE: Final = "GPUReservationExpired"
 
 
 class Watch(Protocol):
@@ -23,7 +23,7 @@ class Watch(Protocol):
         """How it fares."""
 
 
-class Observing:
+class ClusterMetrics:
     """Puts figures into ``metrics`` and tells of reservations that came to nothing."""
 
     def __init__(
@@ -31,7 +31,7 @@ class Observing:
         metrics: Metrics,
         events: Recorder,
         reservations: Reservations,
-        leading: LeadWatch,
+        leading: LeaderWatch,
         clock: Clock,
     ) -> None:
         self._metrics = metrics
@@ -61,7 +61,7 @@ class Observing:
             cause="never came",
         )
 
-    def export(self, watches: Callable[[], Mapping[str, Watch]], news: WaitingNews) -> None:
+    def export(self, watches: Callable[[], Mapping[str, Watch]], news: PendingPodEvents) -> None:
         """Have the figures in every scrape; ``watches`` by what they are of, asked for each time: some come and go."""
         metrics = self._metrics
         metrics.watch(

@@ -1,6 +1,6 @@
 """What the log says of one pod's cycle.
 
-A bind is told once a pod. Filter and prioritize are asked many times a second for pods that wait, so they are told at level
+A bind is told once a pod. Filter and prioritize are state many times a second for pods that wait, so they are told at level
 debug alone: then the answers are read again, which costs what the answer itself does.
 """
 
@@ -11,7 +11,7 @@ import msgspec
 
 from gpushare.ledger import Ledger
 from gpushare.process.log_setup import about
-from gpushare.scheduler.framework.cycle import Asked
+from gpushare.scheduler.framework.cycle_state import CycleState
 from gpushare.scheduler.server.protocol import BindingArgs
 
 logger = logging.getLogger(__name__)
@@ -31,25 +31,25 @@ _FILTERED: Final = msgspec.json.Decoder(_Filtered)
 _SCORED: Final = msgspec.json.Decoder(list[_Scored])
 
 
-def tell_filtered(asked: Asked, answer: bytes) -> None:
+def tell_filtered(state: CycleState, answer: bytes) -> None:
     """Say how many nodes fit, and why one of the others does not."""
-    pod = asked.args.pod
+    pod = state.args.pod
     said = _FILTERED.decode(answer)
     refused = (said.failed_nodes or {}) | (said.failed_and_unresolvable_nodes or {})
     why = "".join(f"; {node}: {reason}" for node, reason in list(refused.items())[:1])
     logger.debug(
         "pod %s: filter: %d of %d nodes fit%s",
         pod.key,
-        len(asked.names) - len(refused),
-        len(asked.names),
+        len(state.names) - len(refused),
+        len(state.names),
         why,
         extra=about(pod=pod.key, uid=pod.metadata.uid),
     )
 
 
-def tell_prioritized(asked: Asked, answer: bytes) -> None:
+def tell_prioritized(state: CycleState, answer: bytes) -> None:
     """Say which node stands out."""
-    pod = asked.args.pod
+    pod = state.args.pod
     scored = _SCORED.decode(answer)
     best = max(scored, key=lambda one: one.score, default=None)
     words = "no node stands out" if best is None else f"{best.host} first, with {best.score}"

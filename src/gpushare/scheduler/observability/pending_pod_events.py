@@ -17,9 +17,9 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
 
 if TYPE_CHECKING:
-    from gpushare.scheduler.plugins.explain.decision_log import Decisions, Waiting
+    from gpushare.scheduler.plugins.explain.decision_log import DecisionLog, Waiting
 
-REASON_WAITING: Final = "GPUShareWaiting"
+REASON_WAITING: Final = "GPUSchedulingPending"
 #: Between two looks.
 EVERY_S: Final = 5.0
 #: Pods younger than this are passed over: mostly they are placed meanwhile.
@@ -65,7 +65,7 @@ class Leads(Protocol):
 class FromDecisions:
     """``Known`` from the record of decisions."""
 
-    def __init__(self, decisions: "Decisions") -> None:
+    def __init__(self, decisions: "DecisionLog") -> None:
         self._decisions = decisions
         # Not by the start, which is timed.
         self._asked: Any = None
@@ -106,7 +106,7 @@ class _Told(NamedTuple):
     cause: str = ""
 
 
-class WaitingNews:
+class PendingPodEvents:
     """``leads``: whether this scheduler is the one that tells."""
 
     def __init__(self, known: Known, events: Recorder, clock: Clock, leads: Leads) -> None:

@@ -8,25 +8,25 @@ import logging
 from gpushare.api import names
 from gpushare.api.request.describe import asks_text
 from gpushare.process.log_setup import about
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
-from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 
 logger = logging.getLogger(__name__)
 
 
-class Sightings:
-    """Told of pods before ``view`` is, by which it sees what is new."""
+class PodLifecycleLog:
+    """Follows pods before the cache does, by which it sees what is new."""
 
-    def __init__(self, view: ClusterView, decisions: Decisions) -> None:
+    def __init__(self, view: ClusterCache, decisions: DecisionLog) -> None:
         self._view = view
         self._decisions = decisions
 
-    def seen(self, item: PodRecord) -> None:
+    def pod_arriving(self, item: PodRecord) -> None:
         """A pod was added or changed."""
         waits = item.uid in self._view.waiting
         if item.finished:
-            self.gone(item)
+            self.pod_leaving(item)
         elif not item.node:
             if not waits and not item.bystander:
                 _tell_waiting(item)
@@ -34,7 +34,7 @@ class Sightings:
             where = about(pod=item.pod, uid=item.uid, node=item.node)
             logger.info("pod %s: is seen on node %s", item.pod, item.node, extra=where)
 
-    def gone(self, last: PodRecord) -> None:
+    def pod_leaving(self, last: PodRecord) -> None:
         """A pod has finished, or is gone."""
         uid = last.uid
         if uid not in self._view.waiting and self._view.ledger.held(uid) is None:

@@ -10,7 +10,7 @@ room was found when another of them was asked about, and some of those that wait
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from typing import Final
 
@@ -21,6 +21,7 @@ from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.kube.clock import Clock
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.framework.interface import Task
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ _REMEMBERED: Final = 4096
 _TOUCHED_AT_ONCE: Final = 64
 
 
-class Retries:
+class Requeuer:
     """Remembers who was refused when. ``waiting`` are the pods without a node, by UID.
 
     ``stamp``: annotations that the pod of a UID gets besides, when it is touched anyway.
@@ -65,6 +66,10 @@ class Retries:
         if len(self._refused) > _REMEMBERED:
             self._refused.popitem(last=False)
 
+    def post_filter(self, uid: str, nodes: Collection[str]) -> None:
+        """No node took the pod, whichever might if others were not there."""
+        self.refused(uid)
+
     def hurry(self, uids: Iterable[str]) -> None:
         """Have these pods tried soon, whenever they were refused."""
         now_s = self._clock.monotonic()
@@ -90,6 +95,10 @@ class Retries:
     def given_back(self) -> None:
         """Room came free by which nothing happens in the cluster: nobody but us wakes those who were refused for it."""
         self.hurry(list(islice(self._waiting, _TOUCHED_AT_ONCE)))
+
+    def tasks(self) -> Iterable[Task]:
+        """What runs for as long as the process."""
+        return [("retries", self.run())]
 
     async def run(self) -> None:
         """Touch whom nobody tries again, for ever."""

@@ -12,13 +12,15 @@ from gpushare.httpserver.authorization import Readers
 from gpushare.httpserver.exchange import JSON, Receive, Refusal, read_body
 from gpushare.httpserver.fast_path import VerbFn
 from gpushare.process.log_setup import about
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.framework.binder import Binder, BindRefused
-from gpushare.scheduler.framework.cycle import Bodies, OnRefused, filter_nodes, prioritize_nodes
-from gpushare.scheduler.leader.resync import Takeover
+from gpushare.scheduler.framework.cycle import OnRefused, filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
+from gpushare.scheduler.framework.runtime import NO_PLUGINS, Framework
+from gpushare.scheduler.leader.resync import LeaderResync
 from gpushare.scheduler.observability.cycle_log import tell_bound, tell_filtered, tell_prioritized
 from gpushare.scheduler.observability.metrics import Metrics
-from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 from gpushare.scheduler.plugins.preemption.disruption_budgets import BudgetReader, BudgetReading
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_within_budgets
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
@@ -33,7 +35,7 @@ class ExtenderApp(ReadOnly):
 
     def __init__(
         self,
-        view: ClusterView,
+        view: ClusterCache,
         binder: Binder,
         on_refused: OnRefused,
         on_preempted: Callable[[str], None],
@@ -41,13 +43,15 @@ class ExtenderApp(ReadOnly):
         metrics: Metrics,
         missing: Callable[[], str],
         policies: Policies | None = None,
-        decisions: Decisions | None = None,
-        takeover: Takeover | None = None,
+        decisions: DecisionLog | None = None,
+        takeover: LeaderResync | None = None,
         readers: Readers | None = None,
+        framework: Framework = NO_PLUGINS,
     ) -> None:
         super().__init__(missing, metrics, decisions, readers)
         self._policies = policies
         self._view = view
+        self._framework = framework
         self._binder = binder
         self._on_refused = on_refused
         self._on_preempted = on_preempted
@@ -83,13 +87,13 @@ class ExtenderApp(ReadOnly):
         answered = verb(await read_body(receive, protocol.MAX_BODY_BYTES))
         return JSON, answered if isinstance(answered, bytes) else await answered
 
-    def _once_read(self, takeover: Takeover, verb: VerbFn) -> VerbFn:
+    def _once_read(self, takeover: LeaderResync, verb: VerbFn) -> VerbFn:
         def answer(body: bytes) -> bytes | Coroutine[Any, Any, bytes]:
             return verb(body) if takeover.at_once() else self._after(takeover, verb, body)
 
         return answer
 
-    async def _after(self, takeover: Takeover, verb: VerbFn, body: bytes) -> bytes:
+    async def _after(self, takeover: LeaderResync, verb: VerbFn, body: bytes) -> bytes:
         self.refuse_unready()
         if not await takeover.wait():
             raise Refusal(
@@ -100,18 +104,20 @@ class ExtenderApp(ReadOnly):
 
     def _filter(self, body: bytes) -> bytes:
         with self._verb("filter"):
-            asked = self._bodies.read(body)
-            answer = filter_nodes(self._view, asked, self._on_refused, self._policies, self._decisions)
+            state = self._bodies.read(body)
+            answer = filter_nodes(
+                self._view, state, self._on_refused, self._policies, self._decisions, self._framework
+            )
             if logger.isEnabledFor(logging.DEBUG):
-                tell_filtered(asked, answer)
+                tell_filtered(state, answer)
             return answer
 
     def _prioritize(self, body: bytes) -> bytes:
         with self._verb("prioritize"):
-            asked = self._bodies.read(body)
-            answer = prioritize_nodes(self._view, asked, self._decisions)
+            state = self._bodies.read(body)
+            answer = prioritize_nodes(self._view, state, self._decisions, self._framework)
             if logger.isEnabledFor(logging.DEBUG):
-                tell_prioritized(asked, answer)
+                tell_prioritized(state, answer)
             return answer
 
     async def _preempt(self, body: bytes) -> bytes:

@@ -23,8 +23,8 @@ from gpushare.api.request.request import Request
 from gpushare.httpserver.exchange import Refusal
 from gpushare.ledger.fit.reasons import unhealthy_text
 from gpushare.ledger.placement.policies import POLICIES
-from gpushare.scheduler.cache.cache import ClusterView
-from gpushare.scheduler.plugins.explain.decision_log import Decision, Decisions, Placed, Waiting
+from gpushare.scheduler.cache.cache import ClusterCache
+from gpushare.scheduler.plugins.explain.decision_log import Decision, DecisionLog, Placed, Waiting
 from gpushare.scheduler.plugins.explain.pending_pods import each_besides, each_waiting, longest_first, waiting
 from gpushare.scheduler.plugins.explain.result_summary import Example, Summary
 from gpushare.scheduler.plugins.preemption.results import Preemption, Victim
@@ -170,7 +170,7 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
 class Teller:
     """Writes decisions for those who ask."""
 
-    def __init__(self, decisions: Decisions, view: ClusterView) -> None:
+    def __init__(self, decisions: DecisionLog, view: ClusterCache) -> None:
         self._decisions = decisions
         self._view = view
         self._name = socket.gethostname()
@@ -348,14 +348,14 @@ async def _in_turns(each: Iterator[Waiting]) -> list[Waiting]:
     return found
 
 
-async def told(decisions: Decisions, path: str) -> bytes:
+async def told(decisions: DecisionLog, path: str) -> bytes:
     """The answer to a GET of ``path``, which begins with ``DECISIONS``, as JSON; raises ``Refusal``."""
     if path.removeprefix(DECISIONS) in ("", "/"):
         return msgspec.json.encode(await Teller(decisions, decisions.view).line())
     return told_of_pod(decisions, path)
 
 
-def told_of_pod(decisions: Decisions, path: str) -> bytes:
+def told_of_pod(decisions: DecisionLog, path: str) -> bytes:
     """The same of one pod, and of what is kept."""
     teller = Teller(decisions, decisions.view)
     match path.removeprefix(DECISIONS).split("/"):

@@ -6,7 +6,7 @@ import msgspec
 
 from gpushare.api.allocation.allocation import GpuShare
 from gpushare.ledger import Held
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.framework.binder import RESERVATION_TTL_S
 from gpushare.scheduler.plugins.gangs.reservations import until_s
 
@@ -42,7 +42,7 @@ class KeptFor(msgspec.Struct, frozen=True, rename="camel"):
     shares: list[KeptShare]
 
 
-def kept_for_all(view: ClusterView) -> list[KeptFor]:
+def kept_for_all(view: ClusterCache) -> list[KeptFor]:
     """For whom room is kept now: gangs whose pods come, pods that wait until others have ended, and pods that move."""
     found = [KeptFor(f"gang {key}", _shares(held)) for key, _, held in view.gangs.room.kept()]
     for uid, (node, shares) in view.ledger.kept_room.all().items():
@@ -57,7 +57,7 @@ def _share(node: str, share: GpuShare) -> KeptShare:
     return KeptShare(node, share.index, share.uuid, share.units, share.mib, share.core_percent)
 
 
-def kept_now(view: ClusterView, now_s: float) -> list[Kept]:
+def kept_now(view: ClusterCache, now_s: float) -> list[Kept]:
     """Of each gang that keeps room; ``now_s`` is the time in seconds since 1970."""
     gangs = view.gangs
     found: list[Kept] = []

@@ -7,7 +7,7 @@ from gpushare.api import names
 from gpushare.httpserver.authorization import Readers
 from gpushare.httpserver.exchange import JSON, Receive, Scope
 from gpushare.httpserver.probes import Exposition, Probes
-from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 
 #: Where the verbs are, as ``urlPrefix`` of kube-scheduler's configuration names it.
 PREFIX: Final = "/gpushare"
@@ -22,7 +22,7 @@ class ReadOnly(Probes):
         self,
         missing: Callable[[], str],
         metrics: Exposition,
-        decisions: Decisions | None = None,
+        decisions: DecisionLog | None = None,
         readers: Readers | None = None,
     ) -> None:
         super().__init__(missing, metrics)

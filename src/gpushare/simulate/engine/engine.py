@@ -27,11 +27,12 @@ from gpushare.kubescheduler.fit_error import fit_error
 from gpushare.kubescheduler.node_usage import Occupancy, priority_of
 from gpushare.kubescheduler.scores import MAX_NODE_SCORE, best, weighed
 from gpushare.ledger import Ledger
-from gpushare.scheduler.cache.cache import ClusterView, NodeReader
+from gpushare.scheduler.cache.cache import ClusterCache, NodeReader
 from gpushare.scheduler.cache.pod_records import PodRecord, counted_record_of, followed_record_of, record_of
 from gpushare.scheduler.cache.unscheduled_status import Unplaced
 from gpushare.scheduler.framework.binder import RESERVATION_TTL_S, Binder, BindRefused, Reservations
-from gpushare.scheduler.framework.cycle import Asked, filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle_state import CycleState
 from gpushare.scheduler.plugins.explain.kube_scheduler_reasons import unserved_text
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.plugins.resource_policy.prebind import PolicyBinding
@@ -55,7 +56,7 @@ _RUNNING: Final = frozenset((None, "", "default-scheduler", names.SCHEDULER_NAME
 class Settings(msgspec.Struct, frozen=True):
     """How scheduler and kube-scheduler are set. ``seed`` decides between nodes of equal score.
 
-    ``counts_alone``: kube-scheduler leaves our resources to the extender (``extender.countsAlone``). ``unit`` is that of nodes whose
+    ``counts_alone``: kube-scheduler leaves our resources to the extender (``extender.ignoredByScheduler``). ``unit`` is that of nodes whose
     agent does not say its own. ``preemption``: less important pods are ended for others.
     """
 
@@ -112,7 +113,7 @@ class Scheduling:
         self.ledger = Ledger(node_policy=settings.policy)
         self._reservations = Reservations(RESERVATION_TTL_S)
         self._policies = Policies(clock, kept_on=self.ledger.kept_on)
-        self._view = ClusterView(
+        self._view = ClusterCache(
             self.ledger,
             _Nobody(),
             self._reservations.end,
@@ -387,12 +388,12 @@ def _unserved(pod: Json, resources: Collection[str]) -> str:
     return unserved_text(Unplaced(scheduler=str(scheduler)))
 
 
-def _asked(pod: Json, nodes: list[str]) -> Asked:
+def _asked(pod: Json, nodes: list[str]) -> CycleState:
     """What the extender reads in the body about ``pod``."""
     read = decode_pod(pod)
     args = protocol.ExtenderArgs(read, None, nodes)
     try:
         request = request_of(read)
-        return Asked(args, nodes, request, "", None if request is None else gang_of(read))
+        return CycleState(args, nodes, request, "", None if request is None else gang_of(read))
     except InvalidRequest as error:
-        return Asked(args, nodes, None, error.problem)
+        return CycleState(args, nodes, None, error.problem)

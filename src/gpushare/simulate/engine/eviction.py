@@ -21,7 +21,7 @@ from gpushare.kube.client.errors import ApiError
 from gpushare.kubescheduler.filters import Wanted
 from gpushare.kubescheduler.node_usage import NodeState, Occupancy, priority_of
 from gpushare.kubescheduler.preemption import Candidate, Worth, candidates, cheapest
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.plugins.preemption.extender_preempt import ViolatingFn, preempt_pods
 from gpushare.scheduler.plugins.preemption.plugin import REASON_NO_BUDGET, SETTLE_S, Preemptor
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
@@ -76,7 +76,7 @@ class Evicting:
     def __init__(
         self,
         cluster: Cluster,
-        view: ClusterView,
+        view: ClusterCache,
         nodes: Occupancy,
         policies: Policies,
         budgets: Sequence[Json],
@@ -114,7 +114,7 @@ class Evicting:
         if record is None or not (self._view.quotas.in_use or self._nodes.any_below(record.priority)):
             return
         self._refused.add(uid)
-        self._preemptor.refused(uid, list(nodes))
+        self._preemptor.post_filter(uid, list(nodes))
 
     def why(self, key: str, why: str) -> str:
         """``why`` the pod waits, with what hindered that room was made for it."""

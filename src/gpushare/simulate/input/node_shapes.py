@@ -48,7 +48,7 @@ def shape_of(text: str, state: ClusterState) -> Shape:
         if name_of(node) == text:
             return _like(node)
     raise SimulateError(
-        f"--shape {text}",
+        f"--node-shape {text}",
         f"no node has that name; there are {', '.join(map(name_of, state.nodes[:10]))}; "
         "or describe one: gpus=4,memory=16160,mode=share",
     )
@@ -127,7 +127,7 @@ def _like(node: Json) -> Shape:
 
 
 def _described(text: str) -> Shape:
-    subject = f"--shape {text}"
+    subject = f"--node-shape {text}"
     said: dict[str, str] = {}
     labels: dict[str, str] = {}
     for part in text.split(","):

@@ -24,8 +24,8 @@ def test_helm_is_asked_for_the_policies_alone():
         Path("/bin/helm"), Path("/charts/one"), (1, 36), ["a", "b"], Counting(MemoryUnit.MIB_128, 16160)
     )
     assert command[:4] == ["/bin/helm", "template", "gpushare", "/charts/one"]
-    assert {"--kube-version=1.36", "--set=admission.extraWriters={a,b}"} <= set(command)
-    assert {"--set=gpuMemoryUnit=128MiB", "--set=admission.cardMemoryMiB=16160"} <= set(command)
+    assert {"--kube-version=1.36", "--set=admission.trustedServiceAccounts={a,b}"} <= set(command)
+    assert {"--set=gpuMemoryUnit=128MiB", "--set=admission.referenceGpuMemoryMiB=16160"} <= set(command)
     shown = [one for one in command if one.startswith("--show-only=")]
     assert shown
     assert all(one.startswith("--show-only=templates/admission/") for one in shown)

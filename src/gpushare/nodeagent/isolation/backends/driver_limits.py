@@ -29,7 +29,7 @@ from gpushare.process.log_setup import about
 
 logger = logging.getLogger(__name__)
 
-REASON_NOT_LIMITED: Final = "GPULimitNotSet"
+REASON_NOT_LIMITED: Final = "FailedSettingGPULimit"
 NOT_LOOKED: Final = "it has not been looked yet whether the driver has limits by cgroup"
 
 _OFF: Final = "nothing is looked at (--watchdog off); set it to report or kill"

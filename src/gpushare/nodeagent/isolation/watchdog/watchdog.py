@@ -37,14 +37,14 @@ logger = logging.getLogger(__name__)
 REASON_MEMORY: Final = "GPUMemoryExceeded"
 REASON_COMPUTE: Final = "GPUComputeExceeded"
 REASON_KILLED: Final = "GPUMemoryKilled"
-REASON_FOREIGN: Final = "GPUForeignUse"
-REASON_NO_FOREIGN: Final = "GPUForeignUseEnded"
+REASON_FOREIGN: Final = "UnmanagedGPUUsage"
+REASON_NO_FOREIGN: Final = "UnmanagedGPUUsageResolved"
 
 _MOST_NAMED: Final = 5
 
 
 def foreign_cause(index: int) -> str:
-    """By which ``GPUForeignUse`` of one GPU is told from that of another."""
+    """By which ``UnmanagedGPUUsage`` of one GPU is told from that of another."""
     return f"GPU {index}"
 
 

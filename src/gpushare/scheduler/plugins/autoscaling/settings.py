@@ -11,8 +11,8 @@ _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _LABEL: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
-class StandInLimits(msgspec.Struct, frozen=True):
-    """At most ``most`` stand-ins in ``namespace``, for pods that have waited for ``wait_s``.
+class PlaceholderLimits(msgspec.Struct, frozen=True):
+    """At most ``most`` placeholder pods in ``namespace``, for pods that have waited for ``wait_s``.
 
     Nodes with the same value of the label ``kind_label`` have the same GPUs.
     """
@@ -25,26 +25,28 @@ class StandInLimits(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         """Raises ``ValueError`` that names the option."""
         if not _NAMESPACE.fullmatch(self.namespace):
-            raise ValueError(f"--stand-ins {self.namespace}: write the name of a namespace")
+            raise ValueError(f"--placeholder-pods {self.namespace}: write the name of a namespace")
         if not _LABEL.fullmatch(self.kind_label):
-            raise ValueError(f"--stand-ins-kind-label {self.kind_label}: write the name of a node label")
+            raise ValueError(
+                f"--placeholder-pods-group-label {self.kind_label}: write the name of a node label"
+            )
 
 
 class Autoscaling(msgspec.Struct, frozen=True):
-    """``stand_ins``: ``None`` makes none. ``startup_taint``: whether it is taken from nodes that have their GPUs."""
+    """``placeholders``: ``None`` makes none. ``startup_taint``: whether it is taken from nodes that have their GPUs."""
 
-    stand_ins: StandInLimits | None = None
+    placeholders: PlaceholderLimits | None = None
     startup_taint: bool = False
 
 
 def autoscaling_of(options: SimpleNamespace) -> Autoscaling | None:
     """What was asked for; ``None``: nothing. Raises ``ValueError``."""
     limits = None
-    if options.stand_ins is not None:
-        limits = StandInLimits(
-            options.stand_ins,
-            options.stand_ins_kind_label,
-            options.stand_ins_wait,
-            options.stand_ins_most,
+    if options.placeholder_pods is not None:
+        limits = PlaceholderLimits(
+            options.placeholder_pods,
+            options.placeholder_pods_group_label,
+            options.placeholder_pods_min_pending,
+            options.placeholder_pods_max,
         )
     return Autoscaling(limits, options.startup_taint) if limits or options.startup_taint else None

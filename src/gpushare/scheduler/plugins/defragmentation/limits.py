@@ -17,6 +17,6 @@ class Limits(msgspec.Struct, frozen=True):
         if not 1 <= self.interval_s <= 86400:
             raise ValueError(f"--defragmentation-interval {self.interval_s}: from 1 to 86400 seconds")
         if not 0 <= self.wait_s <= 86400:
-            raise ValueError(f"--defragmentation-wait {self.wait_s}: from 0 to 86400 seconds")
+            raise ValueError(f"--defragmentation-min-pending {self.wait_s}: from 0 to 86400 seconds")
         if not 1 <= self.most_moves <= MOST_MOVES:
-            raise ValueError(f"--defragmentation-moves {self.most_moves}: from 1 to {MOST_MOVES}")
+            raise ValueError(f"--defragmentation-max-evictions {self.most_moves}: from 1 to {MOST_MOVES}")

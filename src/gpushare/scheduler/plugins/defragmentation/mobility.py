@@ -1,18 +1,16 @@
 """Which pods may be moved: read from the manifests only where defragmentation is on, so that it costs nothing elsewhere."""
 
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from gpushare.api import names
 from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.framework.interface import DecodePodFn
 
 #: Controllers that make a pod anew when it is evicted, wherever there is room. A Job's would lose its work and count as a
 #: failure of it, a DaemonSet's would come back where it was; of others nobody knows.
 _MADE_ANEW: Final = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
-
-DecodeFn = Callable[[bytes], tuple[str, PodRecord] | None]
 
 
 class _Owner(msgspec.Struct, gc=False):
@@ -33,7 +31,7 @@ class _Owned(msgspec.Struct, gc=False):
 _OWNED = msgspec.json.Decoder(_Owned)
 
 
-def with_mobility(decode: DecodeFn) -> DecodeFn:
+def with_mobility(decode: DecodePodFn) -> DecodePodFn:
     """``decode`` with ``owner`` and ``room_made`` of the record filled in."""
 
     def decode_more(raw: bytes) -> tuple[str, PodRecord] | None:

@@ -27,10 +27,12 @@ from gpushare.kube.event_recorder import Recorder
 from gpushare.ledger.preemption.victims import Rank
 from gpushare.planning.defragmentation import Host, Move, Outlook, cheaper_ways, room_now, roomiest
 from gpushare.process.log_setup import about
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.framework.interface import DecodePodFn, Task
 from gpushare.scheduler.leader.lease import NotLeading
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
+from gpushare.scheduler.plugins.defragmentation.mobility import with_mobility
 from gpushare.scheduler.plugins.defragmentation.movable import Barred, Guests, Movable
 from gpushare.scheduler.plugins.resource_policy.move_targets import PolicyPlaces
 from gpushare.scheduler.requeue.last_refusals import RefusingNodes
@@ -49,8 +51,8 @@ _LOOKED_AT: Final = 16
 _TRIES: Final = 5
 _ACTS: Final = 1024
 
-REASON_MOVED: Final = "Defragmented"
-REASON_ROOM_MADE: Final = "RoomMade"
+REASON_MOVED: Final = "EvictedForDefragmentation"
+REASON_ROOM_MADE: Final = "DefragmentationSucceeded"
 REASON_REFUSED: Final = "DefragmentationRefused"
 
 
@@ -104,14 +106,14 @@ def _nobody(uid: str) -> Rank | None:
 
 
 class Defragmenter:
-    """Has pods moved for others that wait. ``hurry`` has pods tried again soon; ``told`` counts what came of each act.
+    """Has pods moved for others that wait. ``retry`` has pods tried again soon; ``count`` counts what came of each act.
 
     ``must_lead`` is awaited right before each eviction, and raises ``NotLeading`` where another replica leads.
     """
 
     def __init__(
         self,
-        view: ClusterView,
+        view: ClusterCache,
         pods: Mover,
         events: Recorder,
         clock: Clock,
@@ -119,8 +121,8 @@ class Defragmenter:
         places: PolicyPlaces,
         *,
         must_lead: Callable[[], Awaitable[None]],
-        hurry: Callable[[Iterable[str]], None],
-        told: Callable[[str], None],
+        retry: Callable[[Iterable[str]], None],
+        count: Callable[[str], None],
     ) -> None:
         self._view = view
         self._ledger = view.ledger
@@ -131,8 +133,8 @@ class Defragmenter:
         self._policies = places
         self._must_lead = must_lead
         self._movable = Movable(view, pods, places)
-        self._hurry = hurry
-        self._told = told
+        self._retry = retry
+        self._count = count
         self._refused: dict[str, _Refused] = {}
         self._nodes = RefusingNodes()
         self._kept: dict[str, _Kept] = {}
@@ -143,7 +145,7 @@ class Defragmenter:
 
     # --- what filter and the informer tell ------------------------------------------------------
 
-    def refused(self, uid: str, nodes: Collection[str]) -> None:
+    def post_filter(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod; ``nodes`` would if others were not there. It need not be known yet."""
         if not nodes or self._ledger.kept_on(uid):
             return
@@ -152,14 +154,21 @@ class Defragmenter:
             self._refused[uid] = _Refused(self._clock.monotonic())
             self._woken.set()
 
-    def synced(self) -> None:
+    def pods_listed(self) -> None:
         """The first list of pods is complete: whom others left room to, and the process that knew it is gone, is tried at once."""
         left = [uid for uid in self._acts if uid in self._view.waiting]
         if left:
-            self._hurry(left)
+            self._retry(left)
 
-    def seen(self, record: PodRecord) -> None:
-        """The informer tells of a pod; to be called before the view knows of it."""
+    def pod_decoder(self, decode: DecodePodFn) -> DecodePodFn:
+        """Which pods may be moved, and for which room was made, is read only where this plugin is enabled."""
+        return with_mobility(decode)
+
+    def pod_leaving(self, last: PodRecord) -> None:
+        """Its place is kept for what replaces it."""
+
+    def pod_arriving(self, record: PodRecord) -> None:
+        """A pod was added or changed; the cache does not know yet."""
         if record.room_made and self._acts.get(record.uid) != record.room_made:
             self._acts[record.uid] = record.room_made
             self._acted_s = self._clock.monotonic()
@@ -186,9 +195,13 @@ class Defragmenter:
             now_s = self._clock.monotonic()
             self._kept[record.uid] = _Kept(now_s, try_s=now_s + AGAIN_S)
             # kube-scheduler may have asked about it already, and was told that its place is taken.
-            self._hurry([record.uid])
+            self._retry([record.uid])
 
     # --- the loop -------------------------------------------------------------------------------
+
+    def tasks(self) -> Iterable[Task]:
+        """What runs for as long as the process."""
+        return [("defragmentation", self.run())]
 
     async def run(self) -> None:
         """Look after refused pods for ever; at most one act in each interval."""
@@ -217,7 +230,7 @@ class Defragmenter:
                     self._nodes.clear()
                     break
                 except KubeError as error:
-                    self._told("failed")
+                    self._count("failed")
                     about_it = about(pod=record.pod, uid=record.uid)
                     logger.warning(
                         "pod %s: nobody could be moved for it: %s", record.pod, error, extra=about_it
@@ -242,7 +255,7 @@ class Defragmenter:
             elif now_s >= kept.try_s and not kept.leaving & self._view.bound.keys():
                 # One try may be lost: kube-scheduler may find that node shut, or its caches behind, and has no reason to ask again.
                 kept.try_s, kept.again_s = now_s + kept.again_s, 2 * kept.again_s
-                self._hurry([uid])
+                self._retry([uid])
         for place in self._places[:]:
             if now_s > place.since_s + KEPT_S:
                 self._places.remove(place)
@@ -256,7 +269,7 @@ class Defragmenter:
     def _give_back(self, *keys: str) -> None:
         self._unkeep(*keys)
         # Nothing happens in the cluster when room is not kept any more, so nobody but us wakes those who were refused for it.
-        self._hurry([uid for uid in (*keys, *self._nodes) if uid in self._view.waiting])
+        self._retry([uid for uid in (*keys, *self._nodes) if uid in self._view.waiting])
         self._view.capacity_freed()
 
     def _due(self) -> list[str]:
@@ -288,7 +301,7 @@ class Defragmenter:
             if guests is not None:
                 return await self._move(record, found, guests)
         if barred.by_budget:
-            self._told("protected")
+            self._count("protected")
             note = "room could be made only by moving pods that a PodDisruptionBudget protects now"
             self._tell(record, REASON_REFUSED, note, kind="Warning")
         return False
@@ -321,7 +334,7 @@ class Defragmenter:
             if host is None:
                 continue
             if room_now(host, request) is not None:
-                self._hurry([record.uid])  # it is only to be tried again
+                self._retry([record.uid])  # it is only to be tried again
                 return Outlook(None)
             ways = cheaper_ways(host, elsewhere, request, best, most_moves=self._limits.most_moves)
             for best in ways:  # noqa: B007 (the last one counts)
@@ -354,12 +367,12 @@ class Defragmenter:
                 logger.info("pod %s: nobody moves for it any more", record.pod, extra=about_it)
                 return True
             if isinstance(error, ApiError) and error.status == 429:
-                self._told("protected")
+                self._count("protected")
                 note = "a pod that was to be moved is protected by its PodDisruptionBudget now"
                 self._tell(record, REASON_REFUSED, note, kind="Warning")
                 return True
             raise
-        self._told("made")
+        self._count("made")
         moved = ", ".join(f"{movers[move.pod].pod} to {move.target.node}" for move in found.moves)
         self._tell(record, REASON_ROOM_MADE, f"on {found.spot}, by moving {moved}")
         return True

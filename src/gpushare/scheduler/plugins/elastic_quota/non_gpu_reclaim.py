@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Final
 
 from gpushare.kube.clock import Clock
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 
 #: Seconds that a sum is kept for a pod that does not come for it.
@@ -18,7 +18,7 @@ KEPT_S: Final = 180.0
 class Sums:
     """Which sums are kept for pods without a GPU, and since when."""
 
-    def __init__(self, view: ClusterView, clock: Clock) -> None:
+    def __init__(self, view: ClusterCache, clock: Clock) -> None:
         self._view = view
         self._clock = clock
         self._since_s: dict[str, float] = {}

@@ -26,7 +26,7 @@ from gpushare.scheduler.cache.pod_records import PodRecord
 logger = logging.getLogger(__name__)
 
 REASON_REFUSED: Final = "QuotaTreeRefused"
-REASON_NOT_IN_FORCE: Final = "QuotaTreeNotInForce"
+REASON_NOT_IN_FORCE: Final = "QuotaTreeIgnored"
 #: What pods ask for that the informer has not shown yet, by UID; the oldest give way.
 _HEARD: Final = 1024
 

@@ -57,5 +57,5 @@ class QuotaPods:
             await self._changed.wait()
             self._changed.clear()
             self._under_way = set(self._quotas.unread)
-            await self._pods.read_anew()
+            await self._pods.relist()
             self._quotas.are_read(self._under_way)

@@ -132,7 +132,7 @@ class QuotaWatch:
         """How the informer fares now."""
         return self._informer.figures
 
-    async def read_anew(self) -> None:
+    async def relist(self) -> None:
         """Return once the trees were listed anew, or cannot be."""
         await read_or_go_on("elastic quotas", self._informer)
 

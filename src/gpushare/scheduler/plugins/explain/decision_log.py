@@ -22,7 +22,7 @@ from gpushare.api.request.request import Request
 from gpushare.kube.clock import Clock
 from gpushare.ledger import Verdict
 from gpushare.ledger.placement.policies import Candidate
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 
 if TYPE_CHECKING:
@@ -139,12 +139,12 @@ class Decision:
         self.preemption: Preemption | None = None
 
 
-class Decisions:
+class DecisionLog:
     """The record of each pod, by UID, the latest last. Not for several threads."""
 
     def __init__(
         self,
-        view: ClusterView,
+        view: ClusterCache,
         clock: Clock,
         *,
         leads: Callable[[], bool | None] = lambda: None,
@@ -168,7 +168,7 @@ class Decisions:
         self.asked_by: set[str] = set()
         """Names of the schedulers (``schedulerName``) whose pods this one was asked about."""
         self.leads: Final = leads
-        """Whether this scheduler leads (``LeadWatch.known``)."""
+        """Whether this scheduler leads (``LeaderWatch.known``)."""
         self.by_ledger: dict[Request, tuple[float, Summary]] = {}
         """What the ledger said, and when, of requests about which nobody asked (``waiting``)."""
         self.in_turn: Final = in_turn
@@ -209,7 +209,7 @@ class Decisions:
             _cut_off(self._raw.popleft())
         self._woken.set()
 
-    def heard_of(self, scheduler: str) -> None:
+    def note_scheduler(self, scheduler: str) -> None:
         """A pod that names this scheduler was asked about."""
         if len(self.asked_by) < _MOST_SCHEDULERS:
             self.asked_by.add(scheduler)
@@ -243,6 +243,15 @@ class Decisions:
             and one.uid in self._view.waiting
             and any(victim.uid == uid for room in one.preemption.room for victim in room.victims)
         ]
+
+    def pod_updated(self, record: PodRecord) -> None:
+        """A pod was added or changed; of one that has ended nothing is kept."""
+        if record.finished:
+            self.gone(record.uid)
+
+    def pod_removed(self, last: PodRecord) -> None:
+        """A pod is gone."""
+        self.gone(last.uid)
 
     def gone(self, uid: str) -> None:
         """The pod has ended, or is no more."""

@@ -8,7 +8,7 @@ from gpushare.api.request.describe import asks_text
 from gpushare.api.request.request import Request
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.explain import kube_scheduler_reasons
-from gpushare.scheduler.plugins.explain.decision_log import Bind, Cut, Decision, Decisions, Waiting, cut
+from gpushare.scheduler.plugins.explain.decision_log import Bind, Cut, Decision, DecisionLog, Waiting, cut
 from gpushare.scheduler.plugins.explain.hints.hints import Remedies, fitting_text, reason_text
 from gpushare.scheduler.plugins.explain.reason_kinds import Category, category_of
 from gpushare.scheduler.plugins.explain.result_summary import Summary, sampled, summarized
@@ -24,7 +24,7 @@ _HOLDS_S: Final = 10.0
 _MOST_REQUESTS: Final = 8
 
 
-def categories(decisions: Decisions) -> dict[str, int]:
+def categories(decisions: DecisionLog) -> dict[str, int]:
     """How many pods wait, by ``Category``."""
     found = dict.fromkeys((one.value for one in Category), 0)
     for record in decisions.view.waiting.values():
@@ -33,7 +33,7 @@ def categories(decisions: Decisions) -> dict[str, int]:
     return found
 
 
-def each_waiting(decisions: Decisions) -> Iterator[Waiting]:
+def each_waiting(decisions: DecisionLog) -> Iterator[Waiting]:
     """Every pod that waits, in no order; the cluster may change between two of them."""
     remedies = _remedies(decisions)
     for uid in list(decisions.view.waiting):
@@ -41,7 +41,7 @@ def each_waiting(decisions: Decisions) -> Iterator[Waiting]:
             yield _waiting(decisions, record, remedies)
 
 
-def each_besides(decisions: Decisions) -> Iterator[Waiting]:
+def each_besides(decisions: DecisionLog) -> Iterator[Waiting]:
     """Every pod without a GPU of ours that was refused a node and waits, as ``each_waiting``."""
     remedies = _remedies(decisions)
     for uid in decisions.uids():
@@ -54,23 +54,23 @@ def longest_first(found: Iterable[Waiting]) -> list[Waiting]:
     return sorted(found, key=lambda one: (one.since, one.key))
 
 
-def waiting(decisions: Decisions, uid: str) -> Waiting | None:
+def waiting(decisions: DecisionLog, uid: str) -> Waiting | None:
     """The pod as it waits; ``None`` where it does not, or nothing of ours keeps it."""
     record = decisions.view.waiting.get(uid) or decisions.besides(uid)
     return None if record is None else _waiting(decisions, record, _remedies(decisions))
 
 
-def category(decisions: Decisions, uid: str) -> str:
+def category(decisions: DecisionLog, uid: str) -> str:
     """What kind of reason the pod has to wait; empty where it does not."""
     record = decisions.view.waiting.get(uid)
     return "" if record is None else _why(decisions, record, decisions.of(uid))[0].value
 
 
-def _remedies(decisions: Decisions) -> Remedies:
+def _remedies(decisions: DecisionLog) -> Remedies:
     return Remedies(decisions.view, decisions.asked_by, decisions.in_turn)
 
 
-def _waiting(decisions: Decisions, record: PodRecord, remedies: Remedies) -> Waiting:
+def _waiting(decisions: DecisionLog, record: PodRecord, remedies: Remedies) -> Waiting:
     one = decisions.of(record.uid)
     category, reason = _why(decisions, record, one)
     return Waiting(
@@ -93,7 +93,7 @@ def _asked(one: Decision) -> Sequence[str] | None:
     return one.each.names if one.each is not None else None
 
 
-def _why(decisions: Decisions, record: PodRecord, one: Decision | None) -> tuple[Category, str]:
+def _why(decisions: DecisionLog, record: PodRecord, one: Decision | None) -> tuple[Category, str]:
     if record.problem:
         return Category.REQUEST, record.problem
     if record.unplaced.gates:
@@ -119,7 +119,7 @@ def _why(decisions: Decisions, record: PodRecord, one: Decision | None) -> tuple
     return category, reason_text(summary)
 
 
-def _refused_later(decisions: Decisions, record: PodRecord, one: Decision, summary: Summary | None) -> bool:
+def _refused_later(decisions: DecisionLog, record: PodRecord, one: Decision, summary: Summary | None) -> bool:
     """Whether kube-scheduler has looked at the pod since, and its own rules left no node to ask about.
 
     After a cycle in which we refused nodes it writes our reasons on the pod: where none of them is there any more, a later cycle ended
@@ -136,7 +136,7 @@ def _refused_later(decisions: Decisions, record: PodRecord, one: Decision, summa
     )
 
 
-def _unasked(decisions: Decisions, record: PodRecord) -> tuple[Category, str]:
+def _unasked(decisions: DecisionLog, record: PodRecord) -> tuple[Category, str]:
     """kube-scheduler asks about nodes alone that pass its own rules: where none does, it has said so on the pod.
 
     Where it has none with enough by its own sums of GPUs, the ledger says more. What that says of a request holds for ``_HOLDS_S``:
@@ -162,7 +162,7 @@ def _unasked(decisions: Decisions, record: PodRecord) -> tuple[Category, str]:
     return Category.UNASKED, f"kube-scheduler has not asked this scheduler about it since {since}"
 
 
-def _by_ledger(decisions: Decisions, request: Request) -> Summary | None:
+def _by_ledger(decisions: DecisionLog, request: Request) -> Summary | None:
     """What the ledger says of every node now, or said a moment ago; ``None`` where too many different requests wait."""
     known = decisions.by_ledger
     found = known.get(request)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpushare.api import names
 from gpushare.api.request.pod_group import Gang
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.elastic_quota import hints
 from gpushare.scheduler.plugins.explain.phrases import are, pods
@@ -29,7 +29,7 @@ TextFn = Callable[[], str]
 class GangRemedies:
     """Words for the gangs of one moment: what was found for a pod holds for others of its gang that ask the same."""
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterCache) -> None:
         self._view = view
         self._pods_left = _MOST_PODS
         self._rooms: dict[tuple[str, Request, bool, int], Room | None] = {}

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from gpushare.api.request.request import Request
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.plugins.gangs.members import Candidate, Standing, largest_first, size_of
 
 
@@ -27,7 +27,7 @@ class Trial:
     """
 
     def __init__(
-        self, view: ClusterView, standing: Standing, nodes: list[str], *, by_quotas: bool = False
+        self, view: ClusterCache, standing: Standing, nodes: list[str], *, by_quotas: bool = False
     ) -> None:
         self._view, self._standing, self._nodes = view, standing, nodes
         self._by_quotas = by_quotas

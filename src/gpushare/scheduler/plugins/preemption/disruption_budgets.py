@@ -7,7 +7,7 @@ from typing import Protocol
 from gpushare.api.disruption import DisruptionBudget
 from gpushare.api.objects import Pod
 from gpushare.kube.client.errors import ApiError
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 
 
 class BudgetReader(Protocol):
@@ -33,7 +33,7 @@ class Evictor(BudgetReader, Protocol):
 class BudgetReading:
     """Budgets, and the pods that they may cover, as they were when they were first asked for."""
 
-    def __init__(self, view: ClusterView, api: BudgetReader) -> None:
+    def __init__(self, view: ClusterCache, api: BudgetReader) -> None:
         self._view = view
         self._api = api
         self._budgets: list[DisruptionBudget] | None = None

@@ -10,7 +10,7 @@ from gpushare.kube.client.errors import ApiError
 from gpushare.kube.event_recorder import Recorder
 from gpushare.ledger.preemption.victims import Plan
 from gpushare.process.log_setup import about
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.preemption.disruption_budgets import Evictor
 
@@ -23,7 +23,7 @@ class Ending:
     """Asks the API server for the end of pods. ``must_lead`` is awaited right before each; it raises ``NotLeading``."""
 
     def __init__(
-        self, view: ClusterView, pods: Evictor, events: Recorder, must_lead: Callable[[], Awaitable[None]]
+        self, view: ClusterCache, pods: Evictor, events: Recorder, must_lead: Callable[[], Awaitable[None]]
     ) -> None:
         self._view = view
         self._pods = pods

@@ -19,8 +19,8 @@ from gpushare.api.request.request import Request, request_of
 from gpushare.kube.client.errors import KubeError
 from gpushare.ledger.preemption.victims import ENOUGH, MOST_TRIED
 from gpushare.process.log_setup import about
-from gpushare.scheduler.cache.cache import ClusterView
-from gpushare.scheduler.plugins.explain.decision_log import Decisions
+from gpushare.scheduler.cache.cache import ClusterCache
+from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 from gpushare.scheduler.plugins.preemption.disruption_budgets import BudgetReading
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.server import protocol
@@ -62,11 +62,11 @@ def _nobody(uids: Collection[str]) -> set[str]:
 
 
 def preempt_pods(
-    view: ClusterView,
+    view: ClusterCache,
     args: protocol.PreemptionArgs,
     on_found: Callable[[str], None],
     policies: Policies | None = None,
-    decisions: Decisions | None = None,
+    decisions: DecisionLog | None = None,
     protected: ViolatingFn = _nobody,
 ) -> bytes:
     """Answer a preempt body: on which of the nodes the victims, and who of ours must go besides, leave room on one GPU.
@@ -84,11 +84,11 @@ def preempt_pods(
 
 
 async def preempt_within_budgets(
-    view: ClusterView,
+    view: ClusterCache,
     args: protocol.PreemptionArgs,
     on_found: Callable[[str], None],
     policies: Policies | None,
-    decisions: Decisions | None,
+    decisions: DecisionLog | None,
     reading: BudgetReading,
 ) -> bytes:
     """The same, with the budgets of ``reading``; where they cannot be read everybody whom we add counts as protected."""
@@ -124,7 +124,7 @@ def _added(look: _Look, protected: Mapping[str, set[str]]) -> set[str]:
     return {uid for node, more in look.more.items() for uid in more if uid in protected[node]}
 
 
-def _steps(view: ClusterView, args: protocol.PreemptionArgs, policies: Policies | None) -> Steps:
+def _steps(view: ClusterCache, args: protocol.PreemptionArgs, policies: Policies | None) -> Steps:
     offered = left = args.victims()
     if policies is not None and policies.in_use:
         left = policies.preemptable(args.pod, offered)
@@ -141,7 +141,7 @@ def _steps(view: ClusterView, args: protocol.PreemptionArgs, policies: Policies 
     return _Found(request, offered, left, (yield from _without(view, args.pod, request, left, look, against)))
 
 
-def _by_quotas(view: ClusterView, pod: Pod, victims: dict[str, protocol.Victims]) -> _Look:
+def _by_quotas(view: ClusterCache, pod: Pod, victims: dict[str, protocol.Victims]) -> _Look:
     """For a pod without a GPU: nodes on which nobody goes whose quota must keep it."""
     from gpushare.scheduler.plugins.preemption.results import BELOW_MIN
 
@@ -159,7 +159,7 @@ def _by_quotas(view: ClusterView, pod: Pod, victims: dict[str, protocol.Victims]
 
 
 def _without(
-    view: ClusterView,
+    view: ClusterCache,
     pod: Pod,
     request: Request,
     victims: Mapping[str, protocol.Victims],
@@ -192,7 +192,7 @@ def _without(
 
 
 def _look(
-    view: ClusterView,
+    view: ClusterCache,
     pod: Pod,
     request: Request,
     victims: Mapping[str, protocol.Victims],
@@ -243,11 +243,11 @@ def _look(
 
 
 def _answer(
-    view: ClusterView,
+    view: ClusterCache,
     args: protocol.PreemptionArgs,
     found: _Found,
     on_found: Callable[[str], None],
-    decisions: Decisions | None,
+    decisions: DecisionLog | None,
 ) -> bytes:
     uid, look = args.pod.metadata.uid, found.look
     if found.request is not None:

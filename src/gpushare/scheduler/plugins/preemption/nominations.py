@@ -8,25 +8,25 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 
 #: Pods whose nomination is remembered; the oldest give way.
 _REMEMBERED: Final = 1024
 
 
-class Nominated:
+class Nominations:
     """Follows what waiting pods say of their node. ``on_kept`` is called with the UID of a pod for which room is kept from now on."""
 
-    def __init__(self, view: ClusterView, on_kept: Callable[[str], None]) -> None:
+    def __init__(self, view: ClusterCache, on_kept: Callable[[str], None]) -> None:
         self._view = view
         self._ledger = view.ledger
         self._on_kept = on_kept
         self._known: OrderedDict[str, str] = OrderedDict()
         self._wanted: dict[str, None] = {}
 
-    def seen(self, record: PodRecord) -> None:
-        """A pod is new or changed, and the view knows of it."""
+    def pod_updated(self, record: PodRecord) -> None:
+        """A pod was added or changed."""
         uid, node = record.uid, record.unplaced.nominated
         if not node or record.node or record.finished or record.leaving:
             self._forget(uid)
@@ -43,9 +43,9 @@ class Nominated:
         if self._wanted:
             self._keep()
 
-    def gone(self, uid: str) -> None:
-        """A pod is gone, and the view knows of it."""
-        self._forget(uid)
+    def pod_removed(self, last: PodRecord) -> None:
+        """A pod is gone."""
+        self._forget(last.uid)
         if self._wanted:
             self._keep()
 

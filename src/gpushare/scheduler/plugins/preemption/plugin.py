@@ -25,8 +25,9 @@ from gpushare.ledger.preemption.victims import MOST_TRIED_BY_RULE, Plan, RankFn,
 from gpushare.ledger.quota.reclaim import Claim
 from gpushare.process.event import Event
 from gpushare.process.log_setup import about
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.framework.interface import Task
 from gpushare.scheduler.leader.lease import NotLeading, without_another
 from gpushare.scheduler.plugins.elastic_quota.non_gpu_reclaim import Sums
 from gpushare.scheduler.plugins.gangs.plugin import Wanting
@@ -75,7 +76,7 @@ class Preemptor:
 
     def __init__(
         self,
-        view: ClusterView,
+        view: ClusterCache,
         pods: Evictor,
         events: Recorder,
         clock: Clock,
@@ -103,7 +104,7 @@ class Preemptor:
         self._in_turn = in_turn
         self._must_lead = must_lead
 
-    def refused(self, uid: str, nodes: Collection[str]) -> None:
+    def post_filter(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod; on ``nodes`` room could be made. It need not be known yet."""
         if not nodes or self._ledger.kept_on(uid) or self._view.quotas.keeps(uid):
             return
@@ -122,6 +123,10 @@ class Preemptor:
         """Room is kept for the pod without anybody being asked to end: it is given up in time, too."""
         self._kept_since[uid] = self._clock.monotonic()
         self._woken.set()
+
+    def tasks(self) -> Iterable[Task]:
+        """What runs for as long as the process."""
+        return [("preemption", self.run())]
 
     async def run(self) -> None:
         """Look after refused pods for ever, the most important first."""

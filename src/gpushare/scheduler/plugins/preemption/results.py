@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.server import protocol
 
 BY_SCHEDULER: Final = "kube-scheduler"
@@ -72,7 +72,7 @@ class Preemption(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def of_verb(
-    view: ClusterView,
+    view: ClusterCache,
     at_s: float,
     offered: Mapping[str, protocol.Victims],
     left: Mapping[str, protocol.Victims],
@@ -99,7 +99,7 @@ def of_verb(
     return Preemption(BY_SCHEDULER, at_s, len(offered), room, refused)
 
 
-def decided(view: ClusterView, at_s: float, nodes: int, node: str, victims: Iterable[str]) -> Preemption:
+def decided(view: ClusterCache, at_s: float, nodes: int, node: str, victims: Iterable[str]) -> Preemption:
     """We make room on ``node``, of so many, by the end of ``victims`` (UIDs)."""
     told = tuple(victims)
     said = "" if told else LEAVING
@@ -113,7 +113,7 @@ def in_vain(at_s: float, nodes: int, said: str) -> Preemption:
     return Preemption(BY_US, at_s, nodes, (), said=said)
 
 
-def _victims(view: ClusterView, uids: Iterable[str], thought_of: set[str]) -> tuple[Victim, ...]:
+def _victims(view: ClusterCache, uids: Iterable[str], thought_of: set[str]) -> tuple[Victim, ...]:
     found = []
     for uid in tuple(uids)[:MOST_VICTIMS]:
         record = view.with_node(uid)

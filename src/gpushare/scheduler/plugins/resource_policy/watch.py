@@ -208,7 +208,7 @@ class PolicyWatches:
                 self._policies.refresh(namespace)
         self._changed.set()
 
-    async def read_anew(self) -> None:
+    async def relist(self) -> None:
         """Return once all that is followed was listed anew, or cannot be."""
         await read_or_go_on("ResourcePolicies", *self._informers.values())
 

@@ -1,29 +1,25 @@
 """The parts of the extender that heed ResourcePolicies, put together."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
-
 from gpushare.kube.client.client import Client
 from gpushare.kube.client.session import Session
 from gpushare.kube.clock import Clock
 from gpushare.ledger import Ledger
+from gpushare.scheduler.framework.interface import Task
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.plugins.resource_policy.prebind import PolicyBinding
 from gpushare.scheduler.plugins.resource_policy.status_writer import PolicyWriter
 from gpushare.scheduler.plugins.resource_policy.watch import PolicyWatches
-from gpushare.scheduler.requeue.requeuer import Retries
-
-T = TypeVar("T")
+from gpushare.scheduler.requeue.requeuer import Requeuer
 
 
-class PolicyParts:
+class ResourcePolicyPlugin:
     """``lease`` as ``PolicyWriter`` takes it."""
 
     def __init__(
         self, session: Session, client: Client, ledger: Ledger, clock: Clock, lease: tuple[str, str] | None
     ) -> None:
         self.policies = Policies(clock, kept_on=ledger.kept_on)
-        retries = Retries(self.policies.waiting, client, clock, stamp=self.policies.since.stamp)
+        retries = Requeuer(self.policies.waiting, client, clock, stamp=self.policies.since.stamp)
         self.policies.pod_refused.subscribe(retries.refused)
         self.policies.retry_wanted.subscribe(retries.hurry)
         self.policies.capacity_freed.subscribe(retries.freed)
@@ -39,15 +35,10 @@ class PolicyParts:
             "policies' retries": retries.run,
         }
 
-    def running(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
-        """What is to run side by side, with names."""
+    def tasks(self) -> list[Task]:
+        """What runs for as long as the process."""
         return [(name, run()) for name, run in self._running.items()]
 
-    def noticing(self, decode: Callable[[bytes], T]) -> Callable[[bytes], T]:
-        """``decode`` for the JSON of every pod, which is looked at on its way."""
-
-        def noticed(raw: bytes) -> T:
-            self._writer.notice(raw)
-            return decode(raw)
-
-        return noticed
+    def pod_read(self, raw: bytes) -> None:
+        """A pod was listed, added or changed."""
+        self._writer.notice(raw)

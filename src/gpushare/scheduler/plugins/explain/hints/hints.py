@@ -10,7 +10,7 @@ from gpushare.api import names
 from gpushare.api.node.device import NodeMode
 from gpushare.api.request.request import Request
 from gpushare.ledger.fit import reasons
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.elastic_quota import hints
 from gpushare.scheduler.plugins.explain import kube_scheduler_reasons
@@ -74,7 +74,7 @@ class Remedies:
 
     def __init__(
         self,
-        view: ClusterView,
+        view: ClusterCache,
         asked_by: Collection[str] = (),
         in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes],
     ) -> None:

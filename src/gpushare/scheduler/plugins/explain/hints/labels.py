@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gpushare.api.request.request import Request
-from gpushare.scheduler.cache.cache import ClusterView
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.explain import kube_scheduler_reasons
 from gpushare.scheduler.plugins.explain.hints import modes
@@ -24,7 +24,7 @@ class LabelRemedies:
     """
 
     def __init__(
-        self, view: ClusterView, nodes: Callable[[], list[str]], let: AllowedNodesFn, fits: FitsFn
+        self, view: ClusterCache, nodes: Callable[[], list[str]], let: AllowedNodesFn, fits: FitsFn
     ) -> None:
         self._view = view
         self._nodes = nodes

@@ -1,0 +1,192 @@
+"""The core of the scheduler: ledger, cache, binding, decisions and leadership, and how each follows what happens to the others."""
+
+import socket
+from collections import ChainMap
+from collections.abc import Callable
+from typing import Final
+
+from gpushare.api.node.device import Placement
+from gpushare.kube.client.client import Client
+from gpushare.kube.client.session import Session
+from gpushare.kube.clock import Clock
+from gpushare.kube.event_recorder import EventRecorder
+from gpushare.kube.watch.informer import Informer
+from gpushare.ledger import Ledger
+from gpushare.scheduler.cache.cache import ClusterCache, NodeReader, NodeRecord
+from gpushare.scheduler.cache.pod_records import PodRecord, counted_record_of, record_of
+from gpushare.scheduler.framework.binder import Binder, Reservations
+from gpushare.scheduler.framework.interface import Handle, Task
+from gpushare.scheduler.framework.precompute import Precomputer
+from gpushare.scheduler.framework.runtime import Framework
+from gpushare.scheduler.leader.lease import LeaderWatch, Leading
+from gpushare.scheduler.leader.resync import LeaderResync
+from gpushare.scheduler.observability.cluster_metrics import ClusterMetrics, Watch
+from gpushare.scheduler.observability.metrics import Metrics
+from gpushare.scheduler.observability.pending_pod_events import FromDecisions, PendingPodEvents
+from gpushare.scheduler.plugins.elastic_quota.pod_resync import QuotaPods, following_decoder
+from gpushare.scheduler.plugins.elastic_quota.watch import QuotaWatch
+from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
+from gpushare.scheduler.plugins.preemption.plugin import Preemptor
+from gpushare.scheduler.plugins.resource_policy.wiring import ResourcePolicyPlugin
+from gpushare.scheduler.requeue.requeuer import Requeuer
+from gpushare.scheduler.settings import Settings
+
+_RECORDER: Final = "gpushare.dev/scheduler"
+
+
+class Core:
+    """The parts that are there whatever plugins are enabled."""
+
+    def __init__(self, session: Session, settings: Settings, clock: Clock) -> None:
+        self.session = session
+        self.settings = settings
+        self.clock = clock
+        self.client = Client(session)
+        self.recorder = EventRecorder(session, controller=_RECORDER, instance=socket.gethostname())
+        self.ledger = Ledger(node_policy=settings.node_policy)
+        self.reservations = Reservations(settings.reservation_ttl_s)
+        self.metrics = Metrics(self.ledger)
+        self.leading = LeaderWatch(Leading(self.client, settings.lease), clock)
+        self.takeover = LeaderResync(self.leading)
+        self.observing = ClusterMetrics(self.metrics, self.recorder, self.reservations, self.leading, clock)
+        self.policies = ResourcePolicyPlugin(session, self.client, self.ledger, clock, settings.lease)
+        policies = self.policies.policies
+        self.cache = ClusterCache(
+            self.ledger,
+            self.recorder,
+            self.observing.confirmed,
+            isolated_cap=settings.isolated_cap,
+            governs=policies.governs,
+        )
+        waiting_besides = self.cache.waiting_besides
+        self.decisions = DecisionLog(
+            self.cache,
+            clock,
+            leads=lambda: self.leading.known,
+            in_turn=policies.by_unit,
+            without_gpu=lambda uid: waiting_besides.get(uid) or policies.kept(uid),
+        )
+        self.pending_events = PendingPodEvents(
+            FromDecisions(self.decisions), self.recorder, clock, self.leading
+        )
+        self.binder = Binder(self.cache, self.policies.binding, self.reservations, clock)
+        self.requeuer = Requeuer(ChainMap(self.cache.waiting, waiting_besides), self.client, clock)
+        self.preemptor = Preemptor(
+            self.cache,
+            self.client,
+            self.recorder,
+            clock,
+            in_turn=policies.by_unit,
+            must_lead=self.takeover.must_lead,
+        )
+        self.precompute = Precomputer(self.ledger, self.metrics.foreseen.inc)
+        self._follow_each_other()
+
+    def _follow_each_other(self) -> None:
+        """Who is called when something happens, in this order."""
+        cache, requeuer = self.cache, self.requeuer
+        self.binder.reservation_expired.subscribe(self.observing.stale)
+        self.preemptor.decided.subscribe(self.decisions.preempted)
+        self.takeover.resynced.subscribe(self.binder.forget_reservations)
+        cache.pod_arrived.subscribe(self.precompute.arrived)
+        cache.capacity_freed.subscribe(requeuer.freed)
+        cache.reservation_released.subscribe(requeuer.given_back)
+        cache.gangs.reservation_released.subscribe(requeuer.given_back)
+        cache.gangs.satisfied.subscribe(requeuer.asked)
+        for part in (cache.gangs, cache.quotas, self.preemptor):
+            part.retry_wanted.subscribe(requeuer.hurry)
+
+    def handle(self, *, synced: Callable[[], bool]) -> Handle:
+        """What plugins work with. ``synced`` tells whether pods and nodes were read."""
+        return Handle(
+            session=self.session,
+            client=self.client,
+            cache=self.cache,
+            recorder=self.recorder,
+            clock=self.clock,
+            lease=self.settings.lease,
+            must_lead=self.takeover.must_lead,
+            retry=self.requeuer.hurry,
+            synced=synced,
+            gauge=self.metrics.watch,
+        )
+
+    def tasks(self) -> list[Task]:
+        """What runs for as long as the process; without the watches."""
+        return [
+            ("events", self.recorder.run()),
+            ("sweep", self.binder.sweep()),
+            ("foreseeing", self.precompute.run()),
+            ("decisions", self.decisions.run()),
+            ("leading", self.leading.run()),
+            ("takeover", self.takeover.run()),
+            ("waiting news", self.pending_events.run()),
+        ]
+
+
+class Watches:
+    """What is followed of the cluster: nodes, pods and elastic quotas; ResourcePolicies follow themselves."""
+
+    def __init__(self, core: Core, framework: Framework) -> None:
+        settings, session, quotas = core.settings, core.session, core.cache.quotas
+        reader = NodeReader(
+            unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.node_policy
+        )
+        read_pod = counted_record_of if settings.node_policy is Placement.FRAGMENTATION else record_of
+        nodes = framework.nodes(core.cache)
+        self._nodes: Informer[NodeRecord] = Informer(
+            session, "/api/v1/nodes", nodes.decoder(reader.decode), nodes
+        )
+        self._pods: Informer[PodRecord] = Informer(
+            session,
+            "/api/v1/pods",
+            framework.pod_decoder(following_decoder(quotas, read_pod)),
+            framework.pods(core.cache),
+        )
+        self._quotas = QuotaWatch(session, core.client, quotas, core.clock)
+        self._quota_pods = QuotaPods(quotas, self._pods, self._quotas.read)
+        self._policies = core.policies.watches
+        core.takeover.follow(self._nodes, self._pods, self._policies, self._quotas)
+
+    def figures(self) -> dict[str, Watch]:
+        """How each of them fares now, by the kind that it follows."""
+        return {
+            "nodes": self._nodes,
+            "pods": self._pods,
+            "elasticquotatrees": self._quotas,
+            **self._policies.followed(),
+        }
+
+    def synced(self) -> bool:
+        """Whether pods and nodes were read."""
+        return self._nodes.synced.is_set() and self._pods.synced.is_set()
+
+    def missing(self) -> str:
+        """What was not read yet, in words; empty once the scheduler may answer."""
+        read = {
+            "nodes": self._nodes.synced.is_set(),
+            "pods": self._pods.synced.is_set(),
+            "elastic quotas": self._quotas.read.is_set(),
+        }
+        missing = [kind for kind, done in read.items() if not done]
+        if not missing and not self._policies.ready.is_set():
+            missing = ["ResourcePolicies"]
+        return f"{' and '.join(missing)} not read yet" if missing else ""
+
+    async def settled(self) -> None:
+        """Return once pods and nodes were read."""
+        await self._pods.synced.wait()
+        await self._nodes.synced.wait()
+
+    def tasks(self) -> list[Task]:
+        """What runs for as long as the process."""
+        return [
+            ("nodes", self._nodes.run()),
+            ("pods", self._follow_pods()),
+            ("quotas", self._quotas.run()),
+            ("quotas' pods", self._quota_pods.run()),
+        ]
+
+    async def _follow_pods(self) -> None:
+        await self._quota_pods.begin()
+        await self._pods.run()

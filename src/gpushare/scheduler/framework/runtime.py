@@ -1,0 +1,196 @@
+"""The plugins of one scheduler, composed once: by extension point, in the order of their list."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from gpushare.ledger.placement.ranks import MAX_SCORE
+from gpushare.scheduler.cache.cache import ClusterCache, NodeRecord
+from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.framework.cycle_state import CycleState
+from gpushare.scheduler.framework.interface import (
+    Controller,
+    DecodePodFn,
+    Filter,
+    PodDecoder,
+    PodsAfterCache,
+    PodsBeforeCache,
+    PodsListed,
+    PostFilter,
+    RawNodes,
+    RawPods,
+    Score,
+    Task,
+)
+
+DecodeNodeFn = Callable[[bytes], tuple[str, NodeRecord]]
+
+
+@dataclass(frozen=True)
+class Enabled:
+    """A plugin of the list. ``weight`` is that of its scores; GPU placement has 1."""
+
+    name: str
+    plugin: object
+    weight: float = 1.0
+
+
+class Framework:
+    """Calls the plugins at their extension points."""
+
+    def __init__(self, enabled: Sequence[Enabled] = ()) -> None:
+        plugins = self._plugins = tuple(one.plugin for one in enabled)
+        self.filters = tuple(one for one in plugins if isinstance(one, Filter))
+        self._post_filters = tuple(one for one in plugins if isinstance(one, PostFilter))
+        self._scorers = tuple((one.plugin, one.weight) for one in enabled if isinstance(one.plugin, Score))
+        self._weight = 1.0 + sum(weight for _, weight in self._scorers)
+
+    def refusals(self, state: CycleState) -> dict[str, str]:
+        """Nodes that a filter refuses, with the reason of the first that does."""
+        refused: dict[str, str] = {}
+        nodes: Sequence[str] = state.names
+        for plugin in self.filters:
+            more = plugin.filter(state, nodes)
+            if more:
+                refused.update(more)
+                nodes = [name for name in nodes if name not in more]
+        return refused
+
+    def scores(
+        self, state: CycleState, nodes: Sequence[str], placement: list[tuple[str, int]]
+    ) -> list[tuple[str, int]]:
+        """The weighted mean of ``placement`` (the ledger's scores) and the plugins', as whole numbers from 0 to 10.
+
+        Both lists name only nodes that stand out. Scores outside 0 to 10, and of nodes that were not asked about, are cut and dropped.
+        """
+        if not self._scorers:
+            return placement
+        sums: dict[str, float] = dict.fromkeys(nodes, 0.0)
+        sums.update(placement)
+        for plugin, weight in self._scorers:
+            for name, score in plugin.score(state, nodes).items():
+                if name in sums:
+                    sums[name] += weight * min(max(score, 0.0), float(MAX_SCORE))
+        means = ((name, round(total / self._weight)) for name, total in sums.items())
+        return [(name, mean) for name, mean in means if mean]
+
+    def post_filter(self, uid: str, nodes: Collection[str]) -> None:
+        """No node took the pod; ``nodes`` would if others were not there."""
+        for plugin in self._post_filters:
+            plugin.post_filter(uid, nodes)
+
+    def tasks(self) -> list[Task]:
+        """What the plugins have running."""
+        return [task for plugin in self._plugins if isinstance(plugin, Controller) for task in plugin.tasks()]
+
+    # --- watches ----------------------------------------------------------------------------------
+
+    def pod_decoder(self, decode: DecodePodFn) -> DecodePodFn:
+        """``decode`` as the plugins extend it."""
+        for plugin in self._plugins:
+            if isinstance(plugin, PodDecoder):
+                decode = plugin.pod_decoder(decode)
+        observers = tuple(one for one in self._plugins if isinstance(one, RawPods))
+        if not observers:
+            return decode
+
+        def observed(raw: bytes) -> tuple[str, PodRecord] | None:
+            for observer in observers:
+                observer.pod_read(raw)
+            return decode(raw)
+
+        return observed
+
+    def pods(self, cache: ClusterCache) -> "Pods":
+        """The handler of the watch of pods."""
+        plugins = self._plugins
+        return Pods(
+            cache,
+            before=tuple(one for one in plugins if isinstance(one, PodsBeforeCache)),
+            after=tuple(one for one in plugins if isinstance(one, PodsAfterCache)),
+            listed=tuple(one for one in plugins if isinstance(one, PodsListed)),
+        )
+
+    def nodes(self, cache: ClusterCache) -> "Nodes":
+        """The handler of the watch of nodes."""
+        return Nodes(cache, tuple(one for one in self._plugins if isinstance(one, RawNodes)))
+
+
+class Pods:
+    """Feeds pods to the cache, and to the plugins before and after it."""
+
+    def __init__(
+        self,
+        cache: ClusterCache,
+        *,
+        before: Sequence[PodsBeforeCache],
+        after: Sequence[PodsAfterCache],
+        listed: Sequence[PodsListed] = (),
+    ) -> None:
+        self._cache = cache
+        self._before = before
+        self._after = after
+        self._listed = listed
+
+    def synced(self) -> None:
+        """The first list is complete."""
+        for plugin in self._listed:
+            plugin.pods_listed()
+
+    def upsert(self, item: PodRecord) -> None:
+        """A pod was added or changed."""
+        for earlier in self._before:
+            earlier.pod_arriving(item)
+        self._cache.upsert_pod(item)
+        for later in self._after:
+            later.pod_updated(item)
+
+    def remove(self, key: str, last: PodRecord) -> None:
+        """A pod is gone."""
+        for earlier in self._before:
+            earlier.pod_leaving(last)
+        self._cache.remove_pod(last)
+        for later in self._after:
+            later.pod_removed(last)
+
+
+class Nodes:
+    """Feeds nodes to the cache, and their JSON to the plugins that look at it."""
+
+    def __init__(self, cache: ClusterCache, observers: Sequence[RawNodes]) -> None:
+        self._cache = cache
+        self._observers = observers
+        self._latest: dict[str, NodeRecord] = {}
+
+    def decoder(self, decode: DecodeNodeFn) -> DecodeNodeFn:
+        """``decode``, with the observers shown what passes."""
+        if not self._observers:
+            return decode
+
+        def observed(raw: bytes) -> tuple[str, NodeRecord]:
+            name, record = decode(raw)
+            self._latest[name] = record
+            for plugin in self._observers:
+                plugin.node_read(name, raw)
+            return name, record
+
+        return observed
+
+    def synced(self) -> None:
+        """The first list is complete."""
+
+    def upsert(self, item: NodeRecord) -> None:
+        """A node was added or changed."""
+        self._cache.upsert_node(item)
+
+    def remove(self, key: str, last: NodeRecord) -> None:
+        """A node is gone."""
+        # A list is decoded as a whole before anything is removed: a new node of that name may have been read already.
+        if self._latest.get(key) is last:
+            del self._latest[key]
+            for plugin in self._observers:
+                plugin.node_removed(key)
+        self._cache.remove_node(key)
+
+
+#: No plugins: pods are placed by the core alone.
+NO_PLUGINS = Framework()
