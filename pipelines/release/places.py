@@ -29,7 +29,7 @@ PLACES: Final = (
     *(Place(chart, "\nversion: {}\n") for chart in _CHARTS),
     *(Place(chart, '\nappVersion: "{}"\n') for chart in _CHARTS),
     Place("images/Containerfile", "\nARG VERSION={}\n"),
-    Place("docs/guide/images.md", "/gpushare:{} "),
+    Place("docs/developer/images.md", "/gpushare:{} "),
     Place("docs/guide/install.md", "/gpushare:{}`"),
     Place("docs/how-to/install.md", "/gpushare:{}"),
     Place("docs/how-to/install.md", "/gpushare.tar:{}"),

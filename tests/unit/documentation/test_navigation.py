@@ -21,7 +21,7 @@ def test_the_order_is_that_of_someone_who_begins() -> None:
         titles.index("Tutorial")
         < titles.index("How to")
         < titles.index("Reference")
-        < titles.index("DecisionLog")
+        < titles.index("Decisions")
     )
     assert titles.index("Troubleshooting") == titles.index("How to") + 1
 

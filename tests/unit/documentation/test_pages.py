@@ -71,4 +71,4 @@ def test_settings_name_every_page_in_order_and_no_fonts_of_another_host() -> Non
 
 
 def test_folders_of_records_have_a_list_of_their_pages() -> None:
-    assert contents("DecisionLog", [("One", "decisions/1.md")]) == "# DecisionLog\n\n* [One](1.md)\n"
+    assert contents("Decisions", [("One", "decisions/1.md")]) == "# Decisions\n\n* [One](1.md)\n"
