@@ -11,8 +11,8 @@ import msgspec
 
 from gpushare.api import names
 from gpushare.api.crd.placeholder_pod import UNSCHEDULABLE, Likeness, placeholder_for
-from gpushare.api.node.device import NodeMode
 from gpushare.api.node.hosting import decode_guest
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.node_template import NodeTemplate
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.unit_conversion import Counting

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from gpushare.api.crd.placeholder_pod import decode_placeholder
-from gpushare.api.node.device import NodeMode
 from gpushare.api.node.hosting import Guest, decode_guest
+from gpushare.api.node.modes import NodeMode
 from gpushare.kube.client.errors import ApiError
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies

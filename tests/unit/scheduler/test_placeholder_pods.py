@@ -8,7 +8,7 @@ import pytest
 
 from gpushare.api import names
 from gpushare.api.crd.placeholder_pod import MOST_NAMED, decode_placeholder
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.kube.client.errors import ApiError
 from gpushare.scheduler.plugins.autoscaling.placeholder_pods import LOOK_S, SETTLE_S, Marks
 from gpushare.scheduler.plugins.autoscaling.settings import INSTANCE_TYPE, PlaceholderLimits
