@@ -126,8 +126,8 @@ async def test_a_stand_in_asks_for_the_node_that_sums_do_not_show_and_goes_when_
         await seen.event("large", "ScaleUpRequested", "gpu.four")
         report = await seen.kubectl("inspect", "cgpu", "--fragmentation")
         assert "stand-in" not in report.out
-        assert (await seen.metrics())["stand_ins"] == 1
-        assert (await seen.metrics())["waiting_pods"] == 1
+        assert (await seen.metrics())["placeholder_pods"] == 1
+        assert (await seen.metrics())["pending_pods"] == 1
         # As when the node has come.
         assert (await seen.kubectl("uncordon", "single")).code == 0
         await seen.run_all("large")

@@ -314,7 +314,7 @@ class Allocator:
         return "" if pod is None else pod.key
 
     def _refused(self, resource: str, amount: int, refusal: ClaimRefused) -> ClaimRefused:
-        self._metrics.failures.add(resource)
+        self._metrics.allocation_failures.add(resource)
         undecided = [pod for pod in self._pods.undecided(resource, amount) if not pod.running]
         text = refusal.problem
         if undecided:
