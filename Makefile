@@ -19,7 +19,7 @@ E2E = PATH="$(CURDIR)/$(BIN):$$PATH" GPUSHARE_E2E_K8S=$(K8S) $(BIN)/python -m py
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler helm
 
 .DEFAULT_GOAL := help
-.PHONY: help ci nightly quick run test e2e e2e-parts e2e-archives e2e-programs cluster images check kubectl-plugin krew bench bench-isolation bench-cluster bench-placement load bench-smoke gpu-check docs docs-test format coverage fakegpu isolation clients sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
+.PHONY: help ci nightly quick run test e2e e2e-parts e2e-archives e2e-programs cluster images check kubectl-plugin krew release bench bench-isolation bench-cluster bench-placement load bench-smoke gpu-check docs docs-test format coverage fakegpu isolation clients sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ kubectl-plugin: ## Write kubectl-inspect-cgpu as one file that any Python from 3
 
 krew: kubectl-plugin ## Pack the plugin for krew and fill its manifest, into build/ (VERSION=v1.2.3 ADDRESS=https://...)
 	@$(PYTHON) plugins/kubectl/krew.py build/kubectl-inspect-cgpu build "$(VERSION)" "$(ADDRESS)"
+
+release: ## Set the version, date the changelog, write everything that users install into build/release/ (VERSION=1.2.3, without: that of the tag; DRY_RUN=1, TAG=1, ADDRESS=https://...)
+	@$(PYTHON) -m pipelines.release $(VERSION) $(if $(ADDRESS),--address "$(ADDRESS)") $(if $(filter 1,$(DRY_RUN)),--dry-run) $(if $(filter 1,$(TAG)),--tag)
 
 images: $(STAMPS)/run ## Write the container images into build/images/ (Debian only; ARGS=product: that one alone)
 	@$(BIN)/python -m images $(or $(ARGS),all)

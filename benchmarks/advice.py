@@ -13,7 +13,7 @@ import msgspec
 from benchmarks.api_server import GPUS_PER_NODE, described_node, node_name
 from benchmarks.in_use import GPU_MIB, NO_EVENTS, asks, settled
 from gpushare.api.allocation.allocation import allocate_on
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.ledger import Ledger

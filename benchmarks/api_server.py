@@ -17,7 +17,8 @@ import uvloop
 from gpushare.api import names
 from gpushare.api.allocation.allocation import allocate_on
 from gpushare.api.allocation.annotations import Stamp, allocation_annotations
-from gpushare.api.node.device import Device, NodeDevices, NodeMode, devices_annotation
+from gpushare.api.node.device import Device, NodeDevices, devices_annotation
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 

@@ -15,7 +15,8 @@ from collections.abc import Callable
 import msgspec
 
 from gpushare.api.allocation.allocation import Allocation, allocate_on
-from gpushare.api.node.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.api.node.device import Device, NodeDevices, Placement
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.ledger import Ledger

@@ -14,7 +14,8 @@ import sys
 import time
 from typing import Any
 
-from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.kube.clock import SYSTEM_CLOCK

@@ -17,7 +17,7 @@ from documentation.sources import modules
 from documentation.understood import charts, fault
 from gpushare.__main__ import ROLES
 from gpushare.api import names
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.doctor.options import ROLE
 
 #: Programs that people are told to start, on their own machine or on a node.
@@ -154,7 +154,7 @@ def _resolved(value: ast.expr) -> Any:
         case ast.Attribute(value=ast.Name(id="names"), attr=attr):
             return getattr(names, attr, None)
         case ast.Attribute(value=ast.Attribute(value=ast.Name(id="NodeMode"), attr=attr), attr="value"):
-            return NodeMode[attr].value
+            return getattr(NodeMode, attr).value
     return None
 
 

@@ -110,6 +110,7 @@ SECTIONS: Final = (
             ("Images", "guide/images.md"),
             ("Testing", "developer/testing.md"),
             ("Scheduler plugins", "developer/scheduler-plugins.md"),
+            ("Release", "developer/release.md"),
             ("Roadmap", "roadmap.md"),
         ),
     ),

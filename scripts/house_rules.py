@@ -37,6 +37,7 @@ def findings(root: Path) -> list[str]:
             ".txt",
             ".md",
             ".yaml",
+            ".yml",
             ".in",
             "",
         }:

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from gpushare.api import names
-from gpushare.api.crd.placeholder_pod import UNSCHEDULABLE, Likeness, stand_in_for
-from gpushare.api.node.device import NodeMode
+from gpushare.api.crd.placeholder_pod import UNSCHEDULABLE, Likeness, placeholder_for
 from gpushare.api.node.hosting import decode_guest
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.node_template import NodeTemplate
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.unit_conversion import Counting
@@ -85,7 +85,7 @@ def elsewhere(made: JsonObject, *nodes: str, kind: str = KIND) -> JsonObject:
     """The stand-in for a pod that these nodes refused, as cluster-autoscaler is to see it."""
     guest = decode_guest(msgspec.json.encode(made))
     likeness = Likeness(frozenset(nodes), INSTANCE_TYPE, frozenset((kind,)))
-    found = stand_in_for(guest, likeness, "gpushare-placeholders")
+    found = placeholder_for(guest, likeness, "gpushare-placeholders")
     found["metadata"]["uid"] = f"{made['metadata']['uid']}-e"
     return {**found, "status": {"conditions": [UNSCHEDULABLE]}}
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from gpushare.api.node.device import Device, NodeMode
+from gpushare.api.node.device import Device
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node, Pod
 from tests.integration.inspect.conftest import ScriptedKubectl
 from tests.integration.inspect.test_command import listed

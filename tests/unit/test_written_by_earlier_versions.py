@@ -13,7 +13,7 @@ import pytest
 from gpushare.api import names
 from gpushare.api.crd.elastic_quota_tree import decode_quota_tree
 from gpushare.api.crd.resource_policy import decode_policy, policy_pod_of
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import decode_node, decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.inspect.views.allocation_model import usage_of

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import MODES, mode_giving
 from gpushare.api.objects import Node
 from gpushare.inspect.arguments import Options
 from gpushare.inspect.errors import InspectError
@@ -51,7 +51,7 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
     if not cluster.nodes:
         remarks.append(
             _not_described(snapshot.nodes)
-            or f"no node has {names.GPU_MEM}; label nodes with GPUs {names.LABEL_MODE}=share, cgpu, core_mem or mps"
+            or f"no node has {names.GPU_MEM}; label nodes with GPUs {names.LABEL_MODE}={_sharing()}"
         )
     if options.node is None and not options.fragmentation:
         remarks += [printable(one) for one in _whole(snapshot.nodes, cluster)]
@@ -80,7 +80,7 @@ def _not_shared(snapshot: Snapshot, node: str) -> InspectError:
     mode = next(((one.metadata.labels or {}).get(names.LABEL_MODE, "") for one in snapshot.nodes), "")
     if told := _not_described(snapshot.nodes):
         return InspectError("", told)
-    if mode != NodeMode.TOPOLOGY.value:
+    if not _gives_whole(mode):
         return unknown_node(node)
     return InspectError(
         "",
@@ -89,13 +89,23 @@ def _not_shared(snapshot: Snapshot, node: str) -> InspectError:
     )
 
 
+def _gives_whole(label: str) -> bool:
+    return label in MODES and MODES[label].gives_whole
+
+
+def _sharing() -> str:
+    """The labels of nodes that share their GPUs' memory, as they are listed in a sentence."""
+    *others, last = (mode.value for mode in MODES.values() if mode.shares_memory)
+    return f"{', '.join(others)} or {last}"
+
+
 def _whole(nodes: Sequence[Node], cluster: ClusterUsage) -> "list[str]":
     """A line on nodes that give whole GPUs, which are in no table of shares; none where there are no such nodes."""
     shown = {node.name for node in cluster.nodes}
     found = [
         node.metadata.name
         for node in nodes
-        if (node.metadata.labels or {}).get(names.LABEL_MODE) == NodeMode.TOPOLOGY.value
+        if _gives_whole((node.metadata.labels or {}).get(names.LABEL_MODE, ""))
         and names.ANN_DEVICES in (node.metadata.annotations or {})
         and node.metadata.name not in shown
     ]
@@ -105,7 +115,7 @@ def _whole(nodes: Sequence[Node], cluster: ClusterUsage) -> "list[str]":
     if more > 0:
         named.append(f"and {more} more")
     return [
-        f"nodes that give whole GPUs ({NodeMode.TOPOLOGY.value}) are not in the table: {', '.join(named)}; "
+        f"nodes that give whole GPUs ({mode_giving(names.GPU_WHOLE).value}) are not in the table: {', '.join(named)}; "
         "`kubectl inspect cgpu --pods` shows who has them"
     ]
 
@@ -115,7 +125,8 @@ def _not_described(nodes: Sequence[Node]) -> str:
     found = [
         (node.metadata.name, mode)
         for node in nodes
-        if (mode := (node.metadata.labels or {}).get(names.LABEL_MODE, "")) in _SHARING
+        if (mode := (node.metadata.labels or {}).get(names.LABEL_MODE, "")) in MODES
+        and MODES[mode].resources
         and names.ANN_DEVICES not in (node.metadata.annotations or {})
     ]
     if not found:
@@ -129,7 +140,6 @@ def _not_described(nodes: Sequence[Node]) -> str:
 
 
 _MOST_NAMED: Final = 3
-_SHARING: Final = frozenset(mode.value for mode in NodeMode if mode is not NodeMode.DEFAULT)
 
 
 def _fragmentation(kubectl: Kubectl, options: Options, snapshot: Snapshot, cluster: ClusterUsage) -> str:

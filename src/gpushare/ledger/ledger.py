@@ -100,7 +100,9 @@ class Ledger:
             self._absent.discard(gpu)
         self._drop_unused_gpus(book)
         self._columns.write_node(book)
-        self._refusals.set_node(book.column, book.standing, unhealthy_text(node.devices))
+        self._refusals.set_node(
+            book.column, book.standing, unhealthy_text(node.devices), node.mode.one_gpu_text
+        )
         self._lay(book, moving)
 
     def remove_node(self, name: str) -> None:

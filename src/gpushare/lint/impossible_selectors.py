@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeMode, Placement
+from gpushare.api.node.device import Placement
+from gpushare.api.node.modes import MODES
 from gpushare.api.objects import NodeRequirement, Pod
 
 #: Labels of nodes whose values are a few words.
 _VALUES: Final = {
-    names.LABEL_MODE: tuple(one.value for one in NodeMode),
+    names.LABEL_MODE: tuple(MODES),
     names.LABEL_PLACEMENT: tuple(one.value for one in Placement),
 }
 _OURS: Final = "ack.node.gpu."

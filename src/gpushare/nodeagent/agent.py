@@ -15,7 +15,8 @@ from typing import Final
 import msgspec
 
 from gpushare.api.errors import InvalidQuantity, MalformedDevices
-from gpushare.api.node.device import Device, NodeDevices, NodeMode, devices_annotation, mode_of, with_cordons
+from gpushare.api.node.device import Device, NodeDevices, devices_annotation, mode_of, with_cordons
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import parse_amount
 from gpushare.httpserver.authorization import Readers
 from gpushare.kube.auth.token_reviews import AccessReviews
@@ -26,15 +27,16 @@ from gpushare.kube.event_recorder import EventRecorder, Recorder
 from gpushare.nodeagent.allocate.allocator import Allocator
 from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus
 from gpushare.nodeagent.allocate.matcher import ClaimBook
+from gpushare.nodeagent.allocate.whole_allocator import WholeAllocator
 from gpushare.nodeagent.deviceplugin.device_lists import (
     HEALTHY,
     UNHEALTHY,
     DeviceList,
     device_list,
-    resources_of,
 )
 from gpushare.nodeagent.deviceplugin.handover import Handover
 from gpushare.nodeagent.deviceplugin.registration import ResourceServer
+from gpushare.nodeagent.deviceplugin.resource import Deciders, PluginResource
 from gpushare.nodeagent.deviceplugin.service import DeviceFeed, DevicePlugin
 from gpushare.nodeagent.deviceplugin.shutdown import handed_over, rights_are_gone
 from gpushare.nodeagent.deviceplugin.socket_names import new_generation, socket_name
@@ -46,6 +48,7 @@ from gpushare.nodeagent.isolation.disabled import Isolating, NotIsolating, is_of
 from gpushare.nodeagent.isolation.options import AskedIsolation
 from gpushare.nodeagent.isolation.watchdog.watchdog import Watchdog
 from gpushare.nodeagent.memory_trim import settle, trim
+from gpushare.nodeagent.modes.rules import all_plugins, rules_of
 from gpushare.nodeagent.node.condition import condition_of, mislabelled
 from gpushare.nodeagent.node.node_events import NodeEvents
 from gpushare.nodeagent.node.node_handler import NodeHandler, ReportingNode
@@ -61,7 +64,7 @@ from gpushare.nodeagent.reconcile.pod_resources import KubeletPodResources, List
 from gpushare.nodeagent.reconcile.reconciler import Reconciler
 from gpushare.nodeagent.runtime.cdi.gpu_access import GpuAccess
 from gpushare.nodeagent.runtime.cdi.spec_dirs import CdiFolders
-from gpushare.nodeagent.settings import SOCKETS, Settings
+from gpushare.nodeagent.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +87,8 @@ class Agent:
         self._events: Recorder = self._recorder
         self.metrics = Metrics()
         self._mode = NodeMode.DEFAULT
+        self._rules = rules_of(self._mode)
+        self._plugins = all_plugins()
         self._node: ReportingNode | None = None
         self._inventory: Inventory | None = None
         self._before = Before()
@@ -95,7 +100,7 @@ class Agent:
         self._looked = asyncio.Event()
         self._feeds: dict[str, DeviceFeed] = {}
         self._servers: dict[str, ResourceServer] = {}
-        self._to_start: asyncio.Queue[ResourceServer] = asyncio.Queue(len(SOCKETS))
+        self._to_start: asyncio.Queue[ResourceServer] = asyncio.Queue(len(self._plugins))
         self._book = ClaimBook(NodeDevices(settings.node, NodeMode.DEFAULT, settings.unit, ()))
         self._whole = ExclusiveGpus()
         listing = KubeletPodResources(settings.pod_resources)
@@ -143,7 +148,6 @@ class Agent:
         self._list_pods = partial(self._client.list_pods, field_selector=f"spec.nodeName={settings.node}")
         self._allocator = Allocator(
             self._book,
-            self._whole,
             self._pods,
             list_pods=self._list_pods,
             listing=listing,
@@ -154,6 +158,8 @@ class Agent:
             clock=clock,
             on_answer=self._reconciler.trigger,
         )
+        whole = WholeAllocator(self._allocator, self._book, self._whole, self._access.give)
+        self._deciders = Deciders(self._allocator, whole)
         self.figures = Figures(
             self.metrics,
             self._watches.count,
@@ -253,8 +259,7 @@ class Agent:
             return [f"there is no node {self._settings.node}"]
         if self._inventory is None:
             return ["NVML has not answered yet"]
-        wanted = resources_of(self._mode)
-        if not wanted:
+        if not self._rules.plugins:
             return []
         if self._access.trouble:
             # A new setting that cannot work holds up the roll-out that brings it, and the agent before goes on.
@@ -268,7 +273,8 @@ class Agent:
 
     def _unregistered(self) -> list[str]:
         servers = self._servers
-        return [one for one in resources_of(self._mode) if one not in servers or not servers[one].registered]
+        wanted = (one.name for one in self._rules.plugins)
+        return [one for one in wanted if one not in servers or not servers[one].registered]
 
     def on_node(self, node: ReportingNode | None) -> None:
         """The watch shows the node so; ``None``: there is none."""
@@ -290,9 +296,9 @@ class Agent:
         self._mislabelled = self._news.mode(problem)
         if mode is not self._mode:
             logger.info("mode of node %s: %s → %s", node.metadata.name, self._mode.value, mode.value)
-            self._mode = mode
+            self._mode, self._rules = mode, rules_of(mode)
         self._access.take_report(node.reported)
-        if resources_of(mode):
+        if self._rules.plugins:
             self._access.want(wanted=True)
         self._converge()
 
@@ -329,7 +335,7 @@ class Agent:
         self._reconciler.trigger()
         self._isolation.pods_changed()
         self._plan_limits()
-        if not resources_of(self._mode):
+        if not self._rules.plugins:
             self._converge()  # what is said of a node that shares nothing depends on what is still held
 
     def _look(self, nvml: Nvml) -> None:
@@ -375,7 +381,7 @@ class Agent:
 
     def _present(self) -> NodeDevices:
         lacking = self._isolation.lacking() | self._access.lacking()
-        kept = self._reconciler.blocked(self._mode)
+        kept = self._reconciler.blocked(self._rules)
         # ACK's tables count it where containers only know their share; where they are held to it, nobody could use it.
         reserved_mib = dict(self._inventory.reserved_mib) if self._inventory and self._mode.isolated else {}
         contexts_mib = {**self._before.contexts_mib, **self._isolation.contexts_mib}
@@ -418,7 +424,7 @@ class Agent:
             self._reconciler.trigger()
         self._pods.tell_of(self._inventory.devices)
         self._plan_limits()
-        wanted = resources_of(node.mode)
+        wanted = self._rules.plugins
         inventory = self._inventory if wanted else Inventory()
         wrong = {
             "access": self._access.trouble if wanted else "",
@@ -428,11 +434,11 @@ class Agent:
         seen = self._whole.seen = with_cordons(node, self._node)
         faults = self._access.faults if wanted else ()
         self._news.troubles(inventory, faults=faults, mode=node.mode.value, **wrong)
-        for resource in SOCKETS:
-            if resource in wanted and node.devices:
-                self._advertise(resource, node)
-            elif resource in self._servers or self._is_left_over(resource):
-                self._retire(resource)
+        for plugin in self._plugins.values():
+            if plugin in wanted and node.devices:
+                self._advertise(plugin, node)
+            elif plugin.name in self._servers or self._is_left_over(plugin.name):
+                self._retire(plugin)
         shares = node.mode.shares_memory and bool(node.devices)
         # A node that shares no longer is described for as long as pods hold what it gave, so that they can be seen.
         needed = bool(wanted) or bool(self._book.claims) or bool(self._whole.pods)
@@ -449,36 +455,37 @@ class Agent:
             )
         )
 
-    def _advertise(self, resource: str, node: NodeDevices) -> None:
-        devices = device_list(resource, node, self._book.ids)
-        if self._feed_of(resource).put(devices):
+    def _advertise(self, plugin: PluginResource, node: NodeDevices) -> None:
+        devices = device_list(plugin, node, self._book.ids)
+        if self._feed_of(plugin).put(devices):
             logger.info(
                 "%s: %d devices, %d of them not healthy, in %d bytes",
-                resource,
+                plugin.name,
                 devices.healthy + devices.unhealthy,
                 devices.unhealthy,
                 len(devices.encoded),
             )
-            self._count(resource, devices)
+            self._count(plugin.name, devices)
 
-    def _retire(self, resource: str) -> None:
+    def _retire(self, plugin: PluginResource) -> None:
         """Advertise none of it, and go on serving: the kubelet takes a plugin that is gone for one that will be back."""
-        if self._feed_of(resource).put(DeviceList()):
-            logger.info("%s: no devices any more", resource)
-            self._count(resource, DeviceList())
+        if self._feed_of(plugin).put(DeviceList()):
+            logger.info("%s: no devices any more", plugin.name)
+            self._count(plugin.name, DeviceList())
 
     def _count(self, resource: str, devices: DeviceList) -> None:
         self.metrics.devices.set(resource, HEALTHY, value=devices.healthy)
         self.metrics.devices.set(resource, UNHEALTHY, value=devices.unhealthy)
 
-    def _feed_of(self, resource: str) -> DeviceFeed:
+    def _feed_of(self, plugin: PluginResource) -> DeviceFeed:
         """The feed of a resource, whose server is started with the first use."""
+        resource = plugin.name
         if resource not in self._servers:
             feed = self._feeds[resource] = DeviceFeed()
             server = self._servers[resource] = ResourceServer(
                 resource,
-                DevicePlugin(resource, feed, self._allocator),
-                self._settings.kubelet_dir / socket_name(SOCKETS[resource], self._succession.generation),
+                DevicePlugin(resource, feed, plugin.decider(self._deciders)),
+                self._settings.kubelet_dir / socket_name(plugin.socket, self._succession.generation),
                 metrics=self.metrics,
                 clock=self._clock,
                 acts=lambda: self._succession.newest,

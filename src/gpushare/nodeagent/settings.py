@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gpushare.api import names
 from gpushare.api.quantity import MemoryUnit
 from gpushare.httpserver.listeners import Door
 from gpushare.nodeagent.deviceplugin.socket_names import PRESENCE, socket_name
@@ -14,12 +13,6 @@ from gpushare.nodeagent.runtime.selection import Asked
 
 PROGRAM: Final = "gpushare node-agent"
 
-#: Every resource that this program may advertise, and how the names of its sockets begin (``succession``).
-SOCKETS: Final = {
-    names.GPU_MEM: "gpushare-mem-",
-    names.GPU_CORE: "gpushare-core-",
-    names.GPU_WHOLE: "gpushare-gpu-",
-}
 #: Where container runtimes look for CDI descriptions, in rising order of precedence.
 CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 #: The kernel's limit on the path of a Unix socket, in bytes (sockaddr_un, less the closing zero).
@@ -70,8 +63,7 @@ class Settings:
 
 def check_socket_paths(folder: Path) -> None:
     """Raise ``InvalidSetting`` when the sockets in ``folder`` would have too long a path."""
-    stems = (*SOCKETS.values(), PRESENCE)
-    length = max(len(str(folder / socket_name(stem, 0)).encode()) for stem in stems)
+    length = len(str(folder / socket_name(PRESENCE, 0)).encode())
     if length > MOST_PATH_BYTES:
         raise InvalidSetting(
             f"--kubelet-dir {folder}",

@@ -9,7 +9,7 @@ from typing import TextIO
 import msgspec
 
 from gpushare.api.errors import ModelError
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import MODES
 from gpushare.api.node.node_template import InvalidTemplate, NodeTemplate, template_of, written
 from gpushare.api.objects import decode_node
 from gpushare.api.quantity import MemoryUnit
@@ -31,7 +31,7 @@ def _template(options: SimpleNamespace, stdin: TextIO) -> NodeTemplate:
     if options.gpus is None or options.gpu_memory_mib is None:
         raise InvalidTemplate("", "give --node, or --gpus and --gpu-memory-mib")
     gpus = (options.gpu_memory_mib,) * options.gpus
-    return NodeTemplate(gpus, NodeMode(options.mode or "share"), unit or MemoryUnit.GIB)
+    return NodeTemplate(gpus, MODES[options.mode or "share"], unit or MemoryUnit.GIB)
 
 
 def _read(name: str, stdin: TextIO) -> bytes:

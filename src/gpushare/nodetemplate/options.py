@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import MODES
 from gpushare.api.node.node_template import FORMS
 from gpushare.options.kinds import CHOICE, INTEGER, MIB, TEXT, UNIT
 from gpushare.options.option import Option, Role
@@ -14,7 +14,7 @@ examples:
 what to do with it: docs/guide/autoscaling.md
 """
 _NAME: Final = "node-template"
-_MODES: Final = tuple(mode.value for mode in NodeMode if mode is not NodeMode.DEFAULT)
+_MODES: Final = tuple(mode.value for mode in MODES.values() if mode.resources)
 
 ROLE: Final = Role(
     _NAME,

@@ -114,7 +114,7 @@ ROLE: Final = Role(
         Option(
             "placeholder-pods",
             TEXT,
-            "the namespace in which stand-ins are made for pods that no single GPU holds",
+            "the namespace in which placeholder pods are made for pods that no single GPU holds",
             absent="none are made",
             metavar="NAMESPACE",
             group=_SCALING,
@@ -130,7 +130,7 @@ ROLE: Final = Role(
         Option(
             "placeholder-pods-min-pending",
             SECONDS,
-            "how long a pod waits before it gets a stand-in",
+            "how long a pod waits before it gets a placeholder pod",
             30.0,
             least=0,
             most=86400,
@@ -139,7 +139,7 @@ ROLE: Final = Role(
         Option(
             "placeholder-pods-max",
             INTEGER,
-            "stand-ins at one time at most",
+            "placeholder pods at one time at most",
             10,
             least=1,
             most=100,

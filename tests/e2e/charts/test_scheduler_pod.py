@@ -18,7 +18,8 @@ import pytest
 import yaml
 
 from gpushare.api import names
-from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.node.device import Device, devices_annotation
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare_playground.controlplane.ports import free_ports
 from tests.e2e.asking import Commands

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpushare.api import names
-from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.node.device import Device, devices_annotation
+from gpushare.api.node.modes import MODES
 from gpushare.api.quantity import MemoryUnit
 from tests.e2e.cluster.cluster import Cluster
 from tests.e2e.cluster.waiting import wait_for
@@ -41,9 +42,9 @@ def node_object(
     if gpus:
         capacity[names.GPU_MEM] = str(sum(unit.count_in(device.total_mib) for device in devices))
         capacity[names.GPU_COUNT] = str(gpus)
-        if NodeMode(mode).gives_core:
+        if MODES[mode].gives_core:
             capacity[names.GPU_CORE] = str(100 * gpus)
-        annotations[names.ANN_DEVICES] = devices_annotation(NodeMode(mode), unit, devices)
+        annotations[names.ANN_DEVICES] = devices_annotation(MODES[mode], unit, devices)
         own |= {names.LABEL_MODE: mode, names.LABEL_DESCRIBED: "true"}
     return {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""What is done for cluster-autoscaler, with the rights that the chart gives for it: stand-ins, and the startup taint."""
+"""What is done for cluster-autoscaler, with the rights that the chart gives for it: placeholder pods, and the startup taint."""
 
 from collections.abc import Iterator
 
@@ -52,7 +52,7 @@ def test_a_stand_in_and_a_startup_taint_come_and_go_with_the_rights_of_the_chart
             raise AssertionError(f"{error}\n{told}") from error
     with broken_up(scaled, roomy=False):
         wait_for(
-            "a stand-in asks for a node",
+            "a placeholder pod asks for a node",
             lambda: [unschedulable(pod) for pod in scaled.pods("", NAMESPACE)] == [True],
             timeout=60,
         )

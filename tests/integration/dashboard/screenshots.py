@@ -21,7 +21,8 @@ from benchmarks.api_server import described_node, node_name, node_object, pod_ob
 from gpushare.api import names
 from gpushare.api.allocation.allocation import allocate_on
 from gpushare.api.allocation.annotations import Stamp, allocation_annotations
-from gpushare.api.node.device import NodeDevices, NodeMode, Placement
+from gpushare.api.node.device import NodeDevices, Placement
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.dashboard.data.cluster import Cluster

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node, Pod
 from tests.integration.inspect.conftest import DEADLINE_S, PLUGIN, Run, ScriptedKubectl, Start, ended
 from tests.unit.inspect.clusters import device, first_generation, foreign_node, node, placed, pod

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.inspect.sources.decision_client import proxy_path
 from tests.integration.inspect.conftest import DEADLINE_S, PLUGIN, ScriptedKubectl
 from tests.integration.inspect.test_command import listed

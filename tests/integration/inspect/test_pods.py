@@ -17,7 +17,7 @@ import pytest
 
 from gpushare.api import names
 from gpushare.api.allocation.allocation import share_of
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import ResourceRequirements
 from gpushare.api.quantity import MemoryUnit
 from gpushare.nodeagent.observability.metrics import Metrics

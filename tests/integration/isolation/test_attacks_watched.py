@@ -13,7 +13,8 @@ from typing import Final
 
 import pytest
 
-from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import ObjectReference
 from gpushare.api.quantity import MemoryUnit
 from gpushare.nodeagent.allocate.matcher import ClaimBook

@@ -36,7 +36,7 @@ def as_seen(found: Any) -> None:
     assert all(answer in (FAILS, *FINE) for mode in found.values() for answer in mode.values())
 
 
-def test_the_stand_in_forbids_what_the_driver_forbids(tmp_path: Path) -> None:
+def test_the_placeholder_forbids_what_the_driver_forbids(tmp_path: Path) -> None:
     fakegpu.build("library")
     gpus.write(tmp_path / "node.gpus", gpus.preset("v100-16160", "n1"))
     as_seen(rules(fakegpu.environment(tmp_path / "node.gpus")))

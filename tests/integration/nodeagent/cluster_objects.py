@@ -7,7 +7,8 @@ from typing import Any
 from gpushare.api import names
 from gpushare.api.allocation.allocation import Allocation, allocate_over
 from gpushare.api.allocation.annotations import Stamp, allocation_annotations
-from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import request_of

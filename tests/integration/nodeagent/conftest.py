@@ -14,15 +14,15 @@ import pytest
 from gpushare.api import names
 from gpushare.api.allocation.allocation import Allocation
 from gpushare.api.allocation.annotations import read_allocation
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import MODES
 from gpushare.api.quantity import MemoryUnit
 from gpushare.kube.auth.access import Access
 from gpushare.kube.client.session import Session
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.nodeagent.agent import Agent
 from gpushare.nodeagent.deviceplugin import handover, registration
-from gpushare.nodeagent.deviceplugin.device_lists import resources_of
 from gpushare.nodeagent.isolation.options import IsolationOptions
+from gpushare.nodeagent.modes.rules import rules_of
 from gpushare.nodeagent.settings import Pace, Settings
 from tests.integration.nodeagent import cluster_objects as objects
 from tests.integration.nodeagent.changing import Changes
@@ -74,7 +74,7 @@ class World:
         The kubelet asks for the list while it still answers the agent's registration, and the API server is told beside it.
         """
         label = self.api.objects["nodes", objects.NODE]["metadata"]["labels"][names.LABEL_MODE]
-        wanted = resources_of(NodeMode(label))
+        wanted = [one.name for one in rules_of(MODES[label]).plugins]
         agent = self.agent
         assert agent is not None
 

@@ -1,14 +1,87 @@
 """The node's label changes while the agent runs."""
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
 import pytest
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeMode, described_devices
+from gpushare.api.node.device import described_devices
+from gpushare.api.node.modes import MODES, NodeMode, add
 from gpushare.api.objects import decode_node
 from gpushare.api.quantity import MemoryUnit
-from tests.integration.nodeagent.cluster_objects import NODE, node
+from gpushare.nodeagent.allocate.container_response import Injection
+from gpushare.nodeagent.allocate.pod_allocations import Claim
+from gpushare.nodeagent.deviceplugin.resource import PluginResource
+from gpushare.nodeagent.deviceplugin.socket_names import PRESENCE
+from gpushare.nodeagent.modes.rules import RULES, all_plugins
+from gpushare.nodeagent.modes.shares import MEMORY
+from tests.integration.nodeagent.cluster_objects import NODE, container, node
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_nvml import gpu
+
+SLICE = "example.com/gpu-slice"
+
+
+class Slices:
+    """Who answers for slices of GPUs."""
+
+    async def prefer(
+        self, resource: str, amount: int, available: Sequence[str], must: Sequence[str]
+    ) -> list[str]:
+        return sorted(available)[:amount]
+
+    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Injection]:
+        return [Injection(envs={"SLICES": ",".join(ids)}) for ids in containers]
+
+
+class SliceRules:
+    """What an agent does in a mode that nobody has thought of."""
+
+    plugins = (
+        MEMORY,
+        PluginResource(
+            SLICE,
+            "gpushare-slice-",
+            lambda device, node, ids: [f"{ids.whole_id(device)}{number}" for number in range(7)],
+            lambda deciders: Slices(),
+        ),
+    )
+
+    def kept_back(self, claims: Iterable[Claim], whole: Mapping[str, str]) -> Mapping[str, str]:
+        return {
+            share.uuid: "until its shares are given back" for one in claims for share in one.allocation.gpus
+        }
+
+
+@pytest.fixture
+def slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeMode]:
+    monkeypatch.setitem(RULES, "slices", SliceRules())
+    yield add(NodeMode("slices", (names.GPU_MEM, names.GPU_COUNT, SLICE)))
+    del MODES["slices"]
+
+
+async def test_a_made_up_mode_is_served_by_its_entry_and_its_rules(world: World, slices: NodeMode) -> None:
+    await world.start(mode="share")
+    await world.run_pod("a", 3, on=0)
+    relabel(world, "slices")
+    await world.changes.until(lambda: world.kubelet.allocatable(SLICE) == 7)
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15)
+    world.end_pod("a")
+    await world.changes.until(lambda: world.kubelet.allocatable(SLICE) == 14)
+    await world.changes.until(lambda: described(world) == (slices, MemoryUnit.GIB, 2))
+    both = container("c", 2)
+    both["resources"]["limits"][SLICE] = "1"
+    admitted = await world.kubelet.admit(world.bind("b", both, on=1))
+    assert admitted.envs["c"]["SLICES"].endswith("-g0")
+    assert admitted.envs["c"][names.ENV_MEM_INDEX] == "1"
+    relabel(world, "topology")
+    await world.changes.until(lambda: world.kubelet.capacity(SLICE) == 0)
+
+
+def test_what_each_mode_advertises_has_a_plugin_whose_socket_has_no_longer_a_name_than_was_checked() -> None:
+    served = {mode: {one.name for one in rules.plugins} for mode, rules in RULES.items()}
+    assert served == {one.value: {*one.resources} - {names.GPU_COUNT} for one in MODES.values()}
+    assert all(len(one.socket) <= len(PRESENCE) for one in all_plugins().values())
 
 
 def relabel(world: World, mode: str | None) -> None:

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import MODES
 from gpushare.nodeagent.deviceplugin import registration
-from gpushare.nodeagent.deviceplugin.device_lists import resources_of
+from gpushare.nodeagent.modes.rules import rules_of
 from tests.integration.nodeagent.cluster_objects import NODE, container
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_kubelet import Admitted, HangsUp
@@ -136,7 +136,7 @@ async def test_a_kubelet_that_hangs_up_on_who_just_registered_has_the_devices_so
     world: World, mode: str, when: HangsUp
 ) -> None:
     """As it does when the list of an agent before ends in that moment: it shows in no connection of ours, or too early."""
-    resources = resources_of(NodeMode(mode))
+    resources = [one.name for one in rules_of(MODES[mode]).plugins]
     world.kubelet.hangs_up = [when] * len(resources)
     await world.start(mode=mode)
     assert sorted(world.kubelet.disconnections) == sorted(resources)

@@ -5,13 +5,16 @@ from typing import Any
 from gpushare.api import names
 from gpushare.api.allocation.allocation import Allocation
 from gpushare.api.allocation.annotations import read_allocation
-from gpushare.api.node.device import Device, NodeDevices, NodeMode, description_of, node_devices
+from gpushare.api.node.device import Device, NodeDevices, description_of, node_devices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.topology import TopologyLevels
 from gpushare.api.objects import decode_node
 from gpushare.api.quantity import MemoryUnit
 from gpushare.kubeletapi.deviceplugin_pb2 import ListAndWatchResponse
 from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
 from gpushare.nodeagent.deviceplugin.device_lists import device_list
+from gpushare.nodeagent.modes.shares import MEMORY
+from gpushare.nodeagent.modes.whole_gpus import WHOLE
 from gpushare_playground.gpus import preset
 from tests.integration.nodeagent.cluster_objects import NODE, node
 from tests.integration.nodeagent.conftest import World
@@ -148,7 +151,7 @@ def test_whole_gpus_have_numa_hints_and_shares_have_none() -> None:
         Device(index, gpu(index).uuid, 15360, numa_node=numa) for index, numa in enumerate((1, 0, -1))
     )
     there = NodeDevices(NODE, NodeMode.TOPOLOGY, MemoryUnit.GIB, devices)
-    for resource, hints in ((names.GPU_WHOLE, [[1], [0], []]), (names.GPU_MEM, [[]] * 45)):
+    for resource, hints in ((WHOLE, [[1], [0], []]), (MEMORY, [[]] * 45)):
         listed = device_list(resource, there, DeviceIds(devices)).encoded
         found = ListAndWatchResponse.FromString(listed).devices
         assert [[one.ID for one in device.topology.nodes] for device in found] == hints

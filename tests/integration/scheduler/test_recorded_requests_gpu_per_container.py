@@ -3,7 +3,7 @@
 The bodies are recorded: see ``recording/SOURCES.md``.
 """
 
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.scheduler.server.protocol import BindingArgs
 from tests.integration.scheduler.replaying import (
     CASES,

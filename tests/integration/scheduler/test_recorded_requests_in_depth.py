@@ -11,7 +11,8 @@ import pytest
 from gpushare.api import names
 from gpushare.api.crd.elastic_quota_tree import decode_quota_tree
 from gpushare.api.crd.resource_policy import decode_policy, policy_pod_of
-from gpushare.api.node.device import NodeMode, Placement
+from gpushare.api.node.device import Placement
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.topology import matrix
 from gpushare.api.objects import decode_pod
 from gpushare.api.quantity import MemoryUnit

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import MODES
 from gpushare_playground.cluster import NodeDescription
 from tests.integration.whole.forked import FORKS
 from tests.integration.whole.seen import Json
@@ -94,8 +94,8 @@ class Shared:
         assert self._world is not None
         found = offered(self._world.nodes.items.values())
         for node in self._nodes:
-            mode = NodeMode(dict(node.labels)[names.LABEL_MODE])
-            wanted = (mode.shares_memory, mode.gives_core, mode is NodeMode.TOPOLOGY)
+            mode = MODES[dict(node.labels)[names.LABEL_MODE]]
+            wanted = (mode.shares_memory, mode.gives_core, mode.gives_whole)
             if [amount != "0" for amount in found.get(node.name, ())] != list(wanted):
                 return {}
         return found

@@ -1,6 +1,6 @@
 """What autoscalers are told of nodes to come is what nodes advertise, and pods wait in the form that they look for.
 
-Where they would not see that a node is needed a stand-in asks for it; and a node's startup taint goes when it has its GPUs.
+Where they would not see that a node is needed a placeholder pod asks for it; and a node's startup taint goes when it has its GPUs.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.scheduler.plugins.autoscaling.settings import INSTANCE_TYPE
 from tests.autoscaler_rules import Answer, simulated
 from tests.integration.whole.seen import Json, node_of, waits_because
-from tests.integration.whole.world import World, gpu_pod, run, shared_node
+from tests.integration.whole.world import World, gpu_pod, run, shared_node, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -72,10 +72,10 @@ async def test_a_pod_that_no_single_gpu_holds_waits_in_the_form_that_autoscalers
     assert not seen.pod("large")["status"].get("nominatedNodeName")
 
 
-# --- stand-ins ------------------------------------------------------------------------------------
+# --- placeholder pods ------------------------------------------------------------------------------------
 
 
-def stand_ins(seen: World) -> list[Json]:
+def placeholders(seen: World) -> list[Json]:
     """Those that are there, as cluster-autoscaler looks at them: once they say that they are unschedulable."""
     return [
         pod for key, pod in seen.pods.items.items() if key.startswith(f"{STAND_INS}/") and waits_because(pod)
@@ -92,7 +92,7 @@ def autoscaled(seen: World, *there: str) -> Answer:
 
 @contextlib.asynccontextmanager
 async def broken_up(seen: World) -> AsyncIterator[None]:
-    """Five units free on each GPU of ``four``, nothing else to be had, and a pod of eight that waits; the extender makes stand-ins."""
+    """Five units free on each GPU of ``four``, nothing else to be had, and a pod of eight that waits; the extender makes placeholder pods."""
     there = [f"there-{number}" for number in range(4)]
     assert (await seen.kubectl("cordon", "single")).code == 0
     assert (await seen.kubectl("create", "namespace", STAND_INS)).code == 0
@@ -109,7 +109,8 @@ async def broken_up(seen: World) -> AsyncIterator[None]:
 
 async def until_gone(seen: World) -> None:
     await seen.pods.until(
-        lambda: not any(key.startswith(f"{STAND_INS}/") for key in seen.pods.items), "no stand-in is left"
+        lambda: not any(key.startswith(f"{STAND_INS}/") for key in seen.pods.items),
+        "no placeholder pod is left",
     )
 
 
@@ -117,8 +118,8 @@ async def test_a_stand_in_asks_for_the_node_that_sums_do_not_show_and_goes_when_
     seen: World,
 ) -> None:
     async with broken_up(seen):
-        await seen.pods.until(lambda: len(stand_ins(seen)) == 1, "there is a stand-in")
-        (made,) = stand_ins(seen)
+        await seen.pods.until(lambda: len(placeholders(seen)) == 1, "there is a placeholder pod")
+        (made,) = placeholders(seen)
         assert made["metadata"]["labels"] == {names.LABEL_STANDS_FOR: seen.pod("large")["metadata"]["uid"]}
         found = autoscaled(seen, "four")
         assert found.lacking == [made["metadata"]["name"]], "of the pod itself it thinks that it fits"
@@ -127,7 +128,11 @@ async def test_a_stand_in_asks_for_the_node_that_sums_do_not_show_and_goes_when_
         report = await seen.kubectl("inspect", "cgpu", "--fragmentation")
         assert "stand-in" not in report.out
         assert (await seen.metrics())["placeholder_pods"] == 1
-        assert (await seen.metrics())["pending_pods"] == 1
+
+        async def one_is_pending() -> bool:
+            return (await seen.metrics())["pending_pods"] == 1
+
+        await until(one_is_pending, "the pod alone is counted as pending")
         # As when the node has come.
         assert (await seen.kubectl("uncordon", "single")).code == 0
         await seen.run_all("large")
@@ -141,13 +146,13 @@ async def test_a_scheduler_that_is_killed_makes_no_second_one_and_forgets_none(s
         )
         seen.cluster.kill("extender")
         await seen.cluster.extender_ready()
-        await seen.pods.until(lambda: len(stand_ins(seen)) == 1, "it says what it is for")
-        (before,) = stand_ins(seen)
-        # Asked about again, the pod is refused again; it has its stand-in.
+        await seen.pods.until(lambda: len(placeholders(seen)) == 1, "it says what it is for")
+        (before,) = placeholders(seen)
+        # Asked about again, the pod is refused again; it has its placeholder pod.
         await seen.kubectl("annotate", "pod", "large", "asked=again")
         await seen.create(gpu_pod("larger", 9))
-        await seen.pods.until(lambda: len(stand_ins(seen)) == 2, "another pod has one, too")
-        assert before["metadata"]["uid"] in {pod["metadata"]["uid"] for pod in stand_ins(seen)}
+        await seen.pods.until(lambda: len(placeholders(seen)) == 2, "another pod has one, too")
+        assert before["metadata"]["uid"] in {pod["metadata"]["uid"] for pod in placeholders(seen)}
         assert autoscaled(seen, "four").nodes == 1, "a new node holds both"
         seen.cluster.kill("extender")
         await seen.delete("large", "larger")

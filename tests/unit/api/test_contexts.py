@@ -7,7 +7,8 @@ import pytest
 from gpushare.api import names
 from gpushare.api.allocation.allocation import allocate_over
 from gpushare.api.node.context_cost import can_be_too_small, too_small_anywhere, too_small_there
-from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import Request, request_of

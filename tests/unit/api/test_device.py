@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from gpushare.api.errors import MalformedDevices
 from gpushare.api.node.device import (
     Device,
-    NodeMode,
     Placement,
     described_devices,
     devices_annotation,
     mode_of,
     node_devices,
 )
+from gpushare.api.node.modes import MODES, NodeMode
 from gpushare.api.node.topology import matrix
 from gpushare.api.objects import Node, decode_node
 from gpushare.api.quantity import MemoryUnit
@@ -54,7 +54,7 @@ devices = st.lists(
 ).map(lambda found: tuple(sorted(found, key=lambda device: device.index)))
 
 
-@given(mode=st.sampled_from(NodeMode), unit=st.sampled_from(MemoryUnit), found=devices)
+@given(mode=st.sampled_from(list(MODES.values())), unit=st.sampled_from(MemoryUnit), found=devices)
 def test_what_the_node_agent_writes_is_read_back_the_same(
     mode: NodeMode, unit: MemoryUnit, found: tuple[Device, ...]
 ) -> None:
@@ -163,7 +163,7 @@ def test_a_node_that_is_not_ready_for_pods_says_why(spec: Node, refusal: str) ->
 def test_pods_per_gpu_are_capped_by_label_and_by_what_isolation_holds(
     labels: dict[str, str], cap: int | None
 ) -> None:
-    mode = NodeMode(labels["ack.node.gpu.schedule"])
+    mode = MODES[labels["ack.node.gpu.schedule"]]
     read = node_devices(node(labels, devices_annotation(mode, MemoryUnit.GIB, (T4,))))
     assert read is not None
     assert read.max_pods == cap

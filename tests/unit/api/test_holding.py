@@ -4,8 +4,9 @@ import pytest
 
 from gpushare.api import names
 from gpushare.api.allocation.allocation import GpuShare
-from gpushare.api.node.device import Device, NodeDevices, NodeMode, node_devices
+from gpushare.api.node.device import Device, NodeDevices, node_devices
 from gpushare.api.node.enforcement_text import not_held
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import decode_node
 from gpushare.api.quantity import MemoryUnit
 from gpushare.nodeagent.isolation.backend_selection import backing, cannot

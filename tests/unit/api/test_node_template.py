@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api import names
-from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.node.device import Device, devices_annotation
+from gpushare.api.node.modes import MODES, NodeMode
 from gpushare.api.node.node_template import FORMS, InvalidTemplate, NodeTemplate, template_of, written
 from gpushare.api.objects import decode_node
 from gpushare.api.quantity import MemoryUnit
 from gpushare.nodetemplate.__main__ import main
 
-MODES = st.sampled_from([mode for mode in NodeMode if mode is not NodeMode.DEFAULT])
+MODES = st.sampled_from([mode for mode in MODES.values() if mode.resources])
 GPUS = st.lists(st.integers(1, 200_000), min_size=1, max_size=16).map(tuple)
 V100 = 16160
 

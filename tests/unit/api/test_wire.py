@@ -17,7 +17,8 @@ from gpushare.api.allocation.annotations import (
     read_stamp,
 )
 from gpushare.api.errors import MalformedAllocation
-from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from gpushare.api.allocation.allocation import Allocation, GpuShare
-from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.dashboard.data.agent_client import Agents

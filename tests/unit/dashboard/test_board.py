@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.node.modes import MODES, NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.dashboard.data.heatmap import COLUMNS, MAGIC, UNKNOWN, Board, Real, State
 from gpushare.ledger import Ledger
@@ -115,7 +116,11 @@ async def test_where_compute_is_not_counted_nothing_is_said_of_it() -> None:
     shown = Shown()
     shown.add(
         described("a", gpu("a", 0), mode=NodeMode.CORE_MEM),
-        *(described(mode.value, gpu(mode.value, 0), mode=mode) for mode in NodeMode if not mode.gives_core),
+        *(
+            described(mode.value, gpu(mode.value, 0), mode=mode)
+            for mode in MODES.values()
+            if not mode.gives_core
+        ),
     )
     await shown.cluster.refresh()
     seen = Page(shown.cluster.board.snapshot({})).seen()

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.node.device import NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.pod_group import Gang
 from gpushare.dashboard.data import details, fragmentation, pending

@@ -11,7 +11,8 @@ import yaml
 
 from gpushare.api import names
 from gpushare.api.allocation.allocation import GpuShare
-from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.node.device import Device, devices_annotation
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Pod, decode_node, decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.doctor.cluster.facts import ClusterFacts, Json, NodeDetails, SeenNode

@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from gpushare.api import names
-from gpushare.api.node.device import Device, NodeMode
+from gpushare.api.node.device import Device
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import decode_pod
 from gpushare.doctor.cluster.facts import ClusterFacts, Json, SeenNode, name_of
 from gpushare.doctor.cluster.registry import CHECKS

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from gpushare.api import names
-from gpushare.api.node.device import Device, NodeMode
+from gpushare.api.node.device import Device
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Pod, decode_pod
 from gpushare.doctor.cluster.facts import Json
 from gpushare.doctor.cluster.registry import CHECKS

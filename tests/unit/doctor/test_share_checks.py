@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from gpushare.api import names
-from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.node.device import Device, devices_annotation
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.doctor.cluster.checks.shares import pod_shares

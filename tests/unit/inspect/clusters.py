@@ -8,7 +8,8 @@ import msgspec
 from gpushare.api import names
 from gpushare.api.allocation.allocation import Allocation, GpuShare, share_of
 from gpushare.api.allocation.annotations import Stamp, allocation_annotations
-from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.node.device import Device, devices_annotation
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import (
     Affinity,
     Container,

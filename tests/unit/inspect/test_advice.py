@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpushare.api import names
 from gpushare.api.allocation.allocation import share_of
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import ObjectMeta, OwnerReference, Pod
 from gpushare.api.quantity import MemoryUnit, granted_mib
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Pod
 from gpushare.inspect.arguments import parse
 from gpushare.inspect.errors import InspectError, KubectlFailed, UnreadableAnswer, UsageError

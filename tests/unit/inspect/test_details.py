@@ -1,7 +1,7 @@
 import msgspec
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.inspect.views.allocation_model import ClusterUsage
 from gpushare.inspect.views.node_details import details
 from gpushare.inspect.views.nodes import summary

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node, Pod
 from gpushare.inspect.views.node_details import details
 from gpushare.inspect.views.nodes import summary

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node
 from gpushare.api.quantity import MemoryUnit
 from gpushare.inspect.views.allocation_model import ClusterUsage

@@ -9,8 +9,9 @@ import pytest
 from gpushare.api import names
 from gpushare.api.allocation.allocation import Allocation, share_of
 from gpushare.api.allocation.annotations import _record
-from gpushare.api.node.device import Device, NodeMode
+from gpushare.api.node.device import Device
 from gpushare.api.node.enforcement_text import not_held_text
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.inspect.color import Paint

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node, Pod
 from gpushare.inspect.render import look
 from gpushare.inspect.view_result import Shown

@@ -4,7 +4,7 @@ import msgspec
 import yaml
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.inspect.views.allocation_model import usage_of
 from gpushare.inspect.views.json_output import encoded

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from gpushare.api import names
-from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.node.device import Device, devices_annotation
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node
 from gpushare.api.quantity import MemoryUnit
 from gpushare.inspect.color import Paint

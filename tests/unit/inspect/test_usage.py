@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from gpushare.api import names
 from gpushare.api.allocation.allocation import GpuShare, share_of
-from gpushare.api.node.device import NodeMode, index_uuid
+from gpushare.api.node.device import index_uuid
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node, NodeStatus, ObjectMeta, Pod, ResourceRequirements
 from gpushare.api.quantity import MemoryUnit
 from gpushare.inspect.views.allocation_model import ClusterUsage, percent, usage_of

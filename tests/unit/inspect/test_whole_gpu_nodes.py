@@ -6,7 +6,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node
 from gpushare.inspect.arguments import parse
 from gpushare.inspect.render import look

@@ -62,7 +62,7 @@ def test_what_a_pod_asks_for_as_a_whole_counts_in_place_of_what_its_containers_d
     assert requests_of({"metadata": {}, "spec": spec}) == {"cpu": 4250, "memory": 1024, "x/y": 3}
 
 
-def test_requests_win_over_limits_and_limits_stand_in_for_them() -> None:
+def test_requests_win_over_limits_and_limits_placeholder_for_them() -> None:
     resources = {"limits": {"cpu": "2", "x/y": "1"}, "requests": {"cpu": "1"}}
     pod = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
     assert requests_of(pod) == {"cpu": 1000, "x/y": 1}

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from gpushare.api.allocation.allocation import Allocation, GpuShare
-from gpushare.api.node.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.api.node.device import Device, NodeDevices, Placement
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 

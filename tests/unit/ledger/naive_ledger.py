@@ -185,7 +185,7 @@ class NaiveLedger:
         count, asked_mib = request.gpu_count, request.memory_units * node.unit.mib
         note = reasons.unhealthy_text(node.devices)
         if count > 1 and not node.mode.gives_several and not request.by_gpu:
-            return reasons.ONE_GPU_EACH, True
+            return node.mode.one_gpu_text, True
         if len(node.devices) < count:
             return reasons.too_few_gpus(count, len(node.devices)), True
         large = [device for device in node.devices if node.units_of(device) >= request.memory_units]

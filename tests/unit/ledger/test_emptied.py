@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.ledger.fit.empty_node import would_hold

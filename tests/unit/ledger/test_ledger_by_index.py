@@ -2,7 +2,8 @@
 
 import pytest
 
-from gpushare.api.node.device import Device, NodeDevices, NodeMode, index_uuid
+from gpushare.api.node.device import Device, NodeDevices, index_uuid
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.ledger import Ledger, Refused
 from tests.unit.ledger.ledger_samples import asks, holding, share

@@ -3,7 +3,8 @@
 from itertools import permutations
 
 from gpushare.api.allocation.allocation import Allocation, GpuShare
-from gpushare.api.node.device import NodeDevices, NodeMode, Placement
+from gpushare.api.node.device import NodeDevices, Placement
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.ledger import Held, Ledger, PendingShare, Totals
 from tests.unit.ledger.ledger_samples import T4, V100, asks, gpus, holding, node, share

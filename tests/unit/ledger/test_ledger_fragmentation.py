@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.api.node.device import NodeDevices, NodeMode, Placement
+from gpushare.api.node.device import NodeDevices, Placement
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
 from gpushare.ledger import columns as columns_module

@@ -10,7 +10,8 @@ from msgspec import structs
 from numpy.testing import assert_array_equal
 
 from gpushare.api.allocation.allocation import Allocation, GpuShare
-from gpushare.api.node.device import Device, NodeDevices, NodeMode, Placement, index_uuid
+from gpushare.api.node.device import Device, NodeDevices, Placement, index_uuid
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.topology import matrix
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import Request

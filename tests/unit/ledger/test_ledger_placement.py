@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from gpushare.api.allocation.allocation import GpuShare
-from gpushare.api.node.device import NodeMode, Placement
+from gpushare.api.node.device import Placement
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.ledger import Held, Ledger, Refused

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import MODES
 from gpushare.api.quantity import MemoryUnit
 from gpushare.ledger import Ledger, Refused
 from tests.randomized import rounds
@@ -77,7 +77,7 @@ node_events: st.SearchStrategy[list[LedgerEvent]] = st.lists(
                 lambda ledger: ledger.set_node(node("n1", *sizes, mode=mode, unit=unit))
             ),
             st.lists(st.sampled_from((900, 4096, 5000)), max_size=3),
-            st.sampled_from(NodeMode),
+            st.sampled_from(list(MODES.values())),
             st.sampled_from(MemoryUnit),
         ),
     ),

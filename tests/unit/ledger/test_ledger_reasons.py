@@ -2,7 +2,8 @@
 
 import pytest
 
-from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.node.device import NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger, LedgerError, Refused

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from gpushare.api.node.device import NodeDevices, NodeMode, Placement
+from gpushare.api.node.device import NodeDevices, Placement
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger, Refused

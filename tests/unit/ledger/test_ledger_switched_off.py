@@ -3,7 +3,8 @@
 import pytest
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeMode, devices_annotation, node_devices
+from gpushare.api.node.device import devices_annotation, node_devices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node, NodeStatus, ObjectMeta
 from gpushare.api.quantity import MemoryUnit
 from gpushare.ledger import Ledger, Refused

@@ -9,7 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from gpushare.api.allocation.allocation import GpuShare
-from gpushare.api.node.device import NodeDevices, NodeMode, Placement
+from gpushare.api.node.device import NodeDevices, Placement
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.topology import MOST_GPUS, TopologyLevels, matrix
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.ledger import Ledger, Refused

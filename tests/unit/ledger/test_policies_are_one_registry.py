@@ -10,7 +10,8 @@ from msgspec import structs
 
 import gpushare
 from gpushare.api import names
-from gpushare.api.node.device import Device, NodeMode, Placement, devices_annotation
+from gpushare.api.node.device import Device, Placement, devices_annotation
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node, ObjectMeta
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import Request

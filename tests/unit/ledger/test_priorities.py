@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger

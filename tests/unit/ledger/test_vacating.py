@@ -5,7 +5,8 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.api.node.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.api.node.device import Device, NodeDevices, Placement
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.ledger import Ledger, Refused
 from gpushare.planning.defragmentation import MOST_HOSTS, NO_CAP, Outlook, cheaper_way, outlook

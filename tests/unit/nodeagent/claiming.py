@@ -8,7 +8,8 @@ import msgspec
 from gpushare.api import names
 from gpushare.api.allocation.allocation import allocate_over
 from gpushare.api.allocation.annotations import Stamp, allocation_annotations
-from gpushare.api.node.device import Device, NodeDevices, NodeMode, index_uuid
+from gpushare.api.node.device import Device, NodeDevices, index_uuid
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request, effective_amount
 from gpushare.nodeagent.allocate.grant_log import Slot

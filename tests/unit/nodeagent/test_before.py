@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from gpushare.api import names
-from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.node.device import Device, devices_annotation
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.nodeagent.driver.discovery import Inventory
 from gpushare.nodeagent.driver.nvml import Unreadable

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gpushare.api.allocation.allocation import GpuShare
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.nodeagent.allocate.container_response import Grant, Mount

@@ -7,13 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api import names
-from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.node.modes import MODES, NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.kubeletapi import MAX_MESSAGE_BYTES
 from gpushare.kubeletapi.deviceplugin_pb2 import ListAndWatchResponse
 from gpushare.nodeagent.deviceplugin.device_ids import MAX_ID_LENGTH, DeviceIds, in_order
-from gpushare.nodeagent.deviceplugin.device_lists import device_list, resources_of
+from gpushare.nodeagent.deviceplugin.device_lists import device_list
 from gpushare.nodeagent.errors import UnknownDeviceId
+from gpushare.nodeagent.modes.rules import rules_of
+from gpushare.nodeagent.modes.shares import CORE, MEMORY
 
 hexadecimal = st.text("0123456789abcdef", min_size=12, max_size=12)
 #: UUIDs that differ early, late, or almost not at all.
@@ -95,7 +98,7 @@ def test_the_longest_list_stays_far_under_the_kubelets_message_limit() -> None:
     # Even where all UUIDs begin alike, so that IDs are as long as they get.
     devices = tuple(Device(at, f"GPU-00000000-0000-0000-0000-{at:012d}", 143771) for at in range(8))
     node = NodeDevices("n1", NodeMode.SHARE, MemoryUnit.MIB_128, devices)
-    made = device_list(names.GPU_MEM, node, DeviceIds(devices))
+    made = device_list(MEMORY, node, DeviceIds(devices))
     assert made.healthy == 8 * 1123
     assert len(made.encoded) < MAX_MESSAGE_BYTES // 8
     assert len(ListAndWatchResponse.FromString(made.encoded).devices) == 8 * 1123
@@ -104,18 +107,19 @@ def test_the_longest_list_stays_far_under_the_kubelets_message_limit() -> None:
 def test_the_list_says_which_gpus_are_not_healthy() -> None:
     devices = (Device(0, "GPU-aaaaaaaa", 2048), Device(1, "GPU-bbbbbbbb", 1024, healthy=False, reason="lost"))
     node = NodeDevices("n1", NodeMode.CORE_MEM, MemoryUnit.GIB, devices)
-    made = device_list(names.GPU_MEM, node, DeviceIds(devices))
+    made = device_list(MEMORY, node, DeviceIds(devices))
     assert [(one.ID, one.health) for one in ListAndWatchResponse.FromString(made.encoded).devices] == [
         ("aaaaaaaa-0", "Healthy"),
         ("aaaaaaaa-8", "Healthy"),
         ("bbbbbbbb-0", "Unhealthy"),
     ]
-    core = device_list(names.GPU_CORE, node, DeviceIds(devices))
+    core = device_list(CORE, node, DeviceIds(devices))
     assert (core.healthy, core.unhealthy) == (100, 100)
 
 
 def test_each_mode_has_its_resources() -> None:
-    assert {mode.value: resources_of(mode) for mode in NodeMode} == {
+    found = {mode.value: tuple(one.name for one in rules_of(mode).plugins) for mode in MODES.values()}
+    assert found == {
         "default": (),
         "share": (names.GPU_MEM,),
         "cgpu": (names.GPU_MEM,),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpushare.api import names
 from gpushare.api.allocation.annotations import read_allocation
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Pod
 from gpushare.kube.event_recorder import EventType, ObjectReference, Telling
 from gpushare.nodeagent.allocate.allocator import Allocator
@@ -104,7 +104,6 @@ class Node:
         )
         self.allocator = Allocator(
             self.book,
-            whole,
             self.pods,
             list_pods=self.list_pods,
             listing=self,

@@ -1,7 +1,7 @@
 """What a container is told of its GPUs."""
 
 from gpushare.api.allocation.allocation import GpuShare
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.nodeagent.allocate.container_response import Grant, memory_envs
 
 

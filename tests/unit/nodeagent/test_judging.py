@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import MODES
 from gpushare.nodeagent.isolation.backend_selection import backing
 from gpushare.nodeagent.isolation.options import AskedIsolation
 from gpushare.nodeagent.isolation.watchdog.cgroups import OUTSIDE, Owner, container_cgroup, owner
@@ -217,6 +217,6 @@ def test_what_others_hold_rises_at_once_and_falls_slowly() -> None:
     ],
 )
 def test_the_mode_and_what_was_asked_for_decide(asked: str, mode: str, kind: str) -> None:
-    chosen = backing(AskedIsolation(asked), NodeMode(mode))
+    chosen = backing(AskedIsolation(asked), MODES[mode])
     assert chosen.kind == kind
     assert f"mode {mode}" in chosen.why

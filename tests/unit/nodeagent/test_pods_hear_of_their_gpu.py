@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import ObjectReference, decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus

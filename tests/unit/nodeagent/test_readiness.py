@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.nodeagent.driver.discovery import Inventory, Trouble
 from gpushare.nodeagent.node.condition import Condition, condition_of, mislabelled, stopped

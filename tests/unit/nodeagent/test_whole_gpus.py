@@ -8,7 +8,8 @@ import pytest
 from gpushare.api import names
 from gpushare.api.allocation.allocation import allocate_over
 from gpushare.api.allocation.annotations import Stamp, allocation_annotations, read_allocation
-from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.topology import MOST_GPUS, matrix
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request, effective_amount

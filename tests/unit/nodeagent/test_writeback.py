@@ -4,7 +4,8 @@ import msgspec
 
 from gpushare.api import names
 from gpushare.api.allocation.annotations import read_allocation
-from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.node.device import NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.nodeagent.allocate.pod_allocations import BoundPod, Claim, claim_of
 from gpushare.nodeagent.allocate.requested_devices import is_complete

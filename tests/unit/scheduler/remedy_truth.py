@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.request.request import Request
 from tests.unit.scheduler import why_truth
 from tests.unit.scheduler.end_remedy_truth import ENOUGH, enough

@@ -1,13 +1,13 @@
-"""A scheduler that makes stand-ins, and an API server where pods can be made and deleted."""
+"""A scheduler that makes placeholder pods, and an API server where pods can be made and deleted."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from gpushare.api.crd.placeholder_pod import decode_stand_in
-from gpushare.api.node.device import NodeMode
+from gpushare.api.crd.placeholder_pod import decode_placeholder
 from gpushare.api.node.hosting import Guest, decode_guest
+from gpushare.api.node.modes import NodeMode
 from gpushare.kube.client.errors import ApiError
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
@@ -18,7 +18,7 @@ from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.world import Api, World, gpu_node
 
 WAIT_S = 30.0
-LIMITS = PlaceholderLimits("stand-ins", wait_s=WAIT_S, most=2)
+LIMITS = PlaceholderLimits("placeholders", wait_s=WAIT_S, most=2)
 
 
 class ScalingApi(Api):
@@ -68,7 +68,7 @@ class ScalingApi(Api):
 
 
 class Scaling(World):
-    """A scheduler that makes stand-ins."""
+    """A scheduler that makes placeholder pods."""
 
     def __init__(self, api: ScalingApi | None = None, limits: PlaceholderLimits = LIMITS) -> None:
         super().__init__(api or ScalingApi())
@@ -76,7 +76,7 @@ class Scaling(World):
         self.marks: dict[str, Marks] = {}
         self.read = True
         leading = Leading(self.scaling_api, ("kube-system", "co"), "here")
-        self.stand_ins = PlaceholderPods(
+        self.placeholders = PlaceholderPods(
             self.view,
             self.scaling_api,
             self.events,
@@ -88,7 +88,7 @@ class Scaling(World):
         )
 
     def refused(self, uid: str, nodes: Any) -> None:
-        self.stand_ins.refused(uid, nodes)
+        self.placeholders.refused(uid, nodes)
 
     def node(self, name: str, *gib: int, kind: str = "two", mode: NodeMode = NodeMode.SHARE) -> None:
         self.add_node(gpu_node(name, *(1024 * size for size in gib), mode=mode))
@@ -114,12 +114,12 @@ class Scaling(World):
         self.view.remove_pod(record)
 
     def there(self) -> dict[str, tuple[set[str], set[str]]]:
-        """Pods that have a stand-in, the hosts where it may not be, and its kinds."""
+        """Pods that have a placeholder pod, the hosts where it may not be, and its kinds."""
         return {
             one.stands_for.removeprefix("uid-"): (set(one.likeness.hosts), set(one.likeness.kinds))
             for key, raw in self.api.pods.items()
-            if key.startswith("stand-ins/")
-            and (found := decode_stand_in(msgspec.json.encode(raw))) is not None
+            if key.startswith("placeholders/")
+            and (found := decode_placeholder(msgspec.json.encode(raw))) is not None
             for one in [found[1]]
         }
 
@@ -127,19 +127,19 @@ class Scaling(World):
         """Let the watch tell what there is."""
         seen = {}
         for key, raw in self.api.pods.items():
-            found = decode_stand_in(msgspec.json.encode(raw)) if key.startswith("stand-ins/") else None
+            found = decode_placeholder(msgspec.json.encode(raw)) if key.startswith("placeholders/") else None
             if found is not None:
                 seen[found[1].stands_for] = found[1]
-        for last in list(self.stand_ins._there.values()):
+        for last in list(self.placeholders._there.values()):
             if last.stands_for not in seen:
-                self.stand_ins.remove("", last)
+                self.placeholders.remove("", last)
         for one in seen.values():
-            self.stand_ins.upsert(one)
+            self.placeholders.upsert(one)
 
     async def look(self, seconds: float = 0.0) -> None:
         """Time passes, the controller looks, and the watch tells."""
         self.clock.now_s += seconds
-        await self.stand_ins.look()
+        await self.placeholders.look()
         self.watch()
 
     def said(self) -> list[tuple[str, str]]:

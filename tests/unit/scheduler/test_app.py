@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.httpserver.authorization import Readers
 from gpushare.httpserver.probes import Probes
 from gpushare.kube.auth.token_reviews import Caller

@@ -54,8 +54,8 @@ def autoscaler(asked: Autoscaling) -> tuple[Autoscaler, Metrics]:
     ("asked", "runs"),
     [
         (Autoscaling(startup_taint=True), {"startup taints"}),
-        (Autoscaling(PlaceholderLimits("s")), {"stand-ins", "their watch"}),
-        (Autoscaling(PlaceholderLimits("s"), True), {"startup taints", "stand-ins", "their watch"}),
+        (Autoscaling(PlaceholderLimits("s")), {"placeholder pods", "their watch"}),
+        (Autoscaling(PlaceholderLimits("s"), True), {"startup taints", "placeholder pods", "their watch"}),
     ],
 )
 def test_what_was_asked_for_runs_and_has_its_metric(asked: Autoscaling, runs: set[str]) -> None:
@@ -151,7 +151,7 @@ def test_a_stand_in_asks_for_gpus_and_is_nobody_of_ours() -> None:
     made = world.api.pods["default/p"]
     world.api.pods["default/s"] = {
         "metadata": {**made["metadata"], "name": "s", "uid": "u"},
-        "spec": {**made["spec"], "schedulerName": names.STAND_IN_SCHEDULER},
+        "spec": {**made["spec"], "schedulerName": names.PLACEHOLDER_SCHEDULER},
         "status": made["status"],
     }
     world.see("s")

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.node.device import NodeDevices
+from gpushare.api.node.modes import MODES, NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.pod_group import Gang
 from gpushare.api.request.request import Request
@@ -64,8 +65,8 @@ def texts_of_a_node() -> Iterator[str]:
     yield from (says for _, _, _, says, _ in CASES.values())
     yield from (write(count) for write in COUNTED.values() for count in (1, 2))
     yield reasons.UNKNOWN_NODE
-    yield reasons.ONE_GPU_EACH
-    for mode in NodeMode:
+    yield NodeMode.MPS.one_gpu_text
+    for mode in MODES.values():
         bare = NodeDevices("n", mode, MemoryUnit.GIB, ())
         yield from filter(None, reasons.standing_refusals(bare))
         yield from filter(None, reasons.standing_refusals(gpu_node("n", 8192, mode=mode)))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpushare.api.names import LABEL_GANG_LEAST, LABEL_GANG_NAME, LABEL_POD_GPU_COUNT
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.ledger import Verdict
 from gpushare.scheduler.cache.pod_records import record_of
 from gpushare.scheduler.plugins.explain import decision_log as room
@@ -465,7 +465,7 @@ def test_every_category_is_told_by_how_its_reasons_begin() -> None:
     several, whole = Request(8, 0, (), 2), Request(8, 0, (), 2, whole_device=True)
     expected = {
         reasons.UNKNOWN_NODE: Category.NODE,
-        reasons.ONE_GPU_EACH: Category.NODE,
+        NodeMode.MPS.one_gpu_text: Category.NODE,
         "node has no GPU": Category.NODE,
         reasons.too_large(plain, 4, next(iter(reasons.MemoryUnit))): Category.SIZE,
         reasons.other_unit(Request(8, 0, (), unit_mib=128), 1024): Category.UNIT,

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from gpushare.api import names
 from gpushare.api.allocation.annotations import Stamp, allocation_annotations
-from gpushare.api.node.device import Device, NodeMode, Placement, devices_annotation
+from gpushare.api.node.device import Device, Placement, devices_annotation
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node, NodeStatus, ObjectMeta, decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import cpu_milli_of

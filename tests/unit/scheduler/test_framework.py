@@ -1,5 +1,6 @@
 """Plugins at their extension points: what each adds to an answer, and that the core works without any of them."""
 
+import asyncio
 import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ from gpushare.scheduler.plugins.autoscaling.settings import Autoscaling, Placeho
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
 from gpushare.scheduler.plugins.registry import built_in, third_party
 from gpushare.scheduler.settings import Settings
+from tests.integration.kube.served import serving
 from tests.unit.scheduler.world import TurnedClock, World, gpu_node, pod_object
 
 BUILT_IN = (
@@ -185,6 +187,36 @@ async def test_pods_are_placed_with_any_of_the_plugins_left_out(left_out: str) -
     assert not core.cache.waiting
     for _, task in framework.tasks():
         task.close()
+
+
+async def test_a_refused_pod_is_tried_again_once_another_ends() -> None:
+    """The parts as the process composes them, down to the write that makes kube-scheduler try the pod again."""
+    clock = TurnedClock()
+    async with serving() as api, Session(Access(api.url)) as session:
+        core = Core(session, Settings(), clock)
+        framework = Framework(list(built_in(core, core.handle(synced=lambda: True))))
+        pods = framework.pods(core.cache)
+        framework.nodes(core.cache).upsert(NodeRecord(gpu_node("a", 16384), ""))
+        records = [decode_record(msgspec.json.encode(pod_object(name, 15))) for name in ("first", "second")]
+        for record in records:
+            assert record is not None
+            pods.upsert(record[1])
+        assert records[0] is not None
+        held = records[0][1]
+        assert held.request is not None
+        core.ledger.reserve(held.uid, held.pod, held.request, "a")
+        body = msgspec.json.encode({"Pod": pod_object("second", 15), "NodeNames": ["a"]})
+        answer = filter_nodes(core.cache, Bodies().read(body), framework.post_filter, framework=framework)
+        assert json.loads(answer)["NodeNames"] == []
+        running = [asyncio.create_task(task) for _, task in framework.tasks()]
+        pods.remove(*records[0])
+        async with asyncio.timeout(30):
+            while not any("/pods/second" in one.path and one.method == "PATCH" for one in api.asked):
+                await clock.turn(1.0)
+                await asyncio.sleep(0)
+        for one in running:
+            one.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 @pytest.mark.parametrize(

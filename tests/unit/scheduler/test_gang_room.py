@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.ledger.preemption.victims import Plan
 from gpushare.scheduler.plugins.gangs import reservations
 from gpushare.scheduler.plugins.gangs.reservations import KEPT_S, UNASKED_S

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.ledger import Ledger

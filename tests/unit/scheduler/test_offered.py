@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeDevices, NodeMode, devices_annotation
+from gpushare.api.node.device import NodeDevices, devices_annotation
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import decode_node, decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import Request, request_of

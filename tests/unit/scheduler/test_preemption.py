@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gpushare.api.disruption import DisruptionBudget, decode_budget
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.kube.client.errors import ApiError
 from gpushare.scheduler.framework.binder import BindRefused
 from gpushare.scheduler.framework.cycle import filter_nodes

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from tests.unit.scheduler.test_app import Browser
 from tests.unit.scheduler.test_decisions import GIB, ask, give

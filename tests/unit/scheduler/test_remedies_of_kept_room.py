@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.ledger.preemption.victims import Rank
 from gpushare.scheduler.cache.kubelet_capacity import Sums
 from tests.unit.scheduler.test_app import Browser

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.node.device import NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.scheduler.cache.cache import NodeRecord
 from gpushare.scheduler.plugins.explain.hints import hints
 from tests.unit.scheduler.test_app import Browser

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.scheduler.plugins.explain.decision_log import Waiting
 from tests.unit.scheduler.test_app import Browser
 from tests.unit.scheduler.test_decisions import GIB, ask, give

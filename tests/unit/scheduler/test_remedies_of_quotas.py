@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gpushare.api.names import LABEL_POD_GPU_COUNT, LABEL_POD_PLACEMENT, POD_PLACEMENT_WHOLE_DEVICE
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from tests.unit.scheduler.test_app import Browser
 from tests.unit.scheduler.test_decisions import GIB, ask, ask_again, give
 from tests.unit.scheduler.test_quotas import MEM, tree

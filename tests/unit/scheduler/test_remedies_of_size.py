@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gpushare.api.names import ANN_REQUESTED, LABEL_POD_GPU_COUNT
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from tests.unit.scheduler.test_app import Browser
 from tests.unit.scheduler.test_decisions import GIB, ask, ask_again, bind, give
 from tests.unit.scheduler.world import World, gpu_node, pod_object

@@ -8,7 +8,7 @@ import pytest
 from gpushare.admission.rules.unit_rules import conversion
 from gpushare.api import names
 from gpushare.api.allocation.annotations import read_allocation
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import decode_pod
 from gpushare.api.request.unit_conversion import Counting
 from gpushare.scheduler.framework.binder import BindRefused

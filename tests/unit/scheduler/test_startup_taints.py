@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from gpushare.api import names
-from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.node.device import Device, devices_annotation
 from gpushare.api.node.hosting import TaintedNode, decode_tainted
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.startup_taint import STARTUP_TAINT
 from gpushare.api.quantity import MemoryUnit
 from gpushare.kube.client.errors import ApiError

@@ -1,7 +1,8 @@
 """What the informers see becomes holdings, waiting pods and nodes, in any order."""
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeDevices, NodeMode, devices_annotation
+from gpushare.api.node.device import NodeDevices, devices_annotation
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node, Pod, decode_node, decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.scheduler.cache.cache import NodeReader, NodeRecord

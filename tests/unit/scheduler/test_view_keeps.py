@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.node.device import NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.scheduler.cache.pod_records import record_of

@@ -7,7 +7,8 @@ import msgspec
 
 from gpushare.api import names
 from gpushare.api.allocation.annotations import read_allocation
-from gpushare.api.node.device import NodeDevices, NodeMode, Placement
+from gpushare.api.node.device import NodeDevices, Placement
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.topology import matrix
 from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies

@@ -23,7 +23,8 @@ from hypothesis.stateful import (
 from msgspec import structs
 
 from gpushare.api import names
-from gpushare.api.node.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.api.node.device import Device, NodeDevices, Placement
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from tests.randomized import SOAK, rounds
 from tests.unit.scheduler.idle_time import IdleTimeLoop

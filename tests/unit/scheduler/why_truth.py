@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from gpushare.api.node.device import NodeMode, Placement
+from gpushare.api.node.device import Placement
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.request.request import Request
 from tests.unit.ledger.naive_ledger import NaiveLedger
 from tests.unit.scheduler.why_world import OFFERS

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gpushare.api import names
-from gpushare.api.node.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.api.node.device import Device, NodeDevices, Placement
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.topology import matrix
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import Request, request_of

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from gpushare.api.disruption import DisruptionBudget
-from gpushare.api.node.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.api.node.device import Device, NodeDevices, Placement
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import ObjectReference, Pod, decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.kube.client.errors import ApiError

@@ -4,7 +4,8 @@ from typing import Any
 
 from gpushare.api import names
 from gpushare.api.json_objects import Json
-from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.node.device import Device, devices_annotation
+from gpushare.api.node.modes import MODES
 from gpushare.api.node.node_template import NodeTemplate
 from gpushare.api.quantity import MemoryUnit
 from gpushare.simulate.engine.engine import Settings
@@ -15,7 +16,7 @@ from gpushare.simulate.snapshot import ClusterState, counting_of
 
 def node(name: str, *gpus_mib: int, mode: str = "share", cpu: str = "16", **labels: str) -> Json:
     """A node whose agent has described it; none where it has no GPUs."""
-    described = NodeMode(mode)
+    described = MODES[mode]
     devices = tuple(Device(index, f"GPU-{name}-{index}", mib) for index, mib in enumerate(gpus_mib))
     capacity = NodeTemplate(gpus_mib, described).capacity if gpus_mib else {}
     annotations = {names.ANN_DEVICES: devices_annotation(described, MemoryUnit.GIB, devices)}

@@ -11,7 +11,8 @@ import pytest
 import resvg_py
 
 from gpushare.api import names
-from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.node.device import Device, devices_annotation
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.lint.likely_mistakes import slips_of

@@ -3,7 +3,8 @@
 import pytest
 
 from gpushare.api import names
-from gpushare.api.node.device import Device, NodeMode, devices_annotation
+from gpushare.api.node.device import Device, devices_annotation
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.simulate.engine.engine import Settings
 from gpushare.simulate.engine.min_nodes import enough

@@ -1,4 +1,4 @@
-"""A stand-in: a second waiting pod by which cluster-autoscaler sees what it cannot know, that no single GPU holds the first. Pure.
+"""A placeholder pod: a second waiting pod by which cluster-autoscaler sees what it cannot know, that no single GPU holds the first. Pure.
 
 It asks for the same as the pod that it stands for, of a node that is none of those that refused that pod, and of a kind of which an
 empty one would do. Nobody schedules it, so it never runs (docs/decisions/0024).
@@ -16,7 +16,7 @@ from gpushare.api.objects import Affinity, NodeRequirement
 from gpushare.api.taints import Toleration
 
 HOSTNAME: Final = "kubernetes.io/hostname"
-#: Nodes that a stand-in may name: with names as long as clouds make them that is some 60 KB.
+#: Nodes that a placeholder pod may name: with names as long as clouds make them that is some 60 KB.
 MOST_NAMED: Final = 1000
 #: What Pod Security "restricted" demands.
 _RESTRICTED: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -26,7 +26,7 @@ Manifest = dict[str, Any]
 
 
 class Likeness(msgspec.Struct, frozen=True):
-    """Where a stand-in may be: on none of ``hosts`` (names by ``kubernetes.io/hostname``), and where the label ``key`` has one of ``kinds``."""
+    """Where a placeholder pod may be: on none of ``hosts`` (names by ``kubernetes.io/hostname``), and where the label ``key`` has one of ``kinds``."""
 
     hosts: frozenset[str]
     key: str
@@ -34,7 +34,7 @@ class Likeness(msgspec.Struct, frozen=True):
 
 
 class PlaceholderPod(msgspec.Struct, frozen=True):
-    """A stand-in that is there: for the pod of UID ``stands_for``; ``told``: cluster-autoscaler looks at it."""
+    """A placeholder pod that is there: for the pod of UID ``stands_for``; ``told``: cluster-autoscaler looks at it."""
 
     name: str
     uid: str
@@ -45,7 +45,7 @@ class PlaceholderPod(msgspec.Struct, frozen=True):
 
 
 def obstacle(guest: Guest) -> str:
-    """Why no stand-in can say what ``guest`` asks of a node; empty where one can.
+    """Why no placeholder pod can say what ``guest`` asks of a node; empty where one can.
 
     What only the pod itself can ask for (its own volumes, claims, ports) would be lost, and a node might be made that does not do.
     """
@@ -60,11 +60,11 @@ def obstacle(guest: Guest) -> str:
     return ""
 
 
-def stand_in_for(guest: Guest, likeness: Likeness, namespace: str) -> Manifest:
+def placeholder_for(guest: Guest, likeness: Likeness, namespace: str) -> Manifest:
     """The manifest; the same for the same pod and likeness, its name the same for the same pod."""
     spec = guest.spec
     made: Manifest = {
-        "schedulerName": names.STAND_IN_SCHEDULER,
+        "schedulerName": names.PLACEHOLDER_SCHEDULER,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 0,
         "automountServiceAccountToken": False,
@@ -161,8 +161,8 @@ _MADE: Final = msgspec.json.Decoder(_Made)
 UNSCHEDULABLE: Final = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 
 
-def decode_stand_in(raw: bytes) -> tuple[str, PlaceholderPod] | None:
-    """Key and stand-in of a pod's JSON; ``None`` where it is none. Raises ``msgspec.MsgspecError`` where it is no pod."""
+def decode_placeholder(raw: bytes) -> tuple[str, PlaceholderPod] | None:
+    """Key and placeholder pod of a pod's JSON; ``None`` where it is none. Raises ``msgspec.MsgspecError`` where it is no pod."""
     pod = _MADE.decode(raw)
     meta = pod.metadata
     stands_for = (meta.labels or {}).get(names.LABEL_STANDS_FOR, "")

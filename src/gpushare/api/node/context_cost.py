@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from gpushare.api.allocation.allocation import Allocation, GpuShare, given_share
-from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.node.enforcement_text import not_held
 from gpushare.api.request.pluralize import counted
 from gpushare.api.request.request import Request
@@ -17,8 +17,6 @@ from gpushare.api.request.request import Request
 #: What a context can be measured to take, in MiB (``isolation/hook_contexts.c``, LEAST_BYTES and MOST_BYTES).
 LEAST_MIB: Final = 16
 MOST_MIB: Final = 2048
-#: Modes in which our libraries measure it.
-_MEASURING: Final = (NodeMode.CGPU, NodeMode.CORE_MEM)
 
 
 class _Cramped(NamedTuple):
@@ -55,7 +53,7 @@ def too_small_anywhere(nodes: Iterable[NodeDevices], request: Request) -> list[s
     measured = [
         (node, device)
         for node in nodes
-        if node.mode in _MEASURING and request.unit_mib in (0, node.unit.mib)
+        if _measures(node) and request.unit_mib in (0, node.unit.mib)
         for device in node.devices
         if device.context_mib
     ]
@@ -82,10 +80,15 @@ def can_be_too_small(shares_mib: Iterable[int]) -> bool:
     return any(0 < one < MOST_MIB for one in shares_mib)
 
 
+def _measures(node: NodeDevices) -> bool:
+    """Whether our libraries are in the node's containers."""
+    return node.mode.backend == "preload"
+
+
 def _cramped(node: NodeDevices, shares: Iterable[GpuShare]) -> Iterator[_Cramped]:
     for share in shares:
         device = node.device_of(share.uuid, share.index)
         if device is None or not 0 < share.mib < device.context_mib or share.units >= share.device_units:
             continue
-        if node.mode in _MEASURING and not not_held(node, [share]):
+        if _measures(node) and not not_held(node, [share]):
             yield _Cramped(node, device, share)

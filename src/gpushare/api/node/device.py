@@ -1,6 +1,7 @@
 """What a node has: its GPUs, its mode, its memory unit, and how they are written on the node."""
 
 import re
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple, TypeVar
 
@@ -8,6 +9,7 @@ import msgspec
 
 from gpushare.api import names
 from gpushare.api.errors import InvalidQuantity, MalformedDevices
+from gpushare.api.node.modes import MODES, NodeMode
 from gpushare.api.node.topology import TopologyLevels, triangle, untriangle
 from gpushare.api.objects import Node
 from gpushare.api.quantity import MemoryUnit, parse_amount
@@ -21,38 +23,7 @@ MAX_DEVICES: Final = 128
 _MAX_MIB: Final = 1 << 30
 #: How people name a GPU: by its index, by its UUID, or by what stands for that (``index_uuid``).
 _CORDONED: Final = re.compile(r"0|[1-9][0-9]{0,2}|(GPU|MIG)-[0-9A-Za-z-]+|[^/]+/[0-9]+", re.ASCII)
-_E = TypeVar("_E", bound=Enum)
-
-
-class NodeMode(Enum):
-    """What a node's GPUs are used as: the value of the node label ``ack.node.gpu.schedule``."""
-
-    DEFAULT = "default"
-    SHARE = "share"
-    CGPU = "cgpu"
-    CORE_MEM = "core_mem"
-    MPS = "mps"
-    TOPOLOGY = "topology"
-
-    @property
-    def shares_memory(self) -> bool:
-        """Whether the node advertises ``aliyun.com/gpu-mem``."""
-        return self not in (NodeMode.DEFAULT, NodeMode.TOPOLOGY)
-
-    @property
-    def gives_core(self) -> bool:
-        """Whether the node advertises ``aliyun.com/gpu-core.percentage``."""
-        return self is NodeMode.CORE_MEM
-
-    @property
-    def gives_several(self) -> bool:
-        """Whether a pod can have several of its GPUs: MPS has a server for each, and a program speaks to one."""
-        return self is not NodeMode.MPS
-
-    @property
-    def isolated(self) -> bool:
-        """Whether a container is held to its share (in MPS mode by NVIDIA's own server)."""
-        return self in (NodeMode.CGPU, NodeMode.CORE_MEM, NodeMode.MPS)
+_T = TypeVar("_T")
 
 
 class Placement(Enum):
@@ -61,6 +32,9 @@ class Placement(Enum):
     BINPACK = "binpack"
     SPREAD = "spread"
     FRAGMENTATION = "fragmentation"
+
+
+_PLACEMENTS: Final = {one.value: one for one in Placement}
 
 
 class Device(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -159,7 +133,7 @@ class _Annotation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     version: int
     unit: str
-    mode: NodeMode
+    mode: str
     gpus: tuple[Device, ...]
     near: TopologyLevels = ()
 
@@ -172,12 +146,14 @@ def devices_annotation(
     mode: NodeMode, unit: MemoryUnit, devices: tuple[Device, ...], near: TopologyLevels = ()
 ) -> str:
     """The value of ``gpushare.dev/devices`` that describes these GPUs (JSON, version 1)."""
-    return msgspec.json.encode(_Annotation(_VERSION, unit.setting, mode, devices, triangle(near))).decode()
+    return msgspec.json.encode(
+        _Annotation(_VERSION, unit.setting, mode.value, devices, triangle(near))
+    ).decode()
 
 
 def mode_of(node: Node) -> NodeMode:
     """The mode that the node's label asks for; raises ``MalformedDevices`` on an unknown value."""
-    return _label(node, names.LABEL_MODE, NodeMode, NodeMode.DEFAULT)
+    return _label(node, names.LABEL_MODE, MODES, NodeMode.DEFAULT)
 
 
 class Described(NamedTuple):
@@ -207,6 +183,8 @@ def description_of(node: Node) -> Described | None:
     try:
         described = _DESCRIBED.decode(text)
         unit = MemoryUnit.parse(described.unit)
+        if described.mode not in MODES:
+            raise ValueError(f"Invalid enum value '{described.mode}' - at `$.mode`")
     except (ValueError, RecursionError) as error:
         raise MalformedDevices(
             subject,
@@ -228,7 +206,7 @@ def description_of(node: Node) -> Described | None:
             subject,
             f"annotation {names.ANN_DEVICES}: {error}; a node agent that runs there writes it anew within seconds: look at its pod",
         ) from None
-    return Described(described.mode, unit, devices, near)
+    return Described(MODES[described.mode], unit, devices, near)
 
 
 def node_devices(
@@ -332,15 +310,15 @@ class _Labels(msgspec.Struct, frozen=True):
     def of(cls, node: Node, unlabelled: Placement) -> "_Labels":
         problems: list[str] = []
 
-        def read(label: str, values: type[_E], absent: _E) -> _E:
+        def read(label: str, values: Mapping[str, _T], absent: _T) -> _T:
             try:
                 return _label(node, label, values, absent)
             except MalformedDevices as error:
                 problems.append(error.problem)
                 return absent
 
-        mode = read(names.LABEL_MODE, NodeMode, NodeMode.DEFAULT)
-        placement = read(names.LABEL_PLACEMENT, Placement, unlabelled)
+        mode = read(names.LABEL_MODE, MODES, NodeMode.DEFAULT)
+        placement = read(names.LABEL_PLACEMENT, _PLACEMENTS, unlabelled)
 
         def cap(label: str) -> int | None:
             text = (node.metadata.labels or {}).get(label)
@@ -412,14 +390,12 @@ def _foreign_devices(node: Node, unit: MemoryUnit) -> tuple[Device, ...]:
     )
 
 
-def _label(node: Node, label: str, values: type[_E], absent: _E) -> _E:
+def _label(node: Node, label: str, values: Mapping[str, _T], absent: _T) -> _T:
     text = (node.metadata.labels or {}).get(label)
     if text is None:
         return absent
-    try:
-        return values(text)
-    except ValueError:
-        known = ", ".join(str(value.value) for value in values)
+    if text not in values:
         raise MalformedDevices(
-            f"node {node.metadata.name}", f"label {label}={text} is unknown; use one of {known}"
-        ) from None
+            f"node {node.metadata.name}", f"label {label}={text} is unknown; use one of {', '.join(values)}"
+        )
+    return values[text]

@@ -7,7 +7,8 @@ what is given now: a container keeps what it got when it was started, and what h
 from collections.abc import Iterable
 
 from gpushare.api.allocation.allocation import GpuShare
-from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.node.device import NodeDevices
+from gpushare.api.node.modes import NodeMode
 
 
 def not_held(node: NodeDevices, shares: Iterable[GpuShare]) -> str:
@@ -19,8 +20,8 @@ def not_held(node: NodeDevices, shares: Iterable[GpuShare]) -> str:
     if not part or not node.mode.shares_memory:
         return ""
     way, _, why = node.isolation.partition(": ")
-    if node.mode is NodeMode.SHARE:
-        return f"mode {node.mode.value} trusts containers to keep to their share"
+    if not node.mode.isolated:
+        return node.mode.trusts_text
     if way == "none":
         return why
     if way.startswith("driver") and any(share.core_percent for share in part):

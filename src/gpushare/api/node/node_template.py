@@ -11,7 +11,8 @@ import msgspec
 
 from gpushare.api import names
 from gpushare.api.errors import ModelError
-from gpushare.api.node.device import NodeMode, described_devices
+from gpushare.api.node.device import described_devices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.pluralize import counted
@@ -42,14 +43,7 @@ class NodeTemplate(msgspec.Struct, frozen=True):
     @property
     def capacity(self) -> dict[str, int]:
         """Resources of ours that a node advertises in its mode; empty where it advertises none."""
-        count = len(self.gpus_mib)
-        if self.mode is NodeMode.TOPOLOGY:
-            return {names.GPU_WHOLE: count}
-        if not self.mode.shares_memory:
-            return {}
-        units = sum(self.unit.count_in(mib) for mib in self.gpus_mib)
-        core = {names.GPU_CORE: 100 * count} if self.mode.gives_core else {}
-        return {names.GPU_MEM: units, names.GPU_COUNT: count, **core}
+        return self.mode.capacity(self.gpus_mib, self.unit)
 
 
 def template_of(node: Node) -> NodeTemplate:

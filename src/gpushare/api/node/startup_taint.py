@@ -6,7 +6,7 @@ import msgspec
 
 from gpushare.api import names
 from gpushare.api.errors import InvalidQuantity, MalformedDevices
-from gpushare.api.node.device import NodeMode, described_devices, mode_of
+from gpushare.api.node.device import described_devices, mode_of
 from gpushare.api.objects import Node
 from gpushare.api.quantity import parse_quantity
 
@@ -50,19 +50,11 @@ def lacks(node: Node) -> str:
         return f"no node agent has described its GPUs yet (annotation {names.ANN_DEVICES})"
     if mode is not labelled:
         return f"its agent has not come to mode {labelled.value} yet"
-    for resource in _given_by(labelled):
+    for resource in labelled.resources:
         try:
             offered = parse_quantity((node.status.allocatable or {}).get(resource, 0), f"node {name}")
         except InvalidQuantity as error:
             return error.problem
         if offered <= 0:
             return f"its kubelet does not offer {resource} yet"
-    return "" if _given_by(labelled) else f"mode {labelled.value} gives nothing of ours"
-
-
-def _given_by(mode: NodeMode) -> tuple[str, ...]:
-    if mode is NodeMode.TOPOLOGY:
-        return (names.GPU_WHOLE,)
-    if not mode.shares_memory:
-        return ()
-    return (names.GPU_MEM, names.GPU_COUNT, *([names.GPU_CORE] if mode.gives_core else []))
+    return "" if labelled.resources else f"mode {labelled.value} gives nothing of ours"

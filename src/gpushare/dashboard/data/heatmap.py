@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.node.device import NodeDevices
 from gpushare.ledger.results import NodeUsage
 
 MAGIC: Final = b"GPB1"
@@ -119,9 +119,7 @@ class Board:
         before = self.nodes[slot]
         rows = [self._planes[name][slot] for name in _GIVEN]
         old = [row.copy() for row in rows]
-        closed = bool(devices.refusal) or not (
-            devices.mode.shares_memory or devices.mode is NodeMode.TOPOLOGY
-        )
+        closed = bool(devices.refusal) or not devices.mode.resources
         for row in rows:
             row[:] = 0
         for at, (gpu, device) in enumerate(zip(usage.gpus, devices.devices, strict=True)):

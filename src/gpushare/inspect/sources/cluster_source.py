@@ -60,7 +60,7 @@ def _read_once(kubectl: Kubectl, node: str | None, begun: Round) -> Snapshot:
     while True:
         page = _decoded(_PODS, pods_answer, pods_path(node))
         for pod in page.items or ():
-            if not pod.finished and pod.spec.scheduler_name != names.STAND_IN_SCHEDULER:
+            if not pod.finished and pod.spec.scheduler_name != names.PLACEHOLDER_SCHEDULER:
                 (pods if pod.spec.node_name else waiting).append(pod)
         if not page.metadata.continue_:
             return Snapshot(nodes, pods, waiting)

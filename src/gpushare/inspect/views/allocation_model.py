@@ -11,7 +11,7 @@ from gpushare.api import names
 from gpushare.api.allocation.allocation import Allocation, GpuShare
 from gpushare.api.allocation.annotations import read_allocation
 from gpushare.api.errors import InvalidQuantity, ModelError
-from gpushare.api.node.device import Device, NodeDevices, NodeMode, idle_cordons, mode_of, node_devices
+from gpushare.api.node.device import Device, NodeDevices, idle_cordons, mode_of, node_devices
 from gpushare.api.node.enforcement_text import not_given
 from gpushare.api.objects import Node, Pod
 from gpushare.api.quantity import MemoryUnit, parse_amount
@@ -94,9 +94,7 @@ class NodeUsage(NamedTuple):
     def closed(self) -> str:
         """Why nothing new is placed here at present, empty when there is no such reason."""
         mode = self.devices.mode
-        if self.devices.refusal or mode.shares_memory:
-            return self.devices.refusal
-        return f"node shares no GPU memory (it is in mode {mode.value}, label {names.LABEL_MODE})"
+        return self.devices.refusal or ("" if mode.shares_memory else mode.no_memory_text)
 
     @property
     def out_of_service(self) -> tuple[str, ...]:
@@ -242,7 +240,7 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str], *, whole: 
         return None
     waiting = [usage for usage in usages if not usage.shares]
     has_core = (
-        devices.mode is NodeMode.CORE_MEM
+        devices.mode.gives_core
         or _advertised(node, names.GPU_CORE) > 0
         or any(share.core_percent for usage in usages for share in usage.shares)  # from before a switch
     )

@@ -34,17 +34,18 @@ def explain(
     unit: MemoryUnit,
     group: Group,
     unhealthy: Mapping[int, str],
+    one_gpu: Mapping[int, str],
     not_full: Callable[[Group, dict[str, str]], Group],
 ) -> Told:
-    """For nodes of one ``unit``, none of which takes ``request``; ``unhealthy`` has the texts on sick GPUs by column,
-    ``not_full`` parts off nodes that are full."""
+    """For nodes of one ``unit``, none of which takes ``request``; by column ``unhealthy`` has the texts on sick GPUs and
+    ``one_gpu`` those of nodes that give a pod one GPU; ``not_full`` parts off nodes that are full."""
     told = Told({}, {})
     several = request.gpu_count > 1
     asked = min(request.memory_units, MOST_UNITS)
     asked_mib = request.memory_units * unit.mib
     if several and not request.by_gpu:
         single, group = group.part(columns.one_gpu[group.at] == 1)
-        told.hopeless.update(dict.fromkeys(single.names, reasons.ONE_GPU_EACH))
+        told.hopeless.update(zip(single.names, map(one_gpu.__getitem__, single.at.tolist()), strict=True))
     group = _never(columns, request, unit, group, unhealthy, told)
     if not request.by_gpu:
         others = (columns.memory_pods if request.wants_core else columns.core_pods)[group.at]

@@ -5,13 +5,15 @@ from functools import cache
 from typing import Final
 
 from gpushare.api import names
-from gpushare.api.node.device import Device, NodeDevices, NodeMode
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request import describe as asked
 from gpushare.api.request.describe import memory_text
 from gpushare.api.request.request import Request
 
 UNKNOWN_NODE: Final = "node is not known to the scheduler yet"
+_NO_GPU: Final = "node has no GPU"
 _MOST_KEPT: Final = 20_000
 #: How a refusal ends, in one of these ways, for a request that was written in another unit.
 WITHOUT_SUFFIX: Final = (f"{asked.WITHOUT_SUFFIX})", f"{asked.NOT_OF_MIB})")
@@ -24,35 +26,18 @@ def standing_refusals(node: NodeDevices) -> tuple[str, str, str]:
     """
     if node.refusal:
         return node.refusal, node.refusal, node.refusal
-    if node.mode is NodeMode.TOPOLOGY:
-        nothing = _shares_nothing(node.mode)
-        return nothing, nothing, "" if node.devices else "node has no GPU"
-    if not node.mode.shares_memory:
-        return _shares_nothing(node.mode), _shares_nothing(node.mode), _gives_no_whole(node.mode)
+    memory, core, whole = _of_mode(node.mode)
     if not node.devices:
-        return "node has no GPU", "node has no GPU", _gives_no_whole(node.mode)
-    return "", "" if node.mode.gives_core else _gives_no_core(node.mode), _gives_no_whole(node.mode)
+        memory = core = memory or _NO_GPU
+        whole = whole or _NO_GPU
+    return memory, core, whole
 
 
 @cache
-def _shares_nothing(mode: NodeMode) -> str:
-    return f"node shares no GPU memory (it is in mode {mode.value}, label {names.LABEL_MODE})"
-
-
-@cache
-def _gives_no_core(mode: NodeMode) -> str:
-    return (
-        f"node gives out no compute (it is in mode {mode.value}; "
-        f"{names.GPU_CORE} needs label {names.LABEL_MODE}={NodeMode.CORE_MEM.value})"
-    )
-
-
-@cache
-def _gives_no_whole(mode: NodeMode) -> str:
-    return (
-        f"node gives no GPUs by number (it is in mode {mode.value}; "
-        f"{names.GPU_WHOLE} needs label {names.LABEL_MODE}={NodeMode.TOPOLOGY.value})"
-    )
+def _of_mode(mode: NodeMode) -> tuple[str, str, str]:
+    memory = "" if mode.shares_memory else mode.no_memory_text
+    core = memory or ("" if mode.gives_core else mode.no_core_text)
+    return memory, core, "" if mode.gives_whole else mode.no_whole_text
 
 
 def unhealthy_text(devices: tuple[Device, ...]) -> str:
@@ -138,7 +123,6 @@ def nearest(free_mib: int, gpu: int, core_percent: int) -> str:
 
 
 #: A pod that asks for several GPUs, where it could be given one only.
-ONE_GPU_EACH: Final = f"node gives a pod one GPU: in mode {NodeMode.MPS.value} each has a server of its own, and a program speaks to one"
 
 
 def too_few_gpus(count: int, there: int) -> str:

@@ -44,11 +44,13 @@ class Refusals:
         self._columns = columns
         self._against: dict[int, tuple[str, str, str]] = {}
         self._unhealthy: dict[int, str] = {}
+        self._one_gpu: dict[int, str] = {}
         self._largest = {unit: reasons.Parts(partial(_write_largest, unit)) for unit in _UNITS}
         self._nearest = {unit: reasons.Parts(partial(_write_nearest, unit)) for unit in _UNITS}
 
-    def set_node(self, column: int, standing: tuple[str, str, str], unhealthy: str) -> None:
-        """Note what stands against requests for memory, for compute too, for a number of GPUs, and its unhealthy GPUs.
+    def set_node(self, column: int, standing: tuple[str, str, str], unhealthy: str, one_gpu: str) -> None:
+        """Note what stands against requests for memory, for compute too, for a number of GPUs, its unhealthy GPUs, and why
+        it gives a pod one GPU.
 
         Empty texts where nothing does.
         """
@@ -56,11 +58,14 @@ class Refusals:
         self._against[column] = standing
         if unhealthy:
             self._unhealthy[column] = unhealthy
+        if one_gpu:
+            self._one_gpu[column] = one_gpu
 
     def forget_node(self, column: int) -> None:
         """The column is empty from now on."""
         self._against.pop(column, None)
         self._unhealthy.pop(column, None)
+        self._one_gpu.pop(column, None)
 
     def explain(self, request: Request, names: list[str], at: Places) -> tuple[Texts, Texts]:
         """(refused, hopeless) for nodes ``names`` in columns ``at``, none of which takes ``request``."""
@@ -152,7 +157,7 @@ class Refusals:
         hopeless: Texts,
     ) -> None:
         told = multi_gpu_refusals.explain(
-            self._columns, request, unit, group, self._unhealthy, self._not_full
+            self._columns, request, unit, group, self._unhealthy, self._one_gpu, self._not_full
         )
         refused.update(told.refused)
         hopeless.update(told.hopeless)

@@ -1,4 +1,4 @@
-"""Answers the kubelet: which IDs to take, and what a container gets with them.
+"""Answers the kubelet for shares of GPUs: which IDs to take, and what a container gets with them.
 
 One call at a time, over all resources: an answer is noted before the next question is looked at. An answer
 waits for no write. What it decides can be read again from the kubelet's pod resources and the pod's record,
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Pod
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client.errors import KubeError
@@ -20,13 +20,11 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
 from gpushare.nodeagent.allocate import refusal_texts
 from gpushare.nodeagent.allocate.container_response import Backend, Grant, Injection, core_envs, memory_envs
-from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus
 from gpushare.nodeagent.allocate.grant_log import UNLISTED_GRACE_S, Slot
 from gpushare.nodeagent.allocate.matcher import ClaimBook, Match
 from gpushare.nodeagent.allocate.pod_allocations import BoundPod
 from gpushare.nodeagent.allocate.requested_devices import has_all, worded
-from gpushare.nodeagent.deviceplugin.device_ids import in_order
-from gpushare.nodeagent.errors import ClaimRefused, PodResourcesUnavailable, UnknownDeviceId
+from gpushare.nodeagent.errors import ClaimRefused, PodResourcesUnavailable
 from gpushare.nodeagent.observability.metrics import Metrics
 from gpushare.nodeagent.reconcile.pod_handler import PodsOnNode
 from gpushare.nodeagent.reconcile.pod_resources import Listing
@@ -46,6 +44,7 @@ SHOWN_S: Final = 10.0
 #: Of pods that nobody has decided for, so many are named in a refusal.
 _MOST_NAMED: Final = 3
 
+AnswerFn = Callable[[str, Sequence[Sequence[str]]], Awaitable[list[Injection]]]
 _T = TypeVar("_T")
 
 
@@ -57,12 +56,11 @@ class Giving(Protocol):
 
 
 class Allocator:
-    """Decides for all resources of a node. ``list_pods`` reads the node's pods from the API server."""
+    """Decides for the memory and compute of a node's GPUs. ``list_pods`` reads the node's pods from the API server."""
 
     def __init__(
         self,
         book: ClaimBook,
-        whole: ExclusiveGpus,
         pods: PodsOnNode,
         *,
         list_pods: Callable[[], Awaitable[list[Pod]]],
@@ -75,7 +73,6 @@ class Allocator:
         on_answer: Callable[[], None],
     ) -> None:
         self._book = book
-        self._whole_gpus = whole
         self._pods = pods
         self._list_pods = list_pods
         self._listing = listing
@@ -93,8 +90,6 @@ class Allocator:
         self, resource: str, amount: int, available: Sequence[str], must: Sequence[str]
     ) -> list[str]:
         """The IDs that the kubelet should take, all on the GPUs that were decided; raises ``ClaimRefused``."""
-        if resource == names.GPU_WHOLE:
-            return self._whole_gpus.prefer(self._book.node, self._book.ids, amount, available, must)
         async with self._turn:
             try:
                 return await self._decide(
@@ -103,16 +98,19 @@ class Allocator:
                     lambda: self._book.prefer(resource, amount, available, must, self._clock.monotonic()),
                 )
             except ClaimRefused as refusal:
-                raise self._refused(resource, amount, refusal) from None
+                raise self.refused(resource, amount, refusal) from None
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Injection]:
         """What each of ``containers`` gets with its IDs; all or none. Raises ``ClaimRefused``."""
+        return await self.in_turn(resource, containers, self._shares)
+
+    async def in_turn(
+        self, resource: str, containers: Sequence[Sequence[str]], answer: AnswerFn
+    ) -> list[Injection]:
+        """``answer``, while no other is given."""
         started_s = self._clock.monotonic()
         async with self._turn:
-            if resource == names.GPU_WHOLE:
-                answers = [self._whole(ids) for ids in containers]
-            else:
-                answers = await self._shares(resource, containers)
+            answers = await answer(resource, containers)
         self._metrics.allocations.add(resource, amount=len(answers))
         self._metrics.allocate_seconds.observe(resource, self._clock.monotonic() - started_s)
         self._on_answer()
@@ -138,7 +136,7 @@ class Allocator:
         except ClaimRefused as refusal:
             for slot in slots:
                 self._book.answers.revoke(slot)
-            raise self._refused(resource, len(ids), refusal) from None
+            raise self.refused(resource, len(ids), refusal) from None
         return answers
 
     async def _match(self, resource: str, ids: Sequence[str]) -> Match:
@@ -294,26 +292,13 @@ class Allocator:
             (*access.cdi_devices, *added.cdi_devices),
         )
 
-    def _whole(self, ids: Sequence[str]) -> Injection:
-        try:
-            uuids = [self._book.ids.gpu_of(device_id) for device_id in in_order(ids)]
-            access = self._give(uuids)
-        except (UnknownDeviceId, ClaimRefused) as error:
-            raise self._refused(
-                names.GPU_WHOLE, len(ids), ClaimRefused(error.subject, error.problem)
-            ) from None
-        return Injection(
-            envs={names.ENV_VISIBLE_DEVICES: ",".join(uuids)},
-            annotations=dict(access.annotations or {}),
-            cdi_devices=access.cdi_devices,
-        )
-
     def _named(self, uid: str) -> str:
         """Namespace and name of a pod of this node; empty where it is not known."""
         pod = self._pods.pod(uid)
         return "" if pod is None else pod.key
 
-    def _refused(self, resource: str, amount: int, refusal: ClaimRefused) -> ClaimRefused:
+    def refused(self, resource: str, amount: int, refusal: ClaimRefused) -> ClaimRefused:
+        """``refusal`` with what people can do, once it is counted, logged and told to the pods that it may be about."""
         self._metrics.allocation_failures.add(resource)
         undecided = [pod for pod in self._pods.undecided(resource, amount) if not pod.running]
         text = refusal.problem

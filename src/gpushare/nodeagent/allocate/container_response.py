@@ -9,7 +9,7 @@ from typing import Protocol
 
 from gpushare.api import names
 from gpushare.api.allocation.allocation import GpuShare
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """The kubelet's ``DevicePlugin`` service for one resource."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
@@ -12,22 +12,11 @@ from gpushare.kubeletapi import deviceplugin_pb2 as pb
 from gpushare.kubeletapi.deviceplugin_pb2_grpc import DevicePluginServicer
 from gpushare.nodeagent.allocate.container_response import Injection
 from gpushare.nodeagent.deviceplugin.device_lists import DeviceList
+from gpushare.nodeagent.deviceplugin.resource import Decider
 from gpushare.nodeagent.errors import ClaimRefused
 
 #: ``pre_start_required`` stays off: with it no container restarts while the node agent is down.
 OPTIONS = pb.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
-
-
-class Decider(Protocol):
-    """Who decides (``gpushare.nodeagent.allocate.allocator.Allocator``)."""
-
-    async def prefer(
-        self, resource: str, amount: int, available: Sequence[str], must: Sequence[str]
-    ) -> list[str]:
-        """The IDs to take; raises ``ClaimRefused``."""
-
-    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Injection]:
-        """What each container gets; raises ``ClaimRefused``."""
 
 
 class DeviceFeed:

@@ -1,31 +1,29 @@
 """Which way of isolation a node goes, by its mode and by what was asked for. Pure."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from gpushare.api.node.device import NodeMode
 from gpushare.api.node.enforcement_text import cannot_text
+from gpushare.api.node.modes import BackendKind, NodeMode
 from gpushare.nodeagent.isolation.options import AskedIsolation
-
-Kind = Literal["none", "preload", "mps", "driver"]
 
 
 class Backing(NamedTuple):
     """The way, and why it is that one."""
 
-    kind: Kind
+    kind: BackendKind
     why: str
 
 
 def backing(asked: AskedIsolation, mode: NodeMode) -> Backing:
     """How containers of a node in ``mode`` are held to their share."""
     if not mode.isolated:
-        return Backing("none", f"mode {mode.value} trusts containers to keep to their share")
+        return Backing("none", mode.trusts_text)
     if asked is AskedIsolation.NONE:
         return Backing(
             "none", f"mode {mode.value} asks for isolation, the node agent's --isolation none switches it off"
         )
     if asked is AskedIsolation.AUTO:
-        return Backing("mps" if mode is NodeMode.MPS else "preload", f"mode {mode.value}")
+        return Backing(mode.backend, f"mode {mode.value}")
     return Backing(asked.value, f"mode {mode.value}, and --isolation {asked.value} was asked for")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.kube.clock import Clock
 from gpushare.nodeagent.allocate.container_response import Backend, NoIsolation
 from gpushare.nodeagent.errors import ClaimRefused, NodeAgentError

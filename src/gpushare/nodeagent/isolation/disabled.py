@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from gpushare.api.node.device import NodeMode
+from gpushare.api.node.modes import NodeMode
 from gpushare.nodeagent.allocate.container_response import Backend, NoIsolation
 from gpushare.nodeagent.isolation.backend_selection import backing
 from gpushare.nodeagent.isolation.options import AskedIsolation, IsolationOptions

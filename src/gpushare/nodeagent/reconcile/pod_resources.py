@@ -1,6 +1,7 @@
 """What the kubelet says that containers have: its pod resources interface."""
 
 import asyncio
+from collections.abc import Container
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -11,7 +12,7 @@ from gpushare.kubeletapi.podresources_pb2 import ListPodResourcesRequest, PodRes
 from gpushare.kubeletapi.podresources_pb2_grpc import PodResourcesListerStub
 from gpushare.nodeagent.allocate.grant_log import DeviceListing
 from gpushare.nodeagent.errors import PodResourcesUnavailable
-from gpushare.nodeagent.settings import SOCKETS
+from gpushare.nodeagent.modes.rules import all_plugins
 
 #: One entry a device, with its resource's name again and again: long lists are above gRPC's own 4 MiB.
 _MOST_BYTES: Final = 64 << 20
@@ -31,6 +32,7 @@ class KubeletPodResources:
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
+        self._ours = all_plugins()
         self._read: dict[bytes, dict[tuple[str, str], frozenset[str]]] = {}
         """What each pod's part of the last list meant: most stay as they are, and to read one is slow."""
 
@@ -54,7 +56,7 @@ class KubeletPodResources:
             part = pod.SerializeToString()
             known = self._read.get(part)
             if known is None:
-                known = _devices(pod)
+                known = _devices(pod, self._ours)
                 fresh += 1 + sum(len(container.devices) for container in pod.containers)
             read[part] = listing[f"{pod.namespace}/{pod.name}"] = known
             if fresh > _ENTRIES_AT_ONCE:
@@ -64,10 +66,10 @@ class KubeletPodResources:
         return listing
 
 
-def _devices(pod: PodResources) -> dict[tuple[str, str], frozenset[str]]:
+def _devices(pod: PodResources, ours: Container[str]) -> dict[tuple[str, str], frozenset[str]]:
     found: dict[tuple[str, str], list[str]] = {}
     for container in pod.containers:
         for entry in container.devices:
-            if entry.resource_name in SOCKETS:
+            if entry.resource_name in ours:
                 found.setdefault((container.name, entry.resource_name), []).extend(entry.device_ids)
     return {name: frozenset(ids) for name, ids in found.items()}

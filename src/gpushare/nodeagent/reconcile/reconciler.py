@@ -7,10 +7,9 @@ that writes on pods, and all that it writes can be worked out again: it may die 
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeDevices, NodeMode
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client.client import Annotator
 from gpushare.kube.client.errors import ApiError, KubeError
@@ -21,6 +20,7 @@ from gpushare.nodeagent.allocate.grant_log import DeviceListing
 from gpushare.nodeagent.allocate.matcher import ClaimBook
 from gpushare.nodeagent.allocate.pod_allocations import BoundPod, Claim, claim_of
 from gpushare.nodeagent.errors import PodResourcesUnavailable
+from gpushare.nodeagent.modes.rules import NodeModeRules, rules_of
 from gpushare.nodeagent.observability.metrics import Metrics
 from gpushare.nodeagent.reconcile.allocation_patch import (
     Correction,
@@ -31,6 +31,9 @@ from gpushare.nodeagent.reconcile.allocation_patch import (
 )
 from gpushare.nodeagent.reconcile.pod_resources import Listing
 from gpushare.process.log_setup import about
+
+if TYPE_CHECKING:
+    from gpushare.api.node.device import NodeDevices
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +160,8 @@ class Reconciler:
         for gone in [uid for uid in (*self._written, *self._in_line) if uid not in known]:
             self._written.pop(gone, None)
             self._in_line.pop(gone, None)
-        if self._blocking(self._book.node.mode) != self._blocked:
+        rules = rules_of(self._book.node.mode)
+        if rules.kept_back(self._book.claims, self._whole) != self._blocked:
             self._on_blocked()
         return written and heard and not self._book.answers.unconfirmed(self._clock.monotonic())
 
@@ -305,7 +309,7 @@ class Reconciler:
         return True
 
     def _held_whole(self, listing: DeviceListing) -> dict[str, str]:
-        """GPUs that containers hold as a whole, from the time when the node was in mode ``topology``."""
+        """GPUs that containers hold as a whole, and by whom."""
         held: dict[str, str] = {}
         for key, given in listing.items():
             for (_, resource), ids in given.items():
@@ -315,16 +319,7 @@ class Reconciler:
                     )
         return held
 
-    def blocked(self, mode: NodeMode) -> Mapping[str, str]:
-        """GPUs that must not be given in ``mode``, for what containers hold from another: UUID → why."""
-        self._blocked = self._blocking(mode)
+    def blocked(self, rules: NodeModeRules) -> Mapping[str, str]:
+        """GPUs that must not be given in a mode with ``rules``, for what containers hold from another: UUID → why."""
+        self._blocked = rules.kept_back(self._book.claims, self._whole)
         return self._blocked
-
-    def _blocking(self, mode: NodeMode) -> Mapping[str, str]:
-        if mode is NodeMode.TOPOLOGY:
-            return {
-                share.uuid: f"shared by pod {claim.pod.key} since before the node's mode changed, until it ends"
-                for claim in self._book.claims
-                for share in claim.allocation.gpus
-            }
-        return self._whole if mode.shares_memory else {}

@@ -18,14 +18,8 @@ from gpushare.api import names
 from gpushare.api.allocation.allocation import Allocation
 from gpushare.api.allocation.annotations import read_allocation
 from gpushare.api.errors import MalformedAllocation, MalformedDevices
-from gpushare.api.node.device import (
-    ISOLATED_POD_CAP,
-    NodeDevices,
-    NodeMode,
-    Placement,
-    label_problems,
-    node_devices,
-)
+from gpushare.api.node.device import ISOLATED_POD_CAP, NodeDevices, Placement, label_problems, node_devices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.shared_event_texts import (
     REASON_MALFORMED_ALLOCATION,
     REASON_UNKNOWN_MODE,
@@ -259,7 +253,7 @@ class ClusterCache:
     def _gives_whole(self, node: str) -> bool:
         """Whether its pods count GPUs, which says nothing of the shares that are to be expected."""
         devices = self.ledger.node(node)
-        return devices is not None and devices.mode is NodeMode.TOPOLOGY
+        return devices is not None and devices.mode.gives_whole
 
     def learn_pod(self, record: PodRecord) -> None:
         """A pod was read, and is bound: it counts, unless the watch has told of it already.

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from gpushare.api import names
 from gpushare.api.errors import InvalidQuantity
-from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.node.device import NodeDevices
 from gpushare.api.objects import Node
 from gpushare.api.quantity import Quantity
 from gpushare.api.request.amounts import thousandths_of
@@ -66,13 +66,9 @@ def _whole_number(amount: Quantity) -> int:
 
 def described_by(devices: NodeDevices) -> Sums:
     """What a kubelet offers of a node with these GPUs when all is well."""
-    healthy = [device for device in devices.devices if device.healthy]
-    mode = devices.mode
-    return Sums(
-        sum(map(devices.units_of, healthy)) if mode.shares_memory else 0,
-        100 * len(healthy) if mode.gives_core else 0,
-        len(healthy) if mode is NodeMode.TOPOLOGY else 0,
-    )
+    healthy_mib = [device.total_mib for device in devices.devices if device.healthy]
+    capacity = devices.mode.capacity(healthy_mib, devices.unit)
+    return Sums(*(capacity.get(resource, 0) for resource in COUNTED))
 
 
 def asked_by(request: Request) -> Sums:

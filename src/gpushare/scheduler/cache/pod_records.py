@@ -139,7 +139,7 @@ def _without_gang(pod: Pod) -> PodRecord | None:
     meta = pod.metadata
     node = pod.spec.node_name
     if not node:
-        if pod.spec.scheduler_name == names.STAND_IN_SCHEDULER:
+        if pod.spec.scheduler_name == names.PLACEHOLDER_SCHEDULER:
             return None  # it asks for what the pod that it stands for asks for already
         try:
             request = request_of(pod)

@@ -9,12 +9,8 @@ import msgspec
 from gpushare.api import names
 from gpushare.api.errors import ModelError
 from gpushare.api.json_objects import Json, annotations_of, labels_of, name_of, spec_of, status_of
-from gpushare.api.node.device import (
-    Device,
-    NodeMode,
-    description_of,
-    devices_annotation,
-)
+from gpushare.api.node.device import Device, description_of, devices_annotation
+from gpushare.api.node.modes import MODES, NodeMode
 from gpushare.api.node.node_template import NodeTemplate
 from gpushare.api.objects import decode_node
 from gpushare.api.quantity import MemoryUnit, parse_quantity
@@ -142,7 +138,9 @@ def _described(text: str) -> Shape:
             )
     gpus, memory_mib = _number(said, "gpus", subject, 128), _number(said, "memory", subject, 1 << 30)
     try:
-        mode, unit = NodeMode(said.get("mode", "share")), MemoryUnit.parse(said.get("unit", "1GiB"), "unit")
+        label, unit = said.get("mode", "share"), MemoryUnit.parse(said.get("unit", "1GiB"), "unit")
+        if label not in MODES:
+            raise ValueError(f"mode {label} is none of {', '.join(MODES)}")
         amounts = {
             "cpu": said.get("cpu", _AMPLE["cpu"]),
             "memory": said.get("ram", _AMPLE["memory"]),
@@ -152,6 +150,7 @@ def _described(text: str) -> Shape:
             parse_quantity(amount, subject)
     except ValueError as error:
         raise SimulateError(subject, str(error)) from None
+    mode = MODES[label]
     template = NodeTemplate((memory_mib,) * gpus, mode, unit)
     if not template.capacity:
         raise SimulateError(subject, f"nodes in mode {mode.value} offer no GPUs to pods; name another mode")

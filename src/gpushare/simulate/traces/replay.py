@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpushare.api.node.device import Device, NodeDevices, NodeMode, Placement
+from gpushare.api.node.device import Device, NodeDevices, Placement
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.ledger import Ledger

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from gpushare.api import names
 from gpushare.api.crd.resource_policy import seconds_of
 from gpushare.api.errors import InvalidRequest
-from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.node.device import NodeDevices
 from gpushare.api.objects import Pod
 from gpushare.api.request.pod_group import gang_of
 from gpushare.api.request.request import Request, request_of
@@ -152,12 +152,8 @@ def _least(requests: Sequence[Request]) -> _Least | None:
 
 def _places(asked: _Least, node: NodeDevices) -> int:
     """How many such pods the node could hold at the most, never too few."""
-    mode = node.mode
-    if (mode is not NodeMode.TOPOLOGY if asked.by_gpu else not mode.shares_memory) or (
-        asked.unit_mib not in (0, node.unit.mib)
-        or (asked.core_percent and not mode.gives_core)
-        or (asked.gpus > 1 and not mode.gives_several)
-    ):
+    serves = node.mode.serves(whole=asked.by_gpu, core=asked.core_percent > 0, gpus=asked.gpus)
+    if not serves or asked.unit_mib not in (0, node.unit.mib):
         return 0
     on_each = [
         0 if node.units_of(one) < asked.units else _on_gpu(asked, node, node.units_of(one))

@@ -6,8 +6,9 @@ from typing import Final
 
 from gpushare.api import names
 from gpushare.api.errors import ModelError
-from gpushare.api.node.device import Device, NodeMode, description_of, idle_cordons, mode_of, node_devices
+from gpushare.api.node.device import Device, description_of, idle_cordons, mode_of, node_devices
 from gpushare.api.node.enforcement_text import not_given
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.shared_event_texts import (
     REASON_DRIVER_FAILED,
     REASON_NO_DRIVER,
@@ -105,7 +106,7 @@ def node_devices_said(facts: ClusterFacts) -> Iterator[Said]:
             )
             continue
         if described is None:
-            if node.is_ready and mode is not NodeMode.DEFAULT and not _says_why_it_has_none(node):
+            if node.is_ready and mode.resources and not _says_why_it_has_none(node):
                 yield fault(
                     node.subject,
                     f"it is labelled {names.LABEL_MODE}={mode.value}, and no agent has described its GPUs",
@@ -148,12 +149,9 @@ def node_capacity(facts: ClusterFacts) -> Iterator[Said]:
             continue
         if devices is None or described is None or devices.refusal or not node.is_ready:
             continue
-        healthy = [one for one in devices.devices if one.healthy]
-        wanted = {
-            names.GPU_MEM: sum(map(devices.units_of, healthy)) if devices.mode.shares_memory else 0,
-            names.GPU_CORE: 100 * len(healthy) if devices.mode.gives_core else 0,
-            names.GPU_WHOLE: len(healthy) if devices.mode is NodeMode.TOPOLOGY else 0,
-        }
+        healthy_mib = [one.total_mib for one in devices.devices if one.healthy]
+        capacity = devices.mode.capacity(healthy_mib, devices.unit)
+        wanted = {one: capacity.get(one, 0) for one in (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)}
         allocatable = node.node.status.allocatable or {}
         off = [
             f"{allocatable.get(resource, 0)} of {resource} instead of {amount}"
@@ -177,12 +175,12 @@ def _not_isolated(node: SeenNode) -> Iterator[Said]:
     why = "" if devices is None else not_given(devices)
     if devices is None or not why:
         return
-    way = NodeMode.CGPU if devices.mode is NodeMode.MPS else NodeMode.SHARE
+    way = devices.mode.fallback or NodeMode.SHARE
     yield warning(
         node.subject,
         f"its containers are told their share, and not held to it: {why}",
         f"repair that; or `kubectl label node {node.name} {names.LABEL_MODE}={way.value} --overwrite` "
-        + ("for our own libraries" if way is NodeMode.CGPU else "where containers are trusted"),
+        + ("for our own libraries" if way.isolated else "where containers are trusted"),
     )
 
 

@@ -8,7 +8,8 @@ from gpushare.api import names
 from gpushare.api.allocation.annotations import read_allocation
 from gpushare.api.crd.resource_policy import seconds_of
 from gpushare.api.errors import InvalidRequest, ModelError
-from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.node.device import NodeDevices
+from gpushare.api.node.modes import mode_giving
 from gpushare.api.objects import Pod
 from gpushare.api.request.describe import instead_of_slip, slip_of
 from gpushare.api.request.pluralize import counted
@@ -138,9 +139,7 @@ def _too_large(pod: Pod, request: Request, known: Collection[NodeDevices]) -> It
     giving = [
         node
         for node in known
-        if (node.mode is NodeMode.TOPOLOGY if request.by_gpu else node.mode.shares_memory)
-        and (node.mode.gives_core or not request.wants_core)
-        and (node.mode.gives_several or request.gpu_count == 1)
+        if node.mode.serves(whole=request.by_gpu, core=request.wants_core, gpus=request.gpu_count)
         and request.unit_mib in (0, node.unit.mib)
     ]
     sizes = [sorted((node.units_of(one) for one in node.devices), reverse=True) for node in giving]
@@ -168,11 +167,11 @@ def _too_large(pod: Pod, request: Request, known: Collection[NodeDevices]) -> It
             return
     unmade = request.by_gpu and not giving
     if unmade:
-        best = f"nodes of mode {NodeMode.TOPOLOGY.value} alone give whole GPUs, and there is none"
+        best = f"nodes of mode {mode_giving(names.GPU_WHOLE).value} alone give whole GPUs, and there is none"
     yield warning(
         f"pod {pod.key}",
         f"no node could take it if it were empty: it asks for {asked}; {best}",
-        f"label a node {names.LABEL_MODE}={NodeMode.TOPOLOGY.value}, or ask for {names.GPU_MEM}"
+        f"label a node {names.LABEL_MODE}={mode_giving(names.GPU_WHOLE).value}, or ask for {names.GPU_MEM}"
         if unmade
         else f"ask for less, or add a node that has it; {names.LABEL_MODE} says what the GPUs of a node are used as",
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.node.device import NodeDevices
 from gpushare.api.objects import ObjectReference
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import JUST_TOLD_S, Recorder, Telling
@@ -138,7 +138,7 @@ class Watchdog:
     @property
     def looks(self) -> bool:
         """Whether it is known who uses the GPUs that this agent gives away; not where nobody looks (``policy`` off)."""
-        return self._judging and self._last is not None and self._book.node.mode is not NodeMode.DEFAULT
+        return self._judging and self._last is not None and bool(self._book.node.mode.resources)
 
     @property
     def processes(self) -> tuple[GpuProcess, ...]:

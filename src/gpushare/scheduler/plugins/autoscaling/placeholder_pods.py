@@ -1,11 +1,11 @@
-"""Makes stand-ins for pods that a node's sum would hold and no single GPU does: cluster-autoscaler sees sums, and would make no node.
+"""Makes placeholder pods for pods that a node's sum would hold and no single GPU does: cluster-autoscaler sees sums, and would make no node.
 
-A stand-in asks for the same, on none of the nodes that refused the pod, and on a kind of node of which an empty one would hold it, by
-the ledger's own word. So a node is made for it, and one is enough: when that is there the stand-in fits it. It goes when its pod has a
+A placeholder pod asks for the same, on none of the nodes that refused the pod, and on a kind of node of which an empty one would hold it, by
+the ledger's own word. So a node is made for it, and one is enough: when that is there the placeholder pod fits it. It goes when its pod has a
 node, is gone, or gets room in another way.
 
-Nothing is kept: stand-ins are read from the API server, their names follow from their pods', and whoever leads next goes on. Each write is
-one that may be repeated, so a process that is killed at any moment leaves at most a stand-in that the next one takes away.
+Nothing is kept: placeholder pods are read from the API server, their names follow from their pods', and whoever leads next goes on. Each write is
+one that may be repeated, so a process that is killed at any moment leaves at most a placeholder pod that the next one takes away.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from gpushare.api.crd.placeholder_pod import (
     Likeness,
     PlaceholderPod,
     obstacle,
-    stand_in_for,
+    placeholder_for,
 )
 from gpushare.api.node.hosting import Guest
 from gpushare.api.request.pluralize import counted
@@ -42,7 +42,7 @@ from gpushare.scheduler.requeue.last_refusals import RefusingNodes
 
 logger = logging.getLogger(__name__)
 
-#: Seconds: between two looks; how long a new refusal is given to pass (of a node that has just come, say) before a stand-in is made
+#: Seconds: between two looks; how long a new refusal is given to pass (of a node that has just come, say) before a placeholder pod is made
 #: anew for it; the longest wait between two that are made for one pod; how long a pod is remembered of which no watch tells.
 LOOK_S: Final = 1.0
 SETTLE_S: Final = 5.0
@@ -88,7 +88,7 @@ class Marks:
 class _Refused:
     """Since when the pod is refused, and when it was last; what follows from that, and what was done.
 
-    ``wrong_s``: since when its stand-in is not what it should be.
+    ``wrong_s``: since when its placeholder pod is not what it should be.
     """
 
     since_s: float
@@ -104,7 +104,7 @@ class _Refused:
 
 
 class PlaceholderPods:
-    """``marks`` are of known nodes, by name; ``ready`` tells whether pods, nodes and stand-ins were read."""
+    """``marks`` are of known nodes, by name; ``ready`` tells whether pods, nodes and placeholder pods were read."""
 
     def __init__(
         self,
@@ -154,15 +154,15 @@ class PlaceholderPods:
             known.heard_s = now_s
 
     def synced(self) -> None:
-        """The first list of stand-ins is complete."""
+        """The first list of placeholder pods is complete."""
 
     def upsert(self, item: PlaceholderPod) -> None:
-        """A stand-in is there."""
+        """A placeholder pod is there."""
         self._there[item.stands_for] = item
         self._woken.set()
 
     def remove(self, key: str, last: PlaceholderPod) -> None:
-        """A stand-in is gone."""
+        """A placeholder pod is gone."""
         known = self._there.get(last.stands_for)
         if known is not None and known.uid == last.uid:
             del self._there[last.stands_for]
@@ -170,7 +170,7 @@ class PlaceholderPods:
     # --- the loop -------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep the stand-ins that are needed, for ever; after a failure with longer and longer waits."""
+        """Keep the placeholder pods that are needed, for ever; after a failure with longer and longer waits."""
         wait_s = LOOK_S
         while True:
             if not self._refused and not self._there:
@@ -181,7 +181,7 @@ class PlaceholderPods:
                 await self.look()
             except KubeError as error:
                 wait_s = self._backoff.next_s()
-                logger.warning("stand-ins: %s; looking again in %.1f s", error, wait_s)
+                logger.warning("placeholder pods: %s; looking again in %.1f s", error, wait_s)
             else:
                 self._backoff.reset()
                 wait_s = LOOK_S
@@ -214,7 +214,7 @@ class PlaceholderPods:
                 self._nodes.forget(uid)
 
     def _wanted(self, now_s: float) -> list[str]:
-        """Pods for which a stand-in helps, the most important first, then who waits for longest."""
+        """Pods for which a placeholder pod helps, the most important first, then who waits for longest."""
         due = sorted(
             (-record.priority, refused.since_s, uid)
             for uid, refused in self._refused.items()
@@ -352,7 +352,7 @@ class PlaceholderPods:
             self._say_none(uid, why)
             return
         likeness = Likeness(frozenset(refused.hosts), self._limits.kind_label, frozenset(refused.kinds))
-        manifest = stand_in_for(guest, likeness, self._limits.namespace)
+        manifest = placeholder_for(guest, likeness, self._limits.namespace)
         try:
             await self._pods.create_pod(manifest)
         except ApiError as error:
@@ -360,10 +360,10 @@ class PlaceholderPods:
                 return  # it is there: the watch tells of it in a moment
             if error.passing:
                 raise
-            self._say_none(uid, f"its stand-in was refused: {error.problem}")
+            self._say_none(uid, f"its placeholder pod was refused: {error.problem}")
             return
         kinds = ", ".join(sorted(likeness.kinds))
-        note = f"its node's sum would do and no single GPU of {counted(len(likeness.hosts), 'node')} does: stand-in {manifest['metadata']['name']} asks cluster-autoscaler for a node of kind {kinds}"
+        note = f"its node's sum would do and no single GPU of {counted(len(likeness.hosts), 'node')} does: placeholder pod {manifest['metadata']['name']} asks cluster-autoscaler for a node of kind {kinds}"
         logger.info("pod %s: %s", record.pod, note, extra=about(pod=record.pod, uid=uid))
         self._tell(record, REASON_MADE, note, kind="Normal")
 

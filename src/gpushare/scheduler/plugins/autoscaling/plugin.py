@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from gpushare.api import names
-from gpushare.api.crd.placeholder_pod import HOSTNAME, decode_stand_in
+from gpushare.api.crd.placeholder_pod import HOSTNAME, decode_placeholder
 from gpushare.kube.watch.informer import Informer
 from gpushare.scheduler.framework.interface import Handle, Task
 from gpushare.scheduler.leader.lease import Leading
@@ -34,12 +34,12 @@ class Autoscaler:
         leading = Leading(client, handle.lease)
         self._marks: dict[str, Marks] = {}
         self._taints = StartupTaints(client, clock, leading) if asked.startup_taint else None
-        self._stand_ins: PlaceholderPods | None = None
+        self._placeholders: PlaceholderPods | None = None
         self._kind_label = ""
-        if asked.stand_ins is not None:
-            limits = asked.stand_ins
+        if asked.placeholders is not None:
+            limits = asked.placeholders
             self._kind_label = limits.kind_label
-            self._stand_ins = PlaceholderPods(
+            self._placeholders = PlaceholderPods(
                 handle.cache,
                 client,
                 handle.recorder,
@@ -53,31 +53,31 @@ class Autoscaler:
             self._watch = Informer(
                 handle.session,
                 f"/api/v1/namespaces/{limits.namespace}/pods",
-                decode_stand_in,
-                self._stand_ins,
+                decode_placeholder,
+                self._placeholders,
                 params={"labelSelector": names.LABEL_STANDS_FOR},
             )
         handle.gauge(
             "gpushare_scheduler_placeholder_pods",
             "Pods that ask cluster-autoscaler for a node in the place of one that no single GPU holds.",
-            lambda: self.stand_ins,
+            lambda: self.placeholders,
         )
 
     def post_filter(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod, as ``PlaceholderPods.refused`` has it."""
-        if self._stand_ins is not None:
-            self._stand_ins.refused(uid, nodes)
+        if self._placeholders is not None:
+            self._placeholders.refused(uid, nodes)
 
     @property
-    def stand_ins(self) -> int:
+    def placeholders(self) -> int:
         """How many there are."""
-        return 0 if self._stand_ins is None else self._stand_ins.count
+        return 0 if self._placeholders is None else self._placeholders.count
 
     def node_read(self, name: str, raw: bytes) -> None:
         """A node was listed, added or changed."""
         if self._taints is not None:
             self._taints.seen(name, raw)
-        if self._stand_ins is not None:
+        if self._placeholders is not None:
             labels = _LABELLED.decode(raw).metadata.labels or {}
             self._marks[name] = Marks(labels.get(HOSTNAME, name), labels.get(self._kind_label, ""))
 
@@ -91,6 +91,6 @@ class Autoscaler:
         """What runs for as long as the process."""
         if self._taints is not None:
             yield "startup taints", self._taints.run()
-        if self._stand_ins is not None:
-            yield "stand-ins", self._stand_ins.run()
+        if self._placeholders is not None:
+            yield "placeholder pods", self._placeholders.run()
             yield "their watch", self._watch.run()

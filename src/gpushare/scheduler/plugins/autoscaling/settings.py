@@ -12,7 +12,7 @@ _LABEL: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,6
 
 
 class PlaceholderLimits(msgspec.Struct, frozen=True):
-    """At most ``most`` stand-ins in ``namespace``, for pods that have waited for ``wait_s``.
+    """At most ``most`` placeholder pods in ``namespace``, for pods that have waited for ``wait_s``.
 
     Nodes with the same value of the label ``kind_label`` have the same GPUs.
     """
@@ -33,9 +33,9 @@ class PlaceholderLimits(msgspec.Struct, frozen=True):
 
 
 class Autoscaling(msgspec.Struct, frozen=True):
-    """``stand_ins``: ``None`` makes none. ``startup_taint``: whether it is taken from nodes that have their GPUs."""
+    """``placeholders``: ``None`` makes none. ``startup_taint``: whether it is taken from nodes that have their GPUs."""
 
-    stand_ins: PlaceholderLimits | None = None
+    placeholders: PlaceholderLimits | None = None
     startup_taint: bool = False
 
 

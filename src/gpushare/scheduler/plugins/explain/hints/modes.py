@@ -12,7 +12,8 @@ from typing import Final
 from msgspec import structs
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.node.device import NodeDevices
+from gpushare.api.node.modes import MODES, NodeMode, mode_giving
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
 from gpushare.scheduler.plugins.explain.hints import sizes
@@ -20,15 +21,13 @@ from gpushare.scheduler.plugins.explain.phrases import have, nodes, pods
 from gpushare.scheduler.plugins.explain.what_if_node import fewest_first, idle_of, pods_on, refusal, to_try
 
 _RULES: Final = "the pod's node selector, affinity or tolerations"
-_DAEMON: Final = " (NVIDIA's MPS daemon, nvidia-cuda-mps-control, has to be on that node)"
-_MODES: Final = frozenset(one.value for one in NodeMode if one is not NodeMode.DEFAULT)
 
 
 def wanted_mode(request: Request) -> NodeMode:
     """A mode in which nodes give what is asked for."""
     if request.by_gpu:
-        return NodeMode.TOPOLOGY
-    return NodeMode.CORE_MEM if request.wants_core else NodeMode.SHARE
+        return mode_giving(names.GPU_WHOLE)
+    return mode_giving(names.GPU_CORE if request.wants_core else names.GPU_MEM)
 
 
 def other_unit(ledger: Ledger, request: Request, left: Collection[str]) -> bool:
@@ -124,9 +123,9 @@ def selected(ledger: Ledger, request: Request | None, selector: str, nodes: Sequ
     Empty where nodes are in that mode already, or none would take it.
     """
     value, others = without_mode(selector)
-    if request is None or value not in _MODES:
+    mode = MODES.get(value)
+    if request is None or mode is None or not mode.resources:
         return ""
-    mode = NodeMode(value)
     known = [one for name in nodes if (one := ledger.node(name)) and one.devices]
     if any(one.mode is mode for one in known):
         return ""
@@ -134,7 +133,7 @@ def selected(ledger: Ledger, request: Request | None, selector: str, nodes: Sequ
     if useful is None:
         return ""
     node, label = useful
-    besides = _DAEMON if mode is NodeMode.MPS else ""
+    besides = f" ({mode.needs} has to be on that node)" if mode.needs else ""
     return (
         f"no node is in mode {value}, which its nodeSelector wants; node {node.name} is in mode {node.mode.value}: "
         f"{label.replace(' --overwrite', f' {others} --overwrite') if others else label}{besides}"
@@ -159,11 +158,7 @@ def _in_the_way(request: Request, node: NodeDevices) -> bool:
     """Whether the node's mode is what stands against the request."""
     if node.refusal:
         return False
-    if request.by_gpu:
-        return node.mode is not NodeMode.TOPOLOGY
-    if not node.mode.shares_memory or (request.wants_core and not node.mode.gives_core):
-        return True
-    return request.gpu_count > 1 and not node.mode.gives_several
+    return not node.mode.serves(whole=request.by_gpu, core=request.wants_core, gpus=request.gpu_count)
 
 
 def _is_large_enough(request: Request, node: NodeDevices) -> bool:
@@ -175,14 +170,14 @@ def _once(ledger: Ledger, request: Request, changed: NodeDevices) -> str | None:
     """What the change waits for to be of use and to take nothing from pods there, empty for nothing; ``None`` where it is of no use even without them."""
     now = ledger.node(changed.name)
     there, kept = len(pods_on(ledger, changed.name)), len(ledger.kept_there(changed.name))
-    held = there > 0 and now is not None and not _keeps_held(now.mode, changed.mode)
+    held = there > 0 and now is not None and not now.mode.keeps_held(changed.mode)
     fits = not refusal(ledger, request, changed)
     if fits and not held:
         return ""
     if not fits and refusal(ledger, request, changed, emptied=True):
         return None
     kept = 0 if fits else kept
-    alone = changed.mode is NodeMode.CORE_MEM and now is not None and now.mode.shares_memory
+    alone = changed.mode.gives_core and now is not None and now.mode.shares_memory
     who = [f"its {pods(there)}{' with GPU memory alone' if alone else ''}"] if there or not kept else []
     if kept:
         who.append(f"{pods(kept)} for which room is kept there")
@@ -190,11 +185,6 @@ def _once(ledger: Ledger, request: Request, changed: NodeDevices) -> str | None:
     if held and now is not None:
         return f", {ended}: mode {now.mode.value} holds what runs there to its share"
     return f", which is of use {ended}"
-
-
-def _keeps_held(before: NodeMode, after: NodeMode) -> bool:
-    """Whether a node goes on holding to their share those that it holds so, when its mode is another."""
-    return not before.isolated or before is after or (before is NodeMode.CGPU and after is NodeMode.CORE_MEM)
 
 
 def _left(node: NodeDevices, wrong: Sequence[NodeDevices], count: int) -> str:

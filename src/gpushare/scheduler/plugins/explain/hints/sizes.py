@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from msgspec import structs
 
 from gpushare.api import names
-from gpushare.api.node.device import NodeDevices, NodeMode
+from gpushare.api.node.device import NodeDevices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.request.describe import instead_of_slip, slip_of
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger

@@ -1,4 +1,4 @@
-"""A stand-in asks for what its pod asks for, of other nodes of the right kind; and is read back as it was written."""
+"""A placeholder pod asks for what its pod asks for, of other nodes of the right kind; and is read back as it was written."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from gpushare.api.crd.placeholder_pod import (
     UNSCHEDULABLE,
     Likeness,
     PlaceholderPod,
-    decode_stand_in,
+    decode_placeholder,
     obstacle,
-    stand_in_for,
+    placeholder_for,
 )
 from gpushare.api.node.hosting import decode_guest
 
@@ -33,7 +33,7 @@ def pod(**spec: Any) -> dict[str, Any]:
 
 
 def made(likeness: Likeness = LIKENESS, **spec: Any) -> dict[str, Any]:
-    return stand_in_for(decode_guest(msgspec.json.encode(pod(**spec))), likeness, "stand-ins")
+    return placeholder_for(decode_guest(msgspec.json.encode(pod(**spec))), likeness, "placeholders")
 
 
 def terms(manifest: dict[str, Any]) -> Any:
@@ -45,11 +45,11 @@ def test_it_asks_for_the_same_elsewhere_and_nobody_runs_it() -> None:
     found = made()
     assert found["metadata"] == {
         "name": "stand-in-u-1",
-        "namespace": "stand-ins",
+        "namespace": "placeholders",
         "labels": {names.LABEL_STANDS_FOR: "u-1"},
         "annotations": {names.ANN_STANDS_FOR: "team/large"},
     }
-    assert found["spec"]["schedulerName"] == names.STAND_IN_SCHEDULER
+    assert found["spec"]["schedulerName"] == names.PLACEHOLDER_SCHEDULER
     (container,) = found["spec"]["containers"]
     assert container["resources"]["limits"] == {names.GPU_MEM: "8"}
     assert container["image"] != "x"
@@ -83,16 +83,16 @@ def test_it_is_read_back_as_it_was_written() -> None:
     found["metadata"]["uid"] = "s-1"
     raw = msgspec.json.encode(found)
     expected = PlaceholderPod("stand-in-u-1", "s-1", "u-1", LIKENESS)
-    assert decode_stand_in(raw) == ("stand-ins/stand-in-u-1", expected)
+    assert decode_placeholder(raw) == ("placeholders/stand-in-u-1", expected)
     found["status"] = {"conditions": [{**UNSCHEDULABLE, "message": "m"}]}
     found["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
-    read = decode_stand_in(msgspec.json.encode(found))
+    read = decode_placeholder(msgspec.json.encode(found))
     assert read is not None
     assert (read[1].told, read[1].leaving, read[1].likeness) == (True, True, LIKENESS)
 
 
 def test_a_pod_without_the_label_is_none_and_one_with_it_and_nothing_else_is_like_nothing() -> None:
-    assert decode_stand_in(msgspec.json.encode(pod())) is None
+    assert decode_placeholder(msgspec.json.encode(pod())) is None
     bare = {"metadata": {"name": "s", "namespace": "n", "labels": {names.LABEL_STANDS_FOR: "u"}}}
     nothing = Likeness(frozenset(), "", frozenset())
     for spec in (
@@ -101,7 +101,7 @@ def test_a_pod_without_the_label_is_none_and_one_with_it_and_nothing_else_is_lik
         {"affinity": {"nodeAffinity": {}}},
         {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}},
     ):
-        found = decode_stand_in(msgspec.json.encode({**bare, "spec": spec}))
+        found = decode_placeholder(msgspec.json.encode({**bare, "spec": spec}))
         assert found is not None
         assert found[1].likeness == nothing
 

@@ -1,4 +1,4 @@
-"""A pod that a node's sum holds and no GPU does gets one stand-in, of the right kind, for as long as it needs it; nobody else does."""
+"""A pod that a node's sum holds and no GPU does gets one placeholder pod, of the right kind, for as long as it needs it; nobody else does."""
 
 import asyncio
 from typing import Any
@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from gpushare.api import names
-from gpushare.api.crd.placeholder_pod import MOST_NAMED, decode_stand_in
-from gpushare.api.node.device import NodeMode
+from gpushare.api.crd.placeholder_pod import MOST_NAMED, decode_placeholder
+from gpushare.api.node.modes import NodeMode
 from gpushare.kube.client.errors import ApiError
 from gpushare.scheduler.plugins.autoscaling.placeholder_pods import LOOK_S, SETTLE_S, Marks
 from gpushare.scheduler.plugins.autoscaling.settings import INSTANCE_TYPE, PlaceholderLimits
@@ -38,9 +38,9 @@ async def test_it_is_made_once_the_pod_has_waited_and_goes_when_that_has_its_nod
     await scaling.look(1)
     assert scaling.there() == {"large": BOTH}
     assert scaling.said() == [("large", "ScaleUpRequested")]
-    assert "status" not in scaling.api.pods["stand-ins/stand-in-uid-large"]
+    assert "status" not in scaling.api.pods["placeholders/stand-in-uid-large"]
     await scaling.look(1)
-    (condition,) = scaling.api.pods["stand-ins/stand-in-uid-large"]["status"]["conditions"]
+    (condition,) = scaling.api.pods["placeholders/stand-in-uid-large"]["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == (
         "PodScheduled",
         "False",
@@ -56,12 +56,12 @@ async def test_it_is_made_once_the_pod_has_waited_and_goes_when_that_has_its_nod
     await scaling.bind("large", "n3")
     await scaling.look(1)
     assert not scaling.there()
-    assert scaling.stand_ins.count == 0
+    assert scaling.placeholders.count == 0
 
 
 async def test_it_is_no_pod_of_ours_nor_of_the_report(scaling: Scaling) -> None:
     await scaling.look(WAIT_S)
-    scaling.api.pods["default/s"] = scaling.api.pods["stand-ins/stand-in-uid-large"]
+    scaling.api.pods["default/s"] = scaling.api.pods["placeholders/stand-in-uid-large"]
     waiting = set(scaling.view.waiting)
     scaling.see("s")
     assert set(scaling.view.waiting) == waiting
@@ -73,7 +73,7 @@ async def test_it_goes_with_its_pod(scaling: Scaling) -> None:
     await scaling.look(1)
     assert not scaling.there()
     await scaling.look(60)
-    assert not scaling.stand_ins._refused
+    assert not scaling.placeholders._refused
 
 
 async def test_it_goes_when_room_is_made_or_a_quota_keeps_its_pod_back(scaling: Scaling) -> None:
@@ -196,7 +196,7 @@ async def test_only_the_one_whose_kube_scheduler_leads_writes_and_the_next_goes_
     successor.read = True
     await successor.look(WAIT_S)
     assert successor.there() == {"large": BOTH}
-    (told,) = successor.stand_ins._there.values()
+    (told,) = successor.placeholders._there.values()
     assert told.told, "what the last one did not come to is done"
     assert not successor.ask("large", "n1")
     for _ in range(3):
@@ -223,8 +223,8 @@ async def test_gangs_and_whole_gpus_and_pods_that_are_being_bound_get_none(scali
     whole["spec"]["containers"][0]["resources"]["limits"] = {names.GPU_WHOLE: 1}
     scaling.api.create(whole)
     scaling.see("whole")
-    scaling.stand_ins.refused("uid-whole", ["n1"])
-    scaling.stand_ins.refused("uid-member", ["n1"])
+    scaling.placeholders.refused("uid-whole", ["n1"])
+    scaling.placeholders.refused("uid-member", ["n1"])
     await scaling.look(WAIT_S)
     assert set(scaling.there()) == {"large"}
 
@@ -282,10 +282,10 @@ async def test_what_fails_is_tried_again_and_what_is_forbidden_is_told(scaling: 
     await scaling.look(4 * SETTLE_S)
     assert scaling.there()
     # One that is there already, which the watch has not told of: the same name, so nothing is doubled.
-    scaling.stand_ins._there.clear()
-    await scaling.stand_ins.look()
+    scaling.placeholders._there.clear()
+    await scaling.placeholders.look()
     scaling.clock.now_s += 600
-    await scaling.stand_ins.look()
+    await scaling.placeholders.look()
     assert scaling.scaling_api.made == 1
     scaling.watch()
     scaling.scaling_api.failing.append(ApiError(500, "InternalError", "no", ""))
@@ -315,14 +315,14 @@ async def test_a_pod_that_is_gone_or_another_or_bound_when_it_is_read_gets_none(
         await scaling.look(WAIT_S)
         assert not scaling.there()
         scaling.api.pods["default/large"] = pod
-    await scaling.stand_ins._make("uid-nobody", 0.0)
+    await scaling.placeholders._make("uid-nobody", 0.0)
     assert not scaling.there()
 
 
 async def test_more_nodes_than_a_pod_may_name_are_told_of(scaling: Scaling) -> None:
     for number in range(MOST_NAMED):
         scaling.marks[f"m{number}"] = Marks(f"host-m{number}", "two")
-    refused = scaling.stand_ins._refused["uid-large"]
+    refused = scaling.placeholders._refused["uid-large"]
     refused.hosts.update(f"host-m{number}" for number in range(MOST_NAMED))
     await scaling.look(WAIT_S)
     assert not scaling.there()
@@ -331,39 +331,39 @@ async def test_more_nodes_than_a_pod_may_name_are_told_of(scaling: Scaling) -> N
 
 async def test_the_label_that_means_a_kind_may_be_changed(scaling: Scaling) -> None:
     await scaling.look(WAIT_S)
-    other = PlaceholderLimits("stand-ins", kind_label="pool", wait_s=WAIT_S)
-    scaling.stand_ins._limits = other
+    other = PlaceholderLimits("placeholders", kind_label="pool", wait_s=WAIT_S)
+    scaling.placeholders._limits = other
     assert not scaling.ask("large")
     await scaling.look(SETTLE_S + 1)
     await scaling.look(SETTLE_S + 1)
     await scaling.look(60)
-    (one,) = scaling.stand_ins._there.values()
+    (one,) = scaling.placeholders._there.values()
     assert one.likeness.key == "pool"
 
 
 async def test_few_pods_are_remembered_and_a_stand_in_that_was_replaced_stays() -> None:
     scaling = Scaling()
     scaling.refused("uid-x", [])
-    assert not scaling.stand_ins._refused
+    assert not scaling.placeholders._refused
     for number in range(300):
         scaling.refused(f"uid-{number}", ["n"])
-    assert len(list(scaling.stand_ins._nodes)) == 256
-    scaling.stand_ins.synced()
+    assert len(list(scaling.placeholders._nodes)) == 256
+    scaling.placeholders.synced()
     raw = msgspec.json.encode(
         {
             "metadata": {
                 "name": "s",
-                "namespace": "stand-ins",
+                "namespace": "placeholders",
                 "uid": "s2",
                 "labels": {names.LABEL_STANDS_FOR: "u"},
             }
         }
     )
-    found = decode_stand_in(raw)
+    found = decode_placeholder(raw)
     assert found is not None
-    scaling.stand_ins.upsert(found[1])
-    scaling.stand_ins.remove("", msgspec.structs.replace(found[1], uid="s1"))
-    assert scaling.stand_ins.count == 1
+    scaling.placeholders.upsert(found[1])
+    scaling.placeholders.remove("", msgspec.structs.replace(found[1], uid="s1"))
+    assert scaling.placeholders.count == 1
 
 
 @pytest.mark.no_cover  # it would take several times as long; other tests go through the same lines
@@ -382,7 +382,7 @@ async def test_where_very_many_are_refused_again_and_again_a_node_is_asked_for_a
 
 async def test_it_waits_where_nobody_was_refused() -> None:
     scaling = Scaling()
-    running = asyncio.create_task(scaling.stand_ins.run())
+    running = asyncio.create_task(scaling.placeholders.run())
     for _ in range(5):
         await asyncio.sleep(0)
     scaling.refused("uid-gone", ["n"])
@@ -392,13 +392,13 @@ async def test_it_waits_where_nobody_was_refused() -> None:
         await scaling.clock.turn(WAIT_S)
     for _ in range(5):
         await asyncio.sleep(0)
-    assert not scaling.stand_ins._refused, "who is never seen is forgotten"
+    assert not scaling.placeholders._refused, "who is never seen is forgotten"
     running.cancel()
 
 
 async def test_it_looks_by_itself_and_goes_on_after_a_failure(scaling: Scaling) -> None:
     scaling.scaling_api.failing.append(ApiError(500, "InternalError", "no", ""))
-    running = asyncio.create_task(scaling.stand_ins.run())
+    running = asyncio.create_task(scaling.placeholders.run())
     for seconds in (WAIT_S, LOOK_S, LOOK_S, SETTLE_S):
         for _ in range(30):
             await asyncio.sleep(0)

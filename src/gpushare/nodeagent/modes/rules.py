@@ -1,0 +1,46 @@
+"""Which rules each mode has."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+from gpushare.api.node.modes import NodeMode
+from gpushare.nodeagent.allocate.pod_allocations import Claim
+from gpushare.nodeagent.deviceplugin.resource import PluginResource
+from gpushare.nodeagent.modes.shares import CORE, MEMORY, ShareRules
+from gpushare.nodeagent.modes.unshared import UnsharedRules
+from gpushare.nodeagent.modes.whole_gpus import WholeGpuRules
+
+
+class NodeModeRules(Protocol):
+    """What the node agent does on a node in one mode."""
+
+    @property
+    def plugins(self) -> tuple[PluginResource, ...]:
+        """The resources for which it registers device plugins."""
+
+    def kept_back(self, claims: Iterable[Claim], whole: Mapping[str, str]) -> Mapping[str, str]:
+        """GPUs that nobody is given for what containers hold from another mode: UUID → why.
+
+        ``claims``: the pods that have shares; ``whole``: the GPUs that are held whole, and by whom.
+        """
+
+
+#: By the value of the node's label, as in ``MODES``.
+RULES: Final[dict[str, NodeModeRules]] = {
+    "default": UnsharedRules(),
+    "share": ShareRules(MEMORY),
+    "cgpu": ShareRules(MEMORY),
+    "core_mem": ShareRules(MEMORY, CORE),
+    "mps": ShareRules(MEMORY),
+    "topology": WholeGpuRules(),
+}
+
+
+def rules_of(mode: NodeMode) -> NodeModeRules:
+    """The rules of ``mode``."""
+    return RULES[mode.value]
+
+
+def all_plugins() -> dict[str, PluginResource]:
+    """Every resource that an agent may advertise, by name, in whichever mode."""
+    return {plugin.name: plugin for rules in RULES.values() for plugin in rules.plugins}

@@ -1,0 +1,33 @@
+"""The mode in which pods get whole GPUs by number: ``topology``."""
+
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+from typing import Final
+
+from gpushare.api import names
+from gpushare.nodeagent.allocate.pod_allocations import Claim
+from gpushare.nodeagent.deviceplugin.resource import PluginResource
+
+# With NUMA hints: whichever the kubelet gives, the record follows.
+WHOLE: Final = PluginResource(
+    names.GPU_WHOLE,
+    "gpushare-gpu-",
+    lambda device, node, ids: [ids.whole_id(device)],
+    attrgetter("whole"),
+    has_numa_hints=True,
+)
+
+
+class WholeGpuRules:
+    """The rules of this mode."""
+
+    plugins = (WHOLE,)
+
+    def kept_back(self, claims: Iterable[Claim], whole: Mapping[str, str]) -> Mapping[str, str]:
+        """GPUs of which containers hold shares."""
+        del whole
+        return {
+            share.uuid: f"shared by pod {claim.pod.key} since before the node's mode changed, until it ends"
+            for claim in claims
+            for share in claim.allocation.gpus
+        }
