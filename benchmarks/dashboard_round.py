@@ -107,17 +107,12 @@ def _answer(number: int) -> bytes:
             f'modelName="NVIDIA A100-SXM4-80GB",Hostname="{node_name(number)}"'
         )
         lines += [f"DCGM_FI_DEV_MEM_COPY_UTIL{{{dcgm}}} 3"] * (_GPU_LINES - 2)
-        whose = f'pod="default/pod-{device.index}",container="main",gpu="{device.uuid}"'
-        lines += [
-            f"gpushare_nodeagent_container_used_mebibytes{{{whose}}} 2048",
-            f"gpushare_nodeagent_container_sm_percent{{{whose}}} 37",
-        ]
         its = f'namespace="default",pod="pod-{device.index}",container="main",{ours}'
         lines += [
             f"gpushare_container_memory_used_bytes{{{its}}} 2147483648",
             f"gpushare_container_compute_used_ratio{{{its}}} 0.37",
         ]
-        lines += [f"gpushare_container_memory_given_bytes{{{its}}} 3221225472"] * (_CONTAINER_LINES - 4)
+        lines += [f"gpushare_container_memory_allocated_bytes{{{its}}} 3221225472"] * (_CONTAINER_LINES - 2)
     body = "\n".join(lines).encode() + b"\n"
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %d\r\n\r\n"
     return head % len(body) + body

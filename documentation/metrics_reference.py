@@ -1,4 +1,4 @@
-"""The reference of the figures for Prometheus, read from the code that makes them: name, kind, labels, what it is."""
+"""The reference of all metrics, read from the code that declares them: name, type, labels, description."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -12,24 +12,30 @@ from gpushare.scheduler.observability.gpu_metrics import LABELS as GPU_LABELS
 _HEAD: Final = """\
 # Metrics
 
-Every figure that a part of gpushare gives to Prometheus, read from the code: under `/metrics`, and those of the node agent that have DCGM's and
-ACK's names under `/metrics/dcgm`. This page is generated: `make docs` writes it. How they are scraped, the alerts and the dashboard: [metrics](../guide/metrics.md).
+Every metric that gpushare exports: at `/metrics`, and those of the node agent under DCGM's and ACK's names at `/metrics/dcgm`. Names are
+`gpushare_<component>_<quantity>_<base unit>`, or without a component where they are about a GPU, a container or a process. This page is generated
+from the code by `make docs`. Scraping, alerts and the Grafana dashboard: [metrics](../guide/metrics.md).
 """
 #: Title, what is said of the part, its room.
 _PARTS: Final = (
-    ("Node agent", "On each node that shares, of its GPUs and containers and of itself.", "nodeagent"),
-    ("Scheduler", "Of the extender; kube-scheduler beside it has its own, on port 10259.", "scheduler"),
-    ("Webhook", "Of clusters that need it.", "admission"),
-    ("Dashboard", "Where it is on.", "dashboard"),
+    (
+        "Node agent",
+        "On each GPU node: of its GPUs, their containers and processes, and of the agent.",
+        "nodeagent",
+    ),
+    ("Scheduler", "Of the extender. kube-scheduler beside it has its own on port 10259.", "scheduler"),
+    ("Webhook", "In clusters that need it.", "admission"),
+    ("Dashboard", "Where it is enabled.", "dashboard"),
 )
 _OTHERS: Final = (
     "Node agent, under DCGM's and ACK's names",
-    "At `/metrics/dcgm`. Each has one of ours beside it ([which](../guide/metrics.md)).",
+    "At `/metrics/dcgm`. Each has a counterpart at `/metrics` ([which](../guide/metrics.md)).",
 )
 _KINDS: Final = {
     "Counter": "counter",
     "Gauge": "gauge",
     "watch": "gauge",
+    "watch_total": "counter",
     "gauge": "gauge",
     "watch_by": "gauge",
     "Column": "gauge",
@@ -66,7 +72,7 @@ def _written(families: Mapping[str, tuple[str, str, tuple[str, ...]]]) -> list[F
 
 
 def _part(title: str, told: str, found: list[Figure]) -> str:
-    return f"## {title}\n\n{told}\n\n| figure | kind | labels | |\n|---|---|---|---|\n{_rows(found)}"
+    return f"## {title}\n\n{told}\n\n| metric | type | labels | |\n|---|---|---|---|\n{_rows(found)}"
 
 
 def figures(room: Path) -> Iterator[Figure]:
@@ -95,7 +101,7 @@ def _figure(call: ast.Call, named: dict[str, ast.expr]) -> Figure | None:
     if not kind or len(texts) < 2 or not texts[0].startswith("gpushare_"):
         return None
     labels = GPU_LABELS if made_by == "Column" else _labels(rest, named)
-    total = "_total" if made_by == "Counter" else ""
+    total = "_total" if made_by in ("Counter", "watch_total") else ""
     return Figure(texts[0] + total, kind, texts[1], labels)
 
 

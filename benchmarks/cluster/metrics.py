@@ -10,7 +10,7 @@ _ATTEMPTS: Final = re.compile(r"^scheduler_schedule_attempts_total\{.*\} (\S+)$"
 _POINT: Final = "scheduler_framework_extension_point_duration_seconds"
 _ALGORITHM: Final = "scheduler_scheduling_algorithm_duration_seconds"
 _ATTEMPT: Final = "scheduler_scheduling_attempt_duration_seconds"
-_VERB: Final = "gpushare_scheduler_verb_duration_seconds"
+_VERB: Final = "gpushare_scheduler_extender_request_duration_seconds"
 #: Extension points that belong to the part of a cycle in which a node is chosen, one pod after the other.
 _CHOOSING: Final = ("PreFilter", "Filter", "PostFilter", "PreScore", "Score")
 

@@ -137,19 +137,19 @@ def _export(metrics: Metrics, keeper: Keeper, closed: Callable[[], str]) -> None
     figures = keeper.figures
     metrics.watch(
         "gpushare_admission_certificate_expiry_timestamp_seconds",
-        "When the certificate that is served ends, in seconds since 1970; 0 while there is none.",
+        "When the serving certificate expires, in seconds since 1970; 0 while there is none.",
         lambda: figures.expires_s or 0.0,
     )
-    metrics.watch(
-        "gpushare_admission_certificates_made",
-        "Certificates that this process has made.",
+    metrics.watch_total(
+        "gpushare_admission_certificates_issued",
+        "Certificates that this process has issued.",
         lambda: figures.generations,
     )
-    metrics.watch(
-        "gpushare_admission_certificate_rounds_failed",
-        "Looks at the certificates that failed.",
+    metrics.watch_total(
+        "gpushare_admission_certificate_check_failures",
+        "Checks of the certificates that failed.",
         lambda: figures.rounds_failed,
     )
     metrics.watch(
-        "gpushare_admission_ready", "Whether API servers can call this process.", lambda: not closed()
+        "gpushare_admission_ready", "1 while API servers can call this process.", lambda: not closed()
     )

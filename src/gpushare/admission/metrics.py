@@ -1,4 +1,4 @@
-"""What the webhook tells Prometheus."""
+"""The webhook's metrics."""
 
 from typing import Final
 
@@ -14,9 +14,9 @@ class Metrics(Exposition):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seconds = Histogram(
+        self.review_seconds = Histogram(
             "gpushare_admission_review_duration_seconds",
-            "Time from a review's first byte of body to its answer being ready.",
+            "Time from the first byte of a review's body to the response.",
             ["path"],
             registry=self.registry,
             buckets=_BUCKETS_S,
@@ -24,6 +24,6 @@ class Metrics(Exposition):
         self.reviews = Counter(
             "gpushare_admission_reviews",
             "Reviews by path and HTTP status.",
-            ["path", "status"],
+            ["path", "code"],
             registry=self.registry,
         )

@@ -188,11 +188,15 @@ async def _once_read(live: Live, *watches: Informer[Any]) -> None:
 
 def _exposition(cluster: Cluster, stream: Stream) -> Exposition:
     exposition = Exposition()
-    exposition.watch("gpushare_dashboard_pages", "Pages that listen for news.", lambda: stream.pages)
-    exposition.watch("gpushare_dashboard_gpus", "GPUs that are shown.", lambda: cluster.board.gpus)
     exposition.watch(
-        "gpushare_dashboard_malformed_objects",
-        "Pods and nodes that could not be understood.",
+        "gpushare_dashboard_subscribers",
+        "Browser pages that are subscribed to updates.",
+        lambda: stream.pages,
+    )
+    exposition.watch("gpushare_dashboard_gpus", "GPUs on the dashboard.", lambda: cluster.board.gpus)
+    exposition.watch(
+        "gpushare_dashboard_invalid_objects",
+        "Pods and nodes that cannot be parsed.",
         lambda: len(cluster.view.malformed),
     )
     return exposition

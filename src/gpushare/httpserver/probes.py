@@ -3,8 +3,9 @@
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics import Gauge, disable_created_metrics
-from prometheus_client.registry import CollectorRegistry
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from gpushare.httpserver.exchange import TEXT, Receive, Refusal, Scope, Send, respond
 from gpushare.httpserver.listeners import elsewhere
@@ -17,7 +18,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Exposition:
-    """What a process tells Prometheus, in a registry of its own."""
+    """The metrics of a process, in a registry of its own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -25,6 +26,10 @@ class Exposition:
     def watch(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         """Export ``read()`` as a gauge, called at each scrape."""
         Gauge(name, help_text, registry=self.registry).set_function(read)
+
+    def watch_total(self, name: str, help_text: str, read: Callable[[], float]) -> None:
+        """Export ``read()``, which only grows, as the counter ``name`` with ``_total``, called at each scrape."""
+        self.registry.register(_Total(name, help_text, read))
 
     def render(self) -> bytes:
         """The exposition text."""
@@ -36,6 +41,15 @@ class Exposition:
     async def answer(self, *, packed: bool) -> tuple[bytes, bool]:
         """The exposition text for one scrape, and whether it is packed by gzip, as it may be if ``packed``."""
         return self.render(), False
+
+
+class _Total(Collector):
+    def __init__(self, name: str, help_text: str, read: Callable[[], float]) -> None:
+        self._described = (name, help_text)
+        self._read = read
+
+    def collect(self) -> list[CounterMetricFamily]:
+        return [CounterMetricFamily(*self._described, value=self._read())]
 
 
 class Probes:

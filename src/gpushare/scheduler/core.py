@@ -79,7 +79,7 @@ class Core:
             in_turn=policies.by_unit,
             must_lead=self.takeover.must_lead,
         )
-        self.precompute = Precomputer(self.ledger, self.metrics.foreseen.inc)
+        self.precompute = Precomputer(self.ledger, self.metrics.precomputed.inc)
         self._follow_each_other()
 
     def _follow_each_other(self) -> None:

@@ -136,31 +136,25 @@ async def _settle(watches: Watches) -> None:
 def export(metrics: Metrics, view: ClusterCache, reservations: Reservations) -> None:
     """Have the sums of the cluster in every scrape."""
     metrics.watch(
-        "gpushare_scheduler_waiting_pods",
-        "Pods without a node that ask for a GPU.",
-        lambda: len(view.waiting),
-    )
-    metrics.watch(
         "gpushare_scheduler_reservations",
-        "Shares, and charges of elastic quotas without one, whose Binding was not seen yet.",
+        "Reservations of GPU memory or quota whose Binding was not observed yet.",
         lambda: len(reservations.deadlines),
     )
     totals = view.ledger.totals
     metrics.watch("gpushare_scheduler_gpus", "GPUs of all known nodes.", lambda: totals().gpus)
     metrics.watch(
-        "gpushare_scheduler_memory_total_mebibytes", "Memory of all known GPUs.", lambda: totals().total_mib
+        "gpushare_scheduler_memory_capacity_bytes",
+        "Memory of all known GPUs.",
+        lambda: totals().total_mib << 20,
     )
     metrics.watch(
-        "gpushare_scheduler_memory_given_mebibytes", "Memory that pods hold.", lambda: totals().used_mib
+        "gpushare_scheduler_memory_allocated_bytes",
+        "Memory of all known GPUs that is allocated to pods.",
+        lambda: totals().used_mib << 20,
     )
+    metrics.watch("gpushare_scheduler_allocated_pods", "Pods with an allocation.", lambda: totals().pods)
     metrics.watch(
-        "gpushare_scheduler_core_given_percent",
-        "Compute that pods hold, 100 a GPU.",
-        lambda: totals().used_core,
-    )
-    metrics.watch("gpushare_scheduler_holding_pods", "Pods that hold a share.", lambda: totals().pods)
-    metrics.watch(
-        "gpushare_scheduler_malformed_objects",
-        "Pods and nodes that could not be understood.",
+        "gpushare_scheduler_invalid_objects",
+        "Pods and nodes that cannot be parsed.",
         lambda: len(view.malformed),
     )

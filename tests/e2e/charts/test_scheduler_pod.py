@@ -217,7 +217,10 @@ def test_a_leader_places_pods_and_another_goes_on_when_it_dies(pods: Pods, comma
 
 def test_verbs_are_not_on_the_pods_address_and_metrics_not_at_the_port_of_probes(pods: Pods) -> None:
     url, probes = pods.running[-1].metrics, pods.running[-1].probes["extender"]
-    assert b"gpushare_scheduler_binds_total" in urllib.request.urlopen(f"{url}/metrics", timeout=5).read()
+    assert (
+        b"gpushare_scheduler_bind_attempts_total"
+        in urllib.request.urlopen(f"{url}/metrics", timeout=5).read()
+    )
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"{probes}/metrics", timeout=5)
     for at in (url, probes):

@@ -116,11 +116,11 @@ def test_the_node_its_metrics_and_the_log_say_what_is_active_and_why(
         "get", "--raw", f"{page}/dcgm"
     )
     active = re.findall(
-        r'^gpushare_nodeagent_isolation\{backend="(\w+)",asked="auto"\} 1$', metrics, re.MULTILINE
+        r'^gpushare_nodeagent_isolation\{backend="(\w+)",configured="auto"\} 1$', metrics, re.MULTILINE
     )
     assert active == [backend]
-    held = re.findall(r'^gpushare_nodeagent_isolation_trial\{outcome="(\w+)"\} 1$', metrics, re.MULTILINE)
-    assert held == (["held"] if backend == "preload" else [])
+    passed = re.findall(r'^gpushare_nodeagent_isolation_selftest\{result="(\w+)"\} 1$', metrics, re.MULTILINE)
+    assert passed == (["passed"] if backend == "preload" else [])
 
 
 def test_an_mps_node_isolates_by_nvidias_daemon_and_says_so_where_there_is_none(

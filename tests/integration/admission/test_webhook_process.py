@@ -70,9 +70,9 @@ async def test_reviews_over_tls(running: Running) -> None:
     status, body = await running.post("/validate", review("pods", None, operation="DELETE"))
     assert answered(body)["allowed"]
     status, text = await running.probe("/metrics")
-    assert 'gpushare_admission_reviews_total{path="/mutate",status="200"} 4.0' in text
+    assert 'gpushare_admission_reviews_total{code="200",path="/mutate"} 4.0' in text
     assert "gpushare_admission_ready 1.0" in text
-    assert "gpushare_admission_certificates_made 1.0" in text
+    assert "gpushare_admission_certificates_issued_total 1.0" in text
     assert await asyncio.to_thread(promtool, "check", "metrics", stdin=text) == (0, "")
 
 

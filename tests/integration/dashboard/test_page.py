@@ -389,10 +389,10 @@ async def test_what_is_really_used_is_shown_and_what_nobody_tells_is_no_zero(
     window: Browser, made: Bed
 ) -> None:
     uuid = "GPU-00000000-0000-4000-8000-000000000000"
-    labels = f'pod="default/pod-0",container="main",gpu="{uuid}"'
+    labels = f'namespace="default",pod="pod-0",container="main",UUID="{uuid}"'
     made.figures = (
-        f"gpushare_nodeagent_container_used_mebibytes{{{labels}}} 512\n"
-        f"gpushare_nodeagent_container_sm_percent{{{labels}}} 37\n"
+        f"gpushare_container_memory_used_bytes{{{labels}}} {512 << 20}\n"
+        f"gpushare_container_compute_used_ratio{{{labels}}} 0.37\n"
     )
     async with looking(window, made, f"#/node/{node_name(0)}") as look:
         first = look.page.get_by_role("article", name="GPU 0")

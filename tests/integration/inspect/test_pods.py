@@ -50,15 +50,14 @@ server.serve_forever()
 """
 AGENTS = "/api/v1/pods?labelSelector=app.kubernetes.io/name%3Dgpushare-device-plugin"
 METRICS = """\
-# TYPE gpushare_nodeagent_looked_timestamp_seconds gauge
-gpushare_nodeagent_looked_timestamp_seconds 1763982000
-# TYPE gpushare_nodeagent_container_used_mebibytes gauge
-gpushare_nodeagent_container_used_mebibytes{{pod="default/train",container="a",gpu="GPU-00000000"}} 1000
-gpushare_nodeagent_container_used_mebibytes{{pod="default/train",container="b",gpu="GPU-00000000"}} {more}
-gpushare_nodeagent_container_used_mebibytes{{pod="default/serve",container="a",gpu="GPU-00000001"}} 0
-gpushare_nodeagent_container_sm_percent{{pod="default/train",container="a",gpu="GPU-00000000"}} 12
-gpushare_nodeagent_container_sm_percent{{pod="default/train",container="b",gpu="GPU-00000000"}} 0
-gpushare_nodeagent_container_sm_percent{{pod="default/serve",container="a",gpu="GPU-00000001"}} 74
+# TYPE gpushare_nodeagent_last_sample_timestamp_seconds gauge
+gpushare_nodeagent_last_sample_timestamp_seconds 1763982000
+gpushare_container_memory_used_bytes{{namespace="default",pod="train",container="a",UUID="GPU-00000000"}} 1048576000
+gpushare_container_memory_used_bytes{{namespace="default",pod="train",container="b",UUID="GPU-00000000"}} {more}
+gpushare_container_memory_used_bytes{{namespace="default",pod="serve",container="a",UUID="GPU-00000001"}} 0
+gpushare_container_compute_used_ratio{{namespace="default",pod="train",container="a",UUID="GPU-00000000"}} 0.12
+gpushare_container_compute_used_ratio{{namespace="default",pod="train",container="b",UUID="GPU-00000000"}} 0
+gpushare_container_compute_used_ratio{{namespace="default",pod="serve",container="a",UUID="GPU-00000001"}} 0.74
 """
 
 
@@ -89,7 +88,7 @@ class Agents:
         self.say(AGENTS, json.dumps({"items": items}))
 
     def tell(self, name: str, more: int) -> None:
-        self.say_metrics(name, METRICS.format(more=more))
+        self.say_metrics(name, METRICS.format(more=more << 20))
 
     def say_metrics(self, name: str, text: str) -> None:
         self.say(f"/api/v1/namespaces/kube-system/pods/http:agent-{name}:9452/proxy/metrics", text)
@@ -174,9 +173,10 @@ def test_what_nobody_looked_at_or_the_driver_does_not_tell_is_not_taken_for_none
 ) -> None:
     agents.run_on("n1", "n2")
     agents.say_metrics("n2", Metrics().exposition().decode())
-    told = METRICS.format(more=500).splitlines()
+    told = METRICS.format(more=500 << 20).splitlines()
     agents.say_metrics(
-        "n1", "\n".join(one for one in told if 'mebibytes{pod="default/train",container="b"' not in one)
+        "n1",
+        "\n".join(one for one in told if 'bytes{namespace="default",pod="train",container="b"' not in one),
     )
 
     done = inspect_cgpu("--pods")
@@ -209,10 +209,14 @@ def test_an_agent_that_looks_and_does_not_name_a_pod_knows_that_it_uses_nothing(
     ]
 
 
+@pytest.mark.parametrize(
+    ("sampled", "unmanaged"),
+    [("last_sample", "unmanaged"), pytest.param("looked", "foreign", id="an agent of 0.1.0")],
+)
 def test_whole_gpus_and_shares_from_before_a_switch_have_what_is_really_used_of_them(
-    agents: Agents, kubectl: ScriptedKubectl, inspect_cgpu: Run
+    agents: Agents, kubectl: ScriptedKubectl, inspect_cgpu: Run, sampled: str, unmanaged: str
 ) -> None:
-    """On nodes that give whole GPUs the agent says in its older names that it does not know, and in the others what it sees."""
+    """On nodes with whole GPUs the agent samples nothing for shares, and yet sees what uses each GPU."""
     gpus = [device(0), device(1)]
     whole = node("n1", "10.0.0.1", gpus, mode=NodeMode.TOPOLOGY, advertised=False)
     holder = pod("holder", "n1", 0)
@@ -220,8 +224,8 @@ def test_whole_gpus_and_shares_from_before_a_switch_have_what_is_really_used_of_
     folder = kubectl.path.parent
     (folder / "answer-0").write_bytes(listed([whole]))
     told = [
-        "gpushare_nodeagent_looked_timestamp_seconds 0",
-        'gpushare_gpu_foreign_processes{node="n1",gpu="0",UUID="GPU-00000000"} 0',
+        f"gpushare_nodeagent_{sampled}_timestamp_seconds 0",
+        f'gpushare_gpu_{unmanaged}_processes{{node="n1",gpu="0",UUID="GPU-00000000"}} 0',
     ]
     for name, index, mib, ratio in (("holder", 0, 9000, 0.7), ("before", 1, 0, 0)):
         its = (
@@ -265,7 +269,7 @@ def test_agents_in_no_pod_are_asked_through_their_nodes(
     nodes_answer = kubectl.path.parent / "answer-0"
     nodes_answer.write_bytes(listed(beside))
     agents.run_on()
-    agents.say("/api/v1/nodes/http:n1:4711/proxy/metrics", METRICS.format(more=500))
+    agents.say("/api/v1/nodes/http:n1:4711/proxy/metrics", METRICS.format(more=500 << 20))
     done = inspect_cgpu("--pods")
     assert ["default", "train", "n1", "0", "6144", "1500", "-", "12"] in [
         line.split() for line in done.stdout.splitlines()

@@ -120,7 +120,7 @@ async def test_without_a_description_nothing_is_offered_where_cdi_was_asked_for(
     agent = world.agent
     assert agent is not None
     assert "no CDI description" in agent.missing()[0]
-    assert agent.metrics.trouble.value("CDIUnavailable") == 1.0
+    assert agent.metrics.degraded.value("CDIUnavailable") == 1.0
     with pytest.raises(AdmissionFailed):
         await world.kubelet.admit(world.bind("a", container("c", 3), on=0))
     describe(world, 0, 1)

@@ -82,7 +82,9 @@ async def test_behind_the_libraries_each_container_is_held_by_the_driver_too(wor
         1.0,
         1.0,
     )
-    await world.changes.until(lambda: metrics.limited_mib.value("default/a", "c", gpu(0).uuid) == 2048.0)
+    await world.changes.until(
+        lambda: metrics.driver_limit_bytes.value("default", "a", "c", gpu(0).uuid) == 2048 << 20
+    )
     # What is set is not set again, also by the agent that comes next.
     await looked(world)
     assert len(world.nvml.set_limits) == 2
@@ -237,8 +239,8 @@ async def test_what_the_driver_refuses_is_told_once_on_the_pod_and_counted(world
     assert (told["regarding"]["kind"], told["regarding"]["name"]) == ("Pod", "a")
     agent = world.agent
     assert agent is not None
-    assert agent.metrics.limit_faults.value() == 1.0
-    assert agent.metrics.limited_mib.value("default/a", "c", gpu(0).uuid) == 0.0
+    assert agent.metrics.driver_limit_failures.value() == 1.0
+    assert agent.metrics.driver_limit_bytes.value("default", "a", "c", gpu(0).uuid) == 0.0
     world.nvml.refused.clear()
     await limited(world, a, 2048)
 
@@ -265,8 +267,8 @@ async def test_a_gpu_that_is_broken_and_a_container_that_ends_are_no_faults_of_l
     assert world.nvml.refused_with == pynvml.NVML_ERROR_OPERATING_SYSTEM
     agent = world.agent
     assert agent is not None
-    assert agent.metrics.limit_faults.value() == 0.0
-    assert agent.metrics.limited_mib.value("default/a", "c", gpu(0).uuid) == 0.0
+    assert agent.metrics.driver_limit_failures.value() == 0.0
+    assert agent.metrics.driver_limit_bytes.value("default", "a", "c", gpu(0).uuid) == 0.0
 
 
 @pytest.mark.parametrize("lacking", ["older driver", "cgroup v1"])

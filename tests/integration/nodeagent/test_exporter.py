@@ -108,7 +108,7 @@ async def test_each_gpu_tells_what_it_reads_in_our_names_and_dcgms(world: World)
     assert set(told["DCGM_FI_DEV_XID_ERRORS"].values()) == {0.0}
     assert told["DCGM_CUSTOM_DEV_FB_TOTAL"][DRIVER, *NOWHERE, G0, "nvidia0", "0", "Tesla T4"] == 15360.0
     assert told["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 0.0}
-    assert told["gpushare_gpu_memory_total_bytes"][NODE, "0", G0] == 15360.0 * MIB
+    assert told["gpushare_gpu_memory_capacity_bytes"][NODE, "0", G0] == 15360.0 * MIB
 
 
 async def test_a_driver_that_has_gone_leaves_no_old_figures_behind(world: World) -> None:
@@ -125,19 +125,17 @@ async def test_a_driver_that_has_gone_leaves_no_old_figures_behind(world: World)
         "gpushare_gpu_memory_used_bytes",
         "gpushare_container_memory_used_bytes",
         "gpushare_process_memory_used_bytes",
-        "gpushare_gpu_foreign_processes",
+        "gpushare_gpu_unmanaged_processes",
         "DCGM_FI_DEV_FB_USED",
         "DCGM_CUSTOM_PROCESS_MEM_USED",
     )
     await until(world, lambda said: said.keys() >= set(of_the_driver), "all is told")
     assert world.agent is not None
-    assert "gpushare_nodeagent_container_used_mebibytes{" in world.agent.metrics.exposition().decode()
     world.nvml.driver, world.nvml.exchanged = False, True
     await until(world, lambda said: said["gpushare_gpu_healthy"][NODE, "0", G0] == 0.0, "out of service")
     told = scraped(world)
     assert not told.keys() & set(of_the_driver)
-    assert "gpushare_nodeagent_container_used_mebibytes{" not in world.agent.metrics.exposition().decode()
-    assert told["gpushare_gpu_memory_given_bytes"][NODE, "0", G0] > 0
+    assert told["gpushare_gpu_memory_allocated_bytes"][NODE, "0", G0] > 0
     world.nvml.driver = True
     await until(world, lambda said: said.keys() >= set(of_the_driver), "all is told again")
 
@@ -146,7 +144,7 @@ async def test_where_nobody_looks_at_processes_none_are_said_to_be_foreign(world
     watch(world, policy="off")
     await world.start()
     told = await until(world, lambda said: said["gpushare_gpu_healthy"], "GPUs")
-    assert "gpushare_gpu_foreign_processes" not in told
+    assert "gpushare_gpu_unmanaged_processes" not in told
 
 
 async def test_xids_are_counted_and_the_last_one_is_told(world: World) -> None:
@@ -183,21 +181,21 @@ async def test_what_containers_were_given_and_what_the_driver_says_of_them(world
         world,
         lambda said: (
             "c" in {labels[2] for labels in said["gpushare_container_memory_used_bytes"]}
-            and said["gpushare_gpu_foreign_memory_bytes"][NODE, "0", G0]
+            and said["gpushare_gpu_memory_unmanaged_bytes"][NODE, "0", G0]
         ),
         "use of the container",
     )
     ours = ("default", "a", "c", NODE, "0", G0)
     ack = ("share", "c", "default", "a", *NOWHERE, G0, "nvidia0", "0", "Tesla T4")
-    assert told["gpushare_container_memory_given_bytes"] == {ours: 3072.0 * MIB}
-    assert told["gpushare_container_compute_given_ratio"] == {ours: 0.3}
+    assert told["gpushare_container_memory_allocated_bytes"] == {ours: 3072.0 * MIB}
+    assert told["gpushare_container_compute_allocated_ratio"] == {ours: 0.3}
     assert told["gpushare_container_memory_used_bytes"] == {ours: 1200.0 * MIB}
     assert told["gpushare_container_compute_used_ratio"] == {ours: 0.25}
-    assert told["gpushare_gpu_memory_given_bytes"][NODE, "0", G0] == 3072.0 * MIB
-    assert told["gpushare_gpu_compute_given_ratio"][NODE, "0", G0] == 0.3
+    assert told["gpushare_gpu_memory_allocated_bytes"][NODE, "0", G0] == 3072.0 * MIB
+    assert told["gpushare_gpu_compute_allocated_ratio"][NODE, "0", G0] == 0.3
     assert told["gpushare_gpu_pods"] == {(NODE, "0", G0): 1.0, (NODE, "1", gpu(1).uuid): 0.0}
-    assert told["gpushare_gpu_foreign_memory_bytes"][NODE, "0", G0] == 640.0 * MIB
-    assert told["gpushare_gpu_foreign_processes"][NODE, "0", G0] == 1.0
+    assert told["gpushare_gpu_memory_unmanaged_bytes"][NODE, "0", G0] == 640.0 * MIB
+    assert told["gpushare_gpu_unmanaged_processes"][NODE, "0", G0] == 1.0
     assert told["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 2.0}
     assert told["DCGM_CUSTOM_DEV_FB_ALLOCATED"]["", *NOWHERE, G0, "nvidia0", "0", "Tesla T4"] == 0.2
     assert told["DCGM_CUSTOM_CONTAINER_MEM_ALLOCATED"] == {ack: 3072.0}
@@ -257,17 +255,17 @@ async def test_pods_that_count_gpus_have_all_of_them(world: World) -> None:
     await world.start(mode="topology")
     await world.kubelet.admit(world.bind("w", wants(1), on=1))
     uuid = gpu(1).uuid
-    told = await until(world, lambda said: said["gpushare_container_memory_given_bytes"], "the pod")
-    assert told["gpushare_container_memory_given_bytes"] == {
+    told = await until(world, lambda said: said["gpushare_container_memory_allocated_bytes"], "the pod")
+    assert told["gpushare_container_memory_allocated_bytes"] == {
         ("default", "w", "c", NODE, "1", uuid): 15360.0 * MIB
     }
     ack = ("exclusive", "c", "default", "w", *NOWHERE, uuid, "nvidia1", "1", "Tesla T4")
     assert told["DCGM_CUSTOM_CONTAINER_CP_ALLOCATED"] == {ack: 1.0}
     assert told["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 1.0}
-    assert told["gpushare_gpu_memory_given_bytes"][NODE, "1", uuid] == 15360.0 * MIB
-    assert told["gpushare_gpu_compute_given_ratio"][NODE, "1", uuid] == 1.0
+    assert told["gpushare_gpu_memory_allocated_bytes"][NODE, "1", uuid] == 15360.0 * MIB
+    assert told["gpushare_gpu_compute_allocated_ratio"][NODE, "1", uuid] == 1.0
     assert told["gpushare_gpu_pods"][NODE, "1", uuid] == 1.0
-    assert told["gpushare_gpu_whole_pods"] == {(NODE, "0", G0): 0.0, (NODE, "1", uuid): 1.0}
+    assert told["gpushare_gpu_exclusive_pods"] == {(NODE, "0", G0): 0.0, (NODE, "1", uuid): 1.0}
 
 
 async def test_the_pool_and_the_kind_of_instance_are_those_of_the_nodes_labels(world: World) -> None:
@@ -308,7 +306,7 @@ async def test_what_those_use_that_have_whole_gpus(world: World) -> None:
     told = await until(world, lambda said: its in said[used], "its container")
     assert told[used] == {its: 9000.0 * MIB}
     assert told["gpushare_container_compute_used_ratio"] == {its: 0.7}
-    assert told["gpushare_gpu_foreign_processes"] == {(NODE, "0", others): 1.0, (NODE, "1", mine): 1.0}
+    assert told["gpushare_gpu_unmanaged_processes"] == {(NODE, "0", others): 1.0, (NODE, "1", mine): 1.0}
     ack = ("exclusive", "c", "default", "w", *NOWHERE, mine, "nvidia1", "1", "Tesla T4")
     assert told["DCGM_CUSTOM_PROCESS_MEM_USED"] == {(*ack, "41", "python3", "C"): 9000.0}
     assert len(told["DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_USED"]) == 2
@@ -344,7 +342,7 @@ async def test_of_a_gpu_that_does_not_answer_nobody_says_that_nothing_of_it_is_u
         await world.until_assigned(name)
         tell_container(world, name)
     used, busy = "gpushare_container_memory_used_bytes", "gpushare_container_compute_used_ratio"
-    strangers = "gpushare_gpu_foreign_processes"
+    strangers = "gpushare_gpu_unmanaged_processes"
     lost, well = (
         ("default", name, "c", NODE, str(index), gpu(index).uuid)
         for name, index in (("on-lost", 0), ("on-well", 1))
@@ -354,7 +352,7 @@ async def test_of_a_gpu_that_does_not_answer_nobody_says_that_nothing_of_it_is_u
     told = await until(world, lambda said: lost not in said[used], "the lost one is not known")
     assert (told[used], told[busy]) == ({well: 0.0}, {well: 0.0})
     assert told[strangers] == {(NODE, "1", gpu(1).uuid): 0.0}
-    assert told["gpushare_container_memory_given_bytes"].keys() == {lost, well}
+    assert told["gpushare_container_memory_allocated_bytes"].keys() == {lost, well}
 
 
 async def test_on_a_node_that_gives_nothing_away_nobody_is_a_stranger(world: World) -> None:
@@ -383,11 +381,11 @@ async def test_what_the_library_in_a_container_counts(world: World) -> None:
         )
         usage(directories.make(claimed, "hard") / "usage")
     told = await until(
-        world, lambda said: said["gpushare_container_memory_counted_bytes"], "the directory is adopted"
+        world, lambda said: said["gpushare_container_memory_charged_bytes"], "the directory is adopted"
     )
     ours = ("default", "a", "c", NODE, "0", G0)
-    assert told["gpushare_container_memory_counted_bytes"] == {ours: 1000.0 * 256}
-    assert told["gpushare_container_memory_refused_total"] == {ours: 7.0}
+    assert told["gpushare_container_memory_charged_bytes"] == {ours: 1000.0 * 256}
+    assert told["gpushare_container_memory_allocation_failures_total"] == {ours: 7.0}
     assert told["gpushare_container_gpu_seconds_total"] == {ours: 1.5}
     assert told["gpushare_container_compute_throttled_seconds_total"] == {ours: 2.25}
 

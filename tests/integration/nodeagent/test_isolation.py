@@ -101,7 +101,7 @@ async def test_what_is_active_is_in_the_annotation_the_metrics_and_the_log(
     says: str,
 ) -> None:
     async def holds(*_: Any) -> selftest.Verdict:
-        return selftest.Verdict("held")
+        return selftest.Verdict("passed")
 
     monkeypatch.setattr(selftest, "tried", holds)
     caplog.set_level("INFO")
@@ -122,7 +122,7 @@ async def test_what_is_active_is_in_the_annotation_the_metrics_and_the_log(
     assert values == {one: float(one == backend) for one in values}
     assert f"containers are held to their share by: {says}" in caplog.text
     text = agent.metrics.exposition().decode()
-    assert f'gpushare_nodeagent_isolation{{backend="{backend}",asked="auto"}} 1' in text
+    assert f'gpushare_nodeagent_isolation{{backend="{backend}",configured="auto"}} 1' in text
 
 
 async def test_with_cdi_ours_stand_in_place(world: World) -> None:
@@ -205,7 +205,7 @@ async def test_an_agent_that_starts_anew_goes_on_with_what_is_there(world: World
         "only what is used is left",
     )
     assert world.agent is not None
-    await world.changes.until(lambda: world.agent and world.agent.metrics.directories.value() == 1.0)
+    await world.changes.until(lambda: world.agent and world.agent.metrics.isolated_containers.value() == 1.0)
 
 
 async def test_what_another_agent_makes_beside_it_is_kept_and_removed_as_well(world: World) -> None:

@@ -62,7 +62,7 @@ async def test_the_libraries_are_tried_on_the_driver_before_any_container_gets_t
 ) -> None:
     await world.start(mode="cgpu")
     assert world.agent is not None
-    assert world.agent.metrics.trial.value("held") == 1.0
+    assert world.agent.metrics.selftest.value("passed") == 1.0
     await world.changes.until(
         lambda: (
             world.api.annotations("nodes", NODE).get(names.ANN_ISOLATION)

@@ -42,7 +42,7 @@ async def test_a_node_that_isolates_as_it_can_and_cannot_gives_shares_without_an
     agent = world.agent
     assert agent is not None
     assert agent.missing() == []
-    assert agent.metrics.trouble.value("IsolationUnavailable") == 1.0
+    assert agent.metrics.degraded.value("IsolationUnavailable") == 1.0
     assert agent.metrics.isolation.value("none", "auto") == 1.0
     assert agent.metrics.isolation.value("preload", "auto") == 0.0
     await world.changes.until(
@@ -58,7 +58,7 @@ async def test_a_node_that_isolates_as_it_can_and_cannot_gives_shares_without_an
     install(world)
     await world.changes.until(lambda: world.api.told("IsolationAvailable"), "told")
     assert "/run/gpushare/limits" in mounted(await world.run_pod("b", 3, on=0))
-    assert agent.metrics.trouble.value("IsolationUnavailable") == 0.0
+    assert agent.metrics.degraded.value("IsolationUnavailable") == 0.0
 
 
 async def test_who_could_isolate_once_offers_nothing_rather_than_shares_that_nobody_is_held_to(
@@ -83,7 +83,7 @@ async def test_libraries_that_do_not_stand_the_driver_are_given_to_nobody(
     world: World, monkeypatch: pytest.MonkeyPatch, asked: AskedIsolation
 ) -> None:
     async def breaks(*_: Any) -> selftest.Verdict:
-        return selftest.Verdict("broken", "cuInit answers 999, and 0 without them")
+        return selftest.Verdict("failed", "cuInit answers 999, and 0 without them")
 
     monkeypatch.setattr(selftest, "tried", breaks)
     install(world, asked=asked)
@@ -92,7 +92,7 @@ async def test_libraries_that_do_not_stand_the_driver_are_given_to_nobody(
     note = world.api.told("IsolationUnavailable")[0]["note"]
     assert "do not stand this node's driver: cuInit answers 999, and 0 without them" in note
     assert world.agent is not None
-    assert world.agent.metrics.trial.value("broken") == 1.0
+    assert world.agent.metrics.selftest.value("failed") == 1.0
     if asked is AskedIsolation.AUTO:
         assert not mounted(await world.run_pod("a", 3, on=0))
         await world.changes.until(lambda: "none: mode cgpu" in active(world), "annotated")
@@ -117,7 +117,7 @@ async def test_a_node_that_was_told_how_to_isolate_and_cannot_offers_nothing_and
     agent = world.agent
     assert agent is not None
     assert why in agent.missing()[0]
-    assert agent.metrics.trouble.value("IsolationUnavailable") == 1.0
+    assert agent.metrics.degraded.value("IsolationUnavailable") == 1.0
     await world.changes.until(lambda: why in active(world), "annotated")
     with pytest.raises(AdmissionFailed):
         await world.kubelet.admit(world.bind("a", container("c", 3), on=0))

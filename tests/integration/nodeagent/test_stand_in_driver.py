@@ -183,7 +183,7 @@ async def test_a_driver_under_the_nodes_root_is_found_later_lost_and_found_again
         await world.changes.until(lambda: world.api.told("DriverNotFound"), "no driver yet", 30.0)
         # It does all that an agent can do there, so no roll-out waits for it.
         assert (await asked(port, "/readyz"))[0] == 200
-        assert 'gpushare_nodeagent_trouble{reason="DriverNotFound"} 1' in (await asked(port, "/metrics"))[1]
+        assert 'gpushare_nodeagent_degraded{reason="DriverNotFound"} 1' in (await asked(port, "/metrics"))[1]
         shutil.copy(there, installed)
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15, "served", 40.0)
         await world.changes.until(lambda: world.api.told("DriverReady"), "told")

@@ -1,6 +1,7 @@
 """What the driver says of processes, against what their containers were given."""
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -45,6 +46,15 @@ def uses(world: World, *processes: tuple[int, int, int]) -> None:
     world.nvml.running = [GpuProcess(gpu(0).uuid, pid, mib, sm, "C") for pid, mib, sm in processes]
 
 
+def exported(world: World, name: str, container: str = "c") -> float | None:
+    """``gpushare_container_NAME`` of ``default/a`` on GPU 0; ``None``: there is no such metric."""
+    assert world.agent is not None
+    its = f'namespace="default",pod="a",container="{container}",.*UUID="{gpu(0).uuid}"'
+    text = world.agent.figures.exposition().decode()
+    found = re.search(rf"^gpushare_container_{name}{{{its}}} (\S+)$", text, re.MULTILINE)
+    return float(found[1]) if found else None
+
+
 def tell_container(world: World, name: str, container: str = "c") -> None:
     """The kubelet writes the container's ID into the pod's status."""
     made: dict[str, Any] = world.api.objects["pods", f"default/{name}"]
@@ -79,14 +89,14 @@ async def test_a_container_above_its_share_is_told_of_on_the_pod_and_counted(wor
     assert (told["regarding"]["kind"], told["regarding"]["name"]) == ("Pod", "a")
     agent = world.agent
     assert agent is not None
-    await world.changes.until(lambda: agent.metrics.used_mib.value("default/a", "c", gpu(0).uuid) == 3200.0)
-    assert agent.metrics.sm_percent.value("default/a", "c", gpu(0).uuid) == 30.0
+    await world.changes.until(lambda: exported(world, "memory_used_bytes") == 3200 << 20)
+    assert exported(world, "compute_used_ratio") == 0.3
     assert agent.metrics.exceeded.value("memory") >= 1.0
     await world.changes.until(lambda: told.get("series", {}).get("count", 1) > 1, "counted when it goes on")
     assert len(world.api.told("GPUMemoryExceeded")) == 1
     assert first_gpu(world).foreign_mib == 0
     uses(world)
-    await world.changes.until(lambda: agent.metrics.used_mib.value("default/a", "c", gpu(0).uuid) == 0.0)
+    await world.changes.until(lambda: exported(world, "memory_used_bytes") == 0)
 
 
 async def test_a_container_that_is_above_its_share_with_other_figures_each_time_is_one_event(
@@ -127,9 +137,7 @@ async def test_on_a_share_node_containers_are_trusted(world: World) -> None:
     admitted = await world.run_pod("a", 3, on=0)
     process(world, 41, contained(admitted))
     uses(world, (41, 4000, 0))
-    agent = world.agent
-    assert agent is not None
-    await world.changes.until(lambda: agent.metrics.used_mib.value("default/a", "", gpu(0).uuid) == 4000.0)
+    await world.changes.until(lambda: exported(world, "memory_used_bytes", container="") == 4000 << 20)
     assert not world.api.told("GPUMemoryExceeded")
 
 
@@ -187,9 +195,11 @@ async def test_use_from_outside_is_told_and_kept_out_of_what_is_given(world: Wor
         "GPU 0: 1500 MiB are held by processes that were given none of it: 41 (in no pod), "
         "42 (pod UID 2f1c3a5e-0d6b-4c2a-9a57-0b8f2f1d7e12). 1536 MiB are kept out of what is given to pods"
     )
-    agent = world.agent
-    assert agent is not None
-    assert agent.metrics.foreign_mib.value(gpu(0).uuid) == 1536.0
+    assert world.agent is not None
+    text = world.agent.figures.exposition().decode()
+    assert re.search(
+        rf'^gpushare_gpu_memory_unmanaged_bytes.*{gpu(0).uuid}"}} {1536 << 20}$', text, re.MULTILINE
+    )
     # What the kubelet is told stays: it counts what pods are given.
     assert world.kubelet.allocatable(names.GPU_MEM) == 30
     uses(world)
@@ -233,17 +243,17 @@ async def test_switched_off_nothing_is_looked_at(world: World) -> None:
     await world.changes.until(lambda: names.ANN_DEVICES in world.api.annotations("nodes", NODE))
     assert first_gpu(world).foreign_mib == 0
     assert world.agent is not None
-    assert world.agent.metrics.looked.value() == 0
+    assert world.agent.metrics.last_sample.value() == 0
 
 
 async def test_it_is_told_when_it_was_looked_and_until_when_that_is_known(world: World) -> None:
     watch(world)
     await world.start(mode="share")
     assert world.agent is not None
-    looked = world.agent.metrics.looked
-    await world.changes.until(lambda: looked.value() > 1_700_000_000, "looked")
+    sampled = world.agent.metrics.last_sample
+    await world.changes.until(lambda: sampled.value() > 1_700_000_000, "looked")
     world.agent._watchdog.lose()
-    assert looked.value() == 0
+    assert sampled.value() == 0
 
 
 async def test_what_the_driver_does_not_tell_of_memory_has_no_figure(world: World) -> None:
@@ -254,13 +264,10 @@ async def test_what_the_driver_does_not_tell_of_memory_has_no_figure(world: Worl
     process(world, 41, contained(admitted))
     process(world, 42, contained(admitted))
     uses(world, (41, 300, 10), (42, -1, 20))
-    assert world.agent is not None
-    metrics = world.agent.metrics
-    await world.changes.until(lambda: "} 30" in "".join(metrics.sm_percent.lines()), "seen")
-    assert "mebibytes{" not in "".join(metrics.used_mib.lines())
-    assert "gpushare_container_memory_used_bytes{" not in world.agent.figures.exposition().decode()
+    await world.changes.until(lambda: exported(world, "compute_used_ratio", container="") == 0.3, "seen")
+    assert exported(world, "memory_used_bytes", container="") is None
     uses(world, (41, 300, 10), (42, 200, 20))
-    await world.changes.until(lambda: "} 500" in "".join(metrics.used_mib.lines()), "told")
+    await world.changes.until(lambda: exported(world, "memory_used_bytes", container="") == 500 << 20, "told")
 
 
 @pytest.fixture

@@ -223,7 +223,7 @@ async def test_a_node_that_went_while_the_cluster_knew_no_policies_is_in_no_unit
 
 
 async def test_a_scrape_tells_how_every_watch_fares_those_of_quotas_and_policies_too(beside: Beside) -> None:
-    trouble, objects = "gpushare_scheduler_watch_trouble", "gpushare_scheduler_watched_objects"
+    trouble, objects = "gpushare_scheduler_watch_failing", "gpushare_scheduler_watched_objects"
     assert await beside.figures(trouble) == {"nodes": 0, "pods": 0, "elasticquotatrees": 0}
     await beside.pod("p")
     await define(beside.server.kubeconfig_path)

@@ -43,7 +43,7 @@ class Running:
     async def metric(self, name: str) -> float:
         async with self.http.get(f"{self.url}/metrics") as answer:
             lines = (await answer.text()).splitlines()
-        return float(next(line.split()[-1] for line in lines if line.startswith(name)))
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
     async def reached(self, name: str, value: float) -> None:
         async with asyncio.timeout(DEADLINE_S):
@@ -89,24 +89,24 @@ async def test_a_pod_goes_its_whole_way_and_its_binding_is_seen(running: Running
     uid = pod["metadata"]["uid"]  # type: ignore[index]
     body = {"PodName": "pod-40", "PodNamespace": "default", "PodUID": uid, "Node": names[3]}
     assert await running.post("bind", body) == {"Error": ""}
-    await running.reached("gpushare_scheduler_holding_pods", 41)
+    await running.reached("gpushare_scheduler_allocated_pods", 41)
     await running.reached("gpushare_scheduler_reservations", 0)
-    await running.reached("gpushare_scheduler_waiting_pods", 4)
+    await running.reached("gpushare_scheduler_pending_pods", 4)
     assert await running.post("bind", body) == {"Error": ""}
     assert running.cluster.bound == 1
 
 
 async def test_what_waiting_pods_ask_for_is_worked_out_before_anybody_asks(running: Running) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while not await running.metric("gpushare_scheduler_foreseen_requests_total"):
+        while not await running.metric("gpushare_scheduler_precomputed_requests_total"):
             await asyncio.sleep(0)
-    asked = await running.metric('gpushare_scheduler_verb_duration_seconds_count{verb="filter"}')
+    asked = await running.metric('gpushare_scheduler_extender_request_duration_seconds_count{verb="filter"}')
     assert asked == 0
 
 
 async def test_a_node_that_goes_is_known_no_more(running: Running) -> None:
     assert await running.metric("gpushare_scheduler_gpus") == 160
-    assert await running.metric("gpushare_scheduler_memory_given_mebibytes") > 0
+    assert await running.metric("gpushare_scheduler_memory_allocated_bytes") > 0
     gone = json.loads(running.cluster.nodes[0])
     gone["metadata"]["resourceVersion"] = "99999"
     async with asyncio.timeout(DEADLINE_S):
@@ -118,7 +118,7 @@ async def test_a_node_that_goes_is_known_no_more(running: Running) -> None:
 
 
 async def test_deleted_pods_free_their_share(running: Running) -> None:
-    before = await running.metric("gpushare_scheduler_holding_pods")
+    before = await running.metric("gpushare_scheduler_allocated_pods")
     gone = json.loads(running.cluster.pods[0])
     gone["metadata"]["resourceVersion"] = "99999"
     async with asyncio.timeout(DEADLINE_S):
@@ -126,7 +126,7 @@ async def test_deleted_pods_free_their_share(running: Running) -> None:
             await asyncio.sleep(0)
     for watcher in running.cluster.watchers:
         watcher.show(json.dumps({"type": "DELETED", "object": gone}).encode() + b"\n")
-    await running.reached("gpushare_scheduler_holding_pods", before - 1)
+    await running.reached("gpushare_scheduler_allocated_pods", before - 1)
 
 
 async def test_a_failing_part_ends_the_process_loudly(

@@ -17,7 +17,7 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.scheduler.plugins.autoscaling.settings import INSTANCE_TYPE
 from tests.autoscaler_rules import Answer, simulated
 from tests.integration.whole.seen import Json, node_of, waits_because
-from tests.integration.whole.world import World, gpu_pod, run, shared_node
+from tests.integration.whole.world import World, gpu_pod, run, shared_node, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -127,8 +127,12 @@ async def test_a_stand_in_asks_for_the_node_that_sums_do_not_show_and_goes_when_
         await seen.event("large", "ScaleUpRequested", "gpu.four")
         report = await seen.kubectl("inspect", "cgpu", "--fragmentation")
         assert "stand-in" not in report.out
-        assert (await seen.metrics())["stand_ins"] == 1
-        assert (await seen.metrics())["waiting_pods"] == 1
+        assert (await seen.metrics())["placeholder_pods"] == 1
+
+        async def one_is_pending() -> bool:
+            return (await seen.metrics())["pending_pods"] == 1
+
+        await until(one_is_pending, "the pod alone is counted as pending")
         # As when the node has come.
         assert (await seen.kubectl("uncordon", "single")).code == 0
         await seen.run_all("large")

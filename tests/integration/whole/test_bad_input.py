@@ -79,7 +79,7 @@ async def test_a_pod_that_asks_for_nothing_runs_and_holds_nothing(seen: World) -
     await seen.pods.until(
         lambda: is_running(seen.pod("nothing")), "it runs", tell=lambda: waits_because(seen.pod("nothing"))
     )
-    assert (await seen.metrics())["holding_pods"] == 0
+    assert (await seen.metrics())["allocated_pods"] == 0
 
 
 async def test_a_slip_is_told_by_kubectl_at_once_and_holds_nothing_up(seen: World) -> None:
@@ -130,7 +130,7 @@ async def test_a_record_that_is_broken_under_a_running_pod_is_told_on_the_pod(se
     await seen.event("scribbled", "MalformedGPUAllocation", f"annotation {names.ANN_SHARE} cannot be read")
 
     async def noticed() -> bool:
-        return (await seen.metrics())["malformed_objects"] == 1
+        return (await seen.metrics())["invalid_objects"] == 1
 
     # The event may be the agent's, which hears of the change by a watch of its own.
     await until(noticed, "the extender has seen it, too")
@@ -140,7 +140,7 @@ async def test_a_record_that_is_broken_under_a_running_pod_is_told_on_the_pod(se
 
     async def counted() -> bool:
         figures = await seen.metrics()
-        return (figures["malformed_objects"], figures["memory_given_mebibytes"]) == (0, 2048)
+        return (figures["invalid_objects"], figures["memory_allocated_bytes"]) == (0, 2048 << 20)
 
     await until(counted, "it is counted again")
     assert sum("MalformedGPUAllocation" in one for one in seen.events_of("scribbled")) == 1, "both saw it"

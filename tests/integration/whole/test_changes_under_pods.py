@@ -87,9 +87,9 @@ async def figures_are(seen: World, mib_by_pod: dict[str, int], kept_mib: int = 0
         return (
             records == by_pod == mib_by_pod
             and by_gpu == {uuid: held.get(uuid, 0) for uuid in seen.total_mib}
-            and metrics.get("memory_given_mebibytes") == sum(mib_by_pod.values())
-            and metrics.get("memory_total_mebibytes") == sum(seen.total_mib.values()) - kept_mib
-            and metrics.get("holding_pods") == len(mib_by_pod)
+            and metrics.get("memory_allocated_bytes") == sum(mib_by_pod.values()) << 20
+            and metrics.get("memory_capacity_bytes") == (sum(seen.total_mib.values()) - kept_mib) << 20
+            and metrics.get("allocated_pods") == len(mib_by_pod)
             and metrics.get("reservations") == 0
         )
 
@@ -289,7 +289,7 @@ async def test_a_node_that_comes_back_with_another_gpu_gives_that_one_and_its_po
         assert f"holds 4096 MiB of GPU 0 ({record[0]['uuid']}), which node single has no longer" in told.err
         assert "12/16" in told.out
         metrics = await seen.metrics()
-        assert (metrics["memory_given_mebibytes"], metrics["holding_pods"]) == (12288, 2)
+        assert (metrics["memory_allocated_bytes"], metrics["allocated_pods"]) == (12288 << 20, 2)
         await gone(seen, "stays")
         await runs(seen, gpu_pod("rest", 4, node="single"))
         await waits(seen, gpu_pod("too-much", 1, node="single"), "no single GPU has 1 GiB free")

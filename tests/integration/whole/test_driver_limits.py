@@ -46,11 +46,11 @@ async def taken_mib(seen: World, name: str, *before: str) -> int:
 
 async def limited(seen: World, name: str, mib: int) -> None:
     """Until the agent has told the driver."""
-    wanted = f'gpushare_nodeagent_driver_limit_mebibytes{{pod="default/{name}"'
+    wanted = f'gpushare_nodeagent_driver_limit_bytes{{namespace="default",pod="{name}"'
 
     async def said() -> bool:
         shown = await figures(seen)
-        return any(line.startswith(wanted) and line.endswith(f" {mib}") for line in shown.splitlines())
+        return any(line.startswith(wanted) and line.endswith(f" {mib << 20}") for line in shown.splitlines())
 
     await until(said, f"the driver holds {name} to {mib} MiB")
 

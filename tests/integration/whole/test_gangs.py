@@ -32,7 +32,7 @@ async def test_pods_wait_for_the_last_of_their_gang_and_run_together(seen: World
     await seen.create(member("a-0", "a", 3), member("a-1", "a", 3))
     # A pod that is scheduled before the other one is known is counted alone; it is tried again when the last has come.
     await all_wait(seen, "gang default/a needs 3 pods together: there ", "a-0", "a-1")
-    assert (await seen.metrics())["memory_given_mebibytes"] == 0
+    assert (await seen.metrics())["memory_allocated_bytes"] == 0
     await seen.create(member("a-2", "a", 3))
     await seen.run_all("a-0", "a-1", "a-2")
     await seen.delete_all()

@@ -212,6 +212,6 @@ async def test_nothing_is_lost_while_the_api_server_does_not_answer(seen: World)
     async def counted() -> bool:
         figures = await seen.metrics()
         held = sum(one["mib"] for pod in seen.pods.items.values() if node_of(pod) for one in record_of(pod))
-        return (figures.get("memory_given_mebibytes"), figures.get("reservations")) == (held, 0)
+        return (figures.get("memory_allocated_bytes"), figures.get("reservations")) == (held << 20, 0)
 
     await until(counted, "the extender counts what the pods hold")

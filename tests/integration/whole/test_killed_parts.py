@@ -350,7 +350,7 @@ async def everything_is_free_again(seen: World) -> None:
         given = [await seen.devices(node.name) for node in NODES]
         return not any(given) and [
             figures.get(name)
-            for name in ("memory_given_mebibytes", "reservations", "holding_pods", "waiting_pods")
+            for name in ("memory_allocated_bytes", "reservations", "allocated_pods", "pending_pods")
         ] == [0, 0, 0, 0]
 
     await until(nothing_held, "nothing is held any more", tell=lambda: "a share leaked")

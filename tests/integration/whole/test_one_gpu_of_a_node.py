@@ -45,7 +45,7 @@ async def test_a_gpu_that_is_cordoned_keeps_its_pod_and_takes_no_other(seen: Wor
     await runs_on(seen, "third", 15, 3)
     await waits(seen, "large", 13, "0/1 nodes are available")
     assert is_running(seen.pod("stays"))
-    assert (await seen.metrics())["memory_given_mebibytes"] > 0
+    assert (await seen.metrics())["memory_allocated_bytes"] > 0
     assert (await seen.kubectl("annotate", "node", "four", f"{names.ANN_CORDONED}-")).code == 0
     await seen.run_all("large")
     assert [share["index"] for share in record_of(seen.pod("large"))] == [2]

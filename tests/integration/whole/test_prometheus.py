@@ -118,17 +118,19 @@ async def test_figures_of_containers_agree_with_what_was_given_and_done(
     seen, prometheus = busy
     idle = 'namespace="default", pod="idle", container="main"'
     (given,) = await prometheus.until(
-        f"gpushare_container_memory_given_bytes{{{idle}}}", "what idle was given"
+        f"gpushare_container_memory_allocated_bytes{{{idle}}}", "what idle was given"
     )
     (record,) = record_of(seen.pod("idle"))
     assert int(given["value"][1]) == record["mib"] << 20
-    (core,) = await prometheus.query(f"gpushare_container_compute_given_ratio{{{idle}}}")
+    (core,) = await prometheus.query(f"gpushare_container_compute_allocated_ratio{{{idle}}}")
     assert core["value"][1] == "0.1"
     for family in ("gpushare_container_memory_used_bytes", "gpushare_container_compute_used_ratio"):
         (unused,) = await prometheus.until(f"{family}{{{idle}}}", "what idle uses")
         assert unused["value"][1] == "0", "nothing, and not no figure"
     busy_one = 'namespace="default", container="cuda-sample"'
-    assert await prometheus.until(f"gpushare_container_memory_refused_total{{{busy_one}}} >= 1", "refused")
+    assert await prometheus.until(
+        f"gpushare_container_memory_allocation_failures_total{{{busy_one}}} >= 1", "refused"
+    )
     assert await prometheus.until(
         f"rate(gpushare_container_gpu_seconds_total{{{busy_one}}}[10s]) > 0.05", "GPU time"
     )
@@ -148,11 +150,11 @@ async def test_figures_of_containers_agree_with_what_was_given_and_done(
     )
     # The ledger and the node agents count the same.
     both = (
-        "sum(gpushare_scheduler_gpu_memory_given_bytes) == sum(gpushare_gpu_memory_given_bytes) "
-        "and sum(gpushare_gpu_memory_given_bytes) > 0"
+        "sum(gpushare_scheduler_gpu_memory_allocated_bytes) == sum(gpushare_gpu_memory_allocated_bytes) "
+        "and sum(gpushare_gpu_memory_allocated_bytes) > 0"
     )
     assert await prometheus.until(both, "the ledger and the agent agree")
-    by_gpu = "gpushare_scheduler_gpu_memory_given_bytes == on (node, gpu) group_left () gpushare_gpu_memory_given_bytes"
+    by_gpu = "gpushare_scheduler_gpu_memory_allocated_bytes == on (node, gpu) group_left () gpushare_gpu_memory_allocated_bytes"
     assert len(await prometheus.until(f"count({by_gpu}) == 4", "GPU by GPU")) == 1
 
 
@@ -177,7 +179,7 @@ async def test_a_loop_that_is_held_to_its_share_is_advised_more(busy: tuple[Worl
 
 async def test_a_pod_that_waits_is_counted_by_its_reason_and_says_it(busy: tuple[World, Prometheus]) -> None:
     seen, prometheus = busy
-    (size,) = await prometheus.until('gpushare_scheduler_pods_waiting{reason="size"} > 0', "big is counted")
+    (size,) = await prometheus.until('gpushare_scheduler_pending_pods{reason="size"} > 0', "big is counted")
     assert size["value"][1] == "1"
 
     async def described() -> str:

@@ -69,8 +69,8 @@ async def test_pods_of_two_and_four_gpus_lie_on_islands(seen: World) -> None:
     # Whole GPUs are no GPU memory: the table shows the node that shares it.
     assert [node["name"] for node in (await seen.inspected())["nodes"]] == ["shared"]
     metrics = await seen.metrics()
-    assert metrics["holding_pods"] == 3
-    assert metrics["memory_given_mebibytes"] == 5 * 81920
+    assert metrics["allocated_pods"] == 3
+    assert metrics["memory_allocated_bytes"] == 5 * 81920 << 20
 
 
 async def test_of_nodes_the_one_with_the_best_set_is_chosen(seen: World) -> None:

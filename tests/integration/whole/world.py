@@ -225,7 +225,7 @@ class World:
 
         async def let_go() -> bool:
             # It hears of pods by a watch of its own, and chooses other GPUs for who comes next until then.
-            return not (await self.metrics()).get("holding_pods")
+            return not (await self.metrics()).get("allocated_pods")
 
         await until(let_go, "the extender holds nothing", within_s)
         # Whoever comes under the same name has not been told of yet.
@@ -362,7 +362,7 @@ class World:
         return dict(json.loads(ran.out))
 
     async def metrics(self) -> dict[str, float]:
-        """The extender's figures by name, without ``gpushare_scheduler_``; empty while it is away."""
+        """The extender's metrics without labels by name without ``gpushare_scheduler_``, and the sum of its ``pending_pods``; empty while it is away."""
         port = (self.cluster.state / "extender.port").read_text().strip()
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
@@ -371,7 +371,8 @@ class World:
         except OSError:
             return {}
         writer.close()
-        return {
+        pending = re.findall(r"^gpushare_scheduler_pending_pods\{.*\} (\S+)$", text, re.MULTILINE)
+        return {"pending_pods": sum(map(float, pending))} | {
             name: float(value)
             for name, value in re.findall(r"^gpushare_scheduler_(\w+) (\S+)$", text, re.MULTILINE)
         }

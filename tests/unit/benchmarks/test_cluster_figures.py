@@ -15,8 +15,8 @@ scheduler_scheduling_attempt_duration_seconds_sum{profile="p",result="scheduled"
 scheduler_scheduling_attempt_duration_seconds_count{profile="p",result="scheduled"} 10
 scheduler_framework_extension_point_duration_seconds_sum{extension_point="Filter",profile="p",status="Success"} 0.5
 scheduler_framework_extension_point_duration_seconds_count{extension_point="Filter",profile="p",status="Success"} 10
-gpushare_scheduler_verb_duration_seconds_sum{verb="filter"} 0.1
-gpushare_scheduler_verb_duration_seconds_count{verb="filter"} 10
+gpushare_scheduler_extender_request_duration_seconds_sum{verb="filter"} 0.1
+gpushare_scheduler_extender_request_duration_seconds_count{verb="filter"} 10
 """
 AFTER = """
 scheduler_scheduling_algorithm_duration_seconds_sum 1.5
@@ -28,8 +28,8 @@ scheduler_framework_extension_point_duration_seconds_sum{extension_point="Filter
 scheduler_framework_extension_point_duration_seconds_sum{extension_point="Filter",profile="p",status="Unschedulable"} 0.1
 scheduler_framework_extension_point_duration_seconds_count{extension_point="Filter",profile="p",status="Success"} 110
 scheduler_framework_extension_point_duration_seconds_sum{extension_point="Bind",profile="p",status="Success"} 7
-gpushare_scheduler_verb_duration_seconds_sum{verb="filter"} 0.3
-gpushare_scheduler_verb_duration_seconds_count{verb="filter"} 110
+gpushare_scheduler_extender_request_duration_seconds_sum{verb="filter"} 0.3
+gpushare_scheduler_extender_request_duration_seconds_count{verb="filter"} 110
 scheduler_schedule_attempts_total{profile="p",result="scheduled"} 110
 scheduler_schedule_attempts_total{profile="p",result="unschedulable"} 5
 """

@@ -49,9 +49,9 @@ def exposed(**labelled: tuple[int, int]) -> bytes:
     """An agent's figures: ``pod=(MiB, percent)`` of GPU 0 of node ``a``."""
     lines = []
     for pod, (used, busy) in labelled.items():
-        labels = f'pod="default/{pod}",container="main",gpu="GPU-a-0"'
-        lines.append(f"gpushare_nodeagent_container_used_mebibytes{{{labels}}} {used}")
-        lines.append(f"gpushare_nodeagent_container_sm_percent{{{labels}}} {busy}")
+        labels = f'namespace="default",pod="{pod}",container="main",node="a",gpu="0",UUID="GPU-a-0"'
+        lines.append(f"gpushare_container_memory_used_bytes{{{labels}}} {used << 20}")
+        lines.append(f"gpushare_container_compute_used_ratio{{{labels}}} {busy / 100}")
     return "\n".join(lines).encode()
 
 

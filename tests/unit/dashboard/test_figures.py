@@ -16,21 +16,26 @@ from tests.unit.dashboard.showing import Shown, described, exposed, gpu, holder,
 from tests.unit.scheduler.world import TurnedClock
 
 
-def test_containers_and_gpus_are_read_as_the_agent_writes_them() -> None:
+def test_containers_and_reasons_of_a_degraded_node_are_read_as_the_agent_writes_them() -> None:
     metrics = Metrics()
-    metrics.used_mib.set("default/one", "main", "GPU-a-0", value=300)
-    metrics.sm_percent.set("default/one", "main", "GPU-a-0", value=30)
-    metrics.used_mib.set("default/two", "main", "GPU-a-0", value=200)
-    metrics.trouble.set("driver is away", value=1)
-    metrics.trouble.set("cdi", value=0)
-    figures = read(metrics.exposition().decode())
+    metrics.degraded.set("driver is away", value=1)
+    metrics.degraded.set("cdi", value=0)
+    figures = read(metrics.exposition().decode() + exposed(one=(300, 30), two=(200, 0)).decode())
     assert figures.containers == (
         ContainerUse("default/one", "main", "GPU-a-0", 300, 30),
-        ContainerUse("default/two", "main", "GPU-a-0", 200),
+        ContainerUse("default/two", "main", "GPU-a-0", 200, 0),
     )
     assert figures.troubles == ("driver is away",)
     assert figures.of_gpu("GPU-a-0") == Real(500, 30)
     assert figures.of_gpu("GPU-a-1") == Real(UNKNOWN, UNKNOWN)
+
+
+def test_the_reason_of_a_degraded_node_is_read_of_an_agent_of_0_1_0_too() -> None:
+    text = (
+        'gpushare_nodeagent_trouble{reason="NoGPU"} 1\n'
+        'gpushare_nodeagent_trouble{reason="CDIUnavailable"} 0\n'
+    )
+    assert read(text).troubles == ("NoGPU",)
 
 
 def test_what_the_driver_says_of_a_whole_gpu_goes_before_sums() -> None:
@@ -56,8 +61,7 @@ def test_a_container_that_uses_nothing_is_told_beside_one_that_does() -> None:
         )
         for pod, value in values.items()
     )
-    # Under their earlier names figures are of processes alone.
-    figures = read(f"{page}\n{exposed(one=(300, 30), untold=(0, 10)).decode()}")
+    figures = read(page)
     assert figures.containers == (
         ContainerUse("default/idle", "main", "GPU-a-0", 0, 0),
         ContainerUse("default/one", "main", "GPU-a-0", 300, 30),
@@ -68,7 +72,7 @@ def test_a_container_that_uses_nothing_is_told_beside_one_that_does() -> None:
 @given(st.text())
 def test_no_text_breaks_the_reading(text: str) -> None:
     read(text)
-    read(f'gpushare_gpu_memory_used_bytes{{UUID="{text}"}} 5\ngpushare_nodeagent_trouble{{{text}}} 1')
+    read(f'gpushare_gpu_memory_used_bytes{{UUID="{text}"}} 5\ngpushare_nodeagent_degraded{{{text}}} 1')
 
 
 async def shown_node() -> Shown:

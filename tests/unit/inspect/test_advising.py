@@ -408,7 +408,7 @@ def test_a_prometheus_that_knows_nothing_says_so() -> None:
 def test_a_prometheus_that_knows_gpus_and_no_pods_is_not_said_to_scrape_nothing() -> None:
     from urllib.parse import urlencode
 
-    query = urlencode({"query": "count(last_over_time(gpushare_gpu_memory_total_bytes[7d]))"})
+    query = urlencode({"query": "count(last_over_time(gpushare_gpu_info[7d]))"})
     answers = {f"{SERVICE}/api/v1/query?{query}": vector(({}, "4")), SERVICE: vector()}
     _, remarks = shown(f"--recommend --prometheus {SERVICE}", **answers)
     assert remarks == (

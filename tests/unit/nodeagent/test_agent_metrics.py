@@ -15,22 +15,22 @@ from gpushare.nodeagent.observability.probes import Probes
 def test_the_exposition_is_what_prometheus_reads() -> None:
     metrics = Metrics()
     metrics.allocations.add(names.GPU_MEM, amount=2)
-    metrics.corrections.add()
+    metrics.reconciled.add()
     metrics.devices.set(names.GPU_MEM, "Healthy", value=8984)
     for seconds in (0.0005, 0.003, 0.01, 30.0):
         metrics.allocate_seconds.observe(names.GPU_MEM, seconds)
     families = {one.name: one for one in text_string_to_metric_families(metrics.exposition().decode())}
     assert families["gpushare_nodeagent_allocations"].samples[0].value == 2.0
-    assert families["gpushare_nodeagent_corrections"].samples[0].value == 1.0
+    assert families["gpushare_nodeagent_reconciled_allocations"].samples[0].value == 1.0
     assert families["gpushare_nodeagent_devices"].samples[0].labels == {
         "resource": names.GPU_MEM,
         "health": "Healthy",
     }
-    histogram = families["gpushare_nodeagent_allocate_seconds"]
+    histogram = families["gpushare_nodeagent_allocate_duration_seconds"]
     assert histogram.type == "histogram"
     buckets = {one.labels["le"]: one.value for one in histogram.samples if one.name.endswith("_bucket")}
     assert (buckets["0.001"], buckets["0.01"], buckets["5.0"], buckets["+Inf"]) == (1.0, 3.0, 3.0, 4.0)
-    assert metrics.failures.value(names.GPU_MEM) == 0.0
+    assert metrics.allocation_failures.value(names.GPU_MEM) == 0.0
 
 
 def test_a_sum_of_seconds_grows_by_every_call_however_large_it_is() -> None:

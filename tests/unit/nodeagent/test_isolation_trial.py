@@ -25,7 +25,7 @@ def ended(of: Ended, **answers: Any) -> Ended:
 
 
 def test_libraries_that_answer_as_they_should_hold() -> None:
-    assert judged(BARE, OURS, [A, B]) == Verdict("held")
+    assert judged(BARE, OURS, [A, B]) == Verdict("passed")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_libraries_that_answer_as_they_should_hold() -> None:
 )
 def test_libraries_that_break_what_works_without_them_are_broken(ours: Ended, why: str) -> None:
     verdict = judged(BARE, ours, [A, B])
-    assert verdict.outcome == "broken"
+    assert verdict.outcome == "failed"
     assert why in verdict.why
 
 
@@ -60,12 +60,12 @@ def test_libraries_that_break_what_works_without_them_are_broken(ours: Ended, wh
 )
 def test_what_fails_without_them_as_well_says_nothing(bare: Ended, ours: Ended, why: str) -> None:
     verdict = judged(bare, ours, [A])
-    assert verdict.outcome == "untried"
+    assert verdict.outcome == "skipped"
     assert why in verdict.why
 
 
 def test_gpus_that_cuda_does_not_show_to_the_agent_are_not_asked_for() -> None:
-    assert judged(BARE, OURS, [A, "GPU-another"]).outcome == "held"
+    assert judged(BARE, OURS, [A, "GPU-another"]).outcome == "passed"
 
 
 class Scripted:
@@ -106,10 +106,10 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tried:
 
 async def test_what_held_is_not_tried_again_until_something_is_another(node: Tried) -> None:
     script = node.script
-    script.verdicts = [Verdict("held")] * 4
+    script.verdicts = [Verdict("passed")] * 4
     await node.verdict()
     script.now_s += 1e6
-    assert (await node.verdict()).outcome == "held"
+    assert (await node.verdict()).outcome == "passed"
     assert script.tries == 1
     await node.verdict("two")
     await node.verdict("two", (A, B))
@@ -120,25 +120,25 @@ async def test_what_held_is_not_tried_again_until_something_is_another(node: Tri
 
 
 async def test_a_moment_of_weakness_is_no_broken_library(node: Tried) -> None:
-    node.script.verdicts = [Verdict("broken", "it took too long"), Verdict("held")]
-    assert (await node.verdict()).outcome == "held"
+    node.script.verdicts = [Verdict("failed", "it took too long"), Verdict("passed")]
+    assert (await node.verdict()).outcome == "passed"
 
 
 async def test_what_did_not_hold_is_tried_again_later(node: Tried) -> None:
     script = node.script
     script.verdicts = [
-        Verdict("broken", "x"),
-        Verdict("broken", "x"),
-        Verdict("untried", "y"),
-        Verdict("held"),
+        Verdict("failed", "x"),
+        Verdict("failed", "x"),
+        Verdict("skipped", "y"),
+        Verdict("passed"),
     ]
-    assert await node.verdict() == Verdict("broken", "x")
-    assert await node.verdict() == Verdict("broken", "x")
+    assert await node.verdict() == Verdict("failed", "x")
+    assert await node.verdict() == Verdict("failed", "x")
     assert script.tries == 2
     script.now_s += selftest.AGAIN_S
-    assert (await node.verdict()).outcome == "untried"
+    assert (await node.verdict()).outcome == "skipped"
     script.now_s += 2 * selftest.AGAIN_S
-    assert (await node.verdict()).outcome == "held"
+    assert (await node.verdict()).outcome == "passed"
 
 
 async def test_without_gpus_or_a_driver_nothing_is_tried(node: Tried) -> None:

@@ -116,10 +116,12 @@ def test_when_the_last_gpu_is_lost_it_is_that_which_is_told(agent: Agent) -> Non
     agent.finds(SOUND)
     assert agent.finds(sick("GPU is lost")) == [CAME]
     assert agent.finds(sick("GPU is lost"), trouble="NoGPU") == []
-    assert agent.metrics.trouble.value("NoGPU") == 0, "figures, and who reads them, call it as the event does"
+    assert agent.metrics.degraded.value("NoGPU") == 0, (
+        "figures, and who reads them, call it as the event does"
+    )
     assert agent.finds(SOUND) == [GONE]
     agent.finds(trouble="NoGPU")
-    assert agent.metrics.trouble.value("NoGPU") == 1
+    assert agent.metrics.degraded.value("NoGPU") == 1
 
 
 def test_a_node_on_which_no_gpu_can_be_shared_is_told_of_once_and_not_gpu_by_gpu(agent: Agent) -> None:

@@ -97,8 +97,8 @@ def bed() -> Bed:
 
 def test_before_the_api_server_has_answered_no_watch_was_heard(bed: Bed) -> None:
     assert bed.scraped() == {
-        "watch_silence_seconds": {"nodes": float("inf"), "pods": float("inf")},
-        "watch_trouble": {"nodes": 1.0, "pods": 1.0},
+        "watch_last_event_age_seconds": {"nodes": float("inf"), "pods": float("inf")},
+        "watch_failing": {"nodes": 1.0, "pods": 1.0},
         "watched_objects": {"nodes": 0.0, "pods": 0.0},
         "watch_relists_total": {"nodes": 0.0, "pods": 0.0},
     }
@@ -112,19 +112,19 @@ async def test_the_silence_of_a_watch_grows_until_it_is_heard_again(bed: Bed) ->
         bed.session.nodes.modify("n1", 1)
         await until(bed.session.nodes.idle.is_set)
         found = bed.scraped()
-        assert found["watch_silence_seconds"] == {"nodes": 0.0, "pods": 30.0}
+        assert found["watch_last_event_age_seconds"] == {"nodes": 0.0, "pods": 30.0}
         assert found["watched_objects"] == {"nodes": 1.0, "pods": 0.0}
-        assert found["watch_trouble"] == {"nodes": 0.0, "pods": 0.0}
+        assert found["watch_failing"] == {"nodes": 0.0, "pods": 0.0}
         assert bed.watches.missing() == []
 
 
 async def test_a_watch_that_cannot_be_followed_is_trouble_until_it_was_read_anew(bed: Bed) -> None:
     async with bed.following():
         seen: list[dict[str, float]] = []
-        bed.clock.look = lambda: seen.append(bed.scraped()["watch_trouble"])
+        bed.clock.look = lambda: seen.append(bed.scraped()["watch_failing"])
         bed.session.pods.list_faults.append(ApiError(403, "Forbidden", "pods is forbidden", PATH))
         bed.session.pods.fault("gone")
         await until(lambda: bed.scraped()["watch_relists_total"]["pods"] == 1.0)
         assert {"nodes": 0.0, "pods": 1.0} in seen
-        assert bed.scraped()["watch_trouble"] == {"nodes": 0.0, "pods": 0.0}
+        assert bed.scraped()["watch_failing"] == {"nodes": 0.0, "pods": 0.0}
         assert bed.scraped()["watch_relists_total"] == {"nodes": 0.0, "pods": 1.0}

@@ -175,9 +175,9 @@ async def test_metrics_tell_of_verbs_and_refusals(world: World, browser: Browser
     await browser.call("POST", "/gpushare/filter", b"nonsense")
     status, text = await browser.call("GET", "/metrics")
     assert status == 200
-    assert b'gpushare_scheduler_binds_total{result="refused"} 1.0' in text
-    assert b'gpushare_scheduler_refused_bodies_total{verb="filter"} 1.0' in text
-    assert b'gpushare_scheduler_verb_duration_seconds_count{verb="bind"} 1.0' in text
+    assert b'gpushare_scheduler_bind_attempts_total{result="rejected"} 1.0' in text
+    assert b'gpushare_scheduler_extender_bad_requests_total{verb="filter"} 1.0' in text
+    assert b'gpushare_scheduler_extender_request_duration_seconds_count{verb="bind"} 1.0' in text
 
 
 async def test_a_body_in_pieces_is_put_together(browser: Browser) -> None:
@@ -211,7 +211,7 @@ async def test_probes_alone_bind_no_pods_and_say_what_is_missing(world: World, b
     browser.missing = "pods not read yet"
     assert await browser.call("GET", "/readyz") == (503, b"not ready: pods not read yet\n")
     assert await browser.call("GET", "/healthz") == (200, b"ok\n")
-    assert b"gpushare_scheduler_binds" in (await browser.call("GET", "/metrics"))[1]
+    assert b"gpushare_scheduler_bind_attempts" in (await browser.call("GET", "/metrics"))[1]
 
 
 async def test_a_body_that_comes_again_is_answered_by_what_is_known_by_then(

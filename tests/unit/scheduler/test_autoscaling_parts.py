@@ -65,7 +65,7 @@ def test_what_was_asked_for_runs_and_has_its_metric(asked: Autoscaling, runs: se
     assert {name for name, _ in running} == runs
     for _, coroutine in running:
         coroutine.close()
-    assert "gpushare_scheduler_stand_ins 0" in generate_latest(metrics.registry).decode()
+    assert "gpushare_scheduler_placeholder_pods 0" in generate_latest(metrics.registry).decode()
 
 
 def test_marks_are_read_from_labels_and_forgotten_with_the_node() -> None:

@@ -95,17 +95,17 @@ async def test_a_scrape_has_the_process_metrics_and_every_gpu(packed: bool) -> N
     ledger.set_node(node("n1", 2))
     ledger.reserve("u", "default/p", request(3, 30), "n1")
     metrics = Metrics(ledger)
-    metrics.binds.labels("bound").inc()
+    metrics.bind_attempts.labels("success").inc()
     metrics.watch_by("gpushare_scheduler_x", "By kind.", "kind", lambda: {"b": 2, "a": 1})
     for _ in range(2):
         text, is_packed = await metrics.answer(packed=packed)
         assert is_packed is packed
         text = gzip.decompress(text) if packed else text
         assert told(text) == by_the_ledger(ledger, "n1")
-        assert b'gpushare_scheduler_binds_total{result="bound"} 1.0' in text
+        assert b'gpushare_scheduler_bind_attempts_total{result="success"} 1.0' in text
         assert b'gpushare_scheduler_x{kind="a"} 1.0\ngpushare_scheduler_x{kind="b"} 2.0' in text
 
 
 async def test_without_a_ledger_there_are_the_process_metrics_alone() -> None:
     text, packed = await Metrics().answer(packed=False)
-    assert (b"gpushare_scheduler_binds" in text, b"{node=" in text, packed) == (True, False, False)
+    assert (b"gpushare_scheduler_bind_attempts" in text, b"{node=" in text, packed) == (True, False, False)

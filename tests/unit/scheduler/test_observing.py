@@ -297,18 +297,18 @@ async def test_the_figures_are_in_a_scrape() -> None:
         },
         waiting,
     )
-    assert scraped(metrics)["gpushare_scheduler_oldest_reservation_seconds"] == 0.0
+    assert scraped(metrics)["gpushare_scheduler_oldest_reservation_age_seconds"] == 0.0
     reservations.add("u0", "default/p0", clock.now_s)
-    assert scraped(metrics)["gpushare_scheduler_oldest_reservation_seconds"] == 0.0
+    assert scraped(metrics)["gpushare_scheduler_oldest_reservation_age_seconds"] == 0.0
     reservations.end("u0")
     reservations.add("u1", "default/p1", 996.0)
     found = scraped(metrics)
-    assert found["gpushare_scheduler_leading"] == 1.0
-    assert found["gpushare_scheduler_pods_waitingmemory"] == 1.0
-    assert found["gpushare_scheduler_longest_wait_seconds"] == 60.0
-    assert found["gpushare_scheduler_oldest_reservation_seconds"] == 4.0
+    assert found["gpushare_scheduler_is_leader"] == 1.0
+    assert found["gpushare_scheduler_pending_podsmemory"] == 1.0
+    assert found["gpushare_scheduler_longest_pending_seconds"] == 60.0
+    assert found["gpushare_scheduler_oldest_reservation_age_seconds"] == 4.0
     assert [
-        found[f"gpushare_scheduler_watch_trouble{kind}"] for kind in ("pods", "nodes", "elasticquotatrees")
+        found[f"gpushare_scheduler_watch_failing{kind}"] for kind in ("pods", "nodes", "elasticquotatrees")
     ] == [
         0,
         1,
@@ -316,14 +316,14 @@ async def test_the_figures_are_in_a_scrape() -> None:
     ]
     assert found["gpushare_scheduler_watched_objectspods"] == 7.0
     assert [
-        found[f"gpushare_scheduler_watch_silence_seconds{kind}"]
+        found[f"gpushare_scheduler_watch_last_event_age_seconds{kind}"]
         for kind in ("pods", "nodes", "elasticquotatrees")
     ] == [2.0, 40.0, float("inf")]
     observing.confirmed("u1")
     observing.confirmed("never reserved")
     found = scraped(metrics)
-    assert found["gpushare_scheduler_confirmation_duration_seconds_sum"] == 4.0
-    assert found["gpushare_scheduler_confirmation_duration_seconds_count"] == 1.0
+    assert found["gpushare_scheduler_bind_confirmation_duration_seconds_sum"] == 4.0
+    assert found["gpushare_scheduler_bind_confirmation_duration_seconds_count"] == 1.0
     assert not reservations.deadlines
 
 
@@ -340,4 +340,4 @@ async def test_a_reservation_whose_binding_never_comes_is_told_on_the_pod_once(w
     first, second = events.told
     assert (first.reason, first.regarding.name, first.cause) == (REASON_STALE, "a", second.cause)
     assert "no Binding to node n1 was seen" in first.note
-    assert scraped(metrics)["gpushare_scheduler_stale_reservations_total"] == 2.0
+    assert scraped(metrics)["gpushare_scheduler_expired_reservations_total"] == 2.0

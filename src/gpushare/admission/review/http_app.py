@@ -53,7 +53,7 @@ class ReviewApp:
             status, kind, body = 408, TEXT, b"the review took too long to arrive or to be answered\n"
         known = path if path in self._reviews else "other"
         self._metrics.reviews.labels(known, str(status)).inc()
-        self._metrics.seconds.labels(known).observe(time.perf_counter() - started)
+        self._metrics.review_seconds.labels(known).observe(time.perf_counter() - started)
         # What was not read of a body would be taken for the next request.
         await respond(send, status, kind, body, close=status in (408, 413, 503))
 

@@ -1,4 +1,4 @@
-"""The few figures that are wanted of a node agent's ``/metrics``: what containers and GPUs really use."""
+"""The few metrics that the dashboard reads of a node agent's ``/metrics``: what containers and GPUs really use."""
 
 import math
 import re
@@ -14,23 +14,19 @@ _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPED: Final = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 _CONTAINER_BYTES: Final = "gpushare_container_memory_used_bytes"
 _CONTAINER_RATIO: Final = "gpushare_container_compute_used_ratio"
-#: Of agents of earlier versions, which tell of containers with processes alone.
-_EARLIER_MIB: Final = "gpushare_nodeagent_container_used_mebibytes"
-_EARLIER_PERCENT: Final = "gpushare_nodeagent_container_sm_percent"
 #: Of whole GPUs.
 _GPU_BYTES: Final = "gpushare_gpu_memory_used_bytes"
 _GPU_RATIO: Final = "gpushare_gpu_utilization_ratio"
-_TROUBLE: Final = "gpushare_nodeagent_trouble"
+#: Agents of 0.1.0 have the second name.
+_DEGRADED: Final = ("gpushare_nodeagent_degraded", "gpushare_nodeagent_trouble")
 #: What makes MiB and percent of a value.
 _SCALES: Final = {
     _GPU_BYTES: 1 / (1 << 20),
     _GPU_RATIO: 100.0,
     _CONTAINER_BYTES: 1 / (1 << 20),
     _CONTAINER_RATIO: 100.0,
-    _EARLIER_MIB: 1.0,
-    _EARLIER_PERCENT: 1.0,
 }
-_OF_MEMORY: Final = frozenset({_GPU_BYTES, _CONTAINER_BYTES, _EARLIER_MIB})
+_OF_MEMORY: Final = frozenset({_GPU_BYTES, _CONTAINER_BYTES})
 
 
 class ContainerUse(msgspec.Struct, frozen=True):
@@ -65,37 +61,27 @@ def read(text: str) -> Figures:
     """The figures in ``text``; lines that are of no interest, or cannot be read, are passed over."""
     gpus: dict[str, Real] = {}
     containers: dict[tuple[str, str, str], ContainerUse] = {}
-    earlier: dict[tuple[str, str, str], ContainerUse] = {}
     troubles: list[str] = []
     for name, labels, value in _lines(text):
         figure = max(round(value), 0)
         field = "used_mib" if name in _OF_MEMORY else "busy_percent"
-        pod, container = labels.get("pod", ""), labels.get("container", "")
+        uuid = labels.get("UUID", "")
         if name in (_CONTAINER_BYTES, _CONTAINER_RATIO):
-            _note(
-                containers,
-                (f"{labels.get('namespace', '')}/{pod}", container, labels.get("UUID", "")),
-                {field: figure},
+            pod = f"{labels.get('namespace', '')}/{labels.get('pod', '')}"
+            key = (pod, labels.get("container", ""), uuid)
+            containers[key] = msgspec.structs.replace(
+                containers.get(key) or ContainerUse(*key), **{field: figure}
             )
-        elif name in (_EARLIER_MIB, _EARLIER_PERCENT):
-            _note(earlier, (pod, container, labels.get("gpu", "")), {field: figure})
         elif name in _SCALES:
-            uuid = labels.get("UUID", "")
             gpus[uuid] = gpus.get(uuid, Real())._replace(**{field: figure})
-        elif name == _TROUBLE and value:
+        elif name in _DEGRADED and value:
             troubles.append(labels.get("reason", ""))
-    return Figures(gpus, tuple((containers or earlier).values()), tuple(troubles))
-
-
-def _note(
-    noted: dict[tuple[str, str, str], ContainerUse], key: tuple[str, str, str], figure: dict[str, int]
-) -> None:
-    noted[key] = msgspec.structs.replace(noted.get(key) or ContainerUse(*key), **figure)
+    return Figures(gpus, tuple(containers.values()), tuple(troubles))
 
 
 def _lines(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
     for line in text.splitlines():
-        if not line.startswith((*_SCALES, _TROUBLE)):
+        if not line.startswith((*_SCALES, *_DEGRADED)):
             continue
         match = _LINE.match(line)
         if match is None:

@@ -166,13 +166,13 @@ def isolation(facts: NodeFacts) -> Iterator[Said]:
         )
         return
     outcome, why = facts.trial
-    if outcome == "broken":
+    if outcome == "failed":
         yield fault(
             "isolation",
             f"our libraries do not hold on this driver: {why}",
             "report it with the driver's version; meanwhile `nodeAgent.isolation.backend`: `mps`, or `none`",
         )
-    elif outcome == "untried":
+    elif outcome == "skipped":
         yield unknown("isolation", f"our libraries could not be tried: {why}")
 
 

@@ -64,7 +64,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     libraries_missing: tuple[str, ...]
     """Of our isolation libraries, with their folder."""
     trial: tuple[str, str]
-    """What came of trying them on the driver: ``held``, ``broken`` or ``untried``, and why."""
+    """What came of trying them on the driver: ``passed``, ``failed`` or ``skipped``, and why."""
     cgroup_version: int | Unread
     clock: str | Unread
     """Why the kernel does not take its clock for right; empty where it does."""

@@ -115,19 +115,19 @@ async def _driver(root: Path, timeout_s: float) -> SeenDriver | Unread:
 
 async def _trial(places: Places, driver: SeenDriver | Unread, timeout_s: float) -> tuple[str, str]:
     if isinstance(driver, Unread) or not driver.gpus:
-        return ("untried", "there is no GPU to try them on")
+        return ("skipped", "there is no GPU to try them on")
     if missing := _missing(places.library_dir):
-        return ("untried", f"{missing[0]} is not there")
+        return ("skipped", f"{missing[0]} is not there")
     files = driver_files(places.driver_root)
     if files is None:
-        return ("untried", f"the driver's libraries are not found below {places.driver_root}")
+        return ("skipped", f"the driver's libraries are not found below {places.driver_root}")
     try:
         async with asyncio.timeout(_TRIAL_ANSWERS * timeout_s):
             verdict = await tried(
                 Release("doctor", places.library_dir), files, [gpu.uuid for gpu in driver.gpus]
             )
     except TimeoutError:
-        return ("untried", "the driver was too slow for it; give a longer `--timeout`")
+        return ("skipped", "the driver was too slow for it; give a longer `--timeout`")
     return (verdict.outcome, verdict.why)
 
 

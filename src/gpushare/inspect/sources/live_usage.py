@@ -19,15 +19,15 @@ _PORT: Final = "health"
 _DEFAULT_PORT: Final = 9452
 _MEMORY: Final = "gpushare_container_memory_used_bytes"
 _COMPUTE: Final = "gpushare_container_compute_used_ratio"
-#: Of agents of earlier versions, which tell of those alone that have shares on nodes that give shares.
-_EARLIER_MEMORY: Final = "gpushare_nodeagent_container_used_mebibytes"
-_EARLIER_COMPUTE: Final = "gpushare_nodeagent_container_sm_percent"
 #: What makes MiB and percent of a value.
-_SCALES: Final = {_MEMORY: 1 / (1 << 20), _COMPUTE: 100.0, _EARLIER_MEMORY: 1.0, _EARLIER_COMPUTE: 1.0}
+_SCALES: Final = {_MEMORY: 1 / (1 << 20), _COMPUTE: 100.0}
 _LINE: Final = re.compile(rf"^({'|'.join(_SCALES)})\{{(.*)\}} (\S+)$", re.MULTILINE)
-_LOOKED: Final = re.compile(r"^gpushare_nodeagent_looked_timestamp_seconds (\S+)$", re.MULTILINE)
-#: Told of a GPU where it is known who uses it, also on nodes that give whole GPUs, of which the line above says 0.
-_STRANGERS: Final = re.compile(r"^gpushare_gpu_foreign_processes\{", re.MULTILINE)
+#: Agents of 0.1.0 have the second name.
+_SAMPLED: Final = re.compile(
+    r"^gpushare_nodeagent_(?:last_sample|looked)_timestamp_seconds (\S+)$", re.MULTILINE
+)
+#: Exported for a GPU whose processes are known, also on nodes with whole GPUs, where the timestamp is 0. Agents of 0.1.0 have the second name.
+_UNMANAGED: Final = re.compile(r"^gpushare_gpu_(?:unmanaged|foreign)_processes\{", re.MULTILINE)
 #: Why it is not known what is used where an agent answers.
 NOT_LOOKED: Final = "its node agent does not see who uses the GPUs (nodeAgent.watchdog.policy=off, a node that shares no GPUs, or it has only begun)"
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -93,10 +93,10 @@ def _read(proxied: Proxied, wanted: "set[str]", ports: "Mapping[str, int]") -> R
         else:
             words = text.decode(errors="replace")
             found.update(_uses(words))
-            when = _LOOKED.search(words)
+            when = _SAMPLED.search(words)
             if when is None:
                 silent[node] = "its node agent is of an earlier version and does not say whether it looks"
-            elif float(when[1]) or _STRANGERS.search(words):
+            elif float(when[1]) or _UNMANAGED.search(words):
                 looked.add(node)
             else:
                 silent[node] = NOT_LOOKED
@@ -115,23 +115,13 @@ def _port(pod: "dict[str, object]") -> int:
 
 def _uses(text: str) -> "dict[tuple[str, str], Use]":
     told: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
-    earlier: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
     for name, labels, value in _LINE.findall(text):
         label = dict(_LABEL.findall(labels))
-        pod, container = label.get("pod", ""), label.get("container", "")
-        if name in (_MEMORY, _COMPUTE):
-            its = told.setdefault((f"{label.get('namespace', '')}/{pod}", label.get("UUID", "")), {})
-        else:
-            its = earlier.setdefault((pod, label.get("gpu", "")), {})
-        its.setdefault(container, {})[name] = float(value) * _SCALES[name]
-    return _summed(told, _MEMORY, _COMPUTE) or _summed(earlier, _EARLIER_MEMORY, _EARLIER_COMPUTE)
-
-
-def _summed(
-    told: "Mapping[tuple[str, str], Mapping[str, Mapping[str, float]]]", *names: str
-) -> "dict[tuple[str, str], Use]":
+        pod = f"{label.get('namespace', '')}/{label.get('pod', '')}"
+        its = told.setdefault((pod, label.get("UUID", "")), {}).setdefault(label.get("container", ""), {})
+        its[name] = float(value) * _SCALES[name]
     return {
-        key: Use(*(_sum(one.get(name) for one in its.values()) for name in names))
+        key: Use(*(_sum(one.get(name) for one in its.values()) for name in (_MEMORY, _COMPUTE)))
         for key, its in told.items()
     }
 

@@ -18,7 +18,7 @@ _ANSWER_S: Final = 60.0
 _MIB: Final = 1 << 20
 _MEMORY: Final = "gpushare_container_memory_used_bytes"
 _COMPUTE: Final = "gpushare_container_compute_used_ratio"
-_GPU: Final = "gpushare_gpu_memory_total_bytes"
+_GPU: Final = "gpushare_gpu_info"
 _THROTTLED: Final = "gpushare_container_compute_throttled_seconds_total"
 _MOST_BYTES: Final = 256 * _MIB
 

@@ -299,7 +299,7 @@ class Allocator:
 
     def refused(self, resource: str, amount: int, refusal: ClaimRefused) -> ClaimRefused:
         """``refusal`` with what people can do, once it is counted, logged and told to the pods that it may be about."""
-        self._metrics.failures.add(resource)
+        self._metrics.allocation_failures.add(resource)
         undecided = [pod for pod in self._pods.undecided(resource, amount) if not pod.running]
         text = refusal.problem
         if undecided:

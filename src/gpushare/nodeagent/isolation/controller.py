@@ -64,7 +64,7 @@ class Isolation:
         self._ready: Ready | None = None
         self._trouble = _NOT_YET
         self._without_driver = False
-        self._verdict = Verdict("untried")
+        self._verdict = Verdict("skipped")
         self._looked_in_place = False
         self._was_able = False
         self._cleared = False
@@ -137,7 +137,7 @@ class Isolation:
     def shimmed(self, content: bytes) -> bytes | None:
         """A description of GPUs with our libraries in place; ``None`` where there is none to be."""
         release = self._release
-        if release is None or self._intended.kind != "preload" or self._verdict.outcome == "broken":
+        if release is None or self._intended.kind != "preload" or self._verdict.outcome == "failed":
             return None
         if self._shimmed is None or self._shimmed[:2] != (content, release):
             made: bytes | None = None
@@ -155,7 +155,7 @@ class Isolation:
         if chosen.kind != "preload":
             what = "driver (memory alone, by cgroup)" if chosen.kind == "driver" else chosen.kind
             return f"{what}: {chosen.why}" + (f"; but {self.trouble}" if self.trouble else "")
-        untried = self._verdict.why if self._verdict.outcome == "untried" and not self.trouble else ""
+        untried = self._verdict.why if self._verdict.outcome == "skipped" and not self.trouble else ""
         faults = "; ".join(
             filter(
                 None,
@@ -272,7 +272,7 @@ class Isolation:
             return self._mps.unable if self._gpus else ""
         if kind == "none" or self._unfit == _NOT_YET:
             return ""
-        return self._unfit if self._verdict.outcome == "broken" or not self._was_able else ""
+        return self._unfit if self._verdict.outcome == "failed" or not self._was_able else ""
 
     @property
     def _in_place(self) -> bool:
@@ -331,7 +331,7 @@ class Isolation:
             ready = await asyncio.to_thread(self._prepared, self._in_place)
             if self._acts:
                 self._verdict = await self._trials.verdict(ready.release, self._gpus)
-            if self._verdict.outcome == "broken":
+            if self._verdict.outcome == "failed":
                 raise NodeAgentError(
                     "isolation libraries", f"they do not stand this node's driver: {self._verdict.why}"
                 )
@@ -414,6 +414,6 @@ class Isolation:
             self._metrics.isolation.set(kind, self._options.asked.value, value=float(active))
         for outcome in OUTCOMES:
             tried = self._backing.kind == "preload" or bool(self.fallen)
-            self._metrics.trial.set(outcome, value=float(tried and outcome == self._verdict.outcome))
+            self._metrics.selftest.set(outcome, value=float(tried and outcome == self._verdict.outcome))
         logger.info("containers are held to their share by: %s", self.active)
         self._on_change()

@@ -182,19 +182,19 @@ class NodeEvents:
         trouble = inventory.trouble
         told = None if trouble is None or inventory.is_gpus_own else trouble
         for reason in TROUBLES:
-            self._metrics.trouble.set(reason, value=float(told is not None and told.reason == reason))
+            self._metrics.degraded.set(reason, value=float(told is not None and told.reason == reason))
         if told is not None:
             self.tell(told.reason, told.note, once="trouble", cause=told.reason)
         elif trouble is None and self.forget("trouble") and inventory.devices:
             self.tell(REASON_DRIVER_WORKS, "the NVIDIA driver works, its GPUs are shared", "Normal")
-        self._metrics.trouble.set(REASON_NO_CDI, value=float(bool(access)))
+        self._metrics.degraded.set(REASON_NO_CDI, value=float(bool(access)))
         if access:
             self.tell(
                 REASON_NO_CDI, f"No pod gets a GPU of this node: {access}", once="access", cause="access"
             )
         elif self.forget("access"):
             self.tell(REASON_CDI, "containers get their GPU by CDI", "Normal")
-        self._metrics.trouble.set(REASON_NO_ISOLATION, value=float(bool(isolation or fallen)))
+        self._metrics.degraded.set(REASON_NO_ISOLATION, value=float(bool(isolation or fallen)))
         if isolation:
             self.tell(
                 REASON_NO_ISOLATION,

@@ -77,7 +77,7 @@ class Watches:
             figures = informer.figures
             heard_s = figures.last_heard_s
             silent_s = float("inf") if heard_s is None else self._clock.monotonic() - heard_s
-            metrics.watch_silence_s.set(kind, value=silent_s)
-            metrics.watch_trouble.set(kind, value=float(not figures.synced or bool(figures.last_error)))
+            metrics.watch_last_event_age_s.set(kind, value=silent_s)
+            metrics.watch_failing.set(kind, value=float(not figures.synced or bool(figures.last_error)))
             metrics.watched_objects.set(kind, value=figures.objects)
             metrics.watch_relists.set(kind, value=figures.relists)

@@ -76,17 +76,17 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "DCGM_CUSTOM_DEV_FB_TOTAL": ("gauge", "Memory of the GPU in MiB.", _ACK_GPU),
     "DCGM_CUSTOM_DEV_FB_ALLOCATED": (
         "gauge",
-        "Part of the GPU's memory that pods were given, 0 to 1.",
+        "Part of the GPU's memory that is allocated to pods, 0 to 1.",
         _ACK_GPU,
     ),
     "DCGM_CUSTOM_CONTAINER_MEM_ALLOCATED": (
         "gauge",
-        "Memory that the container was given in MiB.",
+        "Memory that is allocated to the container in MiB.",
         _ACK_CONTAINER,
     ),
     "DCGM_CUSTOM_CONTAINER_CP_ALLOCATED": (
         "gauge",
-        "Part of the GPU's compute that the container was given, 0 to 1; 0 where none was counted.",
+        "Part of the GPU's compute that is allocated to the container, 0 to 1; 0 where compute is not counted.",
         _ACK_CONTAINER,
     ),
     "DCGM_CUSTOM_PROCESS_MEM_USED": ("gauge", "Memory that the process holds in MiB.", _ACK_PROCESS),
@@ -112,27 +112,27 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     ),
     "DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_USED": (
         "gauge",
-        "Memory in MiB of a process that was given nothing of the GPU.",
+        "Memory in MiB of a process without an allocation on the GPU.",
         _ACK_PROCESS,
     ),
     "DCGM_CUSTOM_ILLEGAL_PROCESS_SM_UTIL": (
         "gauge",
-        "How much of the GPU's time a process computes that was given nothing of it, in percent.",
+        "How much of the GPU's time a process without an allocation computes, in percent.",
         _ACK_PROCESS,
     ),
     "DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_COPY_UTIL": (
         "gauge",
-        "How much of the time the GPU's memory is read or written for a process that was given nothing of the GPU, in percent.",
+        "How much of the time the GPU's memory is read or written for a process without an allocation on the GPU, in percent.",
         _ACK_PROCESS,
     ),
     "DCGM_CUSTOM_ILLEGAL_PROCESS_ENCODE_UTIL": (
         "gauge",
-        "How much of the time the GPU's encoder works for a process that was given nothing of the GPU, in percent.",
+        "How much of the time the GPU's encoder works for a process without an allocation on the GPU, in percent.",
         _ACK_PROCESS,
     ),
     "DCGM_CUSTOM_ILLEGAL_PROCESS_DECODE_UTIL": (
         "gauge",
-        "How much of the time the GPU's decoder works for a process that was given nothing of the GPU, in percent.",
+        "How much of the time the GPU's decoder works for a process without an allocation on the GPU, in percent.",
         _ACK_PROCESS,
     ),
 }
@@ -172,7 +172,7 @@ class _Theirs:
     def lines(self) -> list[str]:
         self._take_readings()
         self._take_gpus()
-        self._take_given()
+        self._take_allocated()
         for one in self._seen.processes():
             self._take_process(one)
         return self._page.lines()
@@ -208,11 +208,11 @@ class _Theirs:
         self._page.set("DCGM_CUSTOM_ALLOCATE_MODE", (seen.node.name,), mode)
         for uuid, device in seen.gpus.items():
             labels = (seen.driver, *self._ack[uuid])
-            given_mib = sum(mib for mib, _ in seen.held[uuid])
+            allocated_mib = sum(mib for mib, _ in seen.held[uuid])
             self._page.set("DCGM_CUSTOM_DEV_FB_TOTAL", labels, device.total_mib)
-            self._page.set("DCGM_CUSTOM_DEV_FB_ALLOCATED", labels, given_mib / max(device.total_mib, 1))
+            self._page.set("DCGM_CUSTOM_DEV_FB_ALLOCATED", labels, allocated_mib / max(device.total_mib, 1))
 
-    def _take_given(self) -> None:
+    def _take_allocated(self) -> None:
         for one in self._seen.given:
             mode = "exclusive" if one.whole else "share"
             labels = (mode, one.container, one.namespace, one.pod, *self._ack[one.gpu])

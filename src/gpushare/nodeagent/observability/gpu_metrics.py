@@ -1,4 +1,4 @@
-"""``/metrics``: per GPU, container and process, what was given, what is used, what was refused. Loaded by the first scrape.
+"""``/metrics``: per GPU, container and process: allocated, used, failed allocations. Loaded by the first scrape.
 
 ``gpushare_gpu_*``, ``gpushare_container_*`` and ``gpushare_process_*``, in base units, with DCGM's labels ``gpu`` and ``UUID`` to
 join by. Whatever has a name of DCGM's or ACK's, too (``/metrics/dcgm``), is among them.
@@ -22,7 +22,7 @@ _PROCESS: Final = (*_CONTAINER, "pid", "process", "type")
 FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "gpushare_gpu_info": (
         "gauge",
-        "1, with what the GPU is; model and driver_version are empty while the driver has not told them.",
+        "1, with the GPU's model and driver_version, empty while the driver has not reported them.",
         (*_GPU, "pci_bus_id", "device", "model", "driver_version"),
     ),
     "gpushare_gpu_utilization_ratio": ("gauge", "Part of the time in which any kernel ran, 0 to 1.", _GPU),
@@ -31,10 +31,10 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
         "Part of the time in which the GPU's memory was read or written, 0 to 1.",
         _GPU,
     ),
-    "gpushare_gpu_memory_used_bytes": ("gauge", "Memory of the GPU in use, as the driver says.", _GPU),
+    "gpushare_gpu_memory_used_bytes": ("gauge", "Memory of the GPU in use, reported by the driver.", _GPU),
     "gpushare_gpu_memory_free_bytes": (
         "gauge",
-        "Memory of the GPU not in use, as the driver says; what it keeps for itself is neither used nor free.",
+        "Memory of the GPU not in use, reported by the driver; what the driver reserves is neither used nor free.",
         _GPU,
     ),
     "gpushare_gpu_temperature_celsius": ("gauge", "Temperature of the GPU.", _GPU),
@@ -68,57 +68,61 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     ),
     "gpushare_gpu_healthy": (
         "gauge",
-        "1 while the GPU is well, 0 while it is out of service.",
+        "1 while the GPU is healthy, 0 while it is out of service.",
         _GPU,
     ),
-    "gpushare_gpu_memory_total_bytes": ("gauge", "Memory of the GPU.", _GPU),
-    "gpushare_gpu_memory_given_bytes": ("gauge", "Memory of the GPU that pods were given.", _GPU),
-    "gpushare_gpu_compute_given_ratio": (
+    "gpushare_gpu_memory_capacity_bytes": (
         "gauge",
-        "Part of the GPU's compute that pods were given, 0 to 1.",
+        "Memory of the GPU that can be allocated or kept back.",
         _GPU,
     ),
-    "gpushare_gpu_pods": ("gauge", "Pods that were given something of the GPU.", _GPU),
-    "gpushare_gpu_whole_pods": ("gauge", "Pods that have the whole GPU, and no share of it.", _GPU),
-    "gpushare_gpu_foreign_memory_bytes": (
+    "gpushare_gpu_memory_allocated_bytes": ("gauge", "Memory of the GPU that is allocated to pods.", _GPU),
+    "gpushare_gpu_compute_allocated_ratio": (
         "gauge",
-        "Memory of the GPU that is kept back, as processes hold it that were given none.",
+        "Part of the GPU's compute that is allocated to pods, 0 to 1.",
         _GPU,
     ),
-    "gpushare_gpu_foreign_processes": ("gauge", "Processes on the GPU that were given nothing of it.", _GPU),
+    "gpushare_gpu_pods": ("gauge", "Pods with an allocation on the GPU.", _GPU),
+    "gpushare_gpu_exclusive_pods": ("gauge", "Pods that have the GPU exclusively.", _GPU),
+    "gpushare_gpu_memory_unmanaged_bytes": (
+        "gauge",
+        "Memory of the GPU that is kept back because processes without an allocation hold it.",
+        _GPU,
+    ),
+    "gpushare_gpu_unmanaged_processes": ("gauge", "Processes on the GPU without an allocation of it.", _GPU),
     "gpushare_gpu_xid_errors_total": (
         "counter",
         "XIDs that the driver reported since this agent began.",
         (*_GPU, "xid"),
     ),
-    "gpushare_container_memory_given_bytes": (
+    "gpushare_container_memory_allocated_bytes": (
         "gauge",
-        "Memory of the GPU that the container was given.",
+        "Memory of the GPU that is allocated to the container.",
         _CONTAINER,
     ),
-    "gpushare_container_compute_given_ratio": (
+    "gpushare_container_compute_allocated_ratio": (
         "gauge",
-        "Part of the GPU's compute that the container was given, 0 to 1; 0 where none was counted.",
+        "Part of the GPU's compute that is allocated to the container, 0 to 1; 0 where compute is not counted.",
         _CONTAINER,
     ),
     "gpushare_container_memory_used_bytes": (
         "gauge",
-        "Memory that the driver says the container holds, 0 without a process, absent where it does not tell; container is empty where only the pod is known.",
+        "Memory that the container uses, reported by the driver: 0 without a process, absent where the driver does not report it; container is empty where only the pod is known.",
         _CONTAINER,
     ),
     "gpushare_container_compute_used_ratio": (
         "gauge",
-        "Part of the GPU's time that the driver says the container computes, 0 to 1; 0 without a process.",
+        "Part of the GPU's time that the container uses, reported by the driver, 0 to 1; 0 without a process.",
         _CONTAINER,
     ),
-    "gpushare_container_memory_counted_bytes": (
+    "gpushare_container_memory_charged_bytes": (
         "gauge",
-        "Memory that the isolation library has charged to the container, without what the driver took unasked; that of ended processes until it is asked for anew.",
+        "Memory that the isolation library has charged to the container, without the driver's own; that of ended processes until the next allocation.",
         _CONTAINER,
     ),
-    "gpushare_container_memory_refused_total": (
+    "gpushare_container_memory_allocation_failures_total": (
         "counter",
-        "How often the container asked for more memory than was left of its share.",
+        "Allocations of GPU memory that failed because the container's share was exhausted.",
         _CONTAINER,
     ),
     "gpushare_container_gpu_seconds_total": (
@@ -128,22 +132,22 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     ),
     "gpushare_container_compute_throttled_seconds_total": (
         "counter",
-        "How long the container's threads waited for its share of the GPU's time.",
+        "How long the container's threads were delayed to keep its compute share.",
         _CONTAINER,
     ),
     "gpushare_process_memory_used_bytes": (
         "gauge",
-        "Memory that the process holds, as the driver says; namespace and pod are empty where it was given nothing of the GPU.",
+        "Memory that the process uses, reported by the driver; namespace and pod are empty where it has no allocation on the GPU.",
         _PROCESS,
     ),
     "gpushare_process_compute_used_ratio": (
         "gauge",
-        "Part of the GPU's time that the process computes, as the driver says, 0 to 1.",
+        "Part of the GPU's time that the process uses, reported by the driver, 0 to 1.",
         _PROCESS,
     ),
     "gpushare_process_engine_used_ratio": (
         "gauge",
-        "Part of the time that the process has an engine of the GPU (memory_bus, encoder, decoder) work, as the driver says, 0 to 1.",
+        "Part of the time that the process uses an engine of the GPU (memory_bus, encoder, decoder), reported by the driver, 0 to 1.",
         (*_PROCESS, "engine"),
     ),
 }
@@ -165,7 +169,7 @@ class _Ours:
     def lines(self) -> list[str]:
         self._take_gpus()
         self._take_readings()
-        self._take_given()
+        self._take_allocated()
         self._take_processes()
         self._take_directories()
         return self._page.lines()
@@ -179,12 +183,12 @@ class _Ours:
             for name, value in (
                 ("last_xid", seen.asked.readings.last_xid.get(uuid, 0)),
                 ("healthy", float(not device.ails)),
-                ("memory_total_bytes", device.total_mib * _MIB),
-                ("memory_given_bytes", sum(mib for mib, _ in held) * _MIB),
-                ("compute_given_ratio", sum(core for _, core in held) / 100),
+                ("memory_capacity_bytes", device.total_mib * _MIB),
+                ("memory_allocated_bytes", sum(mib for mib, _ in held) * _MIB),
+                ("compute_allocated_ratio", sum(core for _, core in held) / 100),
                 ("pods", len(held)),
-                ("whole_pods", seen.whole[uuid]),
-                ("foreign_memory_bytes", device.foreign_mib * _MIB),
+                ("exclusive_pods", seen.whole[uuid]),
+                ("memory_unmanaged_bytes", device.foreign_mib * _MIB),
             ):
                 self._page.set(f"gpushare_gpu_{name}", labels, value)
         for (uuid, xid), count in seen.asked.readings.xids.items():
@@ -213,20 +217,20 @@ class _Ours:
                 if value is not None:
                     self._page.set(f"gpushare_gpu_{name}", labels, value * times / per)
 
-    def _take_given(self) -> None:
+    def _take_allocated(self) -> None:
         for one in self._seen.given:
             labels = (one.namespace, one.pod, one.container, *self._gpus[one.gpu])
-            self._page.set("gpushare_container_memory_given_bytes", labels, one.mib * _MIB)
-            self._page.set("gpushare_container_compute_given_ratio", labels, one.core_percent / 100)
+            self._page.set("gpushare_container_memory_allocated_bytes", labels, one.mib * _MIB)
+            self._page.set("gpushare_container_compute_allocated_ratio", labels, one.core_percent / 100)
 
     def _take_processes(self) -> None:
         used: dict[tuple[str, ...], tuple[int, int]] = {}
         unanswering = self._seen.asked.unanswering()
-        foreign = {uuid: 0 for uuid in self._gpus if uuid not in unanswering}
+        unmanaged = {uuid: 0 for uuid in self._gpus if uuid not in unanswering}
         for process, holder, _, name in self._seen.processes():
             gpu = self._gpus[process.gpu]
             if holder is None:
-                foreign[process.gpu] = foreign.get(process.gpu, 0) + 1
+                unmanaged[process.gpu] = unmanaged.get(process.gpu, 0) + 1
                 labels: tuple[str, ...] = ("", "", "", *gpu)
             else:
                 namespace, _, pod = holder.pod.partition("/")
@@ -251,8 +255,8 @@ class _Ours:
             if mib >= 0:
                 self._page.set("gpushare_container_memory_used_bytes", labels, mib * _MIB)
             self._page.set("gpushare_container_compute_used_ratio", labels, percent / 100)
-        for uuid, count in foreign.items() if self._seen.asked.watched.looks else ():
-            self._page.set("gpushare_gpu_foreign_processes", self._gpus[uuid], count)
+        for uuid, count in unmanaged.items() if self._seen.asked.watched.looks else ():
+            self._page.set("gpushare_gpu_unmanaged_processes", self._gpus[uuid], count)
 
     def _unused(
         self, used: Collection[tuple[str, ...]], unanswering: Collection[str]
@@ -277,8 +281,8 @@ class _Ours:
                     continue
                 labels = (namespace, name, claimed.container, *self._gpus[uuid])
                 told: list[tuple[str, float]] = [
-                    ("memory_counted_bytes", use.memory_bytes),
-                    ("memory_refused_total", use.refused),
+                    ("memory_charged_bytes", use.memory_bytes),
+                    ("memory_allocation_failures_total", use.refused),
                 ]
                 if claimed.core_percent:
                     told += [

@@ -1,4 +1,4 @@
-"""What the node agent counts, in Prometheus' text format.
+"""The node agent's own metrics, in Prometheus' text format.
 
 Written here and not taken from Prometheus' client library, which alone (with the web server that it brings)
 takes 0.6 MB of the 60 MB that this process may have. A test reads the text with that library's parser.
@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from math import inf
 from typing import Final, Literal
 
-_OF_A_CONTAINER: Final = ("pod", "container", "gpu")
 _BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
@@ -85,19 +84,19 @@ class Metrics:
         self.allocations = Family(
             "counter",
             "gpushare_nodeagent_allocations_total",
-            "Containers that were given devices.",
+            "Containers that were allocated devices.",
             "resource",
         )
-        self.failures = Family(
+        self.allocation_failures = Family(
             "counter",
             "gpushare_nodeagent_allocation_failures_total",
-            "Allocate and GetPreferredAllocation calls that were refused.",
+            "Allocate and GetPreferredAllocation calls that failed.",
             "resource",
         )
-        self.corrections = Family(
+        self.reconciled = Family(
             "counter",
-            "gpushare_nodeagent_corrections_total",
-            "Pods whose record was changed to the GPU that they really have.",
+            "gpushare_nodeagent_reconciled_allocations_total",
+            "Allocation records that were corrected to the GPU that the pod really has.",
         )
         self.registrations = Family(
             "counter",
@@ -108,137 +107,119 @@ class Metrics:
         self.devices = Family(
             "gauge",
             "gpushare_nodeagent_devices",
-            "Devices that are advertised.",
+            "Devices that are advertised to the kubelet.",
             "resource",
             "health",
         )
-        self.trouble = Family(
+        self.degraded = Family(
             "gauge",
-            "gpushare_nodeagent_trouble",
-            "1 while there is that trouble with this node's driver or container runtime.",
+            "gpushare_nodeagent_degraded",
+            "1 while this node's driver, container runtime or isolation is degraded for this reason.",
             "reason",
         )
         self.runtime = Family(
             "gauge",
             "gpushare_nodeagent_container_runtime",
-            "1 for the way in which containers get their GPU.",
-            "way",
-            "asked",
+            "1 for the method by which containers get their GPU.",
+            "method",
+            "configured",
         )
         self.isolation = Family(
             "gauge",
             "gpushare_nodeagent_isolation",
-            "1 for what holds containers of this node to their share.",
+            "1 for each active isolation backend of this node.",
             "backend",
-            "asked",
+            "configured",
         )
-        self.trial = Family(
+        self.selftest = Family(
             "gauge",
-            "gpushare_nodeagent_isolation_trial",
-            "1 for what came of trying the isolation libraries on this node's driver.",
-            "outcome",
+            "gpushare_nodeagent_isolation_selftest",
+            "1 for the result of the isolation self-test on this node's driver.",
+            "result",
         )
-        self.directories = Family(
+        self.isolated_containers = Family(
             "gauge",
             "gpushare_nodeagent_isolated_containers",
             "Directories of isolated containers on this node.",
         )
-        self.looked = Family(
+        self.last_sample = Family(
             "gauge",
-            "gpushare_nodeagent_looked_timestamp_seconds",
-            "When it was last seen which containers use the GPUs, since 1970; who is not named then uses none. 0 where that is not known.",
+            "gpushare_nodeagent_last_sample_timestamp_seconds",
+            "When the use of the GPUs was last sampled, in seconds since 1970; containers without metrics use none then. 0 where it is not known.",
         )
-        self.used_mib = Family(
+        self.driver_limit_bytes = Family(
             "gauge",
-            "gpushare_nodeagent_container_used_mebibytes",
-            "Memory that the driver says a container holds of a GPU; absent where it does not tell.",
-            *_OF_A_CONTAINER,
+            "gpushare_nodeagent_driver_limit_bytes",
+            "Limit of a container's GPU memory that is set in the driver.",
+            "namespace",
+            "pod",
+            "container",
+            "UUID",
         )
-        self.limited_mib = Family(
-            "gauge",
-            "gpushare_nodeagent_driver_limit_mebibytes",
-            "Memory of a GPU that the driver itself holds a container to.",
-            *_OF_A_CONTAINER,
-        )
-        self.limit_faults = Family(
+        self.driver_limit_failures = Family(
             "counter",
             "gpushare_nodeagent_driver_limit_failures_total",
-            "How often the driver was found not to hold a container to its share, though it has such limits.",
-        )
-        self.sm_percent = Family(
-            "gauge",
-            "gpushare_nodeagent_container_sm_percent",
-            "How much of a GPU's time the driver says a container computes.",
-            *_OF_A_CONTAINER,
+            "Limits of GPU memory that the driver did not set or keep.",
         )
         self.exceeded = Family(
             "counter",
             "gpushare_nodeagent_share_exceeded_total",
-            "How often a container was found above its share.",
-            "what",
+            "Samples in which a container was above its share.",
+            "resource",
         )
         self.killed = Family(
             "counter",
             "gpushare_nodeagent_processes_killed_total",
-            "Processes that were ended for using more memory than their container was given.",
+            "Processes that were killed because their container exceeded its GPU memory.",
         )
-        self.foreign_mib = Family(
+        self.watch_last_event_age_s = Family(
             "gauge",
-            "gpushare_nodeagent_foreign_mebibytes",
-            "Memory of a GPU that is kept back, as processes hold it that were given none.",
-            "gpu",
-        )
-        self.watch_silence_s = Family(
-            "gauge",
-            "gpushare_nodeagent_watch_silence_seconds",
-            "Time since the watch was last heard; +Inf before.",
+            "gpushare_nodeagent_watch_last_event_age_seconds",
+            "Seconds since the last event of the watch; +Inf before the first.",
             "kind",
         )
-        self.watch_trouble = Family(
+        self.watch_failing = Family(
             "gauge",
-            "gpushare_nodeagent_watch_trouble",
-            "1 while what is watched cannot be read or followed.",
+            "gpushare_nodeagent_watch_failing",
+            "1 while these objects cannot be listed or watched.",
             "kind",
         )
         self.watched_objects = Family(
             "gauge",
             "gpushare_nodeagent_watched_objects",
-            "Objects that are known by what is watched.",
+            "Objects known from the watch.",
             "kind",
         )
         self.watch_relists = Family(
             "counter",
             "gpushare_nodeagent_watch_relists_total",
-            "How often what is watched was read anew in full.",
+            "Relists of the watch.",
             "kind",
         )
         self.allocate_seconds = Durations(
-            "gpushare_nodeagent_allocate_seconds", "How long Allocate took.", "resource"
+            "gpushare_nodeagent_allocate_duration_seconds", "Duration of Allocate calls.", "resource"
         )
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format 0.0.4."""
         families = (
             self.allocations,
-            self.failures,
-            self.corrections,
+            self.allocation_failures,
+            self.reconciled,
             self.registrations,
             self.devices,
-            self.trouble,
+            self.degraded,
             self.runtime,
             self.isolation,
-            self.trial,
-            self.directories,
-            self.looked,
-            self.used_mib,
-            self.limited_mib,
-            self.limit_faults,
-            self.sm_percent,
+            self.selftest,
+            self.isolated_containers,
+            self.last_sample,
+            self.driver_limit_bytes,
+            self.driver_limit_failures,
             self.exceeded,
             self.killed,
-            self.foreign_mib,
-            self.watch_silence_s,
-            self.watch_trouble,
+            self.watch_last_event_age_s,
+            self.watch_failing,
             self.watched_objects,
             self.watch_relists,
         )

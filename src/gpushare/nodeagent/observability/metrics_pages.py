@@ -1,4 +1,4 @@
-"""What the node agent tells Prometheus: what it counts itself, and what its exporters read when they are asked."""
+"""The node agent's pages of metrics: its own, and what its exporters read at a scrape."""
 
 import importlib
 from collections.abc import Callable

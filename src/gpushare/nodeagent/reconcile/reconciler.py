@@ -302,7 +302,7 @@ class Reconciler:
         self._written[claim.uid] = (change, self._clock.monotonic())
         if change.note and (wrote is None or wrote.note != change.note):
             logger.info("pod %s: %s", pod.key, change.note, extra=about(pod=pod.key, uid=pod.uid))
-            self._metrics.corrections.add()
+            self._metrics.reconciled.add()
             self._events.record(
                 pod.reference, kind="Normal", reason=REASON_CORRECTED, action="Reconciling", note=change.note
             )

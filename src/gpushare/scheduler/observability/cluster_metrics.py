@@ -1,4 +1,4 @@
-"""What the scheduler says of itself beside its verbs: who leads, who waits and why, how far its ledger is behind."""
+"""Metrics of the scheduler beside its verbs: leader, pending pods with reasons, reservations, watches."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
@@ -24,7 +24,7 @@ class Watch(Protocol):
 
 
 class ClusterMetrics:
-    """Puts figures into ``metrics`` and tells of reservations that came to nothing."""
+    """Exports to ``metrics``, and reports expired reservations."""
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class ClusterMetrics:
         """The watch has shown the pod with the node that a share was reserved on."""
         deadline = self._reservations.deadlines.get(uid)
         if deadline is not None:
-            self._metrics.confirmation_seconds.observe(self._since_s(deadline[0]))
+            self._metrics.bind_confirmation_seconds.observe(self._since_s(deadline[0]))
         self._reservations.end(uid)
 
     def stale(self, uid: str, key: str, node: str) -> None:
         """A share was reserved for a Binding that never came."""
-        self._metrics.stale.inc()
+        self._metrics.expired_reservations.inc()
         namespace, _, name = key.partition("/")
         self._events.record(
             ObjectReference("Pod", name, namespace, uid),
@@ -62,49 +62,49 @@ class ClusterMetrics:
         )
 
     def export(self, watches: Callable[[], Mapping[str, Watch]], news: PendingPodEvents) -> None:
-        """Have the figures in every scrape; ``watches`` by what they are of, asked for each time: some come and go."""
+        """Register the metrics; ``watches`` by kind, called at each scrape: some come and go."""
         metrics = self._metrics
         metrics.watch(
-            "gpushare_scheduler_leading",
-            "1 while the kube-scheduler beside this extender leads, or is the only one.",
+            "gpushare_scheduler_is_leader",
+            "1 while the kube-scheduler beside this extender is the leader, or the only one.",
             lambda: float(self._leading.leads),
         )
         metrics.watch_by(
-            "gpushare_scheduler_pods_waiting",
-            "Pods that ask for a GPU and wait, by what kind of reason, as this scheduler has decided.",
+            "gpushare_scheduler_pending_pods",
+            "Pods without a node that request a GPU, by the kind of reason.",
             "reason",
             lambda: news.by_reason,
         )
         metrics.watch(
-            "gpushare_scheduler_longest_wait_seconds",
-            "How long the pod has waited that waits longest, those with scheduling gates left out; 0 where none waits.",
+            "gpushare_scheduler_longest_pending_seconds",
+            "Age of the oldest pending pod that requests a GPU, those with scheduling gates left out; 0 where none is pending.",
             news.waits_s,
         )
         metrics.watch(
-            "gpushare_scheduler_oldest_reservation_seconds",
-            "Age of the oldest share whose Binding was not seen yet: how far the ledger is ahead of the watch.",
+            "gpushare_scheduler_oldest_reservation_age_seconds",
+            "Age of the oldest reservation whose Binding was not observed yet: how far the ledger is ahead of the watch.",
             self._oldest_s,
         )
         metrics.watch_by(
-            "gpushare_scheduler_watch_trouble",
-            "1 while what is watched cannot be read or followed.",
+            "gpushare_scheduler_watch_failing",
+            "1 while these objects cannot be listed or watched.",
             "kind",
             _each(watches, lambda one: float(not one.synced or bool(one.last_error))),
         )
         metrics.watch_by(
             "gpushare_scheduler_watched_objects",
-            "Objects that are known by what is watched.",
+            "Objects known from the watch.",
             "kind",
             _each(watches, lambda one: one.objects),
         )
         metrics.watch_by(
-            "gpushare_scheduler_watch_silence_seconds",
-            "Time since what is watched was last heard of; +Inf before.",
+            "gpushare_scheduler_watch_last_event_age_seconds",
+            "Seconds since the last event of the watch; +Inf before the first.",
             "kind",
-            _each(watches, self._silence_s),
+            _each(watches, self._event_age_s),
         )
 
-    def _silence_s(self, figures: InformerFigures) -> float:
+    def _event_age_s(self, figures: InformerFigures) -> float:
         heard_s = figures.last_heard_s
         return float("inf") if heard_s is None else self._clock.monotonic() - heard_s
 

@@ -1,4 +1,4 @@
-"""What the ledger gives of every GPU, as Prometheus reads it: two lines for each, 80,000 for 40,000 GPUs.
+"""What the ledger has allocated of every GPU, in Prometheus' text format: two lines for each, 80,000 for 40,000 GPUs.
 
 The event loop only copies arrays and a list of nodes (``snapshot``); all else (``render``) is for another thread. There the
 lines are one array of characters with a row for each, in which only the columns with the digits are written anew: their
@@ -37,14 +37,14 @@ class Column(NamedTuple):
 
 COLUMNS: Final = (
     Column(
-        "gpushare_scheduler_gpu_memory_given_bytes",
-        "Memory of the GPU that pods hold by the ledger.",
+        "gpushare_scheduler_gpu_memory_allocated_bytes",
+        "Memory of the GPU that is allocated, by the ledger.",
         lambda columns: columns.used_mib,
         factor=_MIB,
     ),
     Column(
-        "gpushare_scheduler_gpu_compute_given_ratio",
-        "Part of the GPU's compute that pods hold by the ledger, 0 to 1.",
+        "gpushare_scheduler_gpu_compute_allocated_ratio",
+        "Part of the GPU's compute that is allocated, by the ledger, 0 to 1.",
         lambda columns: columns.used_core,
         decimals=2,
     ),

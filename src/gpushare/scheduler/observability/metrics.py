@@ -1,4 +1,4 @@
-"""What the scheduler tells Prometheus."""
+"""The scheduler's metrics."""
 
 import asyncio
 import importlib
@@ -26,7 +26,7 @@ _EFFORT: Final = 1
 
 
 class Metrics(Exposition):
-    """The scheduler's metrics. ``ledger``: who holds what on which GPU, where GPUs are to be told one by one."""
+    """The scheduler's metrics. ``ledger``: who holds what on which GPU, where each GPU has metrics of its own."""
 
     def __init__(self, ledger: "Ledger | None" = None) -> None:
         super().__init__()
@@ -34,42 +34,42 @@ class Metrics(Exposition):
         self._table: GpuTable | None = None
         self._module: Any = None
         self._turn = asyncio.Lock()
-        self.verb_seconds = Histogram(
-            "gpushare_scheduler_verb_duration_seconds",
-            "Time from a verb's body being read to its answer being ready.",
+        self.request_seconds = Histogram(
+            "gpushare_scheduler_extender_request_duration_seconds",
+            "Time from a request's body being read to its response being ready, by verb.",
             ["verb"],
             registry=self.registry,
             buckets=_BUCKETS_S,
         )
-        self.binds = Counter(
-            "gpushare_scheduler_binds", "Bind calls by result.", ["result"], registry=self.registry
+        self.bind_attempts = Counter(
+            "gpushare_scheduler_bind_attempts", "Bind requests by result.", ["result"], registry=self.registry
         )
-        self.errors = Counter(
-            "gpushare_scheduler_refused_bodies",
-            "Bodies that could not be read.",
+        self.bad_requests = Counter(
+            "gpushare_scheduler_extender_bad_requests",
+            "Requests whose body cannot be parsed.",
             ["verb"],
             registry=self.registry,
         )
-        self.moved = Counter(
+        self.defragmentations = Counter(
             "gpushare_scheduler_defragmentations",
-            "Times that pods were to be moved for one that waited, by what came of it.",
+            "Defragmentation attempts by result.",
             ["result"],
             registry=self.registry,
         )
-        self.foreseen = Counter(
-            "gpushare_scheduler_foreseen_requests",
-            "Requests of new pods that were worked out before anybody asked about them.",
+        self.precomputed = Counter(
+            "gpushare_scheduler_precomputed_requests",
+            "Requests of new pods that were computed before the first filter call.",
             registry=self.registry,
         )
-        self.confirmation_seconds = Histogram(
-            "gpushare_scheduler_confirmation_duration_seconds",
-            "Time from a share's being reserved to the watch's showing the pod with it.",
+        self.bind_confirmation_seconds = Histogram(
+            "gpushare_scheduler_bind_confirmation_duration_seconds",
+            "Time from a reservation to the watch's showing the pod on its node.",
             registry=self.registry,
             buckets=_BUCKETS_S,
         )
-        self.stale = Counter(
-            "gpushare_scheduler_stale_reservations",
-            "Shares that were reserved for a Binding that never came.",
+        self.expired_reservations = Counter(
+            "gpushare_scheduler_expired_reservations",
+            "Reservations that expired as their Binding was never observed.",
             registry=self.registry,
         )
 

@@ -27,7 +27,7 @@ def built_in(core: Core, handle: Handle) -> Iterator[Enabled]:
         from gpushare.scheduler.plugins.resource_policy.move_targets import PolicyPlaces
 
         places = PolicyPlaces(core.policies.policies)
-        count = core.metrics.moved
+        count = core.metrics.defragmentations
         yield Enabled(
             "defragmentation",
             Defragmenter(

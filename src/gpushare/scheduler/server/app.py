@@ -66,10 +66,10 @@ class ExtenderApp(ReadOnly):
         if takeover is not None:
             verbs = {name: self._once_read(takeover, verb) for name, verb in verbs.items()}
         self._verbs = {f"{PREFIX}/{name}".encode(): verb for name, verb in verbs.items()}
-        self._seconds = {name: metrics.verb_seconds.labels(name) for name in verbs}
-        self._bound = metrics.binds.labels("bound")
-        self._refused = metrics.binds.labels("refused")
-        self._unreadable = metrics.errors
+        self._seconds = {name: metrics.request_seconds.labels(name) for name in verbs}
+        self._bound = metrics.bind_attempts.labels("success")
+        self._refused = metrics.bind_attempts.labels("rejected")
+        self._unreadable = metrics.bad_requests
 
     def quick(self, path: bytes) -> VerbFn | None:
         """The verb at ``path``, for the server that answers it past ASGI."""

@@ -143,8 +143,8 @@ class DriverLimits:
         """What came of a look."""
         first = self._seen is None
         before, self._seen = self._seen or Looked({}), seen
-        self._metrics.limited_mib.replace(
-            {(one.pod, one.container, one.gpu): float(one.mib) for one in seen.held}
+        self._metrics.driver_limit_bytes.replace(
+            {(*one.pod.split("/", 1), one.container, one.gpu): float(one.mib << 20) for one in seen.held}
         )
         for due in seen.held - before.held:
             logger.info(
@@ -163,7 +163,7 @@ class DriverLimits:
             why,
             extra=about(pod=due.pod, uid=due.owner.pod_uid),
         )
-        self._metrics.limit_faults.add()
+        self._metrics.driver_limit_failures.add()
         namespace, _, name = due.pod.partition("/")
         self._events.record(
             ObjectReference("Pod", name, namespace, due.owner.pod_uid),

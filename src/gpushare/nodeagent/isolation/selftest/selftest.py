@@ -27,8 +27,8 @@ from gpushare.nodeagent.isolation.storage.libraries import Release
 
 logger = logging.getLogger(__name__)
 
-Outcome = Literal["held", "broken", "untried"]
-OUTCOMES: Final[tuple[Outcome, ...]] = ("held", "broken", "untried")
+Outcome = Literal["passed", "failed", "skipped"]
+OUTCOMES: Final[tuple[Outcome, ...]] = ("passed", "failed", "skipped")
 
 #: A driver that keeps no GPU awake takes seconds for each when it is first asked.
 TRIAL_S: Final = 60.0
@@ -45,7 +45,7 @@ _LEFT_OUT: Final = ("LD_PRELOAD", "CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTO
 
 
 class Verdict(NamedTuple):
-    """What came of it, and why, for people (empty when they ``held``)."""
+    """What came of it, and why, for people (empty when it ``passed``)."""
 
     outcome: Outcome
     why: str = ""
@@ -73,13 +73,13 @@ class Ended(NamedTuple):
 def judged(bare: Ended, ours: Ended, gpus: Sequence[str]) -> Verdict:
     """What two runs say about our libraries on a node with ``gpus`` (UUIDs)."""
     if bare.fault or bare.answers.unloadable:
-        return Verdict("untried", f"the driver's own libraries: {bare.fault or bare.answers.unloadable}")
+        return Verdict("skipped", f"the driver's own libraries: {bare.fault or bare.answers.unloadable}")
     if bare.answers.init:
-        return Verdict("untried", f"without them cuInit answers {bare.answers.init} here, too")
+        return Verdict("skipped", f"without them cuInit answers {bare.answers.init} here, too")
     if ours.answers.denied and (ours.fault or ours.answers.unloadable):
-        return Verdict("untried", f"the node agent has {ours.answers.denied}")
+        return Verdict("skipped", f"the node agent has {ours.answers.denied}")
     why = _broken(bare.answers, ours, [uuid for uuid in gpus[:_MOST_GPUS] if uuid in bare.answers.totals])
-    return Verdict("broken", why) if why else Verdict("held")
+    return Verdict("failed", why) if why else Verdict("passed")
 
 
 def _broken(bare: Answers, ours: Ended, gpus: Sequence[str]) -> str:
@@ -119,7 +119,7 @@ async def tried(release: Release, driver: dict[str, Path], gpus: Sequence[str]) 
             paths = [str(release.folder / name) for name in SHIMS]
             ours = await _run("ours", [*paths, folder], environment)
     except OSError as error:
-        return Verdict("untried", f"no program can be started for it here: {error}")
+        return Verdict("skipped", f"no program can be started for it here: {error}")
     return judged(bare, ours, gpus)
 
 
@@ -202,22 +202,22 @@ class Trials:
         self._backoff = Backoff(again_s, AGAIN_MOST_S)
         self._of: object = None
         self._due_s = 0.0
-        self._verdict = Verdict("untried", "there is no GPU to try them on")
+        self._verdict = Verdict("skipped", "there is no GPU to try them on")
 
     async def verdict(self, release: Release, gpus: Sequence[str]) -> Verdict:
         """What came of trying ``release`` on this node's driver, which may be a while ago."""
         if not gpus:
-            return Verdict("untried", "there is no GPU to try them on")
+            return Verdict("skipped", "there is no GPU to try them on")
         files = await asyncio.to_thread(self._files, self._driver_root)
         key = (release.name, tuple(gpus), None if files is None else tuple(map(_stamp, files.values())))
         now_s = self._clock.monotonic()
-        if key == self._of and (self._verdict.outcome == "held" or now_s < self._due_s):
+        if key == self._of and (self._verdict.outcome == "passed" or now_s < self._due_s):
             return self._verdict
         if key != self._of:
             self._backoff.reset()
         self._verdict = await self._try(release, files, gpus)
         self._of, self._due_s = key, self._clock.monotonic() + self._backoff.next_s()
-        if self._verdict.outcome == "held":
+        if self._verdict.outcome == "passed":
             logger.info("isolation libraries %s were tried on this node's driver and hold", release.name)
         else:
             logger.warning(
@@ -227,10 +227,10 @@ class Trials:
 
     async def _try(self, release: Release, files: dict[str, Path] | None, gpus: Sequence[str]) -> Verdict:
         if files is None:
-            return Verdict("untried", f"the driver's libraries are not found below {self._driver_root}")
+            return Verdict("skipped", f"the driver's libraries are not found below {self._driver_root}")
         verdict = await tried(release, files, gpus)
         # A machine that is short of everything for a moment is no broken library.
-        return await tried(release, files, gpus) if verdict.outcome == "broken" else verdict
+        return await tried(release, files, gpus) if verdict.outcome == "failed" else verdict
 
 
 def _stamp(path: Path) -> tuple[str, int, int]:

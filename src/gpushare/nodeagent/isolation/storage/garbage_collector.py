@@ -251,4 +251,4 @@ class Keeper:
             logger.info("release %s of the isolation libraries is not used any more and removed", name)
 
     def _count(self) -> None:
-        self._metrics.directories.set(value=len(self._known))
+        self._metrics.isolated_containers.set(value=len(self._known))

@@ -133,8 +133,7 @@ class Watchdog:
     def lose(self) -> None:
         """The driver does not answer any more, so nobody knows who uses its GPUs. What is kept back for others stays so."""
         self._last = None
-        self._count(Seen((), {}))
-        self._metrics.looked.set(value=0.0)
+        self._metrics.last_sample.set(value=0.0)
 
     @property
     def looks(self) -> bool:
@@ -162,9 +161,8 @@ class Watchdog:
             return
         node = self._book.node
         found = seen(*self._last, self.holder_of) if node.mode.shares_memory else Seen((), {})
-        self._count(found)
         looked_s = self._clock.time_ns() // 10**9 if node.mode.shares_memory else 0
-        self._metrics.looked.set(value=float(looked_s))
+        self._metrics.last_sample.set(value=float(looked_s))
         self._on_used(found.uses)
         if node.mode.isolated:
             for finding in self._overuse.judge(found.uses, self._clock.monotonic()):
@@ -181,18 +179,6 @@ class Watchdog:
         if share is None:
             return None
         return Holder(claim.pod.key, claim.uid, container, gpu, share.mib, share.core_percent)
-
-    def _count(self, found: Seen) -> None:
-        metrics = self._metrics
-        used: dict[tuple[str, ...], float] = {}
-        busy: dict[tuple[str, ...], float] = {}
-        for use in found.uses:
-            labels = (use.holder.pod, use.holder.container, use.holder.gpu)
-            busy[labels] = float(use.sm_percent)
-            if not use.untold:
-                used[labels] = float(use.mib)
-        metrics.used_mib.replace(used)
-        metrics.sm_percent.replace(busy)
 
     def _act(self, finding: Finding) -> None:
         use, holder = finding.use, finding.use.holder
@@ -267,9 +253,6 @@ class Watchdog:
         held = {uuid: others.mib for uuid, others in foreign.items() if uuid in before}
         if not self._foreign.take(held):
             return
-        self._metrics.foreign_mib.replace(
-            {(device.uuid,): float(self._foreign.told(device.uuid)) for device in node.devices}
-        )
         for device in node.devices:
             told_mib = self._foreign.told(device.uuid)
             others = foreign.get(device.uuid)

@@ -58,7 +58,7 @@ class Autoscaler:
                 params={"labelSelector": names.LABEL_STANDS_FOR},
             )
         handle.gauge(
-            "gpushare_scheduler_stand_ins",
+            "gpushare_scheduler_placeholder_pods",
             "Pods that ask cluster-autoscaler for a node in the place of one that no single GPU holds.",
             lambda: self.placeholders,
         )
