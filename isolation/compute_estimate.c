@@ -119,11 +119,13 @@ void estimate_compare(unsigned place, uint64_t amount, uint64_t time_ns, bool su
     atomic_store_explicit(&in_a_row[place], near == EVEN_AGAIN ? 0 : (unsigned char)(near + 1), memory_order_relaxed);
 }
 
-void estimate_stretch(unsigned place, uint64_t time_ns, uint64_t charged_ns)
+void estimate_stretch(unsigned place, uint64_t amount, uint64_t was_ns, uint64_t time_ns, uint64_t charged_ns)
 {
     uint64_t before = atomic_load_explicit(&kinds[place].rate, memory_order_relaxed);
-    uint64_t present = (uint64_t)((wide)before * (STRETCH_NS + time_ns) / (STRETCH_NS + charged_ns));
-    if (before)
+    uint64_t was = (uint64_t)(((wide)was_ns << 20) / (amount ? amount : 1));
+    /* Of all that were charged before this was known each says the same: they must not add up. */
+    uint64_t present = (uint64_t)(((wide)before * STRETCH_NS + (wide)was * time_ns) / (STRETCH_NS + charged_ns));
+    if (before && was)
         atomic_store_explicit(&kinds[place].rate, (present & ~(uint64_t)SURE) | UNEVEN | (before & SURE), memory_order_relaxed);
     if (time_ns > 2 * charged_ns + STRETCH_NS / 4)
         atomic_store_explicit(&trust[place], 0, memory_order_relaxed);

@@ -24,8 +24,8 @@ void estimate_compare(unsigned place, uint64_t amount, uint64_t time_ns, bool su
  * estimate_stretch takes the place of estimate_learn. */
 bool estimate_uneven(unsigned place);
 
-/* Pieces of an uneven kind were charged `charged_ns` together, and took `time_ns`. */
-void estimate_stretch(unsigned place, uint64_t time_ns, uint64_t charged_ns);
+/* Pieces of an uneven kind were charged `charged_ns` together, and took `time_ns`; one of them was taken for `was_ns` then. */
+void estimate_stretch(unsigned place, uint64_t amount, uint64_t was_ns, uint64_t time_ns, uint64_t charged_ns);
 
 /* How many measurements confirmed what the kind is taken for, since one last did not: 0 to 255. */
 unsigned estimate_trust(unsigned place);

@@ -220,8 +220,20 @@ static bool follows_anchor(const struct flow *flow, const struct marked *piece)
     return piece->follows && piece->follows == flow->anchor_number;
 }
 
+static uint64_t taken_for_ns(const struct flow *flow, const struct marked *piece)
+{
+    return piece->charged_ns * SCALE_ONE / flow->scale;
+}
+
+/* Of the time since the last mark was reached: for how long others had work on the GPU. All of it, where no arbiter says so, or another one than then. */
+static int64_t beside_ns(const struct flow *flow, int64_t time_ns)
+{
+    uint64_t said_ns = atomic_load(&flow->page->beside_ns);
+    return flow->anchor_beside_ns && said_ns >= flow->anchor_beside_ns ? (int64_t)(said_ns - flow->anchor_beside_ns) : time_ns;
+}
+
 /* Kinds whose pieces take very different times are charged what all of them together took; `more_ns` is what the one that was measured would
- * add to their charge. Where others may have been on the GPU besides, half of a much longer time was its own. */
+ * add to their charge. Where others may have been on the GPU besides, the time for which they were is taken off, but a quarter at least was its own. */
 static void charge_together(struct flow *flow, const struct marked *piece, int64_t more_ns)
 {
     int64_t time_ns, paid_ns = (int64_t)(piece->paid_ns - flow->anchor_paid_ns);
@@ -238,17 +250,20 @@ static void charge_together(struct flow *flow, const struct marked *piece, int64
         flow_correct(flow, more_ns);
         flow->doubtful_ns += time_ns;
         flow->doubtful_paid_ns += paid_ns + more_ns;
+        flow->doubtful_beside_ns += beside_ns(flow, time_ns);
         if (flow->doubtful_ns < DOUBTFUL_NS)
             return;
-        time_ns = flow->doubtful_ns / 2;
+        int64_t least_ns = flow->doubtful_ns / 4;
+        time_ns = flow->doubtful_ns - flow->doubtful_beside_ns;
+        time_ns = time_ns > least_ns ? time_ns : least_ns;
         paid_ns = flow->doubtful_paid_ns;
-        flow->doubtful_ns = flow->doubtful_paid_ns = 0;
-        if (time_ns <= 2 * paid_ns)
+        flow->doubtful_ns = flow->doubtful_paid_ns = flow->doubtful_beside_ns = 0;
+        if (time_ns <= paid_ns)
             return;
     }
     flow_correct(flow, time_ns - paid_ns);
     if (estimate_uneven(piece->estimate) && time_ns >= 0 && paid_ns >= 0)
-        estimate_stretch(piece->estimate, (uint64_t)time_ns, (uint64_t)paid_ns);
+        estimate_stretch(piece->estimate, piece->amount, taken_for_ns(flow, piece), (uint64_t)time_ns, (uint64_t)paid_ns);
 }
 
 /* What a piece took by itself; how much should be added to its charge for that. */
@@ -271,7 +286,8 @@ static int64_t learn(struct flow *flow, const struct marked *piece)
     if (!uneven)
         estimate_learn(piece->estimate, piece->amount, time_ns, sure);
     else if (!follows_anchor(flow, piece) && (sure || (piece->sure && time_ns < piece->charged_ns)))
-        estimate_stretch(piece->estimate, time_ns * flow->scale / SCALE_ONE, piece->charged_ns);
+        estimate_stretch(piece->estimate, piece->amount, taken_for_ns(flow, piece), time_ns * flow->scale / SCALE_ONE,
+                         piece->charged_ns);
     if (piece->like != ESTIMATE_NONE) {
         estimate_compare(piece->like, piece->like_amount, time_ns, sure);
         estimate_learn(piece->like, piece->like_amount, time_ns, sure);
@@ -334,6 +350,7 @@ static void reach(struct flow *flow, struct marked *piece)
     flow->anchor_raw_ns = piece->raw_ns;
     flow->anchor_paid_ns = piece->paid_ns;
     flow->anchor_uneven = piece->uneven;
+    flow->anchor_beside_ns = atomic_load(&flow->page->beside_ns);
 }
 
 /* What is left of work whose length was unknown when it was put, the first of it at `since_ns`. Taken for short, it would have another

@@ -62,7 +62,8 @@ struct flow {
     uint64_t anchor_number, anchor_raw_ns, raw_ns, marks_put;
     uint64_t anchor_paid_ns, anchor_uneven;
     /* Between marks with uneven kinds in between, where others may have been on the GPU: how long that took, and what was charged. */
-    int64_t doubtful_ns, doubtful_paid_ns;
+    int64_t doubtful_ns, doubtful_paid_ns, doubtful_beside_ns;
+    uint64_t anchor_beside_ns; /* as the page said when the last mark was reached */
     uint32_t scale;            /* 65536 is 1 */
     unsigned longer;           /* ratios in a row that others' work may have made longer */
     struct marked marks[FLOW_MARKS];

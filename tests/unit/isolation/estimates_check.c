@@ -18,7 +18,9 @@ int main(void)
         if (!strcmp(word, "charged")) {
             if (scanf("%" SCNu64, &charged_ns) != 1)
                 return 2;
-            estimate_stretch(place, took_ns, charged_ns);
+            if (!estimate_of(place, ESTIMATE_ONE, &taken_for_ns))
+                return 1;
+            estimate_stretch(place, ESTIMATE_ONE, taken_for_ns, took_ns, charged_ns);
         } else {
             estimate_compare(place, ESTIMATE_ONE, took_ns, sure);
             if (!estimate_uneven(place))
