@@ -24,6 +24,9 @@ PROCESS: Final[dict[str, frozenset[str]]] = {
     "scheduler/plugins/resource_policy/status_writer.py": frozenset(
         {"ResourcePolicies: %s; writing again in %.1f s", "ResourcePolicy %s: its status is not written: %s"}
     ),
+    "scheduler/plugins/autoscaling/placeholder_pods.py": frozenset(
+        {"placeholder pods: %s; looking again in %.1f s"}
+    ),
     "scheduler/main.py": frozenset({"%s on http://%s:%d", "serving http://%s:%d%s, API server %s", "ready"}),
     "scheduler/plugins/elastic_quota/watch.py": frozenset(
         {"ElasticQuotaTree %s: its status cannot be written: %s"}
