@@ -1,4 +1,4 @@
-"""DecisionLog over 5,000 nodes of eight GPUs with everything in use: gangs, preemption, room that is kept, policies, quotas, every
+"""Decisions over 5,000 nodes of eight GPUs with everything in use: gangs, preemption, room that is kept, policies, quotas, every
 placement.
 
 In this process, from a verb's body to its answer, without HTTP: what ``benchmarks.extender`` measures beside it. Usage:

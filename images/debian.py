@@ -172,7 +172,7 @@ def _updated(cache: Path) -> Path:
         "pkgCacheGen::Essential": "none",
         "Acquire::Languages": "none",
         "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
-        "Acquire::Requeuer": "3",
+        "Acquire::Retries": "3",
         "Acquire::http::Timeout": "30",
         "Debug::NoLocking": "true",
     }

@@ -39,7 +39,7 @@ _COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         _AGE,
         ("IP", 1, pod_ip),
         ("Node", 1, node_name),
-        ("Nominations Node", 1, nominated_node),
+        ("Nominated Node", 1, nominated_node),
         ("Readiness Gates", 1, readiness_gates),
     ),
     "nodes": (

@@ -48,6 +48,8 @@ _PATTERNS: Final = tuple(
             r"Volumes:\n\s+kube-api-access-\w{5}:\n(\s+(Type|TokenExpirationSeconds|ConfigMapName|Optional|DownwardAPI):.*\n)+",
             "Volumes:  <none>\n",
         ),
+        # kubectl's own, now and then, where an event comes while it ends its watch.
+        (r'(?m)^I\d{4} .*reflector\.go:\d+\] "Warning: watch ended with error".*context canceled.*\n', ""),
         (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "UID"),
         (r"\b[0-9a-f]{64}\b", "CONTAINER"),
         (r"(gpushare\.dev/agent-port)=\d+", r"\1=PORT"),

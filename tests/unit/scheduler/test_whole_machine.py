@@ -382,7 +382,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
             world = replica.world
             assert world.ledger.totals().reserved == 0
             assert not world.policies.promises
-            # Nominations or not: who does not come for the room that was made gives it up. Pods are moved all the while, for whom
+            # Nominated or not: who does not come for the room that was made gives it up. Pods are moved all the while, for whom
             # nobody asks, too: how long room is kept for that is looked at after each step.
             kept = {
                 name: world.ledger.kept_on(uid)

@@ -4,7 +4,7 @@ After "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentat
 a node and a kind of request, what is free on GPUs that cannot take the kind's share is a fragment; all that is free is one
 where the node cannot take the kind at all. Averaged over the mix of kinds, a request goes where it adds least.
 
-CpuUsage are looked at twice. A node that has too few for one pod of a kind cannot take it, as there. Beyond that the mix
+Processors are looked at twice. A node that has too few for one pod of a kind cannot take it, as there. Beyond that the mix
 as a whole is to fit what a node has: its average pod, which takes any piece of a GPU, uses no more memory than the processors
 serve. So a pod that wants few processors goes where they are short, one that wants many goes where they are plenty, and
 this long before the last is gone. Pods without a GPU take of them too, unseen, so the average counts once more with twice
@@ -28,7 +28,7 @@ from gpushare.ledger.placement.fragmentation.workload_mix import Kind
 MOST_WEIGHED: Final = 64
 #: Rarer kinds are left out once the others make up so many percent of the arrivals.
 WEIGHED_PERCENT: Final = 95
-#: CpuUsage of the average pod, in parts of what the mix asks for: by itself, and with as many for pods without a GPU.
+#: Processors of the average pod, in parts of what the mix asks for: by itself, and with as many for pods without a GPU.
 LOADS: Final = (1, 2)
 #: Bits of the average pod's units: times the processors of a node and the MiB of a unit they stay below 2**63.
 _UNITS_BITS: Final = 20
