@@ -166,39 +166,8 @@ static void note_pause(struct tenant *tenant, const struct asked *asked, uint64_
         tenant->idle_from_ns = now_ns + (uint64_t)left_ns(asked, now_ns);
 }
 
-/* Until when the work of others than `place` lasts, as they say. */
-static uint64_t others_until(const struct schedule *schedule, unsigned place)
-{
-    uint64_t until_ns = 0;
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
-        const struct tenant *tenant = &schedule->tenants[i];
-        if (i != place && tenant->present && tenant->busy_until_ns > until_ns)
-            until_ns = tenant->busy_until_ns;
-    }
-    return until_ns;
-}
-
-/* For how long others had work there since the last step. Whoever may put work there does so between two steps, too. */
-static void count_beside(struct schedule *schedule, uint64_t now_ns, const struct asked *asked)
-{
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
-        struct tenant *tenant = &schedule->tenants[i];
-        uint64_t until_ns = sooner(asked[i].busy_until_ns, now_ns);
-        if (tenant->present && (holds(schedule, i) || tenant->visits) && until_ns > tenant->busy_until_ns)
-            tenant->busy_until_ns = until_ns;
-    }
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
-        uint64_t until_ns = sooner(others_until(schedule, i), now_ns);
-        if (until_ns > schedule->now_ns)
-            schedule->tenants[i].beside_ns += until_ns - schedule->now_ns;
-    }
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++)
-        schedule->tenants[i].busy_until_ns = now_ns + (uint64_t)left_ns(&asked[i], now_ns);
-}
-
 static void account(struct schedule *schedule, uint64_t now_ns, const struct asked *asked)
 {
-    count_beside(schedule, now_ns, asked);
     int64_t passed_ns = least((int64_t)(now_ns - schedule->now_ns), STEP_MOST_NS);
     count_run(schedule, passed_ns, schedule->now_ns);
     schedule->now_ns = now_ns;
@@ -508,10 +477,7 @@ uint64_t schedule_step(struct schedule *schedule, uint64_t now_ns, const struct 
         allow(schedule, asked);
     for (int i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
         const struct tenant *tenant = &schedule->tenants[i];
-        uint64_t until_ns = others_until(schedule, (unsigned)i), left = until_ns > schedule->now_ns ? until_ns - schedule->now_ns : 0;
-        granted[i] = (struct granted){
-            0, tenant->allowed_ns, tenant->began_ns, ahead_of(schedule, i), 1 + tenant->beside_ns + left,
-        };
+        granted[i] = (struct granted){0, tenant->allowed_ns, tenant->began_ns, ahead_of(schedule, i)};
         if (tenant->visits)
             granted[i].until_ns = tenant->visit_since_ns + SCHEDULE_VISIT_NS;
         else if (holds(schedule, i) && !schedule->over && !schedule->rests)

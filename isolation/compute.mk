@@ -4,7 +4,7 @@ compute := turn compute_flow compute_turn compute_marks compute_estimate compute
 
 arbiter := arbiter arbiter_containers arbiter_gpu arbiter_page arbiter_schedule turn limits
 
-clients += launches_race uneven_load
+clients += launches_race
 linked += schedule_check schedule_simulation estimates_check
 schedule_check_parts := arbiter_schedule
 schedule_simulation_parts := arbiter_schedule

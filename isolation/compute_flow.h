@@ -35,7 +35,6 @@ struct marked {
     unsigned estimate, like;
     uint64_t amount, like_amount, charged_ns;
     uint64_t put_ns, raw_ns;     /* of all work, up to this mark: predicted, and as measured alone */
-    uint64_t paid_ns, launches, uneven; /* the same: as charged beforehand, how many pieces, and how many of uneven kinds */
     uint64_t number, follows;    /* among marks; the mark that was still ahead when everything up to this one was there */
 };
 
@@ -51,8 +50,7 @@ struct flow {
     uint64_t put_ns;           /* estimates of all work that was put on the GPU, added up */
     uint64_t free_ns;          /* when the GPU will be through with it */
     uint64_t marked_at_ns, marked_put_ns;
-    uint64_t launches, marked_launches, reached_launches; /* all; up to the last mark; up to the last one that was reached */
-    uint64_t paid_ns, uneven;  /* what was charged beforehand; pieces of uneven kinds */
+    uint64_t launches;
     /* Small pieces do not look at clock and page each time: what may be put without a look, what was charged for that and is not on the
      * page yet, and the moment of the last look. */
     uint64_t spree_ns, spent_ns, spree_at_ns;
@@ -60,10 +58,6 @@ struct flow {
      * time than their sum. The last mark that was reached, and what is learned from the next one. */
     struct mark anchor;
     uint64_t anchor_number, anchor_raw_ns, raw_ns, marks_put;
-    uint64_t anchor_paid_ns, anchor_uneven;
-    /* Between marks with uneven kinds in between, where others may have been on the GPU: how long that took, and what was charged. */
-    int64_t doubtful_ns, doubtful_paid_ns, doubtful_beside_ns;
-    uint64_t anchor_beside_ns; /* as the page said when the last mark was reached */
     uint32_t scale;            /* 65536 is 1 */
     unsigned longer;           /* ratios in a row that others' work may have made longer */
     struct marked marks[FLOW_MARKS];
@@ -74,7 +68,7 @@ struct flow {
 };
 
 /* Puts a piece without a look, if it is small enough for what the last look left. */
-bool flow_put_in_passing(struct flow *flow, uint64_t charged_ns, uint64_t raw_ns, bool uneven);
+bool flow_put_in_passing(struct flow *flow, uint64_t charged_ns, uint64_t raw_ns);
 
 /* After a look: how much may be put in passing. */
 void flow_allow_spree(struct flow *flow, uint64_t now_ns);
@@ -93,8 +87,8 @@ struct flow *flow_unseen(int gpu, uint64_t now_ns, uint64_t long_ns, bool *recen
 /* Whether any GPU of this container has a compute limit. A nanosecond once known. */
 bool flows_limited(void);
 
-/* Charges work, and predicts when it is done; `raw_ns`: what it would take by itself; `uneven`: its kind is. */
-void flow_put(struct flow *flow, uint64_t now_ns, uint64_t charged_ns, uint64_t raw_ns, bool uneven);
+/* Charges work, and predicts when it is done; `raw_ns`: what it would take by itself. */
+void flow_put(struct flow *flow, uint64_t now_ns, uint64_t charged_ns, uint64_t raw_ns);
 
 /* Puts a mark's piece into the list, where its place is `flow->marks[flow->mark_count]`, and looks. True: some are still ahead. */
 bool flow_mark(struct flow *flow, uint64_t now_ns, const struct marked *piece);
@@ -114,9 +108,8 @@ void flow_tell(struct flow *flow, uint64_t now_ns);
 /* Whether a node's arbiter grants turns: its heartbeat is recent, and it means by the page what we do. */
 bool flow_has_arbiter(const struct flow *flow, uint64_t now_ns);
 
-/* Waits until the container may put work on the GPU, and no more than `launches_most` lie behind the last mark that was reached; the mutex is
- * let go meanwhile. Returns the moment. */
-uint64_t flow_wait(struct flow *flow, uint64_t now_ns, unsigned launches_most);
+/* Waits until the container may put work on the GPU; the mutex is let go meanwhile. Returns the moment. */
+uint64_t flow_wait(struct flow *flow, uint64_t now_ns);
 
 /* Marks lie ahead: someone shall look at them even if the program does nothing more. */
 void flow_watch(void);

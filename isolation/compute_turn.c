@@ -44,7 +44,7 @@ static uint64_t depth_ns(const struct flow *flow)
     return (granted_ns && granted_ns < FLOW_DEPTH_NS ? granted_ns : FLOW_DEPTH_NS) / flow->sharing;
 }
 
-static enum verdict judge(const struct flow *flow, uint64_t now_ns, unsigned launches_most)
+static enum verdict judge(const struct flow *flow, uint64_t now_ns)
 {
     struct turn_page *page = flow->page;
     uint64_t ahead_ns = flow_ahead_ns(flow, now_ns);
@@ -63,8 +63,6 @@ static enum verdict judge(const struct flow *flow, uint64_t now_ns, unsigned lau
         if (ahead_ns && now_ns + ahead_ns >= until_ns)
             return ENDING;
     }
-    if (flow->mark_count && flow->launches - flow->reached_launches >= launches_most)
-        return FULL;
     return ahead_ns >= depth_ns(flow) || flow->strangers >= FLOW_STRANGERS ? FULL : GO;
 }
 
@@ -134,13 +132,13 @@ static void catch_up(struct flow *flow, uint64_t now_ns)
     }
 }
 
-uint64_t flow_wait(struct flow *flow, uint64_t now_ns, unsigned launches_most)
+uint64_t flow_wait(struct flow *flow, uint64_t now_ns)
 {
     uint64_t full_since_ns = 0, waits_since_ns = 0;
     bool waited = false;
     for (;; now_ns = turn_now_ns()) {
         uint32_t seen = atomic_load(&flow->page->grants);
-        enum verdict verdict = judge(flow, now_ns, launches_most);
+        enum verdict verdict = judge(flow, now_ns);
         if (verdict == FULL && !full_since_ns)
             full_since_ns = now_ns;
         if (verdict == GO || (verdict == FULL && now_ns > full_since_ns + DEPTH_MOST_NS))
@@ -148,7 +146,7 @@ uint64_t flow_wait(struct flow *flow, uint64_t now_ns, unsigned launches_most)
         if (flow_look(flow, now_ns))
             flow_watch();
         if (verdict == FULL) {
-            if (judge(flow, now_ns, launches_most) == FULL)
+            if (judge(flow, now_ns) == FULL)
                 wait_for_room(flow, now_ns);
             continue;
         }
