@@ -116,11 +116,11 @@ class Core:
         return [
             ("events", self.recorder.run()),
             ("sweep", self.binder.sweep()),
-            ("foreseeing", self.precompute.run()),
+            ("precompute", self.precompute.run()),
             ("decisions", self.decisions.run()),
             ("leading", self.leading.run()),
-            ("takeover", self.takeover.run()),
-            ("waiting news", self.pending_events.run()),
+            ("leader resync", self.takeover.run()),
+            ("pending-pod events", self.pending_events.run()),
         ]
 
 

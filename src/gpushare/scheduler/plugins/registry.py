@@ -1,8 +1,7 @@
 """Which plugins run, in the order in which they are called: our own, then those of others that the user enables."""
 
 from collections.abc import Iterator, Mapping
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpushare.options.option import InvalidSettings
 from gpushare.scheduler.core import Core
@@ -10,6 +9,9 @@ from gpushare.scheduler.framework.interface import Handle
 from gpushare.scheduler.framework.runtime import Enabled
 from gpushare.scheduler.observability.pod_lifecycle_log import PodLifecycleLog
 from gpushare.scheduler.plugins.preemption.nominations import Nominations
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 #: Where packages of others name their plugins: ``name = "module:factory"``, a ``framework.interface.Factory``.
 GROUP: Final = "gpushare.scheduler_plugins"
@@ -57,6 +59,8 @@ def third_party(handle: Handle, arguments: Mapping[str, Mapping[str, Any]]) -> I
     """
     if not arguments:
         return
+    from importlib.metadata import entry_points  # start-up time that only those pay who enable one
+
     installed = {one.name: one for one in entry_points(group=GROUP)}
     for name, its in arguments.items():
         if name not in installed:
@@ -73,7 +77,7 @@ def third_party(handle: Handle, arguments: Mapping[str, Mapping[str, Any]]) -> I
         yield Enabled(name, _made(installed[name], handle, rest), float(weight))
 
 
-def _made(entry: EntryPoint, handle: Handle, arguments: Mapping[str, Any]) -> object:
+def _made(entry: "EntryPoint", handle: Handle, arguments: Mapping[str, Any]) -> object:
     try:
         factory = entry.load()
     except (ImportError, AttributeError) as error:
