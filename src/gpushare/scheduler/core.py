@@ -120,7 +120,7 @@ class Core:
             ("decisions", self.decisions.run()),
             ("leading", self.leading.run()),
             ("leader resync", self.takeover.run()),
-            ("pending-pod events", self.pending_events.run()),
+            ("pending pods", self.pending_events.run()),
         ]
 
 
