@@ -4,6 +4,8 @@ import asyncio
 import gc
 import logging
 import signal
+import socket
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -45,13 +47,18 @@ async def serve(access: Access, settings: Settings) -> None:
 
     Raises ``OSError`` when an address is taken or the port cannot be written, and ``InvalidSettings``.
     """
-    with ExitStack() as unless_served:
-        bound = unless_served.enter_context(closing(bind(settings.host, settings.port)))
+    with ExitStack() as sockets:
+        bound = sockets.enter_context(closing(bind(settings.host, settings.port)))
         bound.listen(_BACKLOG)
-        read_at = open_doors(settings.doors, unless_served, _BACKLOG)
+        read_at = open_doors(settings.doors, sockets, _BACKLOG)
         if settings.port_file is not None:
             write_ports("--port-file", settings.port_file, bound)
-        unless_served.pop_all()
+        await _run(access, settings, bound, read_at)
+
+
+async def _run(
+    access: Access, settings: Settings, bound: socket.socket, read_at: Mapping[socket.socket, Collection[str]]
+) -> None:
     # What is read first stays: looking for garbage in it after every 700 objects would find none.
     gc.set_threshold(_YOUNG_OBJECTS)
     async with Session(access, connections=_CONNECTIONS) as session:
