@@ -31,7 +31,9 @@ from gpushare.scheduler.cache.pod_records import PodRecord, record_of
 from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.framework.precompute import Precomputer
+from gpushare.scheduler.framework.runtime import Enabled, Framework
 from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
+from gpushare.scheduler.plugins.gangs.plugin import Gangs
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.server import protocol
@@ -270,7 +272,11 @@ def _filter_in_use(nodes: int, calls: int, policy: Placement) -> tuple[float, fl
             if member == 0:
                 bodies.append(msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": offered}))
     read = Bodies()
-    decisions = DecisionLog(view, SYSTEM_CLOCK)
+    gangs = Gangs(view, SYSTEM_CLOCK)
+    decisions = DecisionLog(view, SYSTEM_CLOCK, gangs=gangs)
+    framework = Framework(
+        [Enabled("gangs", gangs), Enabled("policies", policies), Enabled("decisions", decisions)]
+    )
     foreseeing = Precomputer(view.ledger)
     view.pod_arrived.subscribe(foreseeing.arrived)
     spent: dict[str, list[float]] = {"foreseen": [], "unforeseen": [], "foreseeing": []}
@@ -291,7 +297,7 @@ def _filter_in_use(nodes: int, calls: int, policy: Placement) -> tuple[float, fl
                     pass
 
         def ask(body: bytes = body) -> object:
-            return filter_nodes(view, read.read(body), lambda uid, refused: None, policies, decisions)
+            return filter_nodes(view, read.read(body), framework)
 
         timed("foreseen" if ahead else "unforeseen", ask)
     return p99(sorted(spent["foreseen"])), max(spent["foreseeing"]), p99(sorted(spent["unforeseen"]))
@@ -313,7 +319,7 @@ def placements(nodes: int, calls: int) -> Figures:
             asked = read.read(bodies[number])
             assert asked.request is not None
             view.ledger.arrived(asked.request)
-            fits = msgspec.json.decode(filter_nodes(view, asked, lambda uid, refused: None))["NodeNames"]
+            fits = msgspec.json.decode(filter_nodes(view, asked))["NodeNames"]
             prioritize_nodes(view, asked)
             view.ledger.reserve(str(number), "default/x", asked.request, fits[number % len(fits)])
 

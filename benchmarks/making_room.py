@@ -27,9 +27,11 @@ from gpushare.scheduler.cache.cache import ClusterCache, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord, record_of
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
+from gpushare.scheduler.framework.runtime import Enabled, Framework
 from gpushare.scheduler.leader.lease import without_another
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
 from gpushare.scheduler.plugins.defragmentation.plugin import Defragmenter
+from gpushare.scheduler.plugins.gangs.plugin import Gangs
 from gpushare.scheduler.plugins.preemption.plugin import Preemptor
 from gpushare.scheduler.plugins.resource_policy.move_targets import PolicyPlaces
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
@@ -90,7 +92,8 @@ def preemption(nodes: int) -> Figures:
     """Ending others for all pods of a gang, where every node would do."""
     view = cluster(nodes, lambda number, pod: (0, 100, 200)[pod % 3])
     all_names = [node_name(number) for number in range(nodes)]
-    preemptor = Preemptor(view, _Api(), NO_EVENTS, SYSTEM_CLOCK)
+    gangs = Gangs(view, SYSTEM_CLOCK)
+    preemptor = Preemptor(view, _Api(), NO_EVENTS, SYSTEM_CLOCK, gangs=gangs)
     found = []
     for turn in range(ROUNDS):
         records = []
@@ -107,8 +110,8 @@ def preemption(nodes: int) -> Figures:
         body = msgspec.json.encode({"Pod": msgspec.Raw(raw), "NodeNames": all_names})
         for one in records:
             assert one.gang is not None
-            view.gangs.asked_about(one.uid, one.gang, all_names)
-        filter_nodes(view, Bodies().read(body), lambda uid, refused: None)
+            gangs.asked_about(one.uid, one.gang, all_names)
+        filter_nodes(view, Bodies().read(body), Framework([Enabled("gangs", gangs)]))
         work = preemptor._make_room_for_gang(records[-1], all_names)  # noqa: SLF001 (one look, without the waits around it)
         found.append(asyncio.run(_longest_hold_ms(work)))
         assert all(view.ledger.kept_on(one.uid) for one in records)

@@ -26,6 +26,7 @@ from gpushare.scheduler.observability.pending_pod_events import FromDecisions, P
 from gpushare.scheduler.plugins.elastic_quota.pod_resync import QuotaPods, following_decoder
 from gpushare.scheduler.plugins.elastic_quota.watch import QuotaWatch
 from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
+from gpushare.scheduler.plugins.gangs.plugin import Gangs
 from gpushare.scheduler.plugins.preemption.plugin import Preemptor
 from gpushare.scheduler.plugins.resource_policy.wiring import ResourcePolicyPlugin
 from gpushare.scheduler.requeue.requeuer import Requeuer
@@ -50,13 +51,20 @@ class Core:
         self.takeover = LeaderResync(self.leading)
         self.observing = ClusterMetrics(self.metrics, self.recorder, self.reservations, self.leading, clock)
         self.policies = ResourcePolicyPlugin(session, self.client, self.ledger, clock, settings.lease)
-        policies = self.policies.policies
+        policies = self.policies
         self.cache = ClusterCache(
             self.ledger,
             self.recorder,
             self.observing.confirmed,
             isolated_cap=settings.isolated_cap,
+        )
+        self.requeuer = Requeuer(ChainMap(self.cache.waiting, self.cache.waiting_besides), self.client, clock)
+        self.gangs = Gangs(
+            self.cache,
+            clock,
             governs=policies.governs,
+            retry=self.requeuer.hurry,
+            placed=self.requeuer.asked,
         )
         waiting_besides = self.cache.waiting_besides
         self.decisions = DecisionLog(
@@ -65,12 +73,11 @@ class Core:
             leads=lambda: self.leading.known,
             in_turn=policies.by_unit,
             without_gpu=lambda uid: waiting_besides.get(uid) or policies.kept(uid),
+            gangs=self.gangs,
         )
         self.pending_events = PendingPodEvents(
             FromDecisions(self.decisions), self.recorder, clock, self.leading
         )
-        self.binder = Binder(self.cache, self.policies.binding, self.reservations, clock)
-        self.requeuer = Requeuer(ChainMap(self.cache.waiting, waiting_besides), self.client, clock)
         self.preemptor = Preemptor(
             self.cache,
             self.client,
@@ -78,6 +85,7 @@ class Core:
             clock,
             in_turn=policies.by_unit,
             must_lead=self.takeover.must_lead,
+            gangs=self.gangs,
         )
         self.precompute = Precomputer(self.ledger, self.metrics.precomputed.inc)
         self._follow_each_other()
@@ -85,16 +93,20 @@ class Core:
     def _follow_each_other(self) -> None:
         """Who is called when something happens, in this order."""
         cache, requeuer = self.cache, self.requeuer
-        self.binder.reservation_expired.subscribe(self.observing.stale)
         self.preemptor.decided.subscribe(self.decisions.preempted)
-        self.takeover.resynced.subscribe(self.binder.forget_reservations)
+        self.takeover.resynced.subscribe(self.gangs.give_up_all)
         cache.pod_arrived.subscribe(self.precompute.arrived)
         cache.capacity_freed.subscribe(requeuer.freed)
         cache.reservation_released.subscribe(requeuer.given_back)
-        cache.gangs.reservation_released.subscribe(requeuer.given_back)
-        cache.gangs.satisfied.subscribe(requeuer.asked)
-        for part in (cache.gangs, cache.quotas, self.preemptor):
+        for part in (cache.quotas, self.preemptor):
             part.retry_wanted.subscribe(requeuer.hurry)
+
+    def binder(self, framework: Framework) -> Binder:
+        """The verb bind, as the plugins extend it. To be made once."""
+        binder = Binder(self.cache, self.client, self.reservations, self.clock, framework)
+        binder.reservation_expired.subscribe(self.observing.stale)
+        self.takeover.resynced.subscribe(binder.forget_reservations)
+        return binder
 
     def handle(self, *, synced: Callable[[], bool]) -> Handle:
         """What plugins work with. ``synced`` tells whether pods and nodes were read."""
@@ -107,6 +119,8 @@ class Core:
             lease=self.settings.lease,
             must_lead=self.takeover.must_lead,
             retry=self.requeuer.hurry,
+            placed=self.requeuer.asked,
+            resynced=self.takeover.resynced,
             synced=synced,
             gauge=self.metrics.watch,
         )
@@ -115,7 +129,6 @@ class Core:
         """What runs for as long as the process; without the watches."""
         return [
             ("events", self.recorder.run()),
-            ("sweep", self.binder.sweep()),
             ("precompute", self.precompute.run()),
             ("decisions", self.decisions.run()),
             ("leading", self.leading.run()),

@@ -70,18 +70,18 @@ async def _run(
         handle = core.handle(synced=synced)
         framework = Framework([*built_in(core, handle), *third_party(handle, settings.plugins)])
         watches = Watches(core, framework)
+        binder = core.binder(framework)
         export(core.metrics, core.cache, core.reservations)
         core.observing.export(watches.figures, core.pending_events)
         readers = Readers(AccessReviews(session))
         app = ExtenderApp(
             core.cache,
-            core.binder,
-            framework.post_filter,
+            binder,
             core.preemptor.left_to_scheduler,
             core.client,
             core.metrics,
             watches.missing,
-            core.policies.policies,
+            core.policies,
             core.decisions,
             core.takeover,
             readers,
@@ -92,6 +92,7 @@ async def _run(
         tasks: list[Task] = [
             *watches.tasks(),
             *core.tasks(),
+            ("sweep", binder.sweep()),
             *framework.tasks(),
             ("settle", _settle(watches)),
         ]

@@ -31,6 +31,7 @@ from gpushare.scheduler.cache.cache import NodeReader
 from gpushare.scheduler.cache.pod_records import decode_record
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
+from gpushare.scheduler.framework.runtime import Enabled, Framework
 from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 from gpushare.scheduler.server.decisions_api import DECISIONS, told
 from tests.at_once import at_once
@@ -139,10 +140,11 @@ def line_of(nodes: Iterable[bytes], pods: Iterable[bytes], waits: Iterable[dict[
         cluster.pods.upsert(seen[1])
     decisions = DecisionLog(cluster.view, SYSTEM_CLOCK)
     offered = list(cluster.ledger.node_names())
+    framework = Framework([Enabled("decisions", decisions)])
     for pod in waits:
         if not pod["spec"]["schedulingGates"]:
             asked = Bodies().read(json.dumps({"Pod": pod, "NodeNames": offered}).encode())
-            filter_nodes(cluster.view, asked, lambda uid, some: None, decisions=decisions)
+            filter_nodes(cluster.view, asked, framework)
     return json.loads(at_once(told(decisions, DECISIONS)))["waiting"]
 
 

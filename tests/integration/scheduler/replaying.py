@@ -105,12 +105,12 @@ async def serving(
     app = ExtenderApp(
         world.view,
         world.binder,
-        world.refused,
         world.preemptor.left_to_scheduler,
         world.api,
         Metrics(),
         lambda: missing,
         policies,
+        framework=world.framework(),
     )
     bound = bind("127.0.0.1", 0)
     bound.listen(16)

@@ -128,7 +128,7 @@ async def test_programs_read_it_too(world: World) -> None:
 async def test_nothing_is_shown_where_nothing_is_kept(world: World, form: str) -> None:
     kubectl = await keeping(world)
     flags = ("-o", form) if form else ()
-    world.view.gangs.give_up_all()
+    world.gangs.give_up_all()
     nothing = look(kubectl, options(*flags))
     without = cluster([], [], world).known | {"/api/v1/nodes": kubectl.known["/api/v1/nodes"]}
     empty = Kubectl(**without)

@@ -111,7 +111,7 @@ class Moving(World):
     def ask(self, name: str, *nodes: str) -> list[str]:
         offered = list(nodes or self.api.nodes)
         body = {"Pod": self.api.pods[f"default/{name}"], "NodeNames": offered}
-        answer = filter_nodes(self.view, Bodies().read(msgspec.json.encode(body)), self.refused)
+        answer = filter_nodes(self.view, Bodies().read(msgspec.json.encode(body)), self.framework())
         found: list[str] = msgspec.json.decode(answer)["NodeNames"] or []
         return found
 

@@ -35,7 +35,8 @@ class PolicyWorld(World):
         self.again: list[str] = []
         self.policies.retry_wanted.subscribe(self.again.extend)
         self.binding = PolicyBinding(self.api, self.policies, self.clock)
-        self.binder = Binder(self.view, self.binding, self.reservations, self.clock)
+        self.plugins += [self.policies, self.binding]
+        self.binder = Binder(self.view, self.api, self.reservations, self.clock, self.framework())
         for name in NODES:
             self.policies.census.set_node(name, {"pool": name[0]})
 
@@ -69,7 +70,9 @@ class PolicyWorld(World):
             ending.extend(where)
             self.refused(uid, where)
 
-        raw = filter_nodes(self.view, Bodies().read(json.dumps(body).encode()), refused, self.policies)
+        raw = filter_nodes(
+            self.view, Bodies().read(json.dumps(body).encode()), self.framework(refused=refused)
+        )
         read = msgspec.json.decode(raw)
         told = (read["FailedNodes"] or {}) | (read["FailedAndUnresolvableNodes"] or {})
         if read["NodeNames"]:

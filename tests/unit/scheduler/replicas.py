@@ -30,14 +30,15 @@ class Governed(World):
     def __init__(self, api: WatchedApi, clock: TurnedClock, face: Face) -> None:
         super().__init__(api, clock)
         self.api: WatchedApi = api
-        self.view.gangs._patience_s = PATIENCE_S
+        self.gangs._patience_s = PATIENCE_S
         self.retries._pods = face
         self.preemptor._pods = self.preemptor._ending._pods = face
         self.policies = Policies(clock, kept_on=self.ledger.kept_on)
         self.in_turn = self.policies.by_unit
         self.governs = self.policies.governs
         self.binding = PolicyBinding(face, self.policies, clock)
-        self.binder = Binder(self.view, self.binding, self.reservations, clock)
+        self.plugins += [self.policies, self.binding]
+        self.binder = Binder(self.view, face, self.reservations, clock, self.framework())
         keep = self.view.quotas.keep
 
         def kept(uid: str) -> None:
@@ -90,6 +91,7 @@ class Replica:
         self.acted_s = self.clock.monotonic()
         leading = LeaderWatch(Leading(self.api.lease, LEASE, f"r{self.number}"), self.clock)
         self.takeover = LeaderResync(leading, self, monotonic=self.clock.monotonic)
+        self.takeover.resynced.subscribe(world.gangs.give_up_all)
         self.takeover.resynced.subscribe(world.binder.forget_reservations)
         world.must_lead = self.takeover.must_lead
         self.places = PolicyPlaces(world.policies)
@@ -112,6 +114,7 @@ class Replica:
             asyncio.create_task(coroutine)
             for coroutine in (
                 world.binder.sweep(),
+                world.gangs.run(),
                 world.retries.run(),
                 world.preemptor.run(),
                 world.binding.run(),

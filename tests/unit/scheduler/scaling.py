@@ -104,7 +104,7 @@ class Scaling(World):
 
     def ask(self, name: str, *nodes: str) -> list[str]:
         body = {"Pod": self.api.pods[f"default/{name}"], "NodeNames": list(nodes or self.marks)}
-        answer = filter_nodes(self.view, Bodies().read(msgspec.json.encode(body)), self.refused)
+        answer = filter_nodes(self.view, Bodies().read(msgspec.json.encode(body)), self.framework())
         found: list[str] = msgspec.json.decode(answer)["NodeNames"] or []
         return found
 

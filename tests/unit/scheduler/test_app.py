@@ -37,12 +37,12 @@ class Browser:
         self.app = ExtenderApp(
             world.view,
             world.binder,
-            world.refused,
             world.preemptor.left_to_scheduler,
             world.api,
             Metrics(),
             lambda: self.missing,
             decisions=world.decisions,
+            framework=world.framework(world.decisions),
             readers=Readers(Knows(), world.clock),
         )
 

@@ -122,7 +122,7 @@ def test_what_is_said_of_a_gang_reads_right(world: World, least: int) -> None:
         world.create(f"p{number}", 4, labels=labels)
         request = world.view.waiting["uid-p0"].request
         assert request is not None
-        said = world.view.gangs.verdict("uid-p0", "default/p0", gang, request, ["n1"])
+        said = world.gangs.verdict("uid-p0", "default/p0", gang, request, ["n1"])
         assert said is not None
         right("; ".join((said.refused | said.hopeless).values()))
         for one in world.decisions.waiting():

@@ -29,6 +29,7 @@ from tests.unit.scheduler.world import TurnedClock, World, gpu_node, pod_object
 
 BUILT_IN = (
     "pod-log",
+    "gangs",
     "resource-policy",
     "requeue",
     "preemption",
@@ -71,9 +72,7 @@ def world_of(*nodes: str) -> World:
 
 
 def answered(world: World, framework: Framework, nodes: Sequence[str]) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(
-        filter_nodes(world.view, asked(nodes), world.refused, framework=framework)
-    )
+    answer: dict[str, Any] = json.loads(filter_nodes(world.view, asked(nodes), framework))
     return answer
 
 
@@ -95,7 +94,7 @@ def test_pods_are_not_evicted_from_nodes_that_a_filter_refuses() -> None:
 
     framework = Framework([Enabled("f", Refusing({"a"}, "no licence")), Enabled("w", Watching())])
     world = world_of("a", "b")
-    filter_nodes(world.view, asked(["a", "b"], units=99), framework.post_filter, framework=framework)
+    filter_nodes(world.view, asked(["a", "b"], units=99), framework)
     assert [uid for uid, _ in refused] == ["uid-p"]
     assert "a" not in refused[0][1]
 
@@ -159,6 +158,7 @@ async def test_the_table_has_the_plugins_that_the_settings_enable() -> None:
     assert all(isinstance(points[name], PostFilter) for name in ("requeue", "preemption", "defragmentation"))
     assert not any(isinstance(one, Filter | Score) for one in points.values())
     assert {name for name, one in points.items() if isinstance(one, Controller)} == {
+        "gangs",
         "resource-policy",
         "requeue",
         "preemption",
@@ -180,9 +180,9 @@ async def test_pods_are_placed_with_any_of_the_plugins_left_out(left_out: str) -
     assert found is not None
     pods.upsert(found[1])
     pods.synced()
-    answer = json.loads(filter_nodes(core.cache, asked(["a"]), framework.post_filter, framework=framework))
+    answer = json.loads(filter_nodes(core.cache, asked(["a"]), framework))
     assert answer["NodeNames"] == ["a"]
-    filter_nodes(core.cache, asked(["a"], units=99), framework.post_filter, framework=framework)
+    filter_nodes(core.cache, asked(["a"], units=99), framework)
     pods.remove(*found)
     assert not core.cache.waiting
     for _, task in framework.tasks():
@@ -206,7 +206,7 @@ async def test_a_refused_pod_is_tried_again_once_another_ends() -> None:
         assert held.request is not None
         core.ledger.reserve(held.uid, held.pod, held.request, "a")
         body = msgspec.json.encode({"Pod": pod_object("second", 15), "NodeNames": ["a"]})
-        answer = filter_nodes(core.cache, Bodies().read(body), framework.post_filter, framework=framework)
+        answer = filter_nodes(core.cache, Bodies().read(body), framework)
         assert json.loads(answer)["NodeNames"] == []
         running = [asyncio.create_task(task) for _, task in framework.tasks()]
         pods.remove(*records[0])

@@ -17,7 +17,7 @@ G = gang("g", 3)
 def two(world: World) -> World:
     """Two nodes with one GPU of 16 GiB each."""
     world.add_node(gpu_node("n2", 16384))
-    world.view.gangs._patience_s = 0.05
+    world.gangs._patience_s = 0.05
     return world
 
 
@@ -114,13 +114,13 @@ async def test_a_waiting_pod_that_is_being_deleted_is_none_of_its_gang(two: Worl
         await two.binder.bind(args("c", "n1"))
     assert ask(two, "a")[1] == {"gang default/g needs 3 pods together: there are 2"}
     hurried: list[str] = []
-    two.view.gangs.retry_wanted.subscribe(hurried.extend)
+    two.gangs.retry_wanted.subscribe(hurried.extend)
     two.create("d", 4, labels=G)
     assert hurried == ["uid-a", "uid-b", "uid-d"]
-    standing = two.view.gangs.standing("uid-a")
+    standing = two.gangs.standing("uid-a")
     assert standing is not None
     assert standing.there == 3
-    assert two.view.gangs.standing("uid-nobody") is None
+    assert two.gangs.standing("uid-nobody") is None
     await run(two, "a", "b", "d")
 
 
@@ -166,16 +166,16 @@ async def test_who_has_ended_well_counts_until_its_object_goes(two: World) -> No
     await run(two, "a", "b", "c")
     for name, phase in (("a", "Succeeded"), ("b", "Failed")):
         finish(two, name, phase)
-    last = two.view.gangs._groups["default/g"].pods["uid-c"]
+    last = two.gangs._groups["default/g"].pods["uid-c"]
     two.create("d", 4, labels=G)
     assert ask(two, "d")[0]
     assert used(two) == 2 * 4096
-    two.view.gangs.remove("uid-a")
+    two.gangs.remove("uid-a")
     assert used(two) == 4096, "d alone would be too few"
     assert ask(two, "d")[1] == {"gang default/g needs 3 pods together: there are 2"}
     two.view.remove_pod(last)
     two.view.remove_pod(two.view.waiting["uid-d"])
-    assert len(two.view.gangs) == 0
+    assert len(two.gangs) == 0
 
 
 async def test_who_was_told_to_end_and_ends_with_0_does_not_count(two: World) -> None:
@@ -293,7 +293,7 @@ async def test_those_that_were_asked_about_come_before_one_that_never_is(two: Wo
     for uid, key in two.reservations.due(two.clock.monotonic()):
         await two.binder.settle(uid, key)
     await two.clock.turn(REST_S)
-    two.view.gangs.wake()
+    two.gangs.wake()
     nodes = {name: ask(two, name)[0][0] for name in "ab"}
     await asyncio.gather(*(two.binder.bind(args(name, nodes[name])) for name in "ab"))
     assert len(two.api.bindings) == 2

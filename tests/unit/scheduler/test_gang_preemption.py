@@ -144,7 +144,7 @@ async def test_a_pod_that_replaces_one_of_a_running_gang_preempts_alone(world: W
         member(world, name, 8, priority=9)
     await bound(world, "low", 8, "n1", priority=1)
     await bound(world, "other", 16, "n2", priority=5)
-    world.view.gangs._patience_s = PATIENCE_S
+    world.gangs._patience_s = PATIENCE_S
     for name in ("g-0", "g-1"):
         pod = world.api.pods[f"default/{name}"]
         pod["spec"]["nodeName"] = "elsewhere"
@@ -160,22 +160,22 @@ async def test_gangs_that_wait_for_something_else_end_nobody(world: World) -> No
     member(world, "g-0", 8, priority=9)
     ask_both(world, "g-0")
     await look(world)
-    assert world.view.gangs.wanting("uid-nobody", ["n1"]) == []
-    assert world.view.gangs.together_with("uid-nobody") == ["uid-nobody"]
+    assert world.gangs.wanting("uid-nobody", ["n1"]) == []
+    assert world.gangs.together_with("uid-nobody") == ["uid-nobody"]
     member(world, "g-1", 8, priority=9)
-    group = world.view.gangs._groups["default/g"]
+    group = world.gangs._groups["default/g"]
     group.rests_until_s = world.clock.now_s + 1000
-    assert world.view.gangs.wanting("uid-g-0", ["n1", "n2"]) == []
+    assert world.gangs.wanting("uid-g-0", ["n1", "n2"]) == []
     group.rests_until_s = 0.0
-    assert world.view.gangs.wanting("uid-g-0", ["n1", "n2"]) == [], "nobody has asked about g-1"
+    assert world.gangs.wanting("uid-g-0", ["n1", "n2"]) == [], "nobody has asked about g-1"
     ask_both(world, "g-1")
-    assert len(world.view.gangs.wanting("uid-g-0", ["n1", "n2"])) == 2
+    assert len(world.gangs.wanting("uid-g-0", ["n1", "n2"])) == 2
     # One that cannot be read leaves too few.
     world.api.pods["default/g-1"]["spec"]["containers"][0]["resources"] = {
         "limits": {"aliyun.com/gpu-core.percentage": 5}
     }
     world.see("g-1")
-    assert world.view.gangs.wanting("uid-g-0", ["n1", "n2"]) == []
+    assert world.gangs.wanting("uid-g-0", ["n1", "n2"]) == []
     assert world.api.evicted == []
 
 
@@ -288,7 +288,7 @@ async def test_who_is_refused_for_a_quota_was_asked_about_all_the_same(
     monkeypatch.setattr(type(world.view.quotas), "in_use", property(lambda _: True))
     ask_both(world, "g-0", "g-1")
     monkeypatch.undo()
-    assert len(world.view.gangs.wanting("uid-g-0", ["n1", "n2"])) == 2
+    assert len(world.gangs.wanting("uid-g-0", ["n1", "n2"])) == 2
 
 
 async def test_nobody_ends_for_a_gang_of_which_the_pod_asked_about_is_being_deleted(world: World) -> None:
@@ -299,8 +299,8 @@ async def test_nobody_ends_for_a_gang_of_which_the_pod_asked_about_is_being_dele
     ask_both(world, "g-0", "g-1", "g-2")
     world.api.pods["default/g-0"]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
     world.see("g-0")
-    assert world.view.gangs.wanting("uid-g-0", ["n1", "n2"]) == []
-    found = world.view.gangs.wanting("uid-g-1", ["n1", "n2"])
+    assert world.gangs.wanting("uid-g-0", ["n1", "n2"]) == []
+    found = world.gangs.wanting("uid-g-1", ["n1", "n2"])
     assert sorted(one.record.uid for one in found) == ["uid-g-1", "uid-g-2"]
 
 

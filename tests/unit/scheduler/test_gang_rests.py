@@ -26,7 +26,7 @@ def two(world: World) -> World:
 def ask(world: World, name: str) -> tuple[list[str], str]:
     body = {"Pod": world.api.pods[world.api.key(name)], "NodeNames": ["n1", "n2"]}
     read = msgspec.json.decode(
-        filter_nodes(world.view, Bodies().read(msgspec.json.encode(body)), world.refused)
+        filter_nodes(world.view, Bodies().read(msgspec.json.encode(body)), world.framework())
     )
     reasons = (read.get("FailedNodes") or {}) | (read.get("FailedAndUnresolvableNodes") or {})
     return read["NodeNames"] or [], next(iter(reasons.values()), "")
@@ -76,9 +76,9 @@ async def test_another_gang_of_the_namespace_is_no_way_around_that(two: World) -
         "gang default/h: room was kept in vain for gangs of namespace default, it gives way to others",
     )
     woken: list[str] = []
-    two.view.gangs.retry_wanted.subscribe(woken.extend)
+    two.gangs.retry_wanted.subscribe(woken.extend)
     await turn(two, REST_S)
-    two.view.gangs.wake()
+    two.gangs.wake()
     assert {"uid-ha", "uid-hb"} <= set(woken)
     assert not ask(two, "ha")[0]
     assert not is_kept(two)

@@ -52,7 +52,7 @@ async def test_who_waits_for_kept_room_is_told_for_which_gang_it_is(browser: Bro
     assert remedy(world).endswith("; node n1 has room, but keeps it for gang tenant/g")
     assert (await get(browser, "/default/waits"))["answer"]["groups"][0]["examples"][0]["reason"] == KEPT
 
-    world.view.gangs.give_up_all()
+    world.gangs.give_up_all()
     assert asked(world, "waits")[0] == ["n1", "n2"]
 
 
@@ -70,7 +70,7 @@ async def test_room_of_pods_that_are_being_bound_is_not_called_kept(browser: Bro
     await keep(browser, world, namespace="default")
     world.create("waits", 10)
     world.api.gate = asyncio.Event()
-    nodes = {name: world.view.gangs.planned_on(f"uid-{name}") for name in ("ga", "gb")}
+    nodes = {name: world.gangs.planned_node(f"uid-{name}") for name in ("ga", "gb")}
     bound = [asyncio.create_task(bind(browser, name, node)) for name, node in nodes.items()]
     while (await get(browser, "/kept"))["kept"]:
         await asyncio.sleep(0)
@@ -138,7 +138,7 @@ async def test_what_is_kept_is_told_with_how_many_have_come_and_until_when(
     (told,) = (await get(browser, "/kept"))["kept"]
     now_s = world.clock.now_s
 
-    node = world.view.gangs.planned_on("uid-ga")
+    node = world.gangs.planned_node("uid-ga")
     share = {"node": node, "gpu": 0, "uuid": f"GPU-{node}-0", "units": 16, "MiB": 16384, "corePercent": 0}
     assert told == {
         "gang": "tenant/g",
@@ -154,9 +154,9 @@ async def test_what_is_kept_is_told_with_how_many_have_come_and_until_when(
 
 
 async def test_a_pod_that_waited_at_bind_has_come(browser: Browser, world: World) -> None:
-    world.view.gangs._patience_s = 0.01
+    world.gangs._patience_s = 0.01
     await keep(browser, world, namespace="default")
-    error = await bind(browser, "ga", world.view.gangs.planned_on("uid-ga"))
+    error = await bind(browser, "ga", world.gangs.planned_node("uid-ga"))
 
     assert error.endswith("1 of 2 pods has come to be bound, room is kept for the others")
     assert [one["come"] for one in (await get(browser, "/kept"))["kept"]] == [1]
@@ -166,10 +166,10 @@ async def test_gangs_that_keep_nothing_any_more_are_forgotten(browser: Browser, 
     """However many come and go: what is known of them is what is kept."""
     for number in range(200):
         await keep(browser, world, name=f"g{number}")
-        world.view.gangs.give_up_all()
+        world.gangs.give_up_all()
     world.create("waits", 10)
     assert asked(world, "waits")[0] == ["n1", "n2"]
-    room = world.view.gangs.room
+    room = world.gangs.room
     assert list(room.kept()) == []
     assert sum(map(len, room._on_node.values())) < 10
 

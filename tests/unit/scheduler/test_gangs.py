@@ -28,7 +28,7 @@ def gang(name: str, least: object) -> dict[str, str]:
 def ask(world: World, name: str, *nodes: str) -> tuple[list[str], set[str]]:
     """(Nodes that fit, reasons of the others) of one filter call."""
     body = {"Pod": world.api.pods[f"default/{name}"], "NodeNames": list(nodes or ("n1", "n2"))}
-    answer = filter_nodes(world.view, Bodies().read(msgspec.json.encode(body)), world.refused)
+    answer = filter_nodes(world.view, Bodies().read(msgspec.json.encode(body)), world.framework())
     read = msgspec.json.decode(answer)
     reasons = (read.get("FailedNodes") or {}) | (read.get("FailedAndUnresolvableNodes") or {})
     return read["NodeNames"] or [], set(reasons.values())
@@ -46,7 +46,7 @@ def used(world: World) -> int:
 def two(world: World) -> World:
     """Two nodes with one GPU of 16 GiB each."""
     world.add_node(gpu_node("n2", 16384))
-    world.view.gangs._patience_s = 0.05
+    world.gangs._patience_s = 0.05
     return world
 
 
@@ -84,7 +84,7 @@ async def test_of_two_gangs_that_each_would_fit_one_has_all_and_the_other_nothin
     assert len(two.api.bindings) == 3
     for name in ("a1", "a2", "a3"):
         two.see(name)
-        two.view.remove_pod(two.view.gangs._groups["default/a"].pods[f"uid-{name}"])
+        two.view.remove_pod(two.gangs._groups["default/a"].pods[f"uid-{name}"])
     assert all(len(ask(two, name)[0]) == 1 for name in ("b1", "b2", "b3"))
 
 
@@ -102,7 +102,7 @@ async def test_no_pod_is_bound_before_the_last_has_come(two: World) -> None:
 
 async def test_who_has_come_waits_for_longer_as_long_as_others_come(two: World) -> None:
     """kube-scheduler needs seconds to go through a gang of hundreds."""
-    gangs, loop = two.view.gangs, asyncio.get_running_loop()
+    gangs, loop = two.gangs, asyncio.get_running_loop()
     gangs._patience_s = 0.05
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))
@@ -129,10 +129,10 @@ async def test_who_gave_up_waiting_counts_as_come_and_follows_when_the_last_has_
     for name in pods:
         two.create(name, 4, labels=gang("g", len(pods)))
     hurried: list[str] = []
-    two.view.gangs.retry_wanted.subscribe(hurried.extend)
+    two.gangs.retry_wanted.subscribe(hurried.extend)
     where = {name: ask(two, name, *nodes)[0][0] for name in pods}
     hurried.clear()
-    two.view.gangs._patience_s = 0.01
+    two.gangs._patience_s = 0.01
 
     async def come(names: list[str]) -> list[str]:
         """As kube-scheduler goes through them; why those were not bound that were not."""
@@ -146,7 +146,7 @@ async def test_who_gave_up_waiting_counts_as_come_and_follows_when_the_last_has_
         assert len(told) == 100
         assert told[-1].startswith(f"gang default/g: {first + 100} of 300 pods have come to be bound, ")
     assert not two.api.bindings
-    two.view.gangs._patience_s = 60.0
+    two.gangs._patience_s = 60.0
     assert await come(pods[200:]) == []
     assert len(two.api.bindings) == 100
     assert sorted(hurried) == sorted(f"uid-{name}" for name in pods[:200])
@@ -158,7 +158,7 @@ async def test_who_gave_up_waiting_counts_as_come_and_follows_when_the_last_has_
 
 
 async def test_who_has_come_does_not_count_for_a_plan_that_was_made_since(two: World) -> None:
-    two.view.gangs._patience_s = 0.01
+    two.gangs._patience_s = 0.01
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))
     nodes = {name: ask(two, name)[0][0] for name in "abc"}
@@ -173,7 +173,7 @@ async def test_who_has_come_does_not_count_for_a_plan_that_was_made_since(two: W
 
 
 async def test_who_gave_up_and_does_not_come_again_is_placed_anew_when_it_does(two: World) -> None:
-    two.view.gangs._patience_s = 0.01
+    two.gangs._patience_s = 0.01
     for name in "abc":
         two.create(name, 4, labels=gang("g", 3))
     nodes = {name: ask(two, name)[0][0] for name in "abc"}
@@ -208,7 +208,7 @@ async def test_those_whose_bindings_failed_while_others_were_bound_find_room_tog
         raise ApiError(403, "Forbidden", "exceeded quota", "")
 
     two.api.before += [fail, fail]
-    two.view.gangs._patience_s = 5
+    two.gangs._patience_s = 5
     done = await asyncio.gather(
         *(two.binder.bind(args(name, nodes[name])) for name in "abcd"), return_exceptions=True
     )
@@ -237,7 +237,7 @@ async def test_a_gang_of_hundreds_has_its_room_at_one_stroke_and_is_bound_togeth
         two.create(name, 4, labels=gang("g", len(pods)))
     where = {name: ask(two, name, *nodes)[0] for name in pods}
     assert all(len(fits) == 1 for fits in where.values())
-    two.view.gangs._patience_s = 5
+    two.gangs._patience_s = 5
     await asyncio.gather(*(two.binder.bind(args(name, where[name][0])) for name in pods))
     assert len(two.api.bindings) == 300
     for name in pods:
@@ -254,13 +254,13 @@ async def test_a_gang_of_hundreds_has_its_room_at_one_stroke_and_is_bound_togeth
 
 
 async def test_nobody_waits_for_ever_for_a_gang_whose_pods_come_one_by_one(two: World) -> None:
-    two.view.gangs._patience_s = two.view.gangs._most_patience_s = 0.05
+    two.gangs._patience_s = two.gangs._most_patience_s = 0.05
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))
     nodes = {name: ask(two, name)[0][0] for name in "abc"}
     first = asyncio.create_task(two.binder.bind(args("a", nodes["a"])))
     await asyncio.sleep(0)
-    two.view.gangs._patience_s = 60
+    two.gangs._patience_s = 60
     with pytest.raises(BindRefused, match=r"gang default/g: 1 of 3 pods has come to be bound"):
         await first
     assert not two.api.bindings
@@ -281,11 +281,11 @@ async def test_the_room_of_the_whole_gang_is_given_up_when_its_pods_do_not_come(
         "gang default/g: its pods have not come together in time, it gives way to others"
     }
     woken: list[str] = []
-    two.view.gangs.retry_wanted.subscribe(woken.extend)
-    two.view.gangs.wake()
+    two.gangs.retry_wanted.subscribe(woken.extend)
+    two.gangs.wake()
     assert not woken
     await two.clock.turn(REST_S)
-    two.view.gangs.wake()
+    two.gangs.wake()
     assert woken == ["uid-a", "uid-b", "uid-c"]
     assert ask(two, "b")[0]
 
@@ -303,7 +303,7 @@ async def test_where_one_that_ran_goes_the_room_for_too_few_is_given_up(two: Wor
     for name in "abc":
         two.create(name, 4, labels=gang("g", 3))
     nodes = {name: ask(two, name)[0][0] for name in "abc"}
-    two.view.gangs._patience_s = 5
+    two.gangs._patience_s = 5
     await asyncio.gather(*(two.binder.bind(args(name, nodes[name])) for name in "abc"))
     for name in "abc":
         two.see(name)
@@ -320,7 +320,7 @@ async def test_where_one_that_ran_goes_the_room_for_too_few_is_given_up(two: Wor
 
 
 async def test_who_waits_to_be_bound_while_another_goes_is_not_bound(two: World) -> None:
-    two.view.gangs._patience_s = 5
+    two.gangs._patience_s = 5
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))
     nodes = {name: ask(two, name)[0][0] for name in "abc"}
@@ -329,7 +329,7 @@ async def test_who_waits_to_be_bound_while_another_goes_is_not_bound(two: World)
     two.view.remove_pod(two.view.waiting["uid-c"])
     with pytest.raises(BindRefused):
         await two.binder.bind(args("b", nodes["b"]))
-    two.view.gangs._groups["default/g"].opened.set()
+    two.gangs._groups["default/g"].opened.set()
     with pytest.raises(BindRefused, match="the room that was kept for it was given up"):
         await waiting
     assert not two.api.bindings
@@ -408,7 +408,7 @@ async def test_pods_that_were_laid_aside_are_asked_for_again_once_there_is_room(
 
 async def test_pods_that_were_asked_about_before_the_last_was_known_are_asked_about_again(two: World) -> None:
     hurried: list[list[str]] = []
-    two.view.gangs.retry_wanted.subscribe(lambda uids: hurried.append([*uids]))
+    two.gangs.retry_wanted.subscribe(lambda uids: hurried.append([*uids]))
     two.create("a", 8, labels=gang("g", 2))
     assert not ask(two, "a")[0]
     two.api.create(pod_object("b", 8, labels=gang("g", 2)))
@@ -426,7 +426,7 @@ async def test_a_pod_that_was_asked_about_before_it_was_known_is_asked_about_aga
 ) -> None:
     monkeypatch.setattr(gangs_module, "_EARLY_ONES", 1)
     hurried: list[list[str]] = []
-    two.view.gangs.retry_wanted.subscribe(lambda uids: hurried.append([*uids]))
+    two.gangs.retry_wanted.subscribe(lambda uids: hurried.append([*uids]))
     for name in ("forgotten", "early"):
         two.api.create(pod_object(name, 8, labels=gang("g", 4)))
         assert ask(two, name)[1] == {"gang default/g: this pod is not known yet"}
@@ -457,18 +457,18 @@ async def test_nothing_is_remembered_of_gangs_that_are_gone(two: World) -> None:
     assert ask(two, "a")[0]
     for uid in ("uid-a", "uid-b"):
         two.view.remove_pod(two.view.waiting[uid])
-    assert len(two.view.gangs) == 0
+    assert len(two.gangs) == 0
     assert used(two) == 0
     stranger = decode_pod(pod_object("z", 8, labels=gang("g", 1)))
     two.api.pods[stranger.key] = pod_object("z", 8, labels=gang("g", 1))
     assert ask(two, "z")[1] == {"gang default/g: this pod is not known yet"}
-    assert len(two.view.gangs) == 0
+    assert len(two.gangs) == 0
 
 
 async def test_where_policies_let_pods_in_a_gang_waits_for_those_of_its_own_without_a_gpu(two: World) -> None:
     two.governs = lambda namespace: namespace == "default"
     hurried: list[list[str]] = []
-    two.view.gangs.retry_wanted.subscribe(lambda uids: hurried.append(sorted(uids)))
+    two.gangs.retry_wanted.subscribe(lambda uids: hurried.append(sorted(uids)))
     two.create("w", None, labels=gang("g", 3))
     for name in ("a", "b"):
         two.create(name, 8, labels=gang("g", 3))
@@ -490,7 +490,7 @@ async def test_who_is_just_being_bound_keeps_its_share_when_another_of_its_gang_
     at = {name: ask(two, name)[0][0] for name in "ab"}
     two.api.gate = asyncio.Event()
     binding = [asyncio.create_task(two.binder.bind(args(name, at[name]))) for name in "ab"]
-    while two.view.gangs._groups["default/g"].placed != {"uid-a", "uid-b"}:
+    while two.gangs._groups["default/g"].placed != {"uid-a", "uid-b"}:
         await asyncio.sleep(0)
     two.view.remove_pod(two.view.waiting["uid-b"])
     held = two.ledger.held("uid-a")

@@ -83,7 +83,7 @@ def test_what_is_nested_too_deep_is_called_so() -> None:
 )
 def test_a_body_that_cannot_be_read_is_refused_as_one(world: World, body: bytes) -> None:
     with pytest.raises(protocol.WireError, match="not an ExtenderArgs object"):
-        filter_nodes(world.view, Bodies().read(body), world.refused)
+        filter_nodes(world.view, Bodies().read(body), world.framework())
 
 
 @pytest.mark.parametrize("body", [DEEP.encode(), b'{"PodNamespace":"\xff"}'])
@@ -94,4 +94,6 @@ def test_a_binding_that_cannot_be_read_is_refused_as_one(body: bytes) -> None:
 
 def test_a_list_of_no_nodes_is_one(world: World) -> None:
     body = json.dumps({"Pod": pod_object("a", 1), "Nodes": {"metadata": {}, "items": None}}).encode()
-    assert json.loads(filter_nodes(world.view, Bodies().read(body), world.refused))["Nodes"]["items"] == []
+    assert (
+        json.loads(filter_nodes(world.view, Bodies().read(body), world.framework()))["Nodes"]["items"] == []
+    )

@@ -44,7 +44,9 @@ def asked(world: World, pod: dict[str, Any], *nodes: str) -> tuple[list[str], di
     """The filter's answer: nodes that take the pod, that refuse it, and that do so whoever ends."""
     told: list[str] = []
     body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": list(nodes)}).encode()
-    answer = filter_nodes(world.view, Bodies().read(body), lambda uid, refused: told.extend(refused))
+    answer = filter_nodes(
+        world.view, Bodies().read(body), world.framework(refused=lambda uid, refused: told.extend(refused))
+    )
     read = json.loads(answer)
     return read["NodeNames"], read["FailedNodes"], read["FailedAndUnresolvableNodes"]
 

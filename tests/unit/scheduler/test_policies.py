@@ -349,7 +349,7 @@ async def test_what_is_remembered_of_waiting_pods_has_a_bound(
 
 
 async def test_a_gang_is_planned_on_nodes_of_units_with_room_alone(rules: PolicyWorld) -> None:
-    rules.view.gangs._patience_s = 0.05
+    rules.gangs._patience_s = 0.05
     for name in ("a1", "b1", "n1"):
         rules.add_node(gpu_node(name, 16384))
     rules.rules({"max": 0}, {})
@@ -401,7 +401,7 @@ async def test_a_gang_that_waits_for_a_unit_keeps_nothing_in_a_later_one(rules: 
 async def test_a_gang_goes_to_the_first_unit_though_a_later_one_would_be_the_better_place(
     rules: PolicyWorld,
 ) -> None:
-    rules.view.gangs._patience_s = 0.05
+    rules.gangs._patience_s = 0.05
     for name in ("a1", "b1"):
         rules.add_node(gpu_node(name, 32768))
     rules.rules({"max": 5}, {}, whenTryNextUnits={"policy": "ExceedMax"})
@@ -417,7 +417,7 @@ async def test_a_gang_goes_to_the_first_unit_though_a_later_one_would_be_the_bet
 
 
 async def test_a_gang_goes_on_where_its_policy_lets_it_and_its_plan_there_stays(rules: PolicyWorld) -> None:
-    rules.view.gangs._patience_s = 0.05
+    rules.gangs._patience_s = 0.05
     for name in ("a1", "b1"):
         rules.add_node(gpu_node(name, 16384))
     rules.rules({"max": 5}, {})
@@ -450,7 +450,7 @@ async def test_a_gang_whose_policy_denies_it_the_planned_node_gives_the_room_bac
 async def test_the_rest_of_a_gang_that_runs_in_part_keeps_its_room_while_its_policy_is_not_read(
     rules: PolicyWorld,
 ) -> None:
-    rules.view.gangs._patience_s = 0.01
+    rules.gangs._patience_s = 0.01
     rules.add_node(gpu_node("a1", 16384))
     rules.rules({})
     for name in "pq":

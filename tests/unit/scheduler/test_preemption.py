@@ -30,7 +30,7 @@ async def bound(world: World, name: str, units: int, node: str = "n1", **more: o
 
 def ask(world: World, name: str, *nodes: str) -> list[str]:
     body = {"Pod": world.api.pods[f"default/{name}"], "NodeNames": list(nodes or ("n1",))}
-    answer = filter_nodes(world.view, Bodies().read(msgspec.json.encode(body)), world.refused)
+    answer = filter_nodes(world.view, Bodies().read(msgspec.json.encode(body)), world.framework())
     found: list[str] = msgspec.json.decode(answer)["NodeNames"] or []
     return found
 
@@ -295,7 +295,9 @@ async def test_kube_scheduler_is_told_to_end_nobody_but_where_room_is_kept(world
     def asked() -> tuple[set[str], set[str]]:
         told.clear()
         raw = filter_nodes(
-            world.view, Bodies().read(msgspec.json.encode(body)), lambda uid, where: told.extend(where)
+            world.view,
+            Bodies().read(msgspec.json.encode(body)),
+            world.framework(refused=lambda uid, where: told.extend(where)),
         )
         answer = msgspec.json.decode(raw)
         assert answer["NodeNames"] == []

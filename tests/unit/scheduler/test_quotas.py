@@ -82,7 +82,7 @@ async def bound(world: World, namespace: str, name: str, units: int, node: str =
 def ask(world: World, namespace: str, name: str, *nodes: str) -> tuple[list[str], dict[str, str]]:
     body = {"Pod": world.api.pods[f"{namespace}/{name}"], "NodeNames": list(nodes or ("n1",))}
     answer = msgspec.json.decode(
-        filter_nodes(world.view, Bodies().read(msgspec.json.encode(body)), world.refused)
+        filter_nodes(world.view, Bodies().read(msgspec.json.encode(body)), world.framework())
     )
     return answer["NodeNames"] or [], answer["FailedNodes"] | answer["FailedAndUnresolvableNodes"]
 

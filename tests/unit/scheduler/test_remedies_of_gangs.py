@@ -169,9 +169,7 @@ async def test_a_gang_that_its_policy_keeps_from_every_node_is_told_so() -> None
     filter_nodes(
         world.view,
         Bodies().read(msgspec.json.encode(body)),
-        world.refused,
-        world.policies,
-        world.decisions,
+        world.framework(world.decisions),
     )
 
     assert remedy(world, "p") == (

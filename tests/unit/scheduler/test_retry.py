@@ -66,7 +66,7 @@ async def test_a_pod_refused_just_before_the_room_came_is_touched_once(retrying:
 def ask(world: World, name: str, units: object) -> None:
     """As kube-scheduler does, and be refused."""
     body = {"Pod": pod_object(name, units), "NodeNames": ["n1"]}
-    answer = json.loads(filter_nodes(world.view, Bodies().read(json.dumps(body).encode()), world.refused))
+    answer = json.loads(filter_nodes(world.view, Bodies().read(json.dumps(body).encode()), world.framework()))
     assert answer["NodeNames"] == []
 
 
@@ -218,7 +218,7 @@ async def test_others_are_tried_while_a_gang_gives_way_to_them(retrying: World) 
     end(retrying, "full")
     for name in "ab":
         retrying.create(name, 8, labels=gang("g", 2))
-    retrying.view.gangs.verdict("uid-a", "default/a", *_gang_of(retrying, "uid-a"), ["n1"])
+    retrying.gangs.verdict("uid-a", "default/a", *_gang_of(retrying, "uid-a"), ["n1"])
     retrying.create("late", 4)
     ask(retrying, "late", 4)
     await retrying.clock.turn(15.0)
@@ -231,7 +231,7 @@ async def test_others_are_tried_when_a_gang_that_room_was_kept_for_is_deleted(re
     for name in "abc":
         retrying.create(name, 8, labels=gang("g", 3))
     retrying.add_node(gpu_node("n2", 8192))
-    retrying.view.gangs.verdict("uid-a", "default/a", *_gang_of(retrying, "uid-a"), ["n1", "n2"])
+    retrying.gangs.verdict("uid-a", "default/a", *_gang_of(retrying, "uid-a"), ["n1", "n2"])
     retrying.create("late", 4)
     ask(retrying, "late", 4)
     await retrying.clock.turn(30.0)

@@ -31,7 +31,7 @@ def create(world: World, name: str, mem: int, labels: dict[str, str]) -> dict[st
 
 def filtered(world: World, pod: dict[str, Any], *nodes: str) -> dict[str, Any]:
     body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": nodes}).encode()
-    answer: dict[str, Any] = json.loads(filter_nodes(world.view, Bodies().read(body), world.refused))
+    answer: dict[str, Any] = json.loads(filter_nodes(world.view, Bodies().read(body), world.framework()))
     return answer
 
 

@@ -190,12 +190,12 @@ def app_of(world: World, takeover: LeaderResync) -> ExtenderApp:
     return ExtenderApp(
         world.view,
         world.binder,
-        world.refused,
         world.preemptor.left_to_scheduler,
         world.api,
         Metrics(),
         lambda: "",
         takeover=takeover,
+        framework=world.framework(),
     )
 
 

@@ -53,7 +53,7 @@ async def test_the_node_with_the_nearest_gpus_and_these_gpus_are_chosen(world: W
     for node in (topology("far", near=False), topology("near"), gpu_node("shares", 16384, 16384)):
         world.add_node(node)
     body = asked(create(world, "a", 2), "far", "near", "shares")
-    answer = json.loads(filter_nodes(world.view, Bodies().read(body), world.refused))
+    answer = json.loads(filter_nodes(world.view, Bodies().read(body), world.framework()))
     assert answer["NodeNames"] == ["far", "near"]
     assert answer["FailedAndUnresolvableNodes"] == {
         "shares": "node gives no GPUs by number (it is in mode share; "
@@ -67,7 +67,7 @@ async def test_the_node_with_the_nearest_gpus_and_these_gpus_are_chosen(world: W
     create(world, "b", 2)
     assert await bind(world, "b", "near") == [2, 3]
     refused = asked(create(world, "c", 1), "near")
-    answer = json.loads(filter_nodes(world.view, Bodies().read(refused), world.refused))
+    answer = json.loads(filter_nodes(world.view, Bodies().read(refused), world.framework()))
     assert answer["FailedAndUnresolvableNodes"] == {"near": "needs a GPU that nobody uses, no GPU is free"}
 
 

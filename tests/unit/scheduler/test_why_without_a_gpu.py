@@ -41,7 +41,7 @@ async def governed() -> PolicyWorld:
 def ask(world: PolicyWorld, name: str) -> None:
     body = filter_body(world.api.pods[f"default/{name}"], *NODES)
     asked = Bodies().read(json.dumps(body).encode())
-    filter_nodes(world.view, asked, world.refused, world.policies, world.decisions)
+    filter_nodes(world.view, asked, world.framework(world.decisions))
 
 
 def line(world: World) -> Any:

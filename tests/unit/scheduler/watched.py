@@ -166,7 +166,9 @@ class Cluster:
         body = msgspec.json.encode({"Pod": self.api.pods[self.api.key(name)], "NodeNames": nodes})
         bodies = Bodies()
         fits = msgspec.json.decode(
-            filter_nodes(self.world.view, bodies.read(body), self.leader.refused, self.world.policies)
+            filter_nodes(
+                self.world.view, bodies.read(body), self.world.framework(refused=self.leader.refused)
+            )
         )["NodeNames"]
         if not fits:
             return ""

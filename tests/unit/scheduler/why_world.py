@@ -179,13 +179,13 @@ class Scene:
         self.app = ExtenderApp(
             self.world.view,
             self.world.binder,
-            lambda uid, nodes: None,
             lambda uid: None,
             self.world.api,
             Metrics(),
             lambda: "",
             self.world.policies,
             self.decisions,
+            framework=self.world.framework(self.decisions, refused=lambda uid, nodes: None),
         )
 
     def says(self, name: str) -> Any:

@@ -15,11 +15,15 @@ from gpushare.ledger import Ledger
 from gpushare.scheduler.cache.cache import ClusterCache, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord, followed_record_of
 from gpushare.scheduler.framework.binder import Binder, Reservations
+from gpushare.scheduler.framework.runtime import Enabled, Framework
 from gpushare.scheduler.leader.lease import without_another
 from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
+from gpushare.scheduler.plugins.gangs.plugin import Gangs
 from gpushare.scheduler.plugins.preemption.nominations import Nominations
 from gpushare.scheduler.plugins.preemption.plugin import Preemptor
 from gpushare.scheduler.requeue.requeuer import Requeuer
+
+RefusedFn = Callable[[str, Collection[str]], None]
 
 
 class TurnedClock:
@@ -211,6 +215,20 @@ def gpu_node(name: str, *sizes_mib: int, mode: NodeMode = NodeMode.SHARE) -> Nod
     return NodeDevices(name, mode, MemoryUnit.GIB, devices)
 
 
+class Refusing:
+    """Calls ``refused`` where no node takes a pod."""
+
+    def __init__(self, refused: RefusedFn) -> None:
+        self._refused = refused
+
+    def post_filter(self, uid: str, nodes: Collection[str]) -> None:
+        self._refused(uid, nodes)
+
+
+def framework_of(*plugins: object) -> Framework:
+    return Framework([Enabled(type(one).__name__, one) for one in plugins])
+
+
 class World:
     """Everything of one scheduler but its sockets."""
 
@@ -236,23 +254,27 @@ class World:
             self.ledger,
             self.events,
             self.reservations.end,
-            governs=lambda namespace: self.governs(namespace),
-            monotonic=self.clock.monotonic,
         )
+        self.retries = Requeuer(ChainMap(self.view.waiting, self.view.waiting_besides), self.api, self.clock)
+        self.gangs = Gangs(
+            self.view,
+            self.clock,
+            governs=lambda namespace: self.governs(namespace),
+            retry=self.retries.hurry,
+            placed=self.retries.asked,
+        )
+        self.plugins: list[object] = [self.gangs]
         self.decisions = DecisionLog(
             self.view,
             self.clock,
             leads=lambda: self.leads(),
             in_turn=lambda uid, nodes: self.in_turn(uid, nodes),
             without_gpu=lambda uid: self.without_gpu(uid),
+            gangs=self.gangs,
         )
-        self.binder = Binder(self.view, self.api, self.reservations, self.clock)
-        self.retries = Requeuer(ChainMap(self.view.waiting, self.view.waiting_besides), self.api, self.clock)
+        self.binder = Binder(self.view, self.api, self.reservations, self.clock, self.framework())
         self.view.capacity_freed.subscribe(self.retries.freed)
         self.view.reservation_released.subscribe(self.retries.given_back)
-        self.view.gangs.reservation_released.subscribe(self.retries.given_back)
-        self.view.gangs.retry_wanted.subscribe(self.retries.hurry)
-        self.view.gangs.satisfied.subscribe(self.retries.asked)
         self.preemptor = Preemptor(
             self.view,
             self.api,
@@ -260,9 +282,15 @@ class World:
             self.clock,
             in_turn=lambda uid, nodes: self.in_turn(uid, nodes),
             must_lead=lambda: self.must_lead(),
+            gangs=self.gangs,
         )
         self.preemptor.decided.subscribe(self.decisions.preempted)
         self.nominated = Nominations(self.view, self.preemptor.kept)
+
+    def framework(self, *more: object, refused: RefusedFn | None = None) -> Framework:
+        """The plugins of this scheduler and ``more``; ``refused`` is called in place of the method of that name."""
+        plugins = (*self.plugins, *more, Refusing(refused or (lambda uid, nodes: self.refused(uid, nodes))))
+        return framework_of(*plugins)
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """What filter tells of a pod that no node took."""

@@ -54,7 +54,7 @@ class Verbs:
         return bool(item["spec"].get("schedulerName") == "ack-co-scheduler")
 
     async def filter(self, item: Json, names: Sequence[str]) -> FilterResult:
-        answer = filter_nodes(self.view, self.bodies.read(_body(item, names)), lambda uid, refused: None)
+        answer = filter_nodes(self.view, self.bodies.read(_body(item, names)))
         return msgspec.json.decode(answer, type=FilterResult)
 
     async def prioritize(self, item: Json, names: Sequence[str]) -> dict[str, int]:

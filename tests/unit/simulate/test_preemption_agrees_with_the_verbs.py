@@ -30,7 +30,7 @@ from gpushare.simulate.snapshot import ClusterState, counting_of
 from gpushare_playground.kubescheduler.cycle import Unschedulable, choose
 from gpushare_playground.kubescheduler.extender import FilterResult
 from tests.randomized import rounds
-from tests.unit.scheduler.world import Recorded
+from tests.unit.scheduler.world import Recorded, Refusing, framework_of
 from tests.unit.simulate.making import node, pod
 from tests.unit.simulate.test_agrees_with_the_verbs import GPUS, Verbs
 
@@ -73,7 +73,7 @@ class Cluster(Verbs):
 
     async def filter(self, item: Json, names: Sequence[str]) -> FilterResult:
         body = msgspec.json.encode({"Pod": item, "Nodes": None, "NodeNames": list(names)})
-        answer = filter_nodes(self.view, Bodies().read(body), self.refused)
+        answer = filter_nodes(self.view, Bodies().read(body), framework_of(Refusing(self.refused)))
         return msgspec.json.decode(answer, type=FilterResult)
 
     def refused(self, uid: str, nodes: Any) -> None:

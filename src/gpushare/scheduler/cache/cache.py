@@ -6,7 +6,6 @@ here until the node is known.
 """
 
 import logging
-import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import lru_cache
@@ -41,7 +40,6 @@ from gpushare.scheduler.cache.cpu import CpuUsage
 from gpushare.scheduler.cache.kubelet_capacity import KubeletCapacity, Sums, offered_by
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.elastic_quota.plugin import Quotas
-from gpushare.scheduler.plugins.gangs.plugin import Gangs
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +135,7 @@ def _other_taints(node: Node) -> tuple[Taint, ...]:
 
 
 class ClusterCache:
-    """The ledger, the pods that wait, and what could not be understood. ``governs`` is for gangs, as their clock ``monotonic`` is."""
+    """The ledger, the pods that wait, and what could not be understood."""
 
     def __init__(
         self,
@@ -146,8 +144,6 @@ class ClusterCache:
         on_confirmed: Callable[[str], None],
         *,
         isolated_cap: int = ISOLATED_POD_CAP,
-        governs: Callable[[str], bool] = lambda namespace: False,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.ledger = ledger
         self.waiting: dict[str, PodRecord] = {}
@@ -164,12 +160,14 @@ class ClusterCache:
         """Called when room came free or a node changed."""
         self.reservation_released: Event[[]] = Event()
         """Called when room is free that was set aside for a pod without a node: by that nothing happens in the cluster."""
+        self.pod_changing: Event[PodRecord] = Event()
+        """Called with a pod that was added or changed, and has not ended, before anything else is done with it."""
+        self.pod_ended: Event[PodRecord, bool] = Event()
+        """Called with a pod that has ended, and whether it is gone; what it held in the ledger is released right after."""
         self.pod_arrived: Event[Request] = Event()
         """Called with what a new pod asks for, before it was ever asked about."""
         self.quotas = Quotas(ledger, self.waiting, self.bound, self.waiting_besides, self.besides, events)
         """What groups of namespaces are sure of, and may take at most."""
-        self.gangs = Gangs(ledger, self.quotas, governs=governs, monotonic=monotonic)
-        """Pods that run together or not at all, and the room that is kept for them."""
         self.isolated_cap = isolated_cap
         """The most pods on a GPU of a node that isolates, whatever its labels say: as its ``NodeReader`` has it."""
         self.offers = KubeletCapacity(ledger)
@@ -197,7 +195,7 @@ class ClusterCache:
         self.quotas.look(record.uid)
 
     def _take_pod(self, record: PodRecord) -> None:
-        self.gangs.upsert(record)
+        self.pod_changing(record)
         self.besides.pop(record.uid, None)
         self.waiting_besides.pop(record.uid, None)
         if record.bystander:
@@ -287,10 +285,7 @@ class ClusterCache:
         self._on_confirmed(record.uid)
         self.quotas.end_promise(record.uid)
         self.quotas.unkeep(record.uid)
-        if record.succeeded and not gone:
-            self.gangs.upsert(record)
-        else:
-            self.gangs.remove(record.uid)
+        self.pod_ended(record, gone)
         if self.ledger.release(record.uid) or freed:
             self.capacity_freed()
         if aside:

@@ -39,7 +39,8 @@ from gpushare.process.event import Event
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import record_of
-from gpushare.scheduler.plugins.gangs.plugin import NotTogether
+from gpushare.scheduler.framework.interface import NotPermitted
+from gpushare.scheduler.framework.runtime import NO_PLUGINS, Framework
 from gpushare.scheduler.server.protocol import BindingArgs
 
 logger = logging.getLogger(__name__)
@@ -110,25 +111,32 @@ class Reservations(msgspec.Struct):
 class Binder:
     """Binds pods through the API server and owns their reservations."""
 
-    def __init__(self, view: ClusterCache, pods: Pods, reservations: Reservations, clock: Clock) -> None:
+    def __init__(
+        self,
+        view: ClusterCache,
+        pods: Pods,
+        reservations: Reservations,
+        clock: Clock,
+        framework: Framework = NO_PLUGINS,
+    ) -> None:
         self._view = view
         self._ledger = view.ledger
         self._pods = pods
         self._reservations = reservations
         self._clock = clock
         self._under_way: dict[str, asyncio.Future[None]] = {}
-        self._gangs = view.gangs
-        self._gangs.reserved.subscribe(self._prolong)
-        self._gangs.reservation_cancelled.subscribe(self._not_coming)
+        self._framework = framework
+        for finder in framework.room_finders:
+            finder.reserved.subscribe(self._prolong)
+            finder.reservation_cancelled.subscribe(self._not_coming)
         self.reservation_expired: Event[str, str, str] = Event()
         """Called with UID, ``namespace/name`` and node of a pod whose share was reserved for a Binding that never came."""
 
     def forget_reservations(self) -> None:
-        """Another may have led, and everything was read anew: what is reserved may be another's by now.
+        """Another may have led, and everything was listed again: what is reserved may be another's by now.
 
-        What may yet be bound stays reserved for its time, and nothing is posted again for it. Room of gangs is looked for anew.
+        What may yet be bound stays reserved for its time, and nothing is posted again for it.
         """
-        self._gangs.give_up_all()
         self._reservations.of_before = set(self._reservations.deadlines)
 
     async def bind(self, args: BindingArgs) -> None:
@@ -165,8 +173,8 @@ class Binder:
             return  # found bound to this node already
         request, gang = asked
         try:
-            if gang is not None:
-                await self._gangs.together(args.uid, gang)
+            for permit in self._framework.permits:
+                await permit.permit(args.uid, gang)
             refusal = self._view.quotas.refusal(args.uid)
             if refusal:
                 raise BindRefused(refusal)
@@ -177,8 +185,8 @@ class Binder:
             if held is None and (refusal := self._view.quotas.passed(args.uid)):
                 self._ledger.release(args.uid)
                 raise BindRefused(refusal)
-        except NotTogether as alone:
-            raise BindRefused(str(alone)) from None
+        except NotPermitted as why:
+            raise BindRefused(str(why)) from None
         except Refused as refused:
             raise BindRefused(f"node {args.node}: {refused.reason}") from None
         if args.uid not in self._reservations.doubtful:
@@ -204,15 +212,29 @@ class Binder:
 
     async def _post(self, args: BindingArgs, annotations: Mapping[str, str]) -> None:
         try:
+            await self._write(args, annotations)
+        except KubeError as error:
+            await self._after_failure(args, error)
+
+    async def _write(self, args: BindingArgs, annotations: Mapping[str, str]) -> None:
+        error: BaseException | None = None
+        try:
+            more: dict[str, str] = {}
+            for plugin in self._framework.pre_binds:
+                more |= await plugin.pre_bind(args)
             await self._pods.bind(
                 namespace=args.namespace,
                 name=args.name,
                 uid=args.uid,
                 node=args.node,
-                annotations=annotations,
+                annotations={**more, **annotations},
             )
-        except KubeError as error:
-            await self._after_failure(args, error)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            for post in self._framework.post_binds:
+                post.post_bind(args, error)
 
     async def _request(self, args: BindingArgs) -> tuple[Request, Gang | None] | None:
         """What the pod asks, and its gang; ``None`` when it turns out to be bound to the wanted node already.
@@ -335,7 +357,6 @@ class Binder:
         """End overdue reservations for ever, after asking the API server what became of their pods."""
         while True:
             await self._clock.sleep(_SWEEP_S)
-            self._gangs.wake()
             overdue = self._reservations.due(self._clock.monotonic())
             await asyncio.gather(
                 *(self.settle(uid, pod) for uid, pod in overdue if uid not in self._under_way)
@@ -383,6 +404,7 @@ class Binder:
                     extra=about(pod=key, uid=uid, node=held.node),
                 )
                 self._release(uid)
-                self._gangs.lost(uid)
+                for finder in self._framework.room_finders:
+                    finder.reservation_expired(uid)
                 self._view.reservation_released()
                 self.reservation_expired(uid, key, held.node)

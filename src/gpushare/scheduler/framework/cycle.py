@@ -1,72 +1,62 @@
 """The verbs filter and prioritize: questions to the ledger, answered without writing anything."""
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Final
+from collections.abc import Mapping
 
 from gpushare.api.request.amounts import amounts_of
 from gpushare.api.request.request import Request
 from gpushare.ledger import Verdict
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.framework.cycle_state import CycleState
+from gpushare.scheduler.framework.interface import NodesInTurn
 from gpushare.scheduler.framework.runtime import NO_PLUGINS, Framework
-from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
-from gpushare.scheduler.plugins.resource_policy.plugin import InTurn, Policies
 from gpushare.scheduler.server import protocol
 
-#: Why nodes are neither among those that take a pod nor refused: nobody is told in thousands of texts.
-LEFT_OUT_BY_GANG: Final = "another node is its own, in the plan for its whole gang"
-LEFT_OUT_BY_POLICY: Final = "not in the unit of its ResourcePolicy that comes first and has room"
 
-
-OnRefused = Callable[[str, Collection[str]], None]
-
-
-def filter_nodes(
-    view: ClusterCache,
-    state: CycleState,
-    on_refused: OnRefused,
-    policies: Policies | None = None,
-    decisions: DecisionLog | None = None,
-    framework: Framework = NO_PLUGINS,
-) -> bytes:
-    """Answer a filter body. A pod without a GPU request fits everywhere where no ResourcePolicy or elastic quota has it otherwise.
-
-    ``on_refused`` is told the UID of a pod that no node takes now, though one might later, and the nodes that would
-    take it if others ended.
-    """
-    args, names, request, problem, gang = state
+def filter_nodes(view: ClusterCache, state: CycleState, framework: Framework = NO_PLUGINS) -> bytes:
+    """Answer a filter body. A pod without a GPU request fits everywhere where no plugin or elastic quota decides otherwise."""
+    args, names, request, problem, _ = state
     if problem:
         verdict = Verdict([], {}, dict.fromkeys(names, problem))
-        _note(decisions, state, verdict)
+        _explain(state, verdict, framework)
         return protocol.filter_answer(args, [], {}, verdict.hopeless)
     unsuitable = {} if request is None else _unsuitable(view, state, request, framework)
     if unsuitable:
         names = [name for name in names if name not in unsuitable]
-    refusal = _quota_refusal(view, args, request) if view.quotas.in_use else ""
-    in_turn: InTurn | None = None
-    if refusal:
-        if gang is not None:
-            view.gangs.asked_about(args.pod.metadata.uid, gang, names)
-        verdict = Verdict([], dict.fromkeys(names, refusal), {})
-    elif policies is not None and policies.in_use:
-        if gang is not None:
-            in_turn = policies.in_turn(args.pod, names, _destined(view, args.pod.metadata.uid))
-        taken = _verdict(view, state, names) if in_turn is None else _verdict_in_turn(view, state, in_turn)
-        verdict = policies.narrow(args.pod, taken)
-        if taken.fits and not verdict.fits:
-            view.gangs.denied(args.pod.metadata.uid)
-    else:
-        verdict = _verdict(view, state, names)
+    verdict, in_turn = _decided(view, state, names, framework)
     if unsuitable:
         verdict = Verdict(verdict.fits, verdict.refused, {**verdict.hopeless, **unsuitable})
     if not verdict.fits:
         if in_turn is not None:
             verdict = Verdict([], verdict.refused, verdict.hopeless | in_turn.rest())
         # Also where no eviction could help: what the node lacks now (a healthy GPU, say) it may have in a moment.
-        on_refused(args.pod.metadata.uid, verdict.refused.keys())
-    if request is not None or verdict.refused or verdict.hopeless:
-        _note(decisions, state, verdict)
+        framework.post_filter(args.pod.metadata.uid, verdict.refused.keys())
+    _explain(state, verdict, framework)
     return protocol.filter_answer(args, verdict.fits, *_resolvable(view, args.pod.metadata.uid, verdict))
+
+
+def _decided(
+    view: ClusterCache, state: CycleState, names: list[str], framework: Framework
+) -> tuple[Verdict, NodesInTurn | None]:
+    """Which of ``names`` take the pod, and in which order they were looked at, where that is not all at once."""
+    refusal = _quota_refusal(view, state.args, state.request) if view.quotas.in_use else ""
+    if refusal:
+        for finder in framework.room_finders:
+            finder.not_admitted(state, names)
+        return Verdict([], dict.fromkeys(names, refusal), {}), None
+    if not framework.narrowers:
+        return _verdict(view, state, names, framework), None
+    in_turn = None if state.gang is None else _in_turn(view, state, names, framework)
+    if in_turn is None:
+        taken = _verdict(view, state, names, framework)
+    else:
+        taken = _verdict_in_turn(view, state, in_turn, framework)
+    verdict = taken
+    for narrower in framework.narrowers:
+        verdict = narrower.narrow(state.pod, verdict)
+    if taken.fits and not verdict.fits:
+        for finder in framework.room_finders:
+            finder.narrowed_to_none(state.pod.metadata.uid)
+    return verdict, in_turn
 
 
 def _unsuitable(
@@ -95,69 +85,76 @@ def _resolvable(view: ClusterCache, uid: str, verdict: Verdict) -> tuple[dict[st
     return ({kept: hopeless.pop(kept)} if kept in verdict.refused else {}), hopeless
 
 
-def _note(decisions: DecisionLog | None, state: CycleState, verdict: Verdict) -> None:
-    if decisions is None:
-        return
-    pod = state.args.pod
-    left_out = LEFT_OUT_BY_POLICY if state.gang is None else LEFT_OUT_BY_GANG
-    decisions.note_scheduler(pod.spec.scheduler_name)
-    decisions.filtered(pod.metadata.uid, pod.key, state.request, state.names, verdict, left_out)
+def _explain(state: CycleState, verdict: Verdict, framework: Framework) -> None:
+    for explainer in framework.explainers:
+        explainer.after_filter(state, verdict)
 
 
-def prioritize_nodes(
-    view: ClusterCache,
-    state: CycleState,
-    decisions: DecisionLog | None = None,
-    framework: Framework = NO_PLUGINS,
-) -> bytes:
+def prioritize_nodes(view: ClusterCache, state: CycleState, framework: Framework = NO_PLUGINS) -> bytes:
     """Answer a prioritize body with scores from 0 to 10, as ``protocol.priorities`` writes them."""
-    args, names, request, *_ = state
+    _, names, request, *_ = state
     if request is None:
         return protocol.priorities([])
     above = framework.scores(state, names, view.ledger.standing_out(request, names))
-    if decisions is not None:
-        decisions.scored(args.pod.metadata.uid, above, len(names))
+    for explainer in framework.explainers:
+        explainer.after_score(state, above)
     return protocol.priorities(above)
 
 
-def _verdict(view: ClusterCache, state: CycleState, names: list[str]) -> Verdict:
+def _verdict(view: ClusterCache, state: CycleState, names: list[str], framework: Framework) -> Verdict:
     request = state.request
     if request is None:
         return Verdict(names, {}, {})
-    found = _by_room(view, state, request, names)
+    found = _by_room(view, state, request, names, framework)
     if request.whole_device and view.quotas.in_use:
         return _without_whole(view, state.args, request, found)
     return found
 
 
-def _destined(view: ClusterCache, uid: str) -> str:
-    """Where the pod goes already: by the plan for its gang, or by a Binding that may still arrive."""
-    planned = view.gangs.planned_on(uid)
-    held = None if planned else view.ledger.held(uid)
-    return planned if held is None else held.node
-
-
-def _verdict_in_turn(view: ClusterCache, state: CycleState, in_turn: InTurn) -> Verdict:
-    verdict: Verdict | None = None
-    for names in in_turn:
-        verdict = _verdict(view, state, names)
-        if verdict.fits:
-            return verdict
-    return _verdict(view, state, []) if verdict is None else verdict
-
-
-def _by_room(view: ClusterCache, state: CycleState, request: Request, names: list[str]) -> Verdict:
-    uid, key = state.args.pod.metadata.uid, state.args.pod.key
-    if state.gang is not None:
-        found = view.gangs.verdict(uid, key, state.gang, request, names)
+def _in_turn(
+    view: ClusterCache, state: CycleState, names: list[str], framework: Framework
+) -> NodesInTurn | None:
+    """For pods that are planned with others: the plan must not be in vain because of what ``Narrow`` leaves out."""
+    uid = state.pod.metadata.uid
+    # Where the pod goes already: by the plan for its group, or by a Binding that may still arrive.
+    destined = framework.planned_node(uid)
+    if not destined and (held := view.ledger.held(uid)) is not None:
+        destined = held.node
+    for narrower in framework.narrowers:
+        found = narrower.in_turn(state.pod, names, destined)
         if found is not None:
             return found
+    return None
+
+
+def _verdict_in_turn(
+    view: ClusterCache, state: CycleState, in_turn: NodesInTurn, framework: Framework
+) -> Verdict:
+    verdict: Verdict | None = None
+    for names in in_turn:
+        verdict = _verdict(view, state, names, framework)
+        if verdict.fits:
+            return verdict
+    return _verdict(view, state, [], framework) if verdict is None else verdict
+
+
+def _by_room(
+    view: ClusterCache, state: CycleState, request: Request, names: list[str], framework: Framework
+) -> Verdict:
+    for finder in framework.room_finders:
+        found = finder.find_room(state, names)
+        if found is not None:
+            return found
+    uid = state.pod.metadata.uid
     held = view.ledger.held(uid)
     if held is not None and held.node in names:
         # An earlier Binding of this very pod may still arrive there: nowhere else is safe, there is.
         reason = f"the pod's binding to node {held.node} is still under way"
         return Verdict([held.node], {name: reason for name in names if name != held.node}, {})
-    return view.gangs.room.named(request, view.ledger.filter_for(uid, request, names))
+    verdict = view.ledger.filter_for(uid, request, names)
+    for finder in framework.room_finders:
+        verdict = finder.explain_room(request, verdict)
+    return verdict
 
 
 def _quota_refusal(view: ClusterCache, args: protocol.ExtenderArgs, request: Request | None) -> str:

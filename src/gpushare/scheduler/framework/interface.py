@@ -5,20 +5,27 @@ the same. The points take all nodes of a question at once: a call for each of 5,
 framework asks each plugin once, at start-up, which points it implements; a point that nobody implements costs one test of an empty
 tuple. Everything runs in one event loop: a method that is no coroutine must return within microseconds and never block.
 
-Order of one scheduling cycle: ``Filter`` → ``Score`` → (core: reserve and bind), or ``Filter`` → ``PostFilter`` where no node is left.
+Order of one scheduling cycle: ``Filter`` → ``FindRoom`` (else the ledger) → ``Narrow`` → ``Score``, or ``PostFilter`` where no node is
+left; then of one binding cycle: ``Permit`` → (core: reserve) → ``PreBind`` → (core: the Binding) → ``PostBind``. ``Explain`` is called after each step.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from gpushare.api.objects import Pod
+from gpushare.api.request.pod_group import Gang
+from gpushare.api.request.request import Request
 from gpushare.kube.client.client import Client
 from gpushare.kube.client.session import Session
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import EventRecorder
+from gpushare.ledger import Verdict
+from gpushare.process.event import Event
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.cycle_state import CycleState
+from gpushare.scheduler.server.protocol import BindingArgs
 
 #: A long-running part of a plugin and its name in logs. One that raises ends the process, as a failing part of the core does.
 Task: TypeAlias = tuple[str, Coroutine[Any, Any, None]]
@@ -43,6 +50,10 @@ class Handle:
     """To be awaited right before a write that only the leader may do; raises ``NotLeading``."""
     retry: Callable[[Iterable[str]], None]
     """Have the pods with these UIDs tried again soon."""
+    placed: Callable[[str], None]
+    """The pod with this UID has its node and need not be tried again, whatever ``retry`` was called for."""
+    resynced: Event[[]]
+    """Called when this replica begins to lead and has listed everything again: another may have bound pods meanwhile."""
     synced: Callable[[], bool]
     """Whether pods and nodes were read."""
     gauge: Callable[[str, str, Callable[[], float]], None]
@@ -55,6 +66,62 @@ class Filter(Protocol):
 
     def filter(self, state: CycleState, nodes: Sequence[str]) -> Mapping[str, str]:
         """Those of ``nodes`` that must not take the pod, and why, in words for its event. Ending pods there would not help."""
+
+
+@runtime_checkable
+class FindRoom(Protocol):
+    """Finds room for several pods at once and keeps it for those that are bound later. Called after ``Filter`` for pods with a GPU.
+
+    The room is reserved in the ledger by the plugin; ``reserved`` and ``reservation_cancelled`` have the core count the time of each
+    reservation, which ends as that of a bind does.
+    """
+
+    reserved: Event[str, str]
+    """To be called with UID and ``namespace/name`` of a pod whose reservation starts or is prolonged."""
+    reservation_cancelled: Event[str]
+    """To be called with the UID of a pod that needs its reservation no more; the core releases it unless a Binding is under way."""
+
+    def find_room(self, state: CycleState, nodes: list[str]) -> Verdict | None:
+        """Where the pod may go for the others' sake; ``None``: wherever the ledger has room. The first plugin's answer counts."""
+
+    def planned_node(self, uid: str) -> str:
+        """The node on which room is kept for the pod; empty where there is none."""
+
+    def explain_room(self, request: Request, verdict: Verdict) -> Verdict:
+        """The ledger's ``verdict``, with reasons for nodes that have no room because of what is kept there."""
+
+    def not_admitted(self, state: CycleState, nodes: list[str]) -> None:
+        """The pod may have no GPU now, on whichever of ``nodes``, so ``find_room`` is not called."""
+
+    def narrowed_to_none(self, uid: str) -> None:
+        """``Narrow`` has left the pod none of the nodes that ``find_room`` found."""
+
+    def reservation_expired(self, uid: str) -> None:
+        """The pod's reservation has ended without a Binding."""
+
+
+class NodesInTurn(Protocol):
+    """Nodes that a pod may have, the preferred ones first."""
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """Each list contains the ones before. The next is asked for only where the last one has no room for the pod and its group."""
+
+    def rest(self) -> dict[str, str]:
+        """Why the pod may have none of the nodes that were not listed, by node."""
+
+
+@runtime_checkable
+class Narrow(Protocol):
+    """Leaves a pod some of the nodes that have room for it. Also called for pods that request no GPU."""
+
+    def in_turn(self, asked: Pod, names: list[str], destined: str) -> NodesInTurn | None:
+        """Of a pod that is placed with others: the nodes to look for room on; ``None`` where all may be. The first plugin's answer counts.
+
+        ``destined`` is the node that the pod is planned or reserved on already; empty where there is none.
+        """
+
+    def narrow(self, asked: Pod, verdict: Verdict) -> Verdict:
+        """What is left of ``verdict``; itself where nothing is to be left out."""
 
 
 @runtime_checkable
@@ -71,6 +138,51 @@ class PostFilter(Protocol):
 
     def post_filter(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod; ``nodes`` would if others were not there. The watch need not have shown the pod yet."""
+
+
+@runtime_checkable
+class Permit(Protocol):
+    """Holds back or refuses the bind of a pod that requests a GPU. Called before its share is reserved."""
+
+    async def permit(self, uid: str, gang: Gang | None) -> None:
+        """Return once the pod may be bound; raises ``NotPermitted``. kube-scheduler waits for the answer."""
+
+
+@runtime_checkable
+class PreBind(Protocol):
+    """Called before the Binding of any pod is written, those without a GPU among them; each delays that Binding."""
+
+    async def pre_bind(self, args: BindingArgs) -> Mapping[str, str]:
+        """Annotations to be written with the Binding.
+
+        Raises ``KubeError``: with an ``ApiError`` below 500 the Binding is refused, with any other it may be tried again.
+        """
+
+
+@runtime_checkable
+class PostBind(Protocol):
+    """Called once the Binding was answered, or a ``PreBind`` has failed."""
+
+    def post_bind(self, args: BindingArgs, error: BaseException | None) -> None:
+        """``error``: why it was not written, or is not known to be (``KubeError``); ``None`` where it was."""
+
+
+class NotPermitted(Exception):
+    """Why a pod is not bound now, in words for its event."""
+
+
+@runtime_checkable
+class Explain(Protocol):
+    """Records what was decided, for those who ask why. Each method must only take note: the answer is not sent yet."""
+
+    def after_filter(self, state: CycleState, verdict: Verdict) -> None:
+        """The answer about ``state.names``; none of it changes any more."""
+
+    def after_score(self, state: CycleState, above: Sequence[tuple[str, int]]) -> None:
+        """The scores of the nodes that stand out among ``state.names``."""
+
+    def after_bind(self, args: BindingArgs, error: str) -> None:
+        """The pod was bound, or ``error`` says why not."""
 
 
 @runtime_checkable

@@ -10,12 +10,18 @@ from gpushare.scheduler.framework.cycle_state import CycleState
 from gpushare.scheduler.framework.interface import (
     Controller,
     DecodePodFn,
+    Explain,
     Filter,
+    FindRoom,
+    Narrow,
+    Permit,
     PodDecoder,
     PodsAfterCache,
     PodsBeforeCache,
     PodsListed,
+    PostBind,
     PostFilter,
+    PreBind,
     RawNodes,
     RawPods,
     Score,
@@ -40,7 +46,13 @@ class Framework:
     def __init__(self, enabled: Sequence[Enabled] = ()) -> None:
         plugins = self._plugins = tuple(one.plugin for one in enabled)
         self.filters = tuple(one for one in plugins if isinstance(one, Filter))
+        self.room_finders = tuple(one for one in plugins if isinstance(one, FindRoom))
+        self.narrowers = tuple(one for one in plugins if isinstance(one, Narrow))
         self._post_filters = tuple(one for one in plugins if isinstance(one, PostFilter))
+        self.permits = tuple(one for one in plugins if isinstance(one, Permit))
+        self.pre_binds = tuple(one for one in plugins if isinstance(one, PreBind))
+        self.post_binds = tuple(one for one in plugins if isinstance(one, PostBind))
+        self.explainers = tuple(one for one in plugins if isinstance(one, Explain))
         self._scorers = tuple((one.plugin, one.weight) for one in enabled if isinstance(one.plugin, Score))
         self._weight = 1.0 + sum(weight for _, weight in self._scorers)
 
@@ -77,6 +89,10 @@ class Framework:
         """No node took the pod; ``nodes`` would if others were not there."""
         for plugin in self._post_filters:
             plugin.post_filter(uid, nodes)
+
+    def planned_node(self, uid: str) -> str:
+        """The node on which a plugin keeps room for the pod; empty where none does."""
+        return next(filter(None, (one.planned_node(uid) for one in self.room_finders)), "")
 
     def tasks(self) -> list[Task]:
         """What the plugins have running."""

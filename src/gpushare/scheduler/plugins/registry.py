@@ -21,6 +21,7 @@ def built_in(core: Core, handle: Handle) -> Iterator[Enabled]:
     """Our own. What is off unless asked for is imported only then: mostly nobody does, and start-up time counts."""
     settings = core.settings
     yield Enabled("pod-log", PodLifecycleLog(core.cache, core.decisions))
+    yield Enabled("gangs", core.gangs)
     yield Enabled("resource-policy", core.policies)
     yield Enabled("requeue", core.requeuer)
     yield Enabled("preemption", core.preemptor)
@@ -28,7 +29,7 @@ def built_in(core: Core, handle: Handle) -> Iterator[Enabled]:
         from gpushare.scheduler.plugins.defragmentation.plugin import Defragmenter
         from gpushare.scheduler.plugins.resource_policy.move_targets import PolicyPlaces
 
-        places = PolicyPlaces(core.policies.policies)
+        places = PolicyPlaces(core.policies)
         count = core.metrics.defragmentations
         yield Enabled(
             "defragmentation",

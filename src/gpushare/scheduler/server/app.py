@@ -14,7 +14,7 @@ from gpushare.httpserver.fast_path import VerbFn
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.framework.binder import Binder, BindRefused
-from gpushare.scheduler.framework.cycle import OnRefused, filter_nodes, prioritize_nodes
+from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.framework.runtime import NO_PLUGINS, Framework
 from gpushare.scheduler.leader.resync import LeaderResync
@@ -37,7 +37,6 @@ class ExtenderApp(ReadOnly):
         self,
         view: ClusterCache,
         binder: Binder,
-        on_refused: OnRefused,
         on_preempted: Callable[[str], None],
         budgets: BudgetReader,
         metrics: Metrics,
@@ -53,7 +52,6 @@ class ExtenderApp(ReadOnly):
         self._view = view
         self._framework = framework
         self._binder = binder
-        self._on_refused = on_refused
         self._on_preempted = on_preempted
         self._budgets = budgets
         self._bodies = Bodies()
@@ -105,9 +103,7 @@ class ExtenderApp(ReadOnly):
     def _filter(self, body: bytes) -> bytes:
         with self._verb("filter"):
             state = self._bodies.read(body)
-            answer = filter_nodes(
-                self._view, state, self._on_refused, self._policies, self._decisions, self._framework
-            )
+            answer = filter_nodes(self._view, state, self._framework)
             if logger.isEnabledFor(logging.DEBUG):
                 tell_filtered(state, answer)
             return answer
@@ -115,7 +111,7 @@ class ExtenderApp(ReadOnly):
     def _prioritize(self, body: bytes) -> bytes:
         with self._verb("prioritize"):
             state = self._bodies.read(body)
-            answer = prioritize_nodes(self._view, state, self._decisions, self._framework)
+            answer = prioritize_nodes(self._view, state, self._framework)
             if logger.isEnabledFor(logging.DEBUG):
                 tell_prioritized(state, answer)
             return answer
@@ -148,8 +144,8 @@ class ExtenderApp(ReadOnly):
             return protocol.binding_answer("")
 
     def _note_bind(self, args: protocol.BindingArgs, error: str) -> None:
-        if self._decisions is not None:
-            self._decisions.bind_ended(args.uid, args.key, args.node, error)
+        for explainer in self._framework.explainers:
+            explainer.after_bind(args, error)
 
     def _verb(self, verb: str) -> "_Call":
         self.refuse_unready()

@@ -179,11 +179,16 @@ class Teller:
         """All that wait; where these are thousands, others have their turn meanwhile."""
         waits = await _in_turns(each_waiting(self._decisions))
         besides = await _in_turns(each_besides(self._decisions))
-        return Line(self._scheduler(), longest_first(waits), longest_first(besides), kept_for_all(self._view))
+        return Line(
+            self._scheduler(),
+            longest_first(waits),
+            longest_first(besides),
+            kept_for_all(self._view, self._decisions.gangs),
+        )
 
     def keeping(self) -> Keeping:
         """What gangs keep now."""
-        return Keeping(self._scheduler(), kept_now(self._view, self._decisions.now_s))
+        return Keeping(self._scheduler(), kept_now(self._decisions.gangs, self._decisions.now_s))
 
     def record(self, key: str, *, each: bool = False) -> Record:
         """All that is known of the pod ``namespace/name``; ``each``: node by node too."""

@@ -8,7 +8,7 @@ from gpushare.api.allocation.allocation import GpuShare
 from gpushare.ledger import Held
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.framework.binder import RESERVATION_TTL_S
-from gpushare.scheduler.plugins.gangs.reservations import until_s
+from gpushare.scheduler.framework.services import Gangs
 
 
 class KeptShare(msgspec.Struct, frozen=True, rename="camel"):
@@ -42,9 +42,9 @@ class KeptFor(msgspec.Struct, frozen=True, rename="camel"):
     shares: list[KeptShare]
 
 
-def kept_for_all(view: ClusterCache) -> list[KeptFor]:
+def kept_for_all(view: ClusterCache, gangs: Gangs) -> list[KeptFor]:
     """For whom room is kept now: gangs whose pods come, pods that wait until others have ended, and pods that move."""
-    found = [KeptFor(f"gang {key}", _shares(held)) for key, _, held in view.gangs.room.kept()]
+    found = [KeptFor(f"gang {one.key}", _shares(one.held)) for one in gangs.kept_rooms()]
     for uid, (node, shares) in view.ledger.kept_room.all().items():
         waits = view.waiting.get(uid)
         # One that moves is known by a key that its replacement has not come for.
@@ -57,17 +57,13 @@ def _share(node: str, share: GpuShare) -> KeptShare:
     return KeptShare(node, share.index, share.uuid, share.units, share.mib, share.core_percent)
 
 
-def kept_now(view: ClusterCache, now_s: float) -> list[Kept]:
+def kept_now(gangs: Gangs, now_s: float) -> list[Kept]:
     """Of each gang that keeps room; ``now_s`` is the time in seconds since 1970."""
-    gangs = view.gangs
     found: list[Kept] = []
-    for key, group, held in gangs.room.kept():
-        gang = group.pods[held[0].uid].gang
-        assert gang is not None
+    for one in gangs.kept_rooms():
         # Who is asked about until then keeps its reservation for as long as one lasts.
-        left_s = until_s(group) + RESERVATION_TTL_S - gangs.monotonic()
-        until = round(now_s + left_s)
-        found.append(Kept(key, gangs.come(group, gang), gang.least, until, _shares(held)))
+        until = round(now_s + one.left_s + RESERVATION_TTL_S)
+        found.append(Kept(one.key, one.come, one.least, until, _shares(one.held)))
     return sorted(found, key=lambda one: one.gang)
 
 

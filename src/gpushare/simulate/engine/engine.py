@@ -33,7 +33,9 @@ from gpushare.scheduler.cache.unscheduled_status import Unplaced
 from gpushare.scheduler.framework.binder import RESERVATION_TTL_S, Binder, BindRefused, Reservations
 from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
 from gpushare.scheduler.framework.cycle_state import CycleState
+from gpushare.scheduler.framework.runtime import Enabled, Framework
 from gpushare.scheduler.plugins.explain.kube_scheduler_reasons import unserved_text
+from gpushare.scheduler.plugins.gangs.plugin import Gangs
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.plugins.resource_policy.prebind import PolicyBinding
 from gpushare.scheduler.server import protocol
@@ -117,12 +119,17 @@ class Scheduling:
             self.ledger,
             _Nobody(),
             self._reservations.end,
-            governs=self._policies.governs,
-            monotonic=clock.monotonic,
         )
-        self._binder = Binder(
-            self._view, PolicyBinding(self, self._policies, clock), self._reservations, clock
+        gangs = Gangs(self._view, clock, governs=self._policies.governs)
+        self._framework = Framework(
+            [
+                Enabled("gangs", gangs),
+                Enabled("resource-policy", self._policies),
+                Enabled("unit labels", PolicyBinding(self, self._policies, clock)),
+                Enabled("evictions", self),
+            ]
         )
+        self._binder = Binder(self._view, self, self._reservations, clock, self._framework)
         self._read_record = counted_record_of if settings.policy is Placement.FRAGMENTATION else record_of
         self._reader = NodeReader(
             unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.policy
@@ -138,7 +145,9 @@ class Scheduling:
         for pod in state.pods:
             self.see(pod)
         if settings.preemption:
-            self._evicting = Evicting(self, self._view, self._nodes, self._policies, state.budgets, clock)
+            self._evicting = Evicting(
+                self, self._view, self._nodes, self._policies, state.budgets, clock, gangs
+            )
 
     def _take_rules(self, state: ClusterState) -> None:
         for policy in state.policies:
@@ -342,7 +351,7 @@ class Scheduling:
         more: dict[str, int] = {}
         if ours:
             asked = _asked(pod, kept)
-            answer = _ANSWER.decode(filter_nodes(self._view, asked, self._refused, self._policies))
+            answer = _ANSWER.decode(filter_nodes(self._view, asked, self._framework))
             found = answer.node_names or []
             if not found:
                 failed = (answer.failed_nodes or {}) | (answer.failed_and_unresolvable_nodes or {})
@@ -358,7 +367,8 @@ class Scheduling:
         total = [point + more.get(name, 0) for name, point in zip(kept, points, strict=True)]
         return best(kept, total, self._chance)
 
-    def _refused(self, uid: str, nodes: Collection[str]) -> None:
+    def post_filter(self, uid: str, nodes: Collection[str]) -> None:
+        """No node took the pod; ``nodes`` would if others were not there."""
         if self._evicting is not None:
             self._evicting.refused(uid, nodes)
 

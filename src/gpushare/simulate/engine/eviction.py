@@ -22,6 +22,7 @@ from gpushare.kubescheduler.filters import Wanted
 from gpushare.kubescheduler.node_usage import NodeState, Occupancy, priority_of
 from gpushare.kubescheduler.preemption import Candidate, Worth, candidates, cheapest
 from gpushare.scheduler.cache.cache import ClusterCache
+from gpushare.scheduler.framework.services import Gangs
 from gpushare.scheduler.plugins.preemption.extender_preempt import ViolatingFn, preempt_pods
 from gpushare.scheduler.plugins.preemption.plugin import REASON_NO_BUDGET, SETTLE_S, Preemptor
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
@@ -81,6 +82,7 @@ class Evicting:
         policies: Policies,
         budgets: Sequence[Json],
         clock: JumpingClock,
+        gangs: Gangs,
     ) -> None:
         self._cluster = cluster
         self._view = view
@@ -89,7 +91,7 @@ class Evicting:
         self.budgets = Budgets(budgets, cluster.pods.values())
         """To be told of every pod that changes."""
         self._notes = _Notes()
-        self._preemptor = Preemptor(view, self, self._notes, clock, in_turn=policies.by_unit)
+        self._preemptor = Preemptor(view, self, self._notes, clock, in_turn=policies.by_unit, gangs=gangs)
         self._for = ""
         self._leaving: dict[str, str] = {}
         """Who leaves, by key of the pod, and for whom."""

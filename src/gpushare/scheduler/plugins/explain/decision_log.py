@@ -24,6 +24,9 @@ from gpushare.ledger import Verdict
 from gpushare.ledger.placement.policies import Candidate
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.framework.cycle_state import CycleState
+from gpushare.scheduler.framework.services import NO_GANGS, Gangs
+from gpushare.scheduler.server.protocol import BindingArgs
 
 if TYPE_CHECKING:
     from gpushare.scheduler.plugins.explain.result_summary import Each, Summary
@@ -42,6 +45,9 @@ _SOME: Final = 32
 _BEST: Final = 5
 #: Names of schedulers that are remembered.
 _MOST_SCHEDULERS: Final = 16
+#: Why nodes are neither among those that take a pod nor refused: a reason for each of thousands takes too long to write.
+_LEFT_OUT_BY_GANG: Final = "another node is its own, in the plan for its whole gang"
+_LEFT_OUT_BY_POLICY: Final = "not in the unit of its ResourcePolicy that comes first and has room"
 #: Characters of an error that are kept.
 _LONGEST_ERROR: Final = 400
 
@@ -150,6 +156,7 @@ class DecisionLog:
         leads: Callable[[], bool | None] = lambda: None,
         in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes],
         without_gpu: Callable[[str], PodRecord | None] | None = None,
+        gangs: Gangs = NO_GANGS,
     ) -> None:
         self._view = self.view = view
         self._clock = clock
@@ -175,12 +182,30 @@ class DecisionLog:
         """Those of some nodes that the policy of a pod (UID) lets it have now (``Policies.by_unit``)."""
         self.without_gpu: Final = without_gpu or view.waiting_besides.get
         """The pod (UID) that waits and asks for no GPU of ours, where a policy or a quota counts such pods; ``None`` for all others."""
+        self.gangs: Final = gangs
         view.ledger.gpus_chosen.subscribe(self._chosen)
 
     def __len__(self) -> int:
         return len(self._of)
 
-    # --- what the verbs tell ----------------------------------------------------------------------
+    # --- what the verbs decided -------------------------------------------------------------------
+
+    def after_filter(self, state: CycleState, verdict: Verdict) -> None:
+        """``filter`` answered."""
+        if state.request is None and not verdict.refused and not verdict.hopeless:
+            return
+        pod = state.pod
+        self.note_scheduler(pod.spec.scheduler_name)
+        left_out = _LEFT_OUT_BY_POLICY if state.gang is None else _LEFT_OUT_BY_GANG
+        self.filtered(pod.metadata.uid, pod.key, state.request, state.names, verdict, left_out)
+
+    def after_score(self, state: CycleState, above: Sequence[tuple[str, int]]) -> None:
+        """``prioritize`` answered."""
+        self.scored(state.pod.metadata.uid, above, len(state.names))
+
+    def after_bind(self, args: BindingArgs, error: str) -> None:
+        """``bind`` answered."""
+        self.bind_ended(args.uid, args.key, args.node, error)
 
     def filtered(
         self,

@@ -67,7 +67,7 @@ def category(decisions: DecisionLog, uid: str) -> str:
 
 
 def _remedies(decisions: DecisionLog) -> Remedies:
-    return Remedies(decisions.view, decisions.asked_by, decisions.in_turn)
+    return Remedies(decisions.view, decisions.asked_by, decisions.in_turn, decisions.gangs)
 
 
 def _waiting(decisions: DecisionLog, record: PodRecord, remedies: Remedies) -> Waiting:

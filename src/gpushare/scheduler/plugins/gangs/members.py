@@ -1,37 +1,13 @@
 """One gang as it is known: its pods, who of them counts, and in which order they get room."""
 
 import asyncio
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpushare.api.request.pod_group import Gang
-from gpushare.api.request.request import Request
+from gpushare.scheduler.framework.services import Candidate, Standing
 
 if TYPE_CHECKING:
     from gpushare.scheduler.cache.pod_records import PodRecord
-
-Candidate = tuple[str, str, Request]
-"""UID and key of a pod, and what it asks for."""
-
-
-class Standing(NamedTuple):
-    """How the gang of a pod that waits stands for that pod.
-
-    Of ``there`` pods (UIDs: ``members``) that stay, or have ended well, so many run; ``need`` have to find room at once, itself among
-    them: none or less where enough run. ``candidates`` could, itself first, on the nodes of ``offered`` where they were asked about. ``wrong`` can
-    never, as it is; ``planned`` says where its gang's plan has it; ``resting`` that its gang gives way to others for some seconds.
-    """
-
-    there: int
-    running: int
-    need: int
-    candidates: list[Candidate]
-    members: Collection[str]
-    offered: Mapping[str, list[str]]
-    wrong: "PodRecord | None"
-    planned: str
-    is_planned: bool
-    resting: bool
 
 
 class Group:

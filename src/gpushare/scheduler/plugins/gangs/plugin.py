@@ -14,22 +14,24 @@ offered when the pod was asked about; before that the nodes of the pod that is a
 
 import asyncio
 import contextlib
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Final
 
 from gpushare.api.request.pod_group import Gang
 from gpushare.api.request.request import Request
-from gpushare.ledger import Ledger, Verdict
+from gpushare.kube.clock import Clock
+from gpushare.ledger import Verdict
 from gpushare.process.event import Event
+from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.framework.cycle_state import CycleState
+from gpushare.scheduler.framework.interface import NotPermitted, Task
+from gpushare.scheduler.framework.services import Candidate, GangRoom, Standing, Wanting
 from gpushare.scheduler.plugins.explain.phrases import are, have, pods
 from gpushare.scheduler.plugins.gangs.backoff import Rests
 from gpushare.scheduler.plugins.gangs.members import (
-    Candidate,
     Group,
-    Standing,
     candidates_of,
     done_of,
     largest_first,
@@ -39,33 +41,20 @@ from gpushare.scheduler.plugins.gangs.members import (
     there_of,
     waiting_of,
 )
-from gpushare.scheduler.plugins.gangs.reservations import GangRoom, until_s
-
-if TYPE_CHECKING:
-    from gpushare.scheduler.plugins.elastic_quota.plugin import Quotas
+from gpushare.scheduler.plugins.gangs.reservations import GangReservations, until_s
 
 #: How long a bind waits after the last of its gang that came, and in all, in seconds; less than kube-scheduler waits for an
 #: answer. It goes through 20 to 100 pods a second: of a gang of hundreds the first come again when the last have come.
 PATIENCE_S: Final = 3.0
 MOST_PATIENCE_S: Final = 8.0
+#: Seconds between two looks at gangs that give way to others.
+_WAKE_S: Final = 1.0
 #: Room that is given up sooner was kept from nobody.
 _FLEETING_S: Final = 5.0
 #: Pods of which it is remembered that we were asked about them too early; the oldest give way.
 _EARLY_ONES: Final = 4096
 _THE_OTHERS: Final = "others of it need what is here"
 _WITHOUT_GPU: Final = "those that ask for no GPU are to be bound first"
-
-
-class Wanting(NamedTuple):
-    """A pod of a gang, what it asks for, and the nodes that it may have."""
-
-    record: PodRecord
-    request: Request
-    nodes: list[str]
-
-
-class NotTogether(Exception):
-    """Why a pod of a gang cannot be bound now, in words for its event."""
 
 
 class Gangs:
@@ -77,16 +66,19 @@ class Gangs:
 
     def __init__(
         self,
-        ledger: Ledger,
-        quotas: "Quotas",
+        view: ClusterCache,
+        clock: Clock,
         *,
         governs: Callable[[str], bool] = lambda namespace: False,
-        monotonic: Callable[[], float] = time.monotonic,
+        retry: Callable[[Iterable[str]], None] = lambda uids: None,
+        placed: Callable[[str], None] = lambda uid: None,
     ) -> None:
-        self._ledger = ledger
-        self._quotas = quotas
+        self._view = view
+        self._ledger = view.ledger
+        self._quotas = view.quotas
         self._governs = governs
-        self.monotonic: Final = monotonic
+        self._clock = clock
+        self.monotonic: Final = clock.monotonic
         self._patience_s = PATIENCE_S
         self._most_patience_s = MOST_PATIENCE_S
         self._groups: dict[str, Group] = {}
@@ -97,15 +89,27 @@ class Gangs:
         """Called for each pod (UID, ``namespace/name``) for which room is kept from now on."""
         self.reservation_cancelled: Event[str] = Event()
         """Called for each UID whose room is not kept any longer: it releases the share, if nothing is under way."""
-        self.reservation_released: Event[[]] = Event()
-        """Called when room of a gang is not kept any longer because pods of it went."""
         self.retry_wanted: Event[Iterable[str]] = Event()
         """Called with the UIDs of pods that kube-scheduler should ask about soon: it may have laid them aside."""
         self.satisfied: Event[str] = Event()
         """Called for each pod that was asked about and has its room: it need not be asked about soon any more."""
-        self.room = GangRoom(ledger)
+        self.room = GangReservations(view.ledger)
         """Which gangs keep room where."""
         self._rests = Rests()
+        self.retry_wanted.subscribe(retry)
+        self.satisfied.subscribe(placed)
+        view.pod_changing.subscribe(self.upsert)
+        view.pod_ended.subscribe(self._ended)
+
+    def tasks(self) -> list[Task]:
+        """What runs for as long as the process."""
+        return [("gangs", self.run())]
+
+    async def run(self) -> None:
+        """Have gangs tried again that gave way to others, for ever."""
+        while True:
+            await self._clock.sleep(_WAKE_S)
+            self.wake()
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -131,6 +135,12 @@ class Gangs:
         return self._governs(namespace) or namespace in self._quotas.followed
 
     # --- what the informer tells --------------------------------------------------------------
+
+    def _ended(self, record: PodRecord, gone: bool) -> None:  # noqa: FBT001 - listeners are called by position
+        if record.succeeded and not gone:
+            self.upsert(record)
+        else:
+            self.remove(record.uid)
 
     def upsert(self, record: PodRecord) -> None:
         """A pod was added or changed, and has not ended; it may belong to no gang, or to another one than before."""
@@ -186,9 +196,9 @@ class Gangs:
             if not group.placed and self.monotonic() > group.since_s + _FLEETING_S:
                 self._rest(group, gang)
             self._give_up(group)
-            self.reservation_released()
+            self._view.reservation_released()
 
-    def lost(self, uid: str) -> None:
+    def reservation_expired(self, uid: str) -> None:
         """The reservation of a waiting pod has ended: so does what is kept for the rest of its gang."""
         group = self._groups.get(self._group_of.get(uid, ""))
         if group is None:
@@ -209,12 +219,12 @@ class Gangs:
         for group in self._groups.values():
             self._give_up(group)
 
-    def planned_on(self, uid: str) -> str:
+    def planned_node(self, uid: str) -> str:
         """The node that the plan for its gang has for a pod; empty where there is none."""
         group = self._groups.get(self._group_of.get(uid, ""))
         return "" if group is None else group.planned.get(uid, "")
 
-    def denied(self, uid: str) -> None:
+    def narrowed_to_none(self, uid: str) -> None:
         """The pod may not have the node that was planned for it now: what is kept for its gang is in vain, unless some of it run."""
         group = self._groups.get(self._group_of.get(uid, ""))
         gang = None if group is None or uid not in group.planned else group.pods[uid].gang
@@ -231,6 +241,22 @@ class Gangs:
                 self.retry_wanted(waiting_of(group))
 
     # --- filter ---------------------------------------------------------------------------------
+
+    def find_room(self, state: CycleState, nodes: list[str]) -> Verdict | None:
+        """Where a pod may go for its gang's sake; ``None``: wherever it fits."""
+        if state.gang is None or state.request is None:
+            return None
+        pod = state.pod
+        return self.verdict(pod.metadata.uid, pod.key, state.gang, state.request, nodes)
+
+    def explain_room(self, request: Request, verdict: Verdict) -> Verdict:
+        """``verdict`` with the gangs named that keep room on nodes which would take the request otherwise."""
+        return self.room.named(request, verdict)
+
+    def not_admitted(self, state: CycleState, nodes: list[str]) -> None:
+        """A pod that may have no room now, whatever there is, was asked about: ``nodes`` are what others say of it."""
+        if state.gang is not None:
+            self.asked_about(state.pod.metadata.uid, state.gang, nodes)
 
     def verdict(self, uid: str, pod: str, gang: Gang, request: Request, nodes: list[str]) -> Verdict | None:
         """Where the pod may go for its gang's sake; ``None``: wherever it fits, enough of its gang run already."""
@@ -410,6 +436,18 @@ class Gangs:
             for other, _, asked in largest_first(chosen)
         ]
 
+    def keepers(self, request: Request, nodes: Collection[str]) -> dict[str, str]:
+        """Those of ``nodes`` that would take the request if gangs kept no room there, and these gangs, in words."""
+        return self.room.keepers(request, nodes)
+
+    def kept_rooms(self) -> Iterator[GangRoom]:
+        """What is kept now."""
+        now_s = self.monotonic()
+        for key, group, held in self.room.kept():
+            gang = group.pods[held[0].uid].gang
+            assert gang is not None
+            yield GangRoom(key, self.come(group, gang), gang.least, until_s(group) - now_s, held)
+
     def _reserve(self, uid: str, pod: str, request: Request, nodes: list[str]) -> str | None:
         held = self._ledger.held(uid)
         if held is not None:  # an earlier Binding may still arrive there
@@ -441,14 +479,16 @@ class Gangs:
 
     # --- bind -----------------------------------------------------------------------------------
 
-    async def together(self, uid: str, gang: Gang) -> None:
-        """Return once enough of the gang have come to be bound; raises ``NotTogether`` when they do not."""
+    async def permit(self, uid: str, gang: Gang | None) -> None:
+        """Return once enough of the gang have come to be bound; raises ``NotPermitted`` when they do not."""
+        if gang is None:
+            return
         group = self._groups.get(gang.key) or Group()
         if (known := group.pods.get(uid)) is not None and known.leaving:
-            raise NotTogether(f"gang {gang.key}: this pod is being deleted")
+            raise NotPermitted(f"gang {gang.key}: this pod is being deleted")
         if len(self._running(group, uid, gang)) < gang.least:
             if uid not in group.planned:
-                raise NotTogether(f"gang {gang.key}: room for all of its pods has to be found first")
+                raise NotPermitted(f"gang {gang.key}: room for all of its pods has to be found first")
             self._keep(group)
             group.here.add(uid)
             group.come.add(uid)
@@ -482,13 +522,13 @@ class Gangs:
                         await opened.wait()
         except TimeoutError:
             come = self.come(group, gang)
-            raise NotTogether(
+            raise NotPermitted(
                 f"gang {gang.key}: {come} of {pods(gang.least)} {have(come)} come to be bound, room is kept for the others"
             ) from None
         finally:
             group.here.discard(uid)
         if uid not in group.placed:
-            raise NotTogether(f"gang {gang.key}: the room that was kept for it was given up")
+            raise NotPermitted(f"gang {gang.key}: the room that was kept for it was given up")
 
 
 def _there_alone(node: str) -> Verdict:

@@ -25,7 +25,7 @@ def until_s(group: Group) -> float:
     return min(most_s, group.news_s + UNASKED_S)
 
 
-class GangRoom:
+class GangReservations:
     """Knows the gangs that keep room, from when they begin to (``note``)."""
 
     def __init__(self, ledger: Ledger) -> None:

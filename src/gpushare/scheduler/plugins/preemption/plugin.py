@@ -28,9 +28,9 @@ from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.interface import Task
+from gpushare.scheduler.framework.services import NO_GANGS, Gangs, Wanting
 from gpushare.scheduler.leader.lease import NotLeading, without_another
 from gpushare.scheduler.plugins.elastic_quota.non_gpu_reclaim import Sums
-from gpushare.scheduler.plugins.gangs.plugin import Wanting
 from gpushare.scheduler.plugins.preemption.disruption_budgets import BudgetReading, Evictor
 from gpushare.scheduler.plugins.preemption.evictor import Ending
 
@@ -83,8 +83,10 @@ class Preemptor:
         *,
         in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes],
         must_lead: Callable[[], Awaitable[None]] = without_another,
+        gangs: Gangs = NO_GANGS,
     ) -> None:
         self._view = view
+        self._gangs = gangs
         self._ledger = view.ledger
         self._pods = pods
         self._events = events
@@ -179,7 +181,7 @@ class Preemptor:
     def _retire(self, uid: str) -> None:
         """Forget who waits for room, and what was just kept for one and its gang: the one that leads decides anew."""
         self._asked.clear()
-        for other in self._view.gangs.together_with(uid):
+        for other in self._gangs.together_with(uid):
             self._ledger.unkeep(other)
 
     def _look_again(self, uid: str, nodes: list[str], in_s: float = 0.0) -> None:
@@ -296,7 +298,7 @@ class Preemptor:
         """For all of a gang that need room at once, or for nobody: it is kept for them before anybody is asked to end."""
         guarded: set[str] = set()
         for _ in range(_TRIES):
-            plans = await self._plan_together(self._view.gangs.wanting(record.uid, nodes), guarded)
+            plans = await self._plan_together(self._gangs.wanting(record.uid, nodes), guarded)
             if not plans:
                 break
             try:
@@ -494,7 +496,7 @@ class Preemptor:
                     )
                 )
             }
-            gone = {other for uid in giving for other in self._view.gangs.together_with(uid)}
+            gone = {other for uid in giving for other in self._gangs.together_with(uid)}
             self._ledger.lift(gone)
             self._ledger.keep_again({uid: kept for uid, kept in lifted.items() if uid not in gone})
             logger.info(

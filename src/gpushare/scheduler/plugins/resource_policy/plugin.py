@@ -228,6 +228,8 @@ class Policies:
         For pods that are planned with others, before anything else is asked: the plan must not be in vain. ``destined`` is the
         node to which it goes already, by an earlier plan.
         """
+        if not self.in_use:
+            return None
         book = self.census.book_for(asked.metadata.namespace, asked.metadata.labels or {})
         if book is None:
             return None
@@ -249,8 +251,9 @@ class Policies:
 
     def narrow(self, asked: Pod, verdict: Verdict) -> Verdict:
         """What is left of the nodes that take the pod, for its policy's sake; ``verdict`` itself where it has none."""
-        labels = asked.metadata.labels or {}
-        book = self.census.book_for(asked.metadata.namespace, labels)
+        if not self.in_use:
+            return verdict
+        book = self.census.book_for(asked.metadata.namespace, asked.metadata.labels or {})
         if book is None:
             return verdict
         uid, key = asked.metadata.uid, book.policy.key

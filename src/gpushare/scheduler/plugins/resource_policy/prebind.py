@@ -17,6 +17,7 @@ from gpushare.kube.clock import Clock
 from gpushare.process.log_setup import about
 from gpushare.scheduler.plugins.resource_policy.model.policy_index import cost_annotations, cost_of
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies, Promise
+from gpushare.scheduler.server.protocol import BindingArgs
 
 logger = logging.getLogger(__name__)
 
@@ -28,11 +29,6 @@ class Pods(Protocol):
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
         """The pod as it is."""
-
-    async def bind(
-        self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
-    ) -> None:
-        """Post one Binding that carries ``annotations``."""
 
     async def annotate_pod(
         self,
@@ -54,66 +50,52 @@ class NotInUnit(ApiError):
 
 
 class PolicyBinding:
-    """Stands between the binder and the API server."""
+    """Completes Bindings before they are written, and keeps the places of pods whose Binding was not observed yet."""
 
     def __init__(self, pods: Pods, policies: Policies, clock: Clock) -> None:
         self._pods = pods
         self._policies = policies
         self._clock = clock
-        self._under_way: set[str] = set()
+        self._under_way: dict[str, bool] = {}
+        """UIDs of pods that are being bound, and whether their place is promised for that."""
 
-    async def get_pod(self, namespace: str, name: str) -> Pod:
-        """The pod as it is."""
-        return await self._pods.get_pod(namespace, name)
-
-    async def bind(
-        self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
-    ) -> None:
-        """Bind the pod within its policy's unit. Raises ``KubeError``, ``NotInUnit`` among them. One at a time for each pod."""
-        self._under_way.add(uid)
-        try:
-            await self._bind(namespace, name, uid, node, annotations)
-        finally:
-            self._under_way.discard(uid)
-
-    async def _bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
-    ) -> None:
-        more: dict[str, str] = {}
+    async def pre_bind(self, args: BindingArgs) -> Mapping[str, str]:
+        """What the pod's unit has written on it. Raises ``KubeError``, ``NotInUnit`` among them. One at a time for each pod."""
+        self._under_way[args.uid] = False
+        namespace, uid, node = args.namespace, args.uid, args.node
         census = self._policies.census
-        governed = False
-        if namespace in census.namespaces:
-            pod = await self._known(namespace, name, uid)
-            book = census.book_for(namespace, pod.labels)
-            if book is not None:
-                governed = True
-                if namespace in self._policies.unread:
-                    raise NotInUnit(book.policy.key, "its pods are not read yet")
-                before = book.booked.get(uid)
-                if before is not None and before.node not in ("", node):
-                    raise NotInUnit(book.policy.key, f"the pod may be bound to node {before.node} any moment")
-                number = book.unit_for(pod, node)
-                if number is None:
-                    self._policies.end_promise(uid)
-                    raise NotInUnit(book.policy.key, f"no unit has room for the pod on node {node}")
-                # From here to the next await nobody else is asked: the place is the pod's.
-                self._policies.promise_on(book, pod, number, node)
-                unit = book.policy.units[number]
-                costs = cost_annotations(pod, cost_of(book.policy, number))
-                more = {**unit.pod_annotations, **{key: text for key, text in costs.items() if text}}
-                try:
-                    await self._label(pod, unit)
-                except KubeError:
-                    self._policies.end_promise(uid)
-                    raise
+        if namespace not in census.namespaces:
+            return {}
+        pod = await self._known(namespace, args.name, uid)
+        book = census.book_for(namespace, pod.labels)
+        if book is None:
+            return {}
+        if namespace in self._policies.unread:
+            raise NotInUnit(book.policy.key, "its pods are not read yet")
+        before = book.booked.get(uid)
+        if before is not None and before.node not in ("", node):
+            raise NotInUnit(book.policy.key, f"the pod may be bound to node {before.node} any moment")
+        number = book.unit_for(pod, node)
+        if number is None:
+            self._policies.end_promise(uid)
+            raise NotInUnit(book.policy.key, f"no unit has room for the pod on node {node}")
+        # From here to the next await nobody else is asked: the place is the pod's.
+        self._policies.promise_on(book, pod, number, node)
+        unit = book.policy.units[number]
+        costs = cost_annotations(pod, cost_of(book.policy, number))
         try:
-            await self._pods.bind(
-                namespace=namespace, name=name, uid=uid, node=node, annotations={**more, **annotations}
-            )
-        except KubeError as error:
-            if governed and surely_not_done(error):
-                self._policies.end_promise(uid)
+            await self._label(pod, unit)
+        except KubeError:
+            self._policies.end_promise(uid)
             raise
+        self._under_way[uid] = True
+        return {**unit.pod_annotations, **{key: text for key, text in costs.items() if text}}
+
+    def post_bind(self, args: BindingArgs, error: BaseException | None) -> None:
+        """The Binding was written, or ``error`` says why not: then the place is free again, if that is certain."""
+        promised = self._under_way.pop(args.uid, False)
+        if promised and isinstance(error, KubeError) and surely_not_done(error):
+            self._policies.end_promise(args.uid)
 
     async def _known(self, namespace: str, name: str, uid: str) -> PolicyPod:
         promise = self._policies.promises.get(uid)

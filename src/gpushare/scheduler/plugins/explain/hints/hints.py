@@ -12,6 +12,7 @@ from gpushare.api.request.request import Request
 from gpushare.ledger.fit import reasons
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.framework.services import NO_GANGS, Gangs, Standing
 from gpushare.scheduler.plugins.elastic_quota import hints
 from gpushare.scheduler.plugins.explain import kube_scheduler_reasons
 from gpushare.scheduler.plugins.explain.hints import capacity, mode_conflict, modes, sizes
@@ -21,7 +22,6 @@ from gpushare.scheduler.plugins.explain.phrases import nodes as counted_nodes
 from gpushare.scheduler.plugins.explain.reason_kinds import Category, category_of, nearest
 from gpushare.scheduler.plugins.explain.result_summary import Summary
 from gpushare.scheduler.plugins.gangs.hints import BY_ITSELF, GangRemedies
-from gpushare.scheduler.plugins.gangs.members import Standing
 
 #: What the ledger says of nodes, and a policy of nodes that the ledger lets a pod have: of these it is looked what is so now.
 _OF_NODES: Final = frozenset(
@@ -77,11 +77,13 @@ class Remedies:
         view: ClusterCache,
         asked_by: Collection[str] = (),
         in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes],
+        gangs: Gangs = NO_GANGS,
     ) -> None:
         self._view = view
         self._asked_by = asked_by
         self._in_turn = in_turn
-        self._gangs = GangRemedies(view)
+        self._gangs = gangs
+        self._of_gangs = GangRemedies(view)
         self._labels = LabelRemedies(view, lambda: self._nodes_of(None)[0], self._let, self._fits)
         self._reasons_left = _MOST_REASONS
         self._all: list[str] | None = None
@@ -115,7 +117,7 @@ class Remedies:
         if node:
             return f"room is being made for it on node {node}: it waits for pods that end there"
         if category in _OF_NODES or category in (Category.POLICY, Category.QUOTA, Category.GANG):
-            standing = self._view.gangs.standing(record.uid)
+            standing = self._gangs.standing(record.uid)
             if standing is not None and standing.need > 0:
                 return self._for_gang(record, standing, asked)
             if category is Category.GANG:
@@ -212,7 +214,7 @@ class Remedies:
 
     def _kept_by_gangs(self, request: Request, nodes: Collection[str]) -> str:
         """The same of gangs."""
-        keepers = self._view.gangs.room.keepers(request, nodes)
+        keepers = self._gangs.keepers(request, nodes)
         return next((f"; node {one} has room, but keeps it for {keepers[one]}" for one in keepers), "")
 
     def _for_look(self, uid: str, request: Request, category: Category, look: Look, *, known: bool) -> str:
@@ -372,7 +374,7 @@ class Remedies:
         def kept() -> str:
             return self._kept_by_gangs(request, self._look(record.uid, request, asked).texts)
 
-        return self._gangs.of(record, gang, standing, nodes, alone, kept)
+        return self._of_gangs.of(record, gang, standing, nodes, alone, kept)
 
     def _for_quota(self, record: PodRecord, refusal: str, asked: Sequence[str] | None) -> str:
         over = self._view.quotas.over(record.uid)
