@@ -28,8 +28,8 @@ from gpushare.scheduler.leader.lease import LeaderWatch, Leading
 from gpushare.scheduler.main import export
 from gpushare.scheduler.observability.cluster_metrics import ClusterMetrics
 from gpushare.scheduler.observability.metrics import Metrics
-from gpushare.scheduler.observability.pending_pod_events import FromDecisions, PendingPodEvents
 from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
+from gpushare.scheduler.plugins.explain.pending_pod_events import FromDecisions, PendingPodEvents
 from gpushare.scheduler.plugins.explain.reason_kinds import Category
 
 Figures = dict[str, tuple[float, str]]
@@ -119,8 +119,9 @@ def _metrics(ledger: Ledger) -> Metrics:
     leading = LeaderWatch(Leading(_NoLeases(), None), SYSTEM_CLOCK)
     news = PendingPodEvents(FromDecisions(DecisionLog(view, SYSTEM_CLOCK)), events, SYSTEM_CLOCK, leading)
     news.by_reason = {category.value: 1 for category in Category}
+    news.export(metrics.watch, metrics.watch_by)
     export(metrics, view, reservations)
-    ClusterMetrics(metrics, events, reservations, leading, SYSTEM_CLOCK).export(lambda: watches, news)
+    ClusterMetrics(metrics, events, reservations, leading, SYSTEM_CLOCK).export(lambda: watches)
     return metrics
 
 

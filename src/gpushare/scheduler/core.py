@@ -1,4 +1,4 @@
-"""The core of the scheduler: ledger, cache, binding, decisions and leadership, and how each follows what happens to the others."""
+"""The core of the scheduler: ledger, cache, binding and leadership, and how each follows what happens to the others."""
 
 import socket
 from collections import ChainMap
@@ -15,20 +15,15 @@ from gpushare.ledger import Ledger
 from gpushare.scheduler.cache.cache import ClusterCache, NodeReader, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord, counted_record_of, record_of
 from gpushare.scheduler.framework.binder import Binder, Reservations
-from gpushare.scheduler.framework.interface import Handle, Task
+from gpushare.scheduler.framework.interface import Handle, Task, Watch
 from gpushare.scheduler.framework.precompute import Precomputer
 from gpushare.scheduler.framework.runtime import Framework
 from gpushare.scheduler.leader.lease import LeaderWatch, Leading
 from gpushare.scheduler.leader.resync import LeaderResync
-from gpushare.scheduler.observability.cluster_metrics import ClusterMetrics, Watch
+from gpushare.scheduler.observability.cluster_metrics import ClusterMetrics
 from gpushare.scheduler.observability.metrics import Metrics
-from gpushare.scheduler.observability.pending_pod_events import FromDecisions, PendingPodEvents
 from gpushare.scheduler.plugins.elastic_quota.pod_resync import QuotaPods, following_decoder
 from gpushare.scheduler.plugins.elastic_quota.watch import QuotaWatch
-from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
-from gpushare.scheduler.plugins.gangs.plugin import Gangs
-from gpushare.scheduler.plugins.preemption.plugin import Preemptor
-from gpushare.scheduler.plugins.resource_policy.wiring import ResourcePolicyPlugin
 from gpushare.scheduler.requeue.requeuer import Requeuer
 from gpushare.scheduler.settings import Settings
 
@@ -50,8 +45,6 @@ class Core:
         self.leading = LeaderWatch(Leading(self.client, settings.lease), clock)
         self.takeover = LeaderResync(self.leading)
         self.observing = ClusterMetrics(self.metrics, self.recorder, self.reservations, self.leading, clock)
-        self.policies = ResourcePolicyPlugin(session, self.client, self.ledger, clock, settings.lease)
-        policies = self.policies
         self.cache = ClusterCache(
             self.ledger,
             self.recorder,
@@ -59,47 +52,16 @@ class Core:
             isolated_cap=settings.isolated_cap,
         )
         self.requeuer = Requeuer(ChainMap(self.cache.waiting, self.cache.waiting_besides), self.client, clock)
-        self.gangs = Gangs(
-            self.cache,
-            clock,
-            governs=policies.governs,
-            retry=self.requeuer.hurry,
-            placed=self.requeuer.asked,
-        )
-        waiting_besides = self.cache.waiting_besides
-        self.decisions = DecisionLog(
-            self.cache,
-            clock,
-            leads=lambda: self.leading.known,
-            in_turn=policies.by_unit,
-            without_gpu=lambda uid: waiting_besides.get(uid) or policies.kept(uid),
-            gangs=self.gangs,
-        )
-        self.pending_events = PendingPodEvents(
-            FromDecisions(self.decisions), self.recorder, clock, self.leading
-        )
-        self.preemptor = Preemptor(
-            self.cache,
-            self.client,
-            self.recorder,
-            clock,
-            in_turn=policies.by_unit,
-            must_lead=self.takeover.must_lead,
-            gangs=self.gangs,
-        )
         self.precompute = Precomputer(self.ledger, self.metrics.precomputed.inc)
         self._follow_each_other()
 
     def _follow_each_other(self) -> None:
         """Who is called when something happens, in this order."""
         cache, requeuer = self.cache, self.requeuer
-        self.preemptor.decided.subscribe(self.decisions.preempted)
-        self.takeover.resynced.subscribe(self.gangs.give_up_all)
         cache.pod_arrived.subscribe(self.precompute.arrived)
         cache.capacity_freed.subscribe(requeuer.freed)
         cache.reservation_released.subscribe(requeuer.given_back)
-        for part in (cache.quotas, self.preemptor):
-            part.retry_wanted.subscribe(requeuer.hurry)
+        cache.quotas.retry_wanted.subscribe(requeuer.hurry)
 
     def binder(self, framework: Framework) -> Binder:
         """The verb bind, as the plugins extend it. To be made once."""
@@ -122,6 +84,8 @@ class Core:
             placed=self.requeuer.asked,
             resynced=self.takeover.resynced,
             synced=synced,
+            leading=self.leading,
+            gauge_by=self.metrics.watch_by,
             gauge=self.metrics.watch,
         )
 
@@ -130,15 +94,13 @@ class Core:
         return [
             ("events", self.recorder.run()),
             ("precompute", self.precompute.run()),
-            ("decisions", self.decisions.run()),
             ("leading", self.leading.run()),
             ("leader resync", self.takeover.run()),
-            ("pending pods", self.pending_events.run()),
         ]
 
 
 class Watches:
-    """What is followed of the cluster: nodes, pods and elastic quotas; ResourcePolicies follow themselves."""
+    """What is followed of the cluster: nodes, pods and elastic quotas; plugins follow their own kinds."""
 
     def __init__(self, core: Core, framework: Framework) -> None:
         settings, session, quotas = core.settings, core.session, core.cache.quotas
@@ -158,8 +120,8 @@ class Watches:
         )
         self._quotas = QuotaWatch(session, core.client, quotas, core.clock)
         self._quota_pods = QuotaPods(quotas, self._pods, self._quotas.read)
-        self._policies = core.policies.watches
-        core.takeover.follow(self._nodes, self._pods, self._policies, self._quotas)
+        self._kinds = framework.watched_kinds
+        core.takeover.follow(self._nodes, self._pods, self._quotas, *self._kinds)
 
     def figures(self) -> dict[str, Watch]:
         """How each of them fares now, by the kind that it follows."""
@@ -167,7 +129,7 @@ class Watches:
             "nodes": self._nodes,
             "pods": self._pods,
             "elasticquotatrees": self._quotas,
-            **self._policies.followed(),
+            **{kind: watch for plugin in self._kinds for kind, watch in plugin.watched().items()},
         }
 
     def synced(self) -> bool:
@@ -182,8 +144,8 @@ class Watches:
             "elastic quotas": self._quotas.read.is_set(),
         }
         missing = [kind for kind, done in read.items() if not done]
-        if not missing and not self._policies.ready.is_set():
-            missing = ["ResourcePolicies"]
+        # What plugins watch may depend on these.
+        missing = missing or list(filter(None, (one.not_listed() for one in self._kinds)))
         return f"{' and '.join(missing)} not read yet" if missing else ""
 
     async def settled(self) -> None:

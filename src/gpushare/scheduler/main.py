@@ -72,20 +72,16 @@ async def _run(
         watches = Watches(core, framework)
         binder = core.binder(framework)
         export(core.metrics, core.cache, core.reservations)
-        core.observing.export(watches.figures, core.pending_events)
+        core.observing.export(watches.figures)
         readers = Readers(AccessReviews(session))
         app = ExtenderApp(
             core.cache,
             binder,
-            core.preemptor.left_to_scheduler,
-            core.client,
             core.metrics,
             watches.missing,
-            core.policies,
-            core.decisions,
+            framework,
             core.takeover,
             readers,
-            framework,
         )
         server = server_of(app, stop_s=_STOP_S, protocol=QuickProtocol)
         servers = [(server, bound)]
@@ -99,7 +95,7 @@ async def _run(
         if read_at:
             # Whoever reaches those ports must not keep kube-scheduler waiting: another process faces them.
             behind = behind_relay()
-            read_only = ReadOnly(watches.missing, core.metrics, core.decisions, readers)
+            read_only = ReadOnly(watches.missing, core.metrics, framework.pages, readers)
             servers.append((server_of(read_only, stop_s=_STOP_S), behind))
             tasks.append(("relay", relay(read_at, behind)))
             for listening, pages in read_at.items():

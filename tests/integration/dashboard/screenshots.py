@@ -32,8 +32,8 @@ from gpushare.scheduler.cache.pod_records import decode_record
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.framework.runtime import Enabled, Framework
-from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
-from gpushare.scheduler.server.decisions_api import DECISIONS, told
+from gpushare.scheduler.plugins.explain.decision_log import DECISIONS, DecisionLog
+from gpushare.scheduler.plugins.explain.decisions_api import told
 from tests.at_once import at_once
 from tests.integration.dashboard.bed import Bed, Look, browser, looking
 

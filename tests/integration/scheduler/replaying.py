@@ -105,12 +105,9 @@ async def serving(
     app = ExtenderApp(
         world.view,
         world.binder,
-        world.preemptor.left_to_scheduler,
-        world.api,
         Metrics(),
         lambda: missing,
-        policies,
-        framework=world.framework(),
+        framework=world.framework(world.verb(policies)),
     )
     bound = bind("127.0.0.1", 0)
     bound.listen(16)

@@ -11,7 +11,7 @@ from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node, Pod
 from gpushare.inspect.render import look
 from gpushare.inspect.view_result import Shown
-from gpushare.scheduler.server.decisions_api import told
+from gpushare.scheduler.plugins.explain.decisions_api import told
 from tests.at_once import at_once
 from tests.unit.inspect.clusters import device, node
 from tests.unit.inspect.test_views import DECISIONS, Answers, both, options

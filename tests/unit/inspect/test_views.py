@@ -19,7 +19,7 @@ from gpushare.inspect.views.documents import written
 from gpushare.inspect.views.explain import why
 from gpushare.inspect.views.json_output import encoded
 from gpushare.inspect.views.pending import waiting
-from gpushare.scheduler.server.decisions_api import told
+from gpushare.scheduler.plugins.explain.decisions_api import told
 from tests.at_once import at_once
 from tests.unit.inspect.clusters import device, node, placed, seen
 from tests.unit.inspect.reads import Reads

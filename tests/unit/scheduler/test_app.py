@@ -37,12 +37,9 @@ class Browser:
         self.app = ExtenderApp(
             world.view,
             world.binder,
-            world.preemptor.left_to_scheduler,
-            world.api,
             Metrics(),
             lambda: self.missing,
-            decisions=world.decisions,
-            framework=world.framework(world.decisions),
+            framework=world.framework(world.decisions, world.verb(decisions=world.decisions)),
             readers=Readers(Knows(), world.clock),
         )
 

@@ -18,7 +18,17 @@ from gpushare.scheduler.cache.pod_records import decode_record
 from gpushare.scheduler.core import Core
 from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies, CycleState
-from gpushare.scheduler.framework.interface import Controller, Filter, PostFilter, Score
+from gpushare.scheduler.framework.interface import (
+    Controller,
+    Explain,
+    Filter,
+    FindRoom,
+    Narrow,
+    Pages,
+    PostFilter,
+    Score,
+    Verbs,
+)
 from gpushare.scheduler.framework.runtime import Enabled, Framework
 from gpushare.scheduler.plugins.autoscaling.settings import Autoscaling, PlaceholderLimits
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
@@ -33,6 +43,7 @@ BUILT_IN = (
     "resource-policy",
     "requeue",
     "preemption",
+    "preempt-verb",
     "defragmentation",
     "autoscaling",
     "nominations",
@@ -136,9 +147,9 @@ def test_without_plugins_the_ledgers_scores_are_answered_as_they_are() -> None:
     assert prioritize_nodes(world.view, asked(["a", "b"])) == b"[]"
 
 
-async def core_of(settings: Settings) -> tuple[Core, list[Enabled]]:
+async def core_of(settings: Settings, *without: str) -> tuple[Core, list[Enabled]]:
     core = Core(Session(Access("http://127.0.0.1:1")), settings, TurnedClock())
-    return core, list(built_in(core, core.handle(synced=lambda: True)))
+    return core, list(built_in(core, core.handle(synced=lambda: True), without=without))
 
 
 EVERYTHING = Settings(
@@ -164,13 +175,20 @@ async def test_the_table_has_the_plugins_that_the_settings_enable() -> None:
         "preemption",
         "defragmentation",
         "autoscaling",
+        "decisions",
     }
+    assert {name for name, one in points.items() if isinstance(one, FindRoom)} == {"gangs"}
+    assert {name for name, one in points.items() if isinstance(one, Narrow)} == {"resource-policy"}
+    assert {name for name, one in points.items() if isinstance(one, Verbs)} == {"preempt-verb"}
+    assert {name for name, one in points.items() if isinstance(one, Explain | Pages)} == {"decisions"}
 
 
 @pytest.mark.parametrize("left_out", BUILT_IN)
 async def test_pods_are_placed_with_any_of_the_plugins_left_out(left_out: str) -> None:
-    core, everything = await core_of(EVERYTHING)
-    framework = Framework([one for one in everything if one.name != left_out])
+    core, others = await core_of(EVERYTHING, left_out)
+    together = {"preemption": {"preemption", "preempt-verb", "nominations"}}.get(left_out, {left_out})
+    assert [one.name for one in others] == [name for name in BUILT_IN if name not in together]
+    framework = Framework(others)
     nodes, pods = framework.nodes(core.cache), framework.pods(core.cache)
     decode = framework.pod_decoder(decode_record)
     nodes.upsert(NodeRecord(gpu_node("a", 16384), ""))

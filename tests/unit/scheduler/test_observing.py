@@ -14,7 +14,7 @@ from gpushare.scheduler.framework.binder import Reservations
 from gpushare.scheduler.leader.lease import LeaderWatch, Leading
 from gpushare.scheduler.observability.cluster_metrics import REASON_STALE, ClusterMetrics
 from gpushare.scheduler.observability.metrics import Metrics
-from gpushare.scheduler.observability.pending_pod_events import (
+from gpushare.scheduler.plugins.explain.pending_pod_events import (
     AGAIN_S,
     MOST_TOLD,
     PATIENCE_S,
@@ -295,8 +295,8 @@ async def test_the_figures_are_in_a_scrape() -> None:
             "nodes": watch(synced=True, last_error="gone", objects=3, last_heard_s=clock.now_s - 40.0),
             "elasticquotatrees": watch(synced=False, last_error="", objects=0, last_heard_s=None),
         },
-        waiting,
     )
+    waiting.export(metrics.watch, metrics.watch_by)
     assert scraped(metrics)["gpushare_scheduler_oldest_reservation_age_seconds"] == 0.0
     reservations.add("u0", "default/p0", clock.now_s)
     assert scraped(metrics)["gpushare_scheduler_oldest_reservation_age_seconds"] == 0.0

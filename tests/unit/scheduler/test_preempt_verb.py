@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from gpushare.kube.client.errors import ApiError
+from gpushare.scheduler.framework.preemption_results import GUARDED
 from gpushare.scheduler.plugins.preemption import extender_preempt
 from gpushare.scheduler.plugins.preemption.disruption_budgets import BudgetReading
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_within_budgets
-from gpushare.scheduler.plugins.preemption.results import GUARDED
 from gpushare.scheduler.server.protocol import read_preemption
 from tests.unit.scheduler.test_preemption import bound, budget
 from tests.unit.scheduler.world import World, gpu_node

@@ -10,7 +10,7 @@ from gpushare.inspect.errors import InspectError
 from gpushare.inspect.views.explain import why
 from gpushare.inspect.views.explain_preemption import of_preemption
 from gpushare.kube.client.errors import ApiError
-from gpushare.scheduler.plugins.preemption.results import (
+from gpushare.scheduler.framework.preemption_results import (
     BELOW_MIN,
     MOST_VICTIMS,
     NOT_ENOUGH,

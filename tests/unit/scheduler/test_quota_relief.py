@@ -7,7 +7,7 @@ import msgspec
 from gpushare.api import names
 from gpushare.api.disruption import DisruptionBudget
 from gpushare.kube.client.errors import ApiError
-from gpushare.scheduler.plugins.elastic_quota.non_gpu_reclaim import KEPT_S
+from gpushare.scheduler.plugins.preemption.non_gpu_reclaim import KEPT_S
 from gpushare.scheduler.plugins.preemption.plugin import REASON_NO_BUDGET
 from tests.unit.scheduler.test_quotas import (
     HALVES,

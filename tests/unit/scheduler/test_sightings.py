@@ -10,7 +10,7 @@ from gpushare.api.request.unit_conversion import Counting, requested_text
 from gpushare.scheduler.cache.pod_records import record_of
 from gpushare.scheduler.framework.binder import BindRefused
 from gpushare.scheduler.framework.runtime import Pods
-from gpushare.scheduler.observability.pod_lifecycle_log import PodLifecycleLog
+from gpushare.scheduler.plugins.explain.pod_lifecycle_log import PodLifecycleLog
 from tests.unit.scheduler.moving import INTERVAL_S, Moving
 from tests.unit.scheduler.test_bind import LOST, args, fail
 from tests.unit.scheduler.test_preemption import ask, bound, look

@@ -190,8 +190,6 @@ def app_of(world: World, takeover: LeaderResync) -> ExtenderApp:
     return ExtenderApp(
         world.view,
         world.binder,
-        world.preemptor.left_to_scheduler,
-        world.api,
         Metrics(),
         lambda: "",
         takeover=takeover,

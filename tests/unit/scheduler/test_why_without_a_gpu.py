@@ -11,7 +11,7 @@ from gpushare.inspect.views.explain import why
 from gpushare.inspect.views.pending import waiting
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
-from gpushare.scheduler.server.decisions_api import told
+from gpushare.scheduler.plugins.explain.decisions_api import told
 from tests.at_once import at_once
 from tests.unit.inspect.test_views import cluster
 from tests.unit.scheduler.policy_world import NODES, PolicyWorld

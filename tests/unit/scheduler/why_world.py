@@ -15,8 +15,8 @@ from gpushare.api.request.request import Request, request_of
 from gpushare.ledger.results import Held
 from gpushare.scheduler.cache.kubelet_capacity import Sums, described_by
 from gpushare.scheduler.observability.metrics import Metrics
+from gpushare.scheduler.plugins.explain.decisions_api import told_of_pod
 from gpushare.scheduler.server.app import ExtenderApp
-from gpushare.scheduler.server.decisions_api import told_of_pod
 from tests.unit.ledger.naive_arrivals import NaiveArrivals
 from tests.unit.ledger.naive_ledger import Holding
 from tests.unit.scheduler.policy_world import PolicyWorld
@@ -179,13 +179,13 @@ class Scene:
         self.app = ExtenderApp(
             self.world.view,
             self.world.binder,
-            lambda uid: None,
-            self.world.api,
             Metrics(),
             lambda: "",
-            self.world.policies,
-            self.decisions,
-            framework=self.world.framework(self.decisions, refused=lambda uid, nodes: None),
+            framework=self.world.framework(
+                self.decisions,
+                self.world.verb(self.world.policies, self.decisions),
+                refused=lambda uid, nodes: None,
+            ),
         )
 
     def says(self, name: str) -> Any:

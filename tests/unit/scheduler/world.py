@@ -16,9 +16,11 @@ from gpushare.scheduler.cache.cache import ClusterCache, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord, followed_record_of
 from gpushare.scheduler.framework.binder import Binder, Reservations
 from gpushare.scheduler.framework.runtime import Enabled, Framework
+from gpushare.scheduler.framework.services import Decisions, NodePolicies
 from gpushare.scheduler.leader.lease import without_another
 from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 from gpushare.scheduler.plugins.gangs.plugin import Gangs
+from gpushare.scheduler.plugins.preemption.extender_preempt import PreemptVerb
 from gpushare.scheduler.plugins.preemption.nominations import Nominations
 from gpushare.scheduler.plugins.preemption.plugin import Preemptor
 from gpushare.scheduler.requeue.requeuer import Requeuer
@@ -286,6 +288,9 @@ class World:
         )
         self.preemptor.decided.subscribe(self.decisions.preempted)
         self.nominated = Nominations(self.view, self.preemptor.kept)
+
+    def verb(self, policies: NodePolicies | None = None, decisions: Decisions | None = None) -> PreemptVerb:
+        return PreemptVerb(self.view, self.api, self.preemptor.left_to_scheduler, policies, decisions)
 
     def framework(self, *more: object, refused: RefusedFn | None = None) -> Framework:
         """The plugins of this scheduler and ``more``; ``refused`` is called in place of the method of that name."""

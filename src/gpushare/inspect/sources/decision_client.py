@@ -20,7 +20,7 @@ NOT_ROOM: Final = frozenset({"policy", "gang", "quota", "rules", "gates", "unser
 
 
 class Decided(NamedTuple):
-    """What the scheduler told (as ``gpushare.scheduler.server.decisions_api`` writes it), or why it told nothing, and what else was asked for."""
+    """What the scheduler told (as ``gpushare.scheduler.plugins.explain.decisions_api`` writes it), or why it told nothing, and what else was asked for."""
 
     told: "dict[str, Any] | None"
     problem: str

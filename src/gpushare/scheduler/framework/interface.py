@@ -20,11 +20,13 @@ from gpushare.kube.client.client import Client
 from gpushare.kube.client.session import Session
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import EventRecorder
+from gpushare.kube.watch.informer import InformerFigures
 from gpushare.ledger import Verdict
 from gpushare.process.event import Event
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.cycle_state import CycleState
+from gpushare.scheduler.leader.lease import LeaderWatch
 from gpushare.scheduler.server.protocol import BindingArgs
 
 #: A long-running part of a plugin and its name in logs. One that raises ends the process, as a failing part of the core does.
@@ -56,6 +58,10 @@ class Handle:
     """Called when this replica begins to lead and has listed everything again: another may have bound pods meanwhile."""
     synced: Callable[[], bool]
     """Whether pods and nodes were read."""
+    leading: LeaderWatch
+    """Whether this replica leads."""
+    gauge_by: Callable[[str, str, str, Callable[[], Mapping[str, float]]], None]
+    """Name, help, label and a function that is called at each scrape: a metric with one value for each value of the label."""
     gauge: Callable[[str, str, Callable[[], float]], None]
     """Name, help and a function that is called at each scrape: a metric of the plugin's own."""
 
@@ -248,6 +254,47 @@ class Controller(Protocol):
 
     def tasks(self) -> Iterable[Task]:
         """What is to run side by side. Called once."""
+
+
+class Watch(Protocol):
+    """An informer."""
+
+    @property
+    def figures(self) -> InformerFigures:
+        """How it fares."""
+
+
+@runtime_checkable
+class WatchedKinds(Protocol):
+    """A plugin that watches kinds of its own and decides by them. Nothing is answered before they were listed once."""
+
+    def watched(self) -> Mapping[str, Watch]:
+        """The watches by kind. Called at each scrape of the metrics: some come and go."""
+
+    def not_listed(self) -> str:
+        """What was not listed yet, in words; empty once all was. Called for each request until everything was."""
+
+    async def relist(self) -> None:
+        """List everything again: this replica begins to lead, and its watches may be behind."""
+
+
+@runtime_checkable
+class Verbs(Protocol):
+    """Verbs of kube-scheduler's extender protocol that the core does not have."""
+
+    def verbs(self) -> Mapping[str, Callable[[bytes], Coroutine[Any, Any, bytes]]]:
+        """By name: what answers the body of a request with the body of the answer; raises ``WireError``. Called once."""
+
+
+@runtime_checkable
+class Pages(Protocol):
+    """JSON that is read over HTTP by those whom the API server authorizes."""
+
+    page_prefix: str
+    """Where the pages are: ``/gpushare/…``; it is also what readers are authorized for."""
+
+    async def page(self, path: str) -> bytes:
+        """The page at ``path``, which begins with ``page_prefix``; raises ``Refusal``."""
 
 
 class Factory(Protocol):

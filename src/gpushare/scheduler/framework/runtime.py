@@ -1,7 +1,8 @@
 """The plugins of one scheduler, composed once: by extension point, in the order of their list."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpushare.ledger.placement.ranks import MAX_SCORE
 from gpushare.scheduler.cache.cache import ClusterCache, NodeRecord
@@ -14,6 +15,7 @@ from gpushare.scheduler.framework.interface import (
     Filter,
     FindRoom,
     Narrow,
+    Pages,
     Permit,
     PodDecoder,
     PodsAfterCache,
@@ -26,6 +28,8 @@ from gpushare.scheduler.framework.interface import (
     RawPods,
     Score,
     Task,
+    Verbs,
+    WatchedKinds,
 )
 
 DecodeNodeFn = Callable[[bytes], tuple[str, NodeRecord]]
@@ -52,6 +56,8 @@ class Framework:
         self.permits = tuple(one for one in plugins if isinstance(one, Permit))
         self.pre_binds = tuple(one for one in plugins if isinstance(one, PreBind))
         self.post_binds = tuple(one for one in plugins if isinstance(one, PostBind))
+        self.watched_kinds = tuple(one for one in plugins if isinstance(one, WatchedKinds))
+        self.pages = tuple(one for one in plugins if isinstance(one, Pages))
         self.explainers = tuple(one for one in plugins if isinstance(one, Explain))
         self._scorers = tuple((one.plugin, one.weight) for one in enabled if isinstance(one.plugin, Score))
         self._weight = 1.0 + sum(weight for _, weight in self._scorers)
@@ -93,6 +99,15 @@ class Framework:
     def planned_node(self, uid: str) -> str:
         """The node on which a plugin keeps room for the pod; empty where none does."""
         return next(filter(None, (one.planned_node(uid) for one in self.room_finders)), "")
+
+    def verbs(self) -> dict[str, Callable[[bytes], Coroutine[Any, Any, bytes]]]:
+        """What the plugins add to the verbs of the core."""
+        return {
+            name: verb
+            for plugin in self._plugins
+            if isinstance(plugin, Verbs)
+            for name, verb in plugin.verbs().items()
+        }
 
     def tasks(self) -> list[Task]:
         """What the plugins have running."""

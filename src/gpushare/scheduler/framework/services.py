@@ -4,14 +4,29 @@ A plugin gets these when it is composed (``plugins.registry``) and keeps them: n
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from gpushare.api.objects import Pod
 from gpushare.api.request.request import Request
 from gpushare.ledger import Held
 from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.server.protocol import Victims
+
+if TYPE_CHECKING:
+    from gpushare.scheduler.framework.preemption_results import Preemption
 
 Candidate = tuple[str, str, Request]
 """UID and key of a pod, and what it requests."""
+
+
+def size_of(one: Candidate) -> int:
+    """Units, on all GPUs together."""
+    return one[2].memory_units * one[2].gpu_count
+
+
+def largest_first(chosen: list[Candidate]) -> list[Candidate]:
+    """So that what is small finds a place beside them."""
+    return sorted(chosen, key=size_of, reverse=True)
 
 
 class Standing(NamedTuple):
@@ -96,3 +111,87 @@ class NoGangs:
 
 
 NO_GANGS = NoGangs()
+
+
+class NodePolicies(Protocol):
+    """Rules about which nodes the pods of a namespace may have."""
+
+    @property
+    def in_use(self) -> bool:
+        """Whether there is any rule."""
+
+    def governs(self, namespace: str) -> bool:
+        """Whether there is one for pods of the namespace, those without a GPU among them."""
+
+    def by_unit(self, uid: str, nodes: list[str]) -> list[list[str]]:
+        """Those of ``nodes`` that the pod may have, in groups, the preferred one first."""
+
+    def kept(self, uid: str) -> PodRecord | None:
+        """The pod where it is pending because of a rule."""
+
+    def preemptable(self, asked: Pod, victims: Mapping[str, Victims]) -> dict[str, Victims]:
+        """Those nodes of ``victims`` on which others may be ended for the pod."""
+
+
+class NoPolicies:
+    """Every pod may have every node."""
+
+    in_use = False
+
+    def governs(self, namespace: str) -> bool:
+        """See ``NodePolicies``."""
+        return False
+
+    def by_unit(self, uid: str, nodes: list[str]) -> list[list[str]]:
+        """See ``NodePolicies``."""
+        return [nodes]
+
+    def kept(self, uid: str) -> PodRecord | None:
+        """See ``NodePolicies``."""
+        return None
+
+    def preemptable(self, asked: Pod, victims: Mapping[str, Victims]) -> dict[str, Victims]:
+        """See ``NodePolicies``."""
+        return dict(victims)
+
+
+NO_POLICIES = NoPolicies()
+
+
+class MoveTargets(Protocol):
+    """Whether what replaces a pod that is moved may have a node, by the rules of its namespace."""
+
+    def objection(self, moved: Pod, node: str) -> str:
+        """Why what replaces ``moved`` may not go to ``node``; empty where it may."""
+
+    def take(self, key: str, moved: Pod, node: str) -> str:
+        """The same; where nothing is objected the place counts, under ``key``, until ``give_up``."""
+
+    def give_up(self, key: str) -> None:
+        """The place counts no more, if it did."""
+
+
+class AnyTarget:
+    """What replaces a pod may have every node."""
+
+    def objection(self, moved: Pod, node: str) -> str:
+        """See ``MoveTargets``."""
+        return ""
+
+    def take(self, key: str, moved: Pod, node: str) -> str:
+        """See ``MoveTargets``."""
+        return ""
+
+    def give_up(self, key: str) -> None:
+        """See ``MoveTargets``."""
+
+
+class Decisions(Protocol):
+    """Takes note of what was decided about room that others have to make."""
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+
+    def preempted(self, uid: str, key: str, request: Request | None, found: "Preemption") -> None:
+        """It was looked whose end would make room for the pod."""

@@ -1,26 +1,18 @@
 """Metrics of the scheduler beside its verbs: leader, pending pods with reasons, reservations, watches."""
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from gpushare.api.objects import ObjectReference
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
 from gpushare.kube.watch.informer import InformerFigures
 from gpushare.scheduler.framework.binder import Reservations
+from gpushare.scheduler.framework.interface import Watch
 from gpushare.scheduler.leader.lease import LeaderWatch
 from gpushare.scheduler.observability.metrics import Metrics
-from gpushare.scheduler.observability.pending_pod_events import PendingPodEvents
 
 REASON_STALE: Final = "GPUReservationExpired"
-
-
-class Watch(Protocol):
-    """An informer."""
-
-    @property
-    def figures(self) -> InformerFigures:
-        """How it fares."""
 
 
 class ClusterMetrics:
@@ -61,24 +53,13 @@ class ClusterMetrics:
             cause="never came",
         )
 
-    def export(self, watches: Callable[[], Mapping[str, Watch]], news: PendingPodEvents) -> None:
+    def export(self, watches: Callable[[], Mapping[str, Watch]]) -> None:
         """Register the metrics; ``watches`` by kind, called at each scrape: some come and go."""
         metrics = self._metrics
         metrics.watch(
             "gpushare_scheduler_is_leader",
             "1 while the kube-scheduler beside this extender is the leader, or the only one.",
             lambda: float(self._leading.leads),
-        )
-        metrics.watch_by(
-            "gpushare_scheduler_pending_pods",
-            "Pods without a node that request a GPU, by the kind of reason.",
-            "reason",
-            lambda: news.by_reason,
-        )
-        metrics.watch(
-            "gpushare_scheduler_longest_pending_seconds",
-            "Age of the oldest pending pod that requests a GPU, those with scheduling gates left out; 0 where none is pending.",
-            news.waits_s,
         )
         metrics.watch(
             "gpushare_scheduler_oldest_reservation_age_seconds",

@@ -1,14 +1,20 @@
 """Which plugins run, in the order in which they are called: our own, then those of others that the user enables."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from gpushare.options.option import InvalidSettings
 from gpushare.scheduler.core import Core
 from gpushare.scheduler.framework.interface import Handle
 from gpushare.scheduler.framework.runtime import Enabled
-from gpushare.scheduler.observability.pod_lifecycle_log import PodLifecycleLog
+from gpushare.scheduler.framework.services import NO_GANGS, NO_POLICIES, AnyTarget, NodePolicies
+from gpushare.scheduler.plugins.explain.plugin import Explanations
+from gpushare.scheduler.plugins.explain.pod_lifecycle_log import PodLifecycleLog
+from gpushare.scheduler.plugins.gangs.plugin import Gangs
+from gpushare.scheduler.plugins.preemption.extender_preempt import PreemptVerb
 from gpushare.scheduler.plugins.preemption.nominations import Nominations
+from gpushare.scheduler.plugins.preemption.plugin import Preemptor
+from gpushare.scheduler.plugins.resource_policy.wiring import ResourcePolicyPlugin
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -17,40 +23,74 @@ if TYPE_CHECKING:
 GROUP: Final = "gpushare.scheduler_plugins"
 
 
-def built_in(core: Core, handle: Handle) -> Iterator[Enabled]:
-    """Our own. What is off unless asked for is imported only then: mostly nobody does, and start-up time counts."""
-    settings = core.settings
-    yield Enabled("pod-log", PodLifecycleLog(core.cache, core.decisions))
-    yield Enabled("gangs", core.gangs)
-    yield Enabled("resource-policy", core.policies)
-    yield Enabled("requeue", core.requeuer)
-    yield Enabled("preemption", core.preemptor)
-    if settings.defragmentation is not None:
+def built_in(core: Core, handle: Handle, *, without: Container[str] = ()) -> Iterator[Enabled]:
+    """Our own, but for those named in ``without``; where one is left out the others meet its stand-in (``framework.services``).
+
+    What is off unless asked for is imported only then: mostly nobody does, and start-up time counts.
+    """
+    settings, cache, clock = core.settings, handle.cache, handle.clock
+    policies = None if "resource-policy" in without else ResourcePolicyPlugin(handle)
+    rules: NodePolicies = policies or NO_POLICIES
+    gangs = None
+    if "gangs" not in without:
+        gangs = Gangs(cache, clock, governs=rules.governs, retry=handle.retry, placed=handle.placed)
+        handle.resynced.subscribe(gangs.give_up_all)
+    decisions = None if "decisions" in without else Explanations(handle, gangs or NO_GANGS, rules)
+    preemptor = None
+    if "preemption" not in without:
+        preemptor = Preemptor(
+            cache,
+            handle.client,
+            handle.recorder,
+            clock,
+            in_turn=rules.by_unit,
+            must_lead=handle.must_lead,
+            gangs=gangs or NO_GANGS,
+        )
+        preemptor.retry_wanted.subscribe(handle.retry)
+        if decisions is not None:
+            preemptor.decided.subscribe(decisions.preempted)
+
+    if "pod-log" not in without:
+        yield Enabled("pod-log", PodLifecycleLog(cache, decisions))
+    if gangs is not None:
+        yield Enabled("gangs", gangs)
+    if policies is not None:
+        yield Enabled("resource-policy", policies)
+    if "requeue" not in without:
+        yield Enabled("requeue", core.requeuer)
+    if preemptor is not None:
+        yield Enabled("preemption", preemptor)
+        if "preempt-verb" not in without:
+            verb = PreemptVerb(cache, handle.client, preemptor.left_to_scheduler, rules, decisions)
+            yield Enabled("preempt-verb", verb)
+    if settings.defragmentation is not None and "defragmentation" not in without:
         from gpushare.scheduler.plugins.defragmentation.plugin import Defragmenter
         from gpushare.scheduler.plugins.resource_policy.move_targets import PolicyPlaces
 
-        places = PolicyPlaces(core.policies)
         count = core.metrics.defragmentations
         yield Enabled(
             "defragmentation",
             Defragmenter(
-                handle.cache,
+                cache,
                 handle.client,
                 handle.recorder,
-                handle.clock,
+                clock,
                 settings.defragmentation,
-                places,
+                AnyTarget() if policies is None else PolicyPlaces(policies),
                 must_lead=handle.must_lead,
                 retry=handle.retry,
                 count=lambda result: count.labels(result).inc(),
             ),
         )
-    if settings.autoscaling is not None:
+    if settings.autoscaling is not None and "autoscaling" not in without:
         from gpushare.scheduler.plugins.autoscaling.plugin import Autoscaler
 
         yield Enabled("autoscaling", Autoscaler(handle, settings.autoscaling))
-    yield Enabled("nominations", Nominations(core.cache, core.preemptor.kept))
-    yield Enabled("decisions", core.decisions)
+    if preemptor is not None and "nominations" not in without:
+        yield Enabled("nominations", Nominations(cache, preemptor.kept))
+    if decisions is not None:
+        yield Enabled("decisions", decisions)
 
 
 def third_party(handle: Handle, arguments: Mapping[str, Mapping[str, Any]]) -> Iterator[Enabled]:

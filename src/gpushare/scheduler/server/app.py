@@ -1,4 +1,4 @@
-"""The extender's HTTP interface, as an ASGI application: four verbs beside probes and metrics."""
+"""The extender's HTTP interface, as an ASGI application: its verbs beside probes and metrics."""
 
 import logging
 import time
@@ -20,10 +20,6 @@ from gpushare.scheduler.framework.runtime import NO_PLUGINS, Framework
 from gpushare.scheduler.leader.resync import LeaderResync
 from gpushare.scheduler.observability.cycle_log import tell_bound, tell_filtered, tell_prioritized
 from gpushare.scheduler.observability.metrics import Metrics
-from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
-from gpushare.scheduler.plugins.preemption.disruption_budgets import BudgetReader, BudgetReading
-from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_within_budgets
-from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.server import protocol
 from gpushare.scheduler.server.read_only_app import PREFIX, ReadOnly
 
@@ -31,35 +27,28 @@ logger = logging.getLogger(__name__)
 
 
 class ExtenderApp(ReadOnly):
-    """The four verbs beside what is only read: whoever reaches it may bind pods."""
+    """The verbs beside what is only read: whoever reaches it may bind pods."""
 
     def __init__(
         self,
         view: ClusterCache,
         binder: Binder,
-        on_preempted: Callable[[str], None],
-        budgets: BudgetReader,
         metrics: Metrics,
         missing: Callable[[], str],
-        policies: Policies | None = None,
-        decisions: DecisionLog | None = None,
+        framework: Framework = NO_PLUGINS,
         takeover: LeaderResync | None = None,
         readers: Readers | None = None,
-        framework: Framework = NO_PLUGINS,
     ) -> None:
-        super().__init__(missing, metrics, decisions, readers)
-        self._policies = policies
+        super().__init__(missing, metrics, framework.pages, readers)
         self._view = view
         self._framework = framework
         self._binder = binder
-        self._on_preempted = on_preempted
-        self._budgets = budgets
         self._bodies = Bodies()
         verbs: dict[str, VerbFn] = {
             "filter": self._filter,
             "prioritize": self._prioritize,
             "bind": self._bind,
-            "preempt": self._preempt,
+            **{name: self._of_plugin(name, verb) for name, verb in framework.verbs().items()},
         }
         if takeover is not None:
             verbs = {name: self._once_read(takeover, verb) for name, verb in verbs.items()}
@@ -79,9 +68,8 @@ class ExtenderApp(ReadOnly):
             return await super().answer(method, path, receive)
         verb = self._verbs.get(path.encode())
         if verb is None:
-            raise Refusal(
-                404, f"no verb at {path}; there are filter, prioritize, bind and preempt under {PREFIX}/"
-            )
+            *verbs, last = (one.decode().rpartition("/")[2] for one in self._verbs)
+            raise Refusal(404, f"no verb at {path}; there are {', '.join(verbs)} and {last} under {PREFIX}/")
         answered = verb(await read_body(receive, protocol.MAX_BODY_BYTES))
         return JSON, answered if isinstance(answered, bytes) else await answered
 
@@ -116,16 +104,12 @@ class ExtenderApp(ReadOnly):
                 tell_prioritized(state, answer)
             return answer
 
-    async def _preempt(self, body: bytes) -> bytes:
-        with self._verb("preempt"):
-            return await preempt_within_budgets(
-                self._view,
-                protocol.read_preemption(body),
-                self._on_preempted,
-                self._policies,
-                self._decisions,
-                BudgetReading(self._view, self._budgets),
-            )
+    def _of_plugin(self, name: str, verb: Callable[[bytes], Coroutine[Any, Any, bytes]]) -> VerbFn:
+        async def answer(body: bytes) -> bytes:
+            with self._verb(name):
+                return await verb(body)
+
+        return answer
 
     async def _bind(self, body: bytes) -> bytes:
         with self._verb("bind"):

@@ -15,7 +15,7 @@ from gpushare.planning.defragmentation import Move, Outlook
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
-from gpushare.scheduler.plugins.resource_policy.move_targets import PolicyPlaces
+from gpushare.scheduler.framework.services import MoveTargets
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Barred(dict[str, str]):
 class Movable:
     """Asks about pods that are to be moved."""
 
-    def __init__(self, view: ClusterCache, pods: Guests, places: PolicyPlaces) -> None:
+    def __init__(self, view: ClusterCache, pods: Guests, places: MoveTargets) -> None:
         self._view = view
         self._pods = pods
         self._places = places

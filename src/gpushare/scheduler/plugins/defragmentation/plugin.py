@@ -30,11 +30,11 @@ from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.interface import DecodePodFn, Task
+from gpushare.scheduler.framework.services import MoveTargets
 from gpushare.scheduler.leader.lease import NotLeading
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
 from gpushare.scheduler.plugins.defragmentation.mobility import with_mobility
 from gpushare.scheduler.plugins.defragmentation.movable import Barred, Guests, Movable
-from gpushare.scheduler.plugins.resource_policy.move_targets import PolicyPlaces
 from gpushare.scheduler.requeue.last_refusals import RefusingNodes
 
 logger = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class Defragmenter:
         events: Recorder,
         clock: Clock,
         limits: Limits,
-        places: PolicyPlaces,
+        places: MoveTargets,
         *,
         must_lead: Callable[[], Awaitable[None]],
         retry: Callable[[Iterable[str]], None],

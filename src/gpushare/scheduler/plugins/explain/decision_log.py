@@ -27,11 +27,14 @@ from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.cycle_state import CycleState
 from gpushare.scheduler.framework.services import NO_GANGS, Gangs
 from gpushare.scheduler.server.protocol import BindingArgs
+from gpushare.scheduler.server.read_only_app import PREFIX
 
 if TYPE_CHECKING:
+    from gpushare.scheduler.framework.preemption_results import Preemption
     from gpushare.scheduler.plugins.explain.result_summary import Each, Summary
-    from gpushare.scheduler.plugins.preemption.results import Preemption
 
+DECISIONS: Final = f"{PREFIX}/decisions"
+"""Where decisions are read."""
 MOST_PODS: Final = 4096
 MOST_RAW: Final = 4
 EACH_BYTES: Final = 8 * 1024 * 1024
@@ -147,6 +150,8 @@ class Decision:
 
 class DecisionLog:
     """The record of each pod, by UID, the latest last. Not for several threads."""
+
+    page_prefix: str = DECISIONS
 
     def __init__(
         self,
@@ -369,6 +374,12 @@ class DecisionLog:
                 self._raw.remove(one)
             self._sum_up(one)
         return one
+
+    async def page(self, path: str) -> bytes:
+        """What is read at ``path``, as JSON; raises ``Refusal``."""
+        from gpushare.scheduler.plugins.explain.decisions_api import told  # nobody waits for it at the start
+
+        return await told(self, path)
 
     def uid_of(self, key: str) -> str:
         """UID of the pod ``namespace/name``, of those that wait, hold something, or were asked about; empty where there is none."""

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpushare.ledger import Verdict
+from gpushare.scheduler.phrases import OTHER_REASONS
 from gpushare.scheduler.plugins.explain.decision_log import Cut
-from gpushare.scheduler.plugins.explain.phrases import OTHER_REASONS
 from gpushare.scheduler.plugins.explain.reason_kinds import Category, category_of, nearest
 
 #: Kinds of reasons that are told apart for one pod; the rarest of more are told together.

@@ -73,16 +73,6 @@ def waiting_of(group: Group) -> list[str]:
     return [uid for uid, one in group.pods.items() if not one.node and not one.leaving]
 
 
-def largest_first(chosen: list[Candidate]) -> list[Candidate]:
-    """So that what is small finds a place beside them."""
-    return sorted(chosen, key=size_of, reverse=True)
-
-
-def size_of(one: Candidate) -> int:
-    """Units, on all GPUs together."""
-    return one[2].memory_units * one[2].gpu_count
-
-
 def remember(group: Group, uid: str, nodes: list[str]) -> None:
     """The pod was asked about, with ``nodes`` to choose from."""
     # Pods made from one template are offered the same nodes: one list stands for all of them.

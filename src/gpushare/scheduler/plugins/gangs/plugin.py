@@ -27,16 +27,21 @@ from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.cycle_state import CycleState
 from gpushare.scheduler.framework.interface import NotPermitted, Task
-from gpushare.scheduler.framework.services import Candidate, GangRoom, Standing, Wanting
-from gpushare.scheduler.plugins.explain.phrases import are, have, pods
+from gpushare.scheduler.framework.services import (
+    Candidate,
+    GangRoom,
+    Standing,
+    Wanting,
+    largest_first,
+    size_of,
+)
+from gpushare.scheduler.phrases import are, have, pods
 from gpushare.scheduler.plugins.gangs.backoff import Rests
 from gpushare.scheduler.plugins.gangs.members import (
     Group,
     candidates_of,
     done_of,
-    largest_first,
     remember,
-    size_of,
     standing_of,
     there_of,
     waiting_of,

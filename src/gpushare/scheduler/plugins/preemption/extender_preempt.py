@@ -7,9 +7,9 @@ takes the fewest. Budgets are read when somebody would be added, and not before:
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Generator, Mapping
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gpushare.api.disruption import violating
 from gpushare.api.errors import InvalidRequest
@@ -20,9 +20,8 @@ from gpushare.kube.client.errors import KubeError
 from gpushare.ledger.preemption.victims import ENOUGH, MOST_TRIED
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterCache
-from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
-from gpushare.scheduler.plugins.preemption.disruption_budgets import BudgetReading
-from gpushare.scheduler.plugins.resource_policy.plugin import Policies
+from gpushare.scheduler.framework.services import Decisions, NodePolicies
+from gpushare.scheduler.plugins.preemption.disruption_budgets import BudgetReader, BudgetReading
 from gpushare.scheduler.server import protocol
 
 logger = logging.getLogger(__name__)
@@ -65,8 +64,8 @@ def preempt_pods(
     view: ClusterCache,
     args: protocol.PreemptionArgs,
     on_found: Callable[[str], None],
-    policies: Policies | None = None,
-    decisions: DecisionLog | None = None,
+    policies: NodePolicies | None = None,
+    decisions: Decisions | None = None,
     protected: ViolatingFn = _nobody,
 ) -> bytes:
     """Answer a preempt body: on which of the nodes the victims, and who of ours must go besides, leave room on one GPU.
@@ -87,8 +86,8 @@ async def preempt_within_budgets(
     view: ClusterCache,
     args: protocol.PreemptionArgs,
     on_found: Callable[[str], None],
-    policies: Policies | None,
-    decisions: DecisionLog | None,
+    policies: NodePolicies | None,
+    decisions: Decisions | None,
     reading: BudgetReading,
 ) -> bytes:
     """The same, with the budgets of ``reading``; where they cannot be read everybody whom we add counts as protected."""
@@ -116,6 +115,39 @@ async def preempt_within_budgets(
         return _answer(view, args, ended.value, on_found, decisions)
 
 
+class PreemptVerb:
+    """The verb ``preempt`` of the extender. ``on_found`` is called with the UID of a pod for which kube-scheduler will make room."""
+
+    def __init__(
+        self,
+        view: ClusterCache,
+        api: BudgetReader,
+        on_found: Callable[[str], None],
+        policies: NodePolicies | None = None,
+        decisions: Decisions | None = None,
+    ) -> None:
+        self._view = view
+        self._api = api
+        self._on_found = on_found
+        self._policies = policies
+        self._decisions = decisions
+
+    def verbs(self) -> Mapping[str, Callable[[bytes], Coroutine[Any, Any, bytes]]]:
+        """The verb by its name."""
+        return {"preempt": self.preempt}
+
+    async def preempt(self, body: bytes) -> bytes:
+        """Answer a preempt body; raises ``WireError``."""
+        return await preempt_within_budgets(
+            self._view,
+            protocol.read_preemption(body),
+            self._on_found,
+            self._policies,
+            self._decisions,
+            BudgetReading(self._view, self._api),
+        )
+
+
 async def _violating(reading: BudgetReading, uids: Collection[str]) -> set[str]:
     return violating(await reading.pods(uids), await reading.budgets())
 
@@ -124,7 +156,7 @@ def _added(look: _Look, protected: Mapping[str, set[str]]) -> set[str]:
     return {uid for node, more in look.more.items() for uid in more if uid in protected[node]}
 
 
-def _steps(view: ClusterCache, args: protocol.PreemptionArgs, policies: Policies | None) -> Steps:
+def _steps(view: ClusterCache, args: protocol.PreemptionArgs, policies: NodePolicies | None) -> Steps:
     offered = left = args.victims()
     if policies is not None and policies.in_use:
         left = policies.preemptable(args.pod, offered)
@@ -143,7 +175,7 @@ def _steps(view: ClusterCache, args: protocol.PreemptionArgs, policies: Policies
 
 def _by_quotas(view: ClusterCache, pod: Pod, victims: dict[str, protocol.Victims]) -> _Look:
     """For a pod without a GPU: nodes on which nobody goes whose quota must keep it."""
-    from gpushare.scheduler.plugins.preemption.results import BELOW_MIN
+    from gpushare.scheduler.framework.preemption_results import BELOW_MIN
 
     claim = view.quotas.claim(pod.metadata.uid, pod.key, amounts_of(pod))
     if claim is None:
@@ -178,7 +210,7 @@ def _without(
         guarded |= against
     rooms = {node: one for node, one in look.rooms.items() if not against & {*look.more.get(node, ())}}
     if any(one.violations == 0 for one in rooms.values()):
-        from gpushare.scheduler.plugins.preemption.results import GUARDED
+        from gpushare.scheduler.framework.preemption_results import GUARDED
 
         vain = look.vain | dict.fromkeys(room_for_them - rooms.keys(), GUARDED)
         return look._replace(rooms=rooms, vain=vain)
@@ -201,7 +233,7 @@ def _look(
     spared: Collection[str] = (),
 ) -> _Look:
     """``barred`` ones (UIDs) are not added, ``spared`` ones where nobody else helps."""
-    from gpushare.scheduler.plugins.preemption.results import BELOW_MIN, NOT_ENOUGH
+    from gpushare.scheduler.framework.preemption_results import BELOW_MIN, NOT_ENOUGH
 
     uid = pod.metadata.uid
     priority = pod.spec.priority or 0
@@ -247,14 +279,14 @@ def _answer(
     args: protocol.PreemptionArgs,
     found: _Found,
     on_found: Callable[[str], None],
-    decisions: DecisionLog | None,
+    decisions: Decisions | None,
 ) -> bytes:
     uid, look = args.pod.metadata.uid, found.look
     if found.request is not None:
         if look.rooms:
             on_found(uid)
         if decisions is not None:
-            from gpushare.scheduler.plugins.preemption.results import of_verb
+            from gpushare.scheduler.framework.preemption_results import of_verb
 
             told = of_verb(
                 view,

@@ -30,12 +30,12 @@ from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.interface import Task
 from gpushare.scheduler.framework.services import NO_GANGS, Gangs, Wanting
 from gpushare.scheduler.leader.lease import NotLeading, without_another
-from gpushare.scheduler.plugins.elastic_quota.non_gpu_reclaim import Sums
 from gpushare.scheduler.plugins.preemption.disruption_budgets import BudgetReading, Evictor
 from gpushare.scheduler.plugins.preemption.evictor import Ending
+from gpushare.scheduler.plugins.preemption.non_gpu_reclaim import Sums
 
 if TYPE_CHECKING:
-    from gpushare.scheduler.plugins.preemption.results import Preemption
+    from gpushare.scheduler.framework.preemption_results import Preemption
 
 logger = logging.getLogger(__name__)
 
@@ -234,7 +234,7 @@ class Preemptor:
 
     def _tell_in_vain(self, record: PodRecord, nodes: list[str], guarded: Collection[str]) -> None:
         """Nobody ends for it; ``guarded`` (UIDs) could have."""
-        from gpushare.scheduler.plugins.preemption.results import NOBODY
+        from gpushare.scheduler.framework.preemption_results import NOBODY
 
         if guarded:
             self._tell_guarded(record)
@@ -254,12 +254,12 @@ class Preemptor:
         )
 
     def _tell_vain(self, record: PodRecord, nodes: list[str], said: str) -> None:
-        from gpushare.scheduler.plugins.preemption.results import in_vain
+        from gpushare.scheduler.framework.preemption_results import in_vain
 
         self.decided(record.uid, record.pod, record.request, in_vain(self._now_s, len(nodes), said))
 
     def _tell_room(self, record: PodRecord, nodes: int, plan: Plan) -> None:
-        from gpushare.scheduler.plugins.preemption.results import decided
+        from gpushare.scheduler.framework.preemption_results import decided
 
         found = decided(self._view, self._now_s, nodes, plan.node, plan.victims)
         self.decided(record.uid, record.pod, record.request, found)

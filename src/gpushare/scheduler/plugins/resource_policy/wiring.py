@@ -2,11 +2,7 @@
 
 from collections.abc import Mapping
 
-from gpushare.kube.client.client import Client
-from gpushare.kube.client.session import Session
-from gpushare.kube.clock import Clock
-from gpushare.ledger import Ledger
-from gpushare.scheduler.framework.interface import Task
+from gpushare.scheduler.framework.interface import Handle, Task, Watch
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.plugins.resource_policy.prebind import PolicyBinding
 from gpushare.scheduler.plugins.resource_policy.status_writer import PolicyWriter
@@ -16,21 +12,20 @@ from gpushare.scheduler.server.protocol import BindingArgs
 
 
 class ResourcePolicyPlugin(Policies):
-    """``lease`` as ``PolicyWriter`` takes it."""
+    """Policies that are watched and written. Policies decide nothing before they were listed."""
 
-    def __init__(
-        self, session: Session, client: Client, ledger: Ledger, clock: Clock, lease: tuple[str, str] | None
-    ) -> None:
-        super().__init__(clock, kept_on=ledger.kept_on)
+    def __init__(self, handle: Handle) -> None:
+        client, clock = handle.client, handle.clock
+        super().__init__(clock, kept_on=handle.cache.ledger.kept_on)
         retries = Requeuer(self.waiting, client, clock, stamp=self.since.stamp)
         self.pod_refused.subscribe(retries.refused)
         self.retry_wanted.subscribe(retries.hurry)
         self.capacity_freed.subscribe(retries.freed)
         self._binding = PolicyBinding(client, self, clock)
-        self.watches = PolicyWatches(self, session, clock=clock)
-        self._writer = PolicyWriter(self, client, clock, ready=self.watches.ready.is_set, lease=lease)
+        self._watches = PolicyWatches(self, handle.session, clock=clock)
+        self._writer = PolicyWriter(self, client, clock, ready=self._watches.ready.is_set, lease=handle.lease)
         self._running = {
-            "policies": self.watches.run,
+            "policies": self._watches.run,
             "policies' promises": self._binding.run,
             "policies' writes": self._writer.run,
             "policies' retries": retries.run,
@@ -39,6 +34,18 @@ class ResourcePolicyPlugin(Policies):
     def tasks(self) -> list[Task]:
         """What runs for as long as the process."""
         return [(name, run()) for name, run in self._running.items()]
+
+    def watched(self) -> Mapping[str, Watch]:
+        """The watches by kind; empty where the cluster does not have it."""
+        return self._watches.followed()
+
+    def not_listed(self) -> str:
+        """What was not listed yet."""
+        return "" if self._watches.ready.is_set() else "ResourcePolicies"
+
+    async def relist(self) -> None:
+        """List everything again."""
+        await self._watches.relist()
 
     async def pre_bind(self, args: BindingArgs) -> Mapping[str, str]:
         """What the pod's unit has written on it; raises ``KubeError``."""

@@ -12,8 +12,8 @@ from gpushare.api.node.device import NodeDevices
 from gpushare.api.request.describe import memory_text
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
+from gpushare.scheduler.phrases import are, pods
 from gpushare.scheduler.plugins.explain import victim_hints as ends
-from gpushare.scheduler.plugins.explain.phrases import are, pods
 from gpushare.scheduler.plugins.explain.reason_kinds import Category, category_of
 from gpushare.scheduler.plugins.explain.what_if_node import fewest_first, refusal, to_try
 

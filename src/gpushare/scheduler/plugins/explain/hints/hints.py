@@ -13,15 +13,15 @@ from gpushare.ledger.fit import reasons
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.services import NO_GANGS, Gangs, Standing
-from gpushare.scheduler.plugins.elastic_quota import hints
+from gpushare.scheduler.phrases import for_others, of_each, on_nodes
+from gpushare.scheduler.phrases import nodes as counted_nodes
 from gpushare.scheduler.plugins.explain import kube_scheduler_reasons
 from gpushare.scheduler.plugins.explain.hints import capacity, mode_conflict, modes, sizes
+from gpushare.scheduler.plugins.explain.hints import quotas as quota_hints
+from gpushare.scheduler.plugins.explain.hints.gangs import BY_ITSELF, GangRemedies
 from gpushare.scheduler.plugins.explain.hints.labels import LabelRemedies
-from gpushare.scheduler.plugins.explain.phrases import for_others, of_each, on_nodes
-from gpushare.scheduler.plugins.explain.phrases import nodes as counted_nodes
 from gpushare.scheduler.plugins.explain.reason_kinds import Category, category_of, nearest
 from gpushare.scheduler.plugins.explain.result_summary import Summary
-from gpushare.scheduler.plugins.gangs.hints import BY_ITSELF, GangRemedies
 
 #: What the ledger says of nodes, and a policy of nodes that the ledger lets a pod have: of these it is looked what is so now.
 _OF_NODES: Final = frozenset(
@@ -380,7 +380,7 @@ class Remedies:
         over = self._view.quotas.over(record.uid)
         if not over:  # its pods are not read yet
             return _GENERAL[Category.BINDING]
-        told = hints.would_help(over)
+        told = quota_hints.would_help(over)
         if record.request is None:
             return told
         look = self._look(record.uid, record.request, asked)
@@ -395,8 +395,8 @@ class Remedies:
         refusing = [node for node, text in look.texts.items() if category_of(text) is Category.QUOTA]
         nodes = [node for node in refusing if node in look.roomy] or refusing
         units, node = min(zip(self._view.ledger.largest_units(nodes), nodes, strict=True))
-        whole = hints.Whole(node, units * request.gpu_count)
-        told = hints.would_help(
+        whole = quota_hints.Whole(node, units * request.gpu_count)
+        told = quota_hints.would_help(
             quotas.over(record.uid, whole.units),
             alone=any(one.alone for one in quotas.over(record.uid)),
             whole=whole,

@@ -5,8 +5,8 @@ from typing import Final
 
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
+from gpushare.scheduler.phrases import have
 from gpushare.scheduler.plugins.explain.hints import modes, sizes
-from gpushare.scheduler.plugins.explain.phrases import have
 from gpushare.scheduler.plugins.explain.reason_kinds import Category, category_of
 from gpushare.scheduler.plugins.explain.victim_hints import MOST_NAMED, listed, names_of
 from gpushare.scheduler.plugins.explain.what_if_node import fewest_first, pods_on, refusal, to_try

@@ -8,9 +8,9 @@ from gpushare.api.request.pod_group import Gang
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.services import Standing
-from gpushare.scheduler.plugins.elastic_quota import hints
-from gpushare.scheduler.plugins.explain.phrases import are, pods
-from gpushare.scheduler.plugins.gangs.what_if import Room, Trial
+from gpushare.scheduler.phrases import are, pods
+from gpushare.scheduler.plugins.explain.hints import quotas as quota_hints
+from gpushare.scheduler.plugins.explain.hints.gang_room import Room, Trial
 
 if TYPE_CHECKING:
     from gpushare.api.request.request import Request
@@ -120,7 +120,7 @@ class GangRemedies:
             uids = [*[record.uid] * (1 + lack), *quotas.least_asking(others)]
             asking = [(uid, 0) for uid in uids[: standing.need]]
         over, alone = quotas.over_together(asking, standing.members)
-        return hints.would_help_gang(over, gang, alone=alone) if over else ""
+        return quota_hints.would_help_gang(over, gang, alone=alone) if over else ""
 
 
 def _completed(standing: Standing, lack: int) -> Standing:

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from gpushare.api.request.request import Request
 from gpushare.scheduler.cache.cache import ClusterCache
-from gpushare.scheduler.framework.services import Candidate, Standing
-from gpushare.scheduler.plugins.gangs.members import largest_first, size_of
+from gpushare.scheduler.framework.services import Candidate, Standing, largest_first, size_of
 
 
 class Room(NamedTuple):

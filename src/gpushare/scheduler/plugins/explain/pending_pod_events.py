@@ -9,7 +9,7 @@ server forgets it, in today's words.
 import asyncio
 import importlib
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from gpushare.api.objects import ObjectReference
@@ -18,6 +18,9 @@ from gpushare.kube.event_recorder import Recorder
 
 if TYPE_CHECKING:
     from gpushare.scheduler.plugins.explain.decision_log import DecisionLog, Waiting
+
+GaugeFn = Callable[[str, str, Callable[[], float]], None]
+GaugeByFn = Callable[[str, str, str, Callable[[], Mapping[str, float]]], None]
 
 REASON_WAITING: Final = "GPUSchedulingPending"
 #: Between two looks.
@@ -119,6 +122,20 @@ class PendingPodEvents:
         """How many wait for each kind of reason, as of the last look. A kind that was seen once stays, with 0."""
         self.oldest_s: float = 0.0
         """When the pod was made that has waited longest, in seconds since 1970; 0 where none waits. Pods with gates do not count."""
+
+    def export(self, gauge: GaugeFn, gauge_by: GaugeByFn) -> None:
+        """Register the metrics."""
+        gauge_by(
+            "gpushare_scheduler_pending_pods",
+            "Pods without a node that request a GPU, by the kind of reason.",
+            "reason",
+            lambda: self.by_reason,
+        )
+        gauge(
+            "gpushare_scheduler_longest_pending_seconds",
+            "Age of the oldest pending pod that requests a GPU, those with scheduling gates left out; 0 where none is pending.",
+            self.waits_s,
+        )
 
     async def run(self) -> None:
         """Look until cancelled."""

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 class PodLifecycleLog:
     """Follows pods before the cache does, by which it sees what is new."""
 
-    def __init__(self, view: ClusterCache, decisions: DecisionLog) -> None:
+    def __init__(self, view: ClusterCache, decisions: DecisionLog | None = None) -> None:
         self._view = view
         self._decisions = decisions
 
@@ -44,7 +44,7 @@ class PodLifecycleLog:
 
     def _is_told_bound(self, item: PodRecord) -> bool:
         """Whether we have bound it and said so, or will when the answer to our Binding has come."""
-        one = self._decisions.get(item.uid)
+        one = None if self._decisions is None else self._decisions.get(item.uid)
         if one is not None and one.bind is not None:
             return not one.bind.error
         held = self._view.ledger.held(item.uid)
