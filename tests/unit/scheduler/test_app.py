@@ -11,6 +11,7 @@ from gpushare.httpserver.authorization import Readers
 from gpushare.httpserver.probes import Probes
 from gpushare.kube.auth.token_reviews import Caller
 from gpushare.scheduler.framework.cycle_state import Bodies
+from gpushare.scheduler.framework.services import NodePolicies
 from gpushare.scheduler.observability.metrics import Metrics
 from gpushare.scheduler.server.app import ExtenderApp
 from tests.unit.scheduler.test_quotas import tree
@@ -31,7 +32,7 @@ class Knows:
 class Browser:
     """Calls the application as a server would."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, policies: NodePolicies | None = None) -> None:
         self.missing = ""
         self.token = b"good"
         self.app = ExtenderApp(
@@ -39,7 +40,7 @@ class Browser:
             world.binder,
             Metrics(),
             lambda: self.missing,
-            framework=world.framework(world.decisions, world.verb(decisions=world.decisions)),
+            framework=world.framework(world.decisions, world.verb(policies, world.decisions)),
             readers=Readers(Knows(), world.clock),
         )
 

@@ -15,10 +15,11 @@ from gpushare.kube.client.client import Client
 from gpushare.kube.client.session import Session
 from gpushare.options.option import InvalidSettings
 from gpushare.options.reading import read
+from gpushare.process.event import Event
 from gpushare.scheduler.cache.cache import NodeReader
 from gpushare.scheduler.framework.interface import Handle
 from gpushare.scheduler.framework.runtime import Enabled, Framework
-from gpushare.scheduler.leader.lease import without_another
+from gpushare.scheduler.leader.lease import LeaderWatch, Leading, without_another
 from gpushare.scheduler.observability.metrics import Metrics
 from gpushare.scheduler.options import ROLE
 from gpushare.scheduler.plugins.autoscaling.plugin import Autoscaler
@@ -35,17 +36,22 @@ from tests.unit.scheduler.world import World
 def autoscaler(asked: Autoscaling) -> tuple[Autoscaler, Metrics]:
     world, metrics = World(), Metrics()
     session = Session(Access("http://127.0.0.1:1"))
+    client = Client(session)
     handle = Handle(
         session=session,
-        client=Client(session),
+        client=client,
         cache=world.view,
         recorder=world.events,  # type: ignore[arg-type]
         clock=world.clock,
         lease=None,
         must_lead=without_another,
         retry=world.retries.hurry,
+        placed=world.retries.asked,
+        resynced=Event(),
+        leading=LeaderWatch(Leading(client, None), world.clock),
         synced=lambda: True,
         gauge=metrics.watch,
+        gauge_by=metrics.watch_by,
     )
     return Autoscaler(handle, asked), metrics
 

@@ -268,6 +268,7 @@ async def test_room_of_a_gang_of_before_is_looked_for_anew(world: World) -> None
         world.create(name, 8, labels=labels)
     assert ask(world, "g-0") == ["n1"]
     assert world.ledger.totals().reserved == 2
+    world.gangs.give_up_all()
     world.binder.forget_reservations()
     assert world.ledger.totals().reserved == 0
     assert not world.reservations.deadlines

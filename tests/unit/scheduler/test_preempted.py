@@ -250,8 +250,7 @@ async def test_a_pod_that_was_bound_meanwhile_is_told_of_no_more(world: World) -
 
 async def test_nodes_that_a_policy_has_for_others_are_counted() -> None:
     world = PolicyWorld()
-    browser = Browser(world)
-    browser.app._policies = world.policies
+    browser = Browser(world, world.policies)
     for name in ("a1", "b1"):
         world.add_node(gpu_node(name, 16384))
     world.rules({"resource": "ecs", "nodeSelector": {"pool": "a"}})

@@ -266,6 +266,7 @@ class World:
             placed=self.retries.asked,
         )
         self.plugins: list[object] = [self.gangs]
+        self._frameworks: dict[tuple[object, ...], Framework] = {}
         self.decisions = DecisionLog(
             self.view,
             self.clock,
@@ -294,8 +295,11 @@ class World:
 
     def framework(self, *more: object, refused: RefusedFn | None = None) -> Framework:
         """The plugins of this scheduler and ``more``; ``refused`` is called in place of the method of that name."""
-        plugins = (*self.plugins, *more, Refusing(refused or (lambda uid, nodes: self.refused(uid, nodes))))
-        return framework_of(*plugins)
+        key = (*self.plugins, *more, refused)
+        if key not in self._frameworks:
+            refusing = Refusing(refused or (lambda uid, nodes: self.refused(uid, nodes)))
+            self._frameworks[key] = framework_of(*self.plugins, *more, refusing)
+        return self._frameworks[key]
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
         """What filter tells of a pod that no node took."""
