@@ -57,8 +57,8 @@ INTERNAL: Final = {
     "simulate/output/image_writer.py:_LETTER": "markup",
     "process/log_setup.py": "the form of a line",
     # Patterns, names, programs, formats, protocols.
-    "scheduler/plugins/explain/reason_kinds.py:_BEGINNINGS": "patterns by which reasons are sorted",
-    "scheduler/plugins/explain/kube_scheduler_reasons.py:_HELP": "patterns of kube-scheduler's words, and what would help, which needs no help itself",
+    "reasons/categories.py:_BEGINNINGS": "patterns by which reasons are sorted",
+    "reasons/kube_scheduler.py:_HELP": "patterns of kube-scheduler's words, and what would help, which needs no help itself",
     "nodeagent/settings.py:PROGRAM": "the program's name",
     "playground/gpus/presets.py:_MODELS": "names of GPUs",
     "playground/apiserver/resources.py:_TABLE": "names of subresources",

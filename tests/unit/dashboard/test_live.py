@@ -18,10 +18,8 @@ from gpushare.dashboard.data.history import History, Sample
 from gpushare.dashboard.data.pending import Waiting
 from gpushare.dashboard.server.app import Asked
 from gpushare.httpserver.exchange import Refusal
-from gpushare.inspect.sources import decision_client
 from gpushare.ledger import Ledger
 from gpushare.scheduler.cache.cache import NodeRecord
-from gpushare.scheduler.plugins.explain.reason_kinds import NOT_ROOM
 from tests.unit.dashboard.showing import Shown, described, exposed, gpu, holder, share, waiter
 from tests.unit.dashboard.test_board import Page, read_snapshot
 
@@ -377,10 +375,6 @@ async def test_what_else_than_room_keeps_a_pod_is_told_beside_its_moves() -> Non
     )
     assert ways["gated"]["note"] == f"there is room: something else keeps it from there: {gates}"
     assert (len(ways["room"]["moves"]), ways["room"]["note"]) == (1, "")
-
-
-def test_the_dashboard_and_kubectl_inspect_mean_the_same_kinds() -> None:
-    assert set(NOT_ROOM) == set(decision_client.NOT_ROOM)
 
 
 async def test_more_who_wait_than_are_looked_at_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ import pytest
 from gpushare.api.names import LABEL_GANG_LEAST, LABEL_GANG_NAME, LABEL_POD_GPU_COUNT
 from gpushare.api.node.modes import NodeMode
 from gpushare.ledger import Verdict
+from gpushare.reasons.categories import Category
 from gpushare.scheduler.cache.pod_records import record_of
 from gpushare.scheduler.plugins.explain import decision_log as room
-from gpushare.scheduler.plugins.explain.reason_kinds import Category
 from tests.unit.scheduler.test_app import Browser, filter_body
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
@@ -459,7 +459,7 @@ async def test_hundreds_of_different_reasons_are_told_together(world: World) -> 
 def test_every_category_is_told_by_how_its_reasons_begin() -> None:
     from gpushare.api.request.request import Request
     from gpushare.ledger.fit import reasons
-    from gpushare.scheduler.plugins.explain.reason_kinds import category_of
+    from gpushare.reasons.categories import category_of
 
     plain, core = Request(8, 0, ()), Request(8, 20, ())
     several, whole = Request(8, 0, (), 2), Request(8, 0, (), 2, whole_device=True)

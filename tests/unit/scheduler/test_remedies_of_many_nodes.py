@@ -6,7 +6,7 @@ import pytest
 from gpushare.api.node.device import NodeDevices
 from gpushare.api.node.modes import NodeMode
 from gpushare.scheduler.cache.cache import NodeRecord
-from gpushare.scheduler.plugins.explain.hints import hints
+from gpushare.scheduler.plugins.explain import suggestions
 from tests.unit.scheduler.test_app import Browser
 from tests.unit.scheduler.test_decisions import GIB, ask, give
 from tests.unit.scheduler.world import World, gpu_node
@@ -109,7 +109,7 @@ async def test_a_larger_cap_is_advised_where_it_would_do_alone(browser: Browser,
 async def test_a_list_of_many_requests_says_of_how_few_nodes_it_speaks(
     browser: Browser, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hints, "_MOST_REASONS", NODES + 100)
+    monkeypatch.setattr(suggestions, "_MOST_REASONS", NODES + 100)
     names = large(world, mib=2 * GIB)
     world.add_node(gpu_node("z", 2 * GIB))
     for name, mem in (("first", 4), ("second", 5), ("third", 4)):

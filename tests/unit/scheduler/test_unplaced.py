@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.scheduler.cache.unscheduled_status import LONGEST_SAID, Unplaced, unplaced_of
+from gpushare.reasons.kube_scheduler import says, would_help
+from gpushare.reasons.unscheduled import LONGEST_SAID, Unplaced, unplaced_of
 from gpushare.scheduler.observability.pending_pod_events import FromDecisions, PendingPodEvents
 from gpushare.scheduler.plugins.explain.decision_log import Waiting
-from gpushare.scheduler.plugins.explain.kube_scheduler_reasons import says, would_help
 from tests.unit.scheduler.test_app import Browser, filter_body
 from tests.unit.scheduler.test_decisions import GIB, ask, bind, give
 from tests.unit.scheduler.world import World, gpu_node, pod_object

@@ -20,7 +20,7 @@ from gpushare.dashboard.server.app import Asked, as_binary, as_json
 from gpushare.dashboard.server.event_stream import Stream
 from gpushare.httpserver.exchange import JSON, Refusal
 from gpushare.kube.clock import Clock
-from gpushare.scheduler.plugins.explain.reason_kinds import NOT_ROOM
+from gpushare.reasons.categories import NOT_ROOM
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from gpushare.inspect.errors import KubectlFailed
 from gpushare.inspect.sources.kubectl import Kubectl
-from gpushare.lint.name_suggestions import is_of_others, is_unknown, meant
+from gpushare.reasons.mistakes.names import is_of_others, is_unknown, meant
 
 _MOST_TOLD: Final = 3
 

@@ -93,7 +93,7 @@ def _ended(events: Sequence[str]) -> str:
 
 def _misspelt(pod: Json) -> list[str]:
     """Resources that look like ours and are none: of such a pod the scheduler knows nothing."""
-    from gpushare.lint.name_suggestions import is_unknown, meant  # few pods have any
+    from gpushare.reasons.mistakes.names import is_unknown, meant  # few pods have any
 
     spec = pod["spec"]
     return [
@@ -111,7 +111,7 @@ def _nothing(pod: Json) -> list[str]:
     if not any(names.GPU_MEM in ((one.get("resources") or {}).get("limits") or {}) for one in containers):
         return []
     from gpushare.api.objects import decode_pod
-    from gpushare.lint.likely_mistakes import asks_for_nothing
+    from gpushare.reasons.mistakes.pods import asks_for_nothing
 
     said = asks_for_nothing(decode_pod(pod))
     return [f"warning: {printable(said)}"] if said else []

@@ -17,9 +17,9 @@ from gpushare.api.request.pod_group import gang_of
 from gpushare.api.request.request import Request, request_of
 from gpushare.doctor.cluster.facts import ClusterFacts, SeenNode, devices_of
 from gpushare.doctor.findings import Said, Unread, fault, warning
-from gpushare.lint.impossible_selectors import mistyped
-from gpushare.lint.likely_mistakes import slip_of_scheduler, slips_of_waiting
-from gpushare.lint.name_suggestions import is_of_others, is_unknown, meant
+from gpushare.reasons.mistakes.names import is_of_others, is_unknown, meant
+from gpushare.reasons.mistakes.pods import slip_of_scheduler, slips_of_waiting
+from gpushare.reasons.mistakes.selectors import mistyped
 
 #: What containers may ask for, whether a node offers it now or not.
 _KNOWN: Final = frozenset(

@@ -10,7 +10,7 @@ from gpushare.api.objects import Pod
 from gpushare.api.request.request import request_of
 from gpushare.doctor.cluster.facts import ClusterFacts, devices_of
 from gpushare.doctor.findings import Said, Unread, warning
-from gpushare.lint.likely_mistakes import too_small
+from gpushare.reasons.mistakes.pods import too_small
 
 
 def pod_shares(facts: ClusterFacts) -> Iterator[Said]:

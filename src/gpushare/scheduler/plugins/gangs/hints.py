@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Final
 
 from gpushare.api import names
 from gpushare.api.request.pod_group import Gang
+from gpushare.reasons.phrases import are, pods
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.elastic_quota import hints
-from gpushare.scheduler.plugins.explain.phrases import are, pods
 from gpushare.scheduler.plugins.gangs.members import Standing
 from gpushare.scheduler.plugins.gangs.what_if import Room, Trial
 

@@ -12,10 +12,10 @@ from gpushare.api.node.device import NodeDevices
 from gpushare.api.request.describe import memory_text
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
-from gpushare.scheduler.plugins.explain import victim_hints as ends
-from gpushare.scheduler.plugins.explain.phrases import are, pods
-from gpushare.scheduler.plugins.explain.reason_kinds import Category, category_of
-from gpushare.scheduler.plugins.explain.what_if_node import fewest_first, refusal, to_try
+from gpushare.reasons.categories import Category, category_of
+from gpushare.reasons.phrases import are, pods
+from gpushare.reasons.suggestions import victims as ends
+from gpushare.reasons.suggestions.trial import fewest_first, refusal, to_try
 
 #: What room that is kept for others can be short of.
 _OF_ROOM: Final = frozenset({Category.MEMORY, Category.COMPUTE, Category.PODS, Category.KINDS})

@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpushare.ledger import Verdict
-from gpushare.scheduler.plugins.explain.decision_log import Cut
-from gpushare.scheduler.plugins.explain.phrases import OTHER_REASONS
-from gpushare.scheduler.plugins.explain.reason_kinds import Category, category_of, nearest
+from gpushare.ledger.fit.reasons import WITHOUT_SUFFIX
+from gpushare.reasons import phrases
+from gpushare.reasons.categories import Category, category_of, nearest
+from gpushare.reasons.phrases import OTHER_REASONS, for_others, of_each, on_nodes
 
 #: Kinds of reasons that are told apart for one pod; the rarest of more are told together.
 MOST_GROUPS: Final = 16
@@ -110,18 +111,19 @@ def summarized(names: Sequence[str], verdict: Verdict) -> tuple[Summary, Each]:
         for (text, code), node in zip(code_of.items(), first, strict=True)
     ]
     texts = tuple(text[:LONGEST_TEXT] for text in code_of)
-    cut = Cut(len(names), len(verdict.fits), len(reasons), verdict)
-    return _summary(cut, told), Each(names, codes, texts)
+    return _summary(len(names), len(verdict.fits), len(reasons), verdict.fits, told), Each(
+        names, codes, texts
+    )
 
 
-def sampled(cut: Cut) -> Summary:
-    """As far as it was kept."""
+def sampled(nodes: int, fits: int, refusing: int, some: Verdict) -> Summary:
+    """Of ``nodes`` so many fit or refuse; only ``some`` of the refusals were kept."""
     told = [
         _Told(text, node, 1, final)
-        for some, final in ((cut.some.refused, False), (cut.some.hopeless, True))
-        for node, text in some.items()
+        for kept, final in ((some.refused, False), (some.hopeless, True))
+        for node, text in kept.items()
     ]
-    return _summary(cut, told)
+    return _summary(nodes, fits, refusing, some.fits, told)
 
 
 class _Told(NamedTuple):
@@ -131,14 +133,14 @@ class _Told(NamedTuple):
     final: bool
 
 
-def _summary(cut: Cut, told: list[_Told]) -> Summary:
+def _summary(nodes: int, fits: int, refusing: int, fitting: Sequence[str], told: list[_Told]) -> Summary:
     return Summary(
-        nodes=cut.nodes,
-        fits=cut.fits,
-        left_out=max(cut.nodes - cut.fits - cut.refusing, 0),
+        nodes=nodes,
+        fits=fits,
+        left_out=max(nodes - fits - refusing, 0),
         sampled=sum(one.nodes for one in told),
         groups=_groups(told),
-        fitting=tuple(cut.some.fits[:EXAMPLES]),
+        fitting=tuple(fitting[:EXAMPLES]),
     )
 
 
@@ -168,3 +170,47 @@ def _head(text: str) -> str:
     head, _, aside = text.partition(" (")
     # In the midst of a sentence the brackets are a part of it.
     return (text if "), " in aside else head).partition("; ")[0][:LONGEST_TEXT]
+
+
+def reason_text(summary: Summary) -> str:
+    """One line on a pod that no node took. Where bytes or MiB were written instead of units, it ends with that."""
+    told = _reason_text(summary)
+    slip = next(
+        filter(None, (_slip_of(one.reason) for group in summary.groups for one in group.examples)), ""
+    )
+    return told if slip in told else told + slip
+
+
+def _slip_of(reason: str) -> str:
+    """What a node's reason says of how the request was written; it stands in brackets at its end, which are left out of several nodes'."""
+    return reason[reason.rindex(" (") :] if reason.endswith(WITHOUT_SUFFIX) else ""
+
+
+def _reason_text(summary: Summary) -> str:
+    if not summary.nodes:
+        return "kube-scheduler offered no node"
+    if len(summary.groups) == 1 and summary.groups[0].nodes in (summary.nodes, summary.sampled):
+        group = summary.groups[0]
+        told = group.examples[0].reason if len(group.examples) == 1 else group.reason
+        if summary.nodes == 1:
+            return group.examples[0].reason
+        # A text that speaks of the node would seem to speak of one alone.
+        spoken = of_each(told)
+        return told if spoken == told and len(group.examples) == 1 else f"{_nodes(summary.nodes)}: {spoken}"
+    told = "; ".join(on_nodes(group.nodes, group.reason) for group in summary.groups[:MOST_TOLD])
+    more = sum(group.nodes for group in summary.groups[MOST_TOLD:])
+    looked = "" if summary.sampled + summary.left_out >= summary.nodes else f" (of {summary.sampled} of them)"
+    return f"{_nodes(summary.nodes)}{looked}; {told}" + (f"; {for_others(more)}" if more else "")
+
+
+MOST_TOLD: Final = 4
+
+
+def _nodes(count: int) -> str:
+    return "the node does not take it" if count == 1 else f"none of {count} nodes takes it"
+
+
+def fitting_text(nodes: Sequence[str], count: int) -> str:
+    """Which nodes took a pod that is not bound."""
+    some = ", ".join(nodes)
+    return f"there is room on {phrases.nodes(count)} ({some}{', …' if count > len(nodes) else ''})"

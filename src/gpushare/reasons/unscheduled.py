@@ -12,7 +12,7 @@ from gpushare.api.errors import InvalidRequest
 from gpushare.api.objects import Pod
 from gpushare.api.request.unit_conversion import read_requested
 from gpushare.api.taints import Toleration, read_tolerations
-from gpushare.lint.impossible_selectors import mistyped
+from gpushare.reasons.mistakes.selectors import mistyped
 
 _CONDITION: Final = "PodScheduled"
 _OF_EVERY_POD: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})

@@ -9,17 +9,13 @@ from typing import Final, NamedTuple
 from gpushare.api import names
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.request.request import Request
-from gpushare.ledger.fit import reasons
+from gpushare.reasons import kube_scheduler
+from gpushare.reasons.categories import Category, category_of, nearest
+from gpushare.reasons.suggestions import capacity, mode_conflict, modes, sizes
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.elastic_quota import hints
-from gpushare.scheduler.plugins.explain import kube_scheduler_reasons
-from gpushare.scheduler.plugins.explain.hints import capacity, mode_conflict, modes, sizes
-from gpushare.scheduler.plugins.explain.hints.labels import LabelRemedies
-from gpushare.scheduler.plugins.explain.phrases import for_others, of_each, on_nodes
-from gpushare.scheduler.plugins.explain.phrases import nodes as counted_nodes
-from gpushare.scheduler.plugins.explain.reason_kinds import Category, category_of, nearest
-from gpushare.scheduler.plugins.explain.result_summary import Summary
+from gpushare.scheduler.plugins.explain.label_suggestions import LabelRemedies
 from gpushare.scheduler.plugins.gangs.hints import BY_ITSELF, GangRemedies
 from gpushare.scheduler.plugins.gangs.members import Standing
 
@@ -402,16 +398,16 @@ class Remedies:
         return told if node in look.roomy else told + _NO_ROOM
 
     def _for_rules(self, record: PodRecord) -> str:
-        told = kube_scheduler_reasons.would_help(record.unplaced, self._asked_by)
-        if kube_scheduler_reasons.OTHER_LABELS not in told:
+        told = kube_scheduler.would_help(record.unplaced, self._asked_by)
+        if kube_scheduler.OTHER_LABELS not in told:
             return told
-        return told.replace(kube_scheduler_reasons.OTHER_LABELS, self._labels.of(record))
+        return told.replace(kube_scheduler.OTHER_LABELS, self._labels.of(record))
 
     def _for_gates(self, record: PodRecord) -> str:
-        return kube_scheduler_reasons.GATES_HELP
+        return kube_scheduler.GATES_HELP
 
     def _for_unserved(self, record: PodRecord) -> str:
-        return kube_scheduler_reasons.unserved_help(record.unplaced, self._asked_by)
+        return kube_scheduler.unserved_help(record.unplaced, self._asked_by)
 
 
 _TOLD_BY_SCHEDULER: Final = (
@@ -435,47 +431,3 @@ def _left_out(look: Look) -> str:
         return ""
     there = len(look.texts) + look.left_out
     return f"; of {there} nodes those {len(look.texts)} with the most free were looked at"
-
-
-def reason_text(summary: Summary) -> str:
-    """One line on a pod that no node took. Where bytes or MiB were written instead of units, it ends with that."""
-    told = _reason_text(summary)
-    slip = next(
-        filter(None, (_slip_of(one.reason) for group in summary.groups for one in group.examples)), ""
-    )
-    return told if slip in told else told + slip
-
-
-def _slip_of(reason: str) -> str:
-    """What a node's reason says of how the request was written; it stands in brackets at its end, which are left out of several nodes'."""
-    return reason[reason.rindex(" (") :] if reason.endswith(reasons.WITHOUT_SUFFIX) else ""
-
-
-def _reason_text(summary: Summary) -> str:
-    if not summary.nodes:
-        return "kube-scheduler offered no node"
-    if len(summary.groups) == 1 and summary.groups[0].nodes in (summary.nodes, summary.sampled):
-        group = summary.groups[0]
-        told = group.examples[0].reason if len(group.examples) == 1 else group.reason
-        if summary.nodes == 1:
-            return group.examples[0].reason
-        # A text that speaks of the node would seem to speak of one alone.
-        spoken = of_each(told)
-        return told if spoken == told and len(group.examples) == 1 else f"{_nodes(summary.nodes)}: {spoken}"
-    told = "; ".join(on_nodes(group.nodes, group.reason) for group in summary.groups[:MOST_TOLD])
-    more = sum(group.nodes for group in summary.groups[MOST_TOLD:])
-    looked = "" if summary.sampled + summary.left_out >= summary.nodes else f" (of {summary.sampled} of them)"
-    return f"{_nodes(summary.nodes)}{looked}; {told}" + (f"; {for_others(more)}" if more else "")
-
-
-MOST_TOLD: Final = 4
-
-
-def _nodes(count: int) -> str:
-    return "the node does not take it" if count == 1 else f"none of {count} nodes takes it"
-
-
-def fitting_text(nodes: Sequence[str], count: int) -> str:
-    """Which nodes took a pod that is not bound."""
-    some = ", ".join(nodes)
-    return f"there is room on {counted_nodes(count)} ({some}{', …' if count > len(nodes) else ''})"

@@ -10,7 +10,7 @@ from gpushare.api.node.modes import NodeMode
 from gpushare.api.request.describe import instead_of_slip, slip_of
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
-from gpushare.scheduler.plugins.explain.what_if_node import refusal, to_try
+from gpushare.reasons.suggestions.trial import refusal, to_try
 
 AllowsFn = Callable[[Request, str], bool]
 """Whether quotas let the pod have GPUs of a node, by its name, for a request: by what those count that are given whole."""

@@ -8,7 +8,7 @@ from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.request.describe import memory_text
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
-from gpushare.scheduler.plugins.explain.what_if_node import refusal
+from gpushare.reasons.suggestions.trial import refusal
 
 #: Pods that are named.
 MOST_NAMED: Final = 3

@@ -5,11 +5,11 @@ from typing import Final
 
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
-from gpushare.scheduler.plugins.explain.hints import modes, sizes
-from gpushare.scheduler.plugins.explain.phrases import have
-from gpushare.scheduler.plugins.explain.reason_kinds import Category, category_of
-from gpushare.scheduler.plugins.explain.victim_hints import MOST_NAMED, listed, names_of
-from gpushare.scheduler.plugins.explain.what_if_node import fewest_first, pods_on, refusal, to_try
+from gpushare.reasons.categories import Category, category_of
+from gpushare.reasons.phrases import have
+from gpushare.reasons.suggestions import modes, sizes
+from gpushare.reasons.suggestions.trial import fewest_first, pods_on, refusal, to_try
+from gpushare.reasons.suggestions.victims import MOST_NAMED, listed, names_of
 
 _KINDS: Final = (
     "a node without pods of the other kind: those with GPU memory alone and those with compute too are never "

@@ -6,12 +6,12 @@ begin in ways of their own, and keeping a kind beside each of thousands of texts
 
 import re
 from collections.abc import Iterable
-from enum import StrEnum
+from enum import Enum
 from functools import lru_cache
 from typing import Final
 
 
-class Category(StrEnum):
+class Category(Enum):
     """Why a pod waits. Of the reasons of many nodes the first here stands for the pod: it is the nearest to not being one."""
 
     MEMORY = "memory"
@@ -52,9 +52,17 @@ class Category(StrEnum):
     """kube-scheduler has not asked about it."""
 
 
-#: Kinds of reasons that no room does away with.
+#: Values of the categories that free capacity alone does not end.
 NOT_ROOM: Final = frozenset(
-    {Category.POLICY, Category.GANG, Category.QUOTA, Category.RULES, Category.GATES, Category.UNSERVED}
+    one.value
+    for one in (
+        Category.POLICY,
+        Category.GANG,
+        Category.QUOTA,
+        Category.RULES,
+        Category.GATES,
+        Category.UNSERVED,
+    )
 )
 _RANK: Final = {category: rank for rank, category in enumerate(Category)}
 _BEGINNINGS: Final = (

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Final
 
 from gpushare.api import names
-from gpushare.scheduler.cache.unscheduled_status import LONGEST_SAID, Unplaced
-from gpushare.scheduler.plugins.explain.reason_kinds import Category, category_of
+from gpushare.reasons.categories import Category, category_of
+from gpushare.reasons.unscheduled import LONGEST_SAID, Unplaced
 
 #: What follows in the message is of preemption, and says the same once more.
 _AFTERMATH: Final = re.compile(r"\s*(?:no new claims to deallocate, )?preemption: .*", re.DOTALL)
@@ -159,7 +159,7 @@ def _another_name(resource: str) -> str:
     if not resource:
         return ""
     # Hardly a pod waits so, and the scheduler starts without it.
-    from gpushare.lint.name_suggestions import is_unknown, meant
+    from gpushare.reasons.mistakes.names import is_unknown, meant
 
     return (
         f"another name, as no node offers {resource}: write {meant(resource)}" if is_unknown(resource) else ""

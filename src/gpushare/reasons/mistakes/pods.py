@@ -16,8 +16,8 @@ from gpushare.api.quantity import MemoryUnit, parse_quantity
 from gpushare.api.request.describe import MOST_GPU_MIB
 from gpushare.api.request.pod_group import gang_of
 from gpushare.api.request.unit_conversion import PEOPLES
-from gpushare.lint.impossible_selectors import unmet
-from gpushare.lint.name_suggestions import instead, is_no_annotation, is_no_label, is_unknown, meant
+from gpushare.reasons.mistakes.names import instead, is_no_annotation, is_no_label, is_unknown, meant
+from gpushare.reasons.mistakes.selectors import unmet
 
 _LIKE_SCHEDULER: Final = re.compile(
     r"(?i)^(ac?k[-_.]?(gpu[-_.]?)?(co|gpu-?share)?[-_.]?s(ch?|h)ed[a-z]*|(ack[-_.]?)?co[-_.]?s(ch?|h)ed[a-z]*|gpu-?share(-?s(ch?|h)ed[a-z]*)?)$"

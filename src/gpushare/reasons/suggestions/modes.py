@@ -16,9 +16,9 @@ from gpushare.api.node.device import NodeDevices
 from gpushare.api.node.modes import MODES, NodeMode, mode_giving
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
-from gpushare.scheduler.plugins.explain.hints import sizes
-from gpushare.scheduler.plugins.explain.phrases import have, nodes, pods
-from gpushare.scheduler.plugins.explain.what_if_node import fewest_first, idle_of, pods_on, refusal, to_try
+from gpushare.reasons.phrases import have, nodes, pods
+from gpushare.reasons.suggestions import sizes
+from gpushare.reasons.suggestions.trial import fewest_first, idle_of, pods_on, refusal, to_try
 
 _RULES: Final = "the pod's node selector, affinity or tolerations"
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Final
 
 from gpushare.api.request.request import Request
+from gpushare.reasons import kube_scheduler
+from gpushare.reasons.suggestions import modes
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
-from gpushare.scheduler.plugins.explain import kube_scheduler_reasons
-from gpushare.scheduler.plugins.explain.hints import modes
 
 _ELSE: Final = "; or another selector"
 
@@ -37,13 +37,13 @@ class LabelRemedies:
         """For a pod whose scheduler says that labels keep it off nodes."""
         unplaced, request = record.unplaced, record.request
         if not unplaced.selector:
-            return kube_scheduler_reasons.OTHER_LABELS
+            return kube_scheduler.OTHER_LABELS
         if self._open is None:
             self._open = [node for node in self._nodes() if node not in self._view.cordoned]
         nodes = self._let(record.uid, self._open)
         whole = request is not None and request.whole_device and self._view.quotas.in_use
         which = None if nodes is self._open else frozenset(nodes)
-        alone = kube_scheduler_reasons.of_labels_alone(unplaced)
+        alone = kube_scheduler.of_labels_alone(unplaced)
         key = (request, unplaced.selector, alone, which, record.uid if whole else "")
         found = self._told.get(key)
         if found is None:
