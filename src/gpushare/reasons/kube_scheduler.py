@@ -35,7 +35,7 @@ _OURS: Final = (
 _LABELS: Final = re.compile(
     r"0/(?P<all>\d+) nodes are available: (?P<nodes>\d+) node\(s\) didn't match Pod's node affinity/selector"
 )
-#: Of a pod whose ``nodeSelector`` alone speaks of labels more is said (``label_remedies``).
+#: Of a pod whose ``nodeSelector`` alone speaks of labels more is said (``label_suggestions``).
 OTHER_LABELS: Final = (
     "a node with the labels that its nodeSelector or node affinity wants, or another selector"
 )
@@ -119,7 +119,7 @@ def unserved_text(unplaced: Unplaced) -> str:
 def unserved_help(unplaced: Unplaced, asked_by: Collection[str]) -> str:
     """What lets it be looked at; the name in a pod's spec cannot be changed."""
     known = ", ".join(sorted(asked_by)) or names.SCHEDULER_NAME
-    return f"the pod made anew with schedulerName {known}, or a scheduler that runs for {unplaced.scheduler}"
+    return f"the pod recreated with schedulerName {known}, or a scheduler that runs for {unplaced.scheduler}"
 
 
 def would_help(unplaced: Unplaced, asked_by: Collection[str]) -> str:

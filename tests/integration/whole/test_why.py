@@ -78,8 +78,8 @@ async def test_why_a_pod_waits_and_what_would_let_it_in(seen: World) -> None:
     reason = listed["default/waits"]["reason"]
     assert reason.startswith("none of 2 nodes takes it: ")
     assert "no single GPU has 9 GiB free" in reason
-    assert "node four has as much in all, on several GPUs" in listed["default/waits"]["remedy"]
-    assert listed["default/gang"]["remedy"] == "2 more pods of gang default/g: 1 of 3 is there"
+    assert "node four has as much in all, on several GPUs" in listed["default/waits"]["suggestion"]
+    assert listed["default/gang"]["suggestion"] == "2 more pods of gang default/g: 1 of 3 is there"
     told = await why(seen, "waits")
     assert told["record"]["waiting"]["reason"] == listed["default/waits"]["reason"]
     assert (told["record"]["answer"]["nodes"], told["record"]["answer"]["fits"]) == (2, 0)
@@ -112,7 +112,7 @@ async def test_the_reason_follows_the_node_that_the_pods_own_rules_leave(seen: W
     told = await waiting(seen, "asks")
     assert told["category"] == "node"
     assert told["reason"].startswith("node gives out no compute (it is in mode share; ")
-    assert told["remedy"] == (
+    assert told["suggestion"] == (
         "the pod's node selector, affinity or tolerations leave only node single, which is in mode share: `kubectl label node "
         "single ack.node.gpu.schedule=core_mem --overwrite`; or other rules: node four has room"
     )
@@ -128,7 +128,7 @@ async def test_the_reason_follows_the_node_that_the_pods_own_rules_leave(seen: W
         told = await waiting(seen, "large")
     assert told["category"] == "rules"
     assert "didn't match Pod's node affinity/selector" in told["reason"]
-    assert told["remedy"].startswith(
+    assert told["suggestion"].startswith(
         "a node with what its nodeSelector wants, disk=fast: no node has room for the pod now, whatever its labels; or"
     )
 
@@ -158,9 +158,9 @@ async def test_no_room_is_promised_that_a_pods_policy_keeps_from_it(seen: World)
 
     told = await waiting(seen, "asks")
     assert told["category"] == "memory"
-    assert told["remedy"].startswith("a GPU with 9 GiB free: the nearest has 7 GiB free, GPU ")
-    assert "of node four" in told["remedy"]
-    assert "single" not in told["remedy"]
+    assert told["suggestion"].startswith("a GPU with 9 GiB free: the nearest has 7 GiB free, GPU ")
+    assert "of node four" in told["suggestion"]
+    assert "single" not in told["suggestion"]
     await seen.session.request("DELETE", f"{POLICIES}/tied")
     await seen.run_all("asks")
     assert node_of(seen.pod("asks")) == "single"
@@ -202,7 +202,7 @@ async def test_pods_that_nobody_asks_about_are_told_why_on_the_pod_and_to_who_as
             "a node with what its nodeSelector wants, disk=fast: ",
         ),
         "gated": ("scheduling gates keep every scheduler from it: example.com/later", "their removal"),
-        "lost": ("none seems to run for schedulerName nobody", "the pod made anew with schedulerName "),
+        "lost": ("none seems to run for schedulerName nobody", "the pod recreated with schedulerName "),
     }
     told = {
         name: await seen.event(name, "GPUSchedulingPending: waits for aliyun.com/gpu-mem: 2: ", *said)
@@ -220,7 +220,7 @@ async def test_pods_that_nobody_asks_about_are_told_why_on_the_pod_and_to_who_as
         for name, note in told.items():
             record = (await why(seen, name))["record"]["waiting"]
             assert record == listed[name]
-            assert note.endswith(f"{record['reason']}. What would help: {record['remedy']}")
+            assert note.endswith(f"{record['reason']}. What would help: {record['suggestion']}")
 
     # What was said to help does.
     body = b'{"spec":{"schedulingGates":null}}'

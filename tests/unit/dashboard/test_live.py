@@ -234,7 +234,7 @@ async def test_a_pod_that_waits_is_told_with_why_and_what_would_help() -> None:
     async def why() -> tuple[str, str, str]:
         await shown.clock.turn(pending.FRESH_S)
         pod = await ask(shown, "pod", key="default/big")
-        return pod["reason"], pod["remedy"], pod["unexplained"]
+        return pod["reason"], pod["suggestion"], pod["unexplained"]
 
     told = Waiting("default/big", 5.0, "40", "memory", "no GPU is so large", "ask for less")
     other = [Waiting(f"default/p{n}", 1.0, "1", "memory", "no", "") for n in range(pending.MOST_SHOWN)]
@@ -406,7 +406,7 @@ async def test_who_waits_is_pushed_when_it_changes() -> None:
     number = shown.stream.number
     url = "http://scheduler/gpushare/decisions"
     shown.asks.answers[url] = (
-        b'[{"key":"default/big","since":5.0,"asks":"40","category":"memory","reason":"no","remedy":"less"}]'
+        b'[{"key":"default/big","since":5.0,"asks":"40","category":"memory","reason":"no","suggestion":"less"}]'
     )
     await shown.live.look_at_waiting()
     await shown.live.look_at_waiting()

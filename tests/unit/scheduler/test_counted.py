@@ -1,4 +1,4 @@
-"""Every reason and every remedy reads right for one and for several: pods, GPUs, nodes."""
+"""Every reason and every suggestion reads right for one and for several: pods, GPUs, nodes."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -125,4 +125,4 @@ def test_what_is_said_of_a_gang_reads_right(world: World, least: int) -> None:
         assert said is not None
         right("; ".join((said.refused | said.hopeless).values()))
         for one in world.decisions.waiting():
-            right(one.remedy)
+            right(one.suggestion)

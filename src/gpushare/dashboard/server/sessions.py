@@ -162,7 +162,7 @@ class Live:
                     asks=asks_text(one.request, unit_mib),
                     category="",
                     reason=one.problem,
-                    remedy="",
+                    suggestion="",
                     uid=one.uid,
                 )
                 for one in self._cluster.waiting()
@@ -200,7 +200,7 @@ class Live:
         elif found is not None:
             one, problem = await self._source.one(key)
             if one is not None:
-                found = msgspec.structs.replace(found, reason=one.reason, remedy=one.remedy)
+                found = msgspec.structs.replace(found, reason=one.reason, suggestion=one.suggestion)
             else:
                 found = msgspec.structs.replace(found, unexplained=problem)
         if found is None:

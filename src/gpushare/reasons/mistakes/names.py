@@ -5,6 +5,7 @@ patterns that both know, RE2's and Python's alike.
 """
 
 import re
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from gpushare.api import names
@@ -62,6 +63,25 @@ def is_unknown(resource: str) -> bool:
 def is_of_others(resource: str) -> bool:
     """Whether ``resource`` is that of another device plugin for GPUs, by which newcomers ask for them."""
     return _OF_OTHERS.match(resource) is not None
+
+
+def unoffered(asked: Iterable[tuple[str, str]], offered: Collection[str] | None) -> Iterator[tuple[str, str]]:
+    """What each container asks for under a wrong name, as (``container c asks for …, which no node offers``, what to write instead).
+
+    ``asked`` is container and resource. ``offered``: what nodes have; ``None``: not known, then only names that are nearly ours count.
+    """
+    for container, resource in asked:
+        if resource == names.GPU_COUNT:
+            wrong = True  # nodes have it, for tools that read their capacity
+        elif is_unknown(resource):
+            wrong = resource not in (offered or ())
+        else:
+            wrong = offered is not None and is_of_others(resource) and resource not in offered
+        if wrong:
+            yield (
+                f"container {container} asks for {resource}, which no node offers to pods",
+                f"write {meant(resource)}",
+            )
 
 
 def meant(resource: str) -> str:

@@ -49,7 +49,7 @@ _LONGEST_ERROR: Final = 400
 class Waiting(msgspec.Struct, frozen=True):
     """A pod that waits. ``since``: when it was made, in seconds since 1970. ``asks``: as people write it.
 
-    ``category`` is one of ``Category``; ``reason`` is one line; ``remedy`` says what would let it fit.
+    ``category`` is one of ``Category``; ``reason`` is one line; ``suggestion`` says what would let it fit.
     """
 
     key: str
@@ -58,7 +58,7 @@ class Waiting(msgspec.Struct, frozen=True):
     asks: str
     category: str
     reason: str
-    remedy: str
+    suggestion: str
 
 
 class Placed(NamedTuple):

@@ -17,7 +17,7 @@ FitsFn = Callable[[str, Request, list[str]], tuple[str, list[str]]]
 """The first of some nodes that takes a pod (UID) with its request, empty for none; and more."""
 
 
-class LabelRemedies:
+class LabelSuggestions:
     """Words for many pods of one moment: what was worked out for one holds for the next that asks and wants the same.
 
     ``nodes``: all that there are, those with the most free first.

@@ -11,7 +11,7 @@ from gpushare.reasons.categories import Category, category_of
 from gpushare.reasons.summary import Summary, fitting_text, reason_text, sampled, summarized
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.explain.decision_log import Bind, Cut, Decision, DecisionLog, Waiting, cut
-from gpushare.scheduler.plugins.explain.suggestions import Remedies
+from gpushare.scheduler.plugins.explain.suggestions import Suggestions
 
 #: Seconds after which a pod that has room and no binding is said to be left by kube-scheduler.
 _UNDER_WAY_S: Final = 30.0
@@ -35,18 +35,18 @@ def categories(decisions: DecisionLog) -> dict[str, int]:
 
 def each_waiting(decisions: DecisionLog) -> Iterator[Waiting]:
     """Every pod that waits, in no order; the cluster may change between two of them."""
-    remedies = _remedies(decisions)
+    suggestions = _suggestions(decisions)
     for uid in list(decisions.view.waiting):
         if (record := decisions.view.waiting.get(uid)) is not None:
-            yield _waiting(decisions, record, remedies)
+            yield _waiting(decisions, record, suggestions)
 
 
 def each_besides(decisions: DecisionLog) -> Iterator[Waiting]:
     """Every pod without a GPU of ours that was refused a node and waits, as ``each_waiting``."""
-    remedies = _remedies(decisions)
+    suggestions = _suggestions(decisions)
     for uid in decisions.uids():
         if (record := decisions.besides(uid)) is not None:
-            yield _waiting(decisions, record, remedies)
+            yield _waiting(decisions, record, suggestions)
 
 
 def longest_first(found: Iterable[Waiting]) -> list[Waiting]:
@@ -57,7 +57,7 @@ def longest_first(found: Iterable[Waiting]) -> list[Waiting]:
 def waiting(decisions: DecisionLog, uid: str) -> Waiting | None:
     """The pod as it waits; ``None`` where it does not, or nothing of ours keeps it."""
     record = decisions.view.waiting.get(uid) or decisions.besides(uid)
-    return None if record is None else _waiting(decisions, record, _remedies(decisions))
+    return None if record is None else _waiting(decisions, record, _suggestions(decisions))
 
 
 def category(decisions: DecisionLog, uid: str) -> str:
@@ -66,11 +66,11 @@ def category(decisions: DecisionLog, uid: str) -> str:
     return "" if record is None else _why(decisions, record, decisions.of(uid))[0].value
 
 
-def _remedies(decisions: DecisionLog) -> Remedies:
-    return Remedies(decisions.view, decisions.asked_by, decisions.in_turn)
+def _suggestions(decisions: DecisionLog) -> Suggestions:
+    return Suggestions(decisions.view, decisions.asked_by, decisions.in_turn)
 
 
-def _waiting(decisions: DecisionLog, record: PodRecord, remedies: Remedies) -> Waiting:
+def _waiting(decisions: DecisionLog, record: PodRecord, suggestions: Suggestions) -> Waiting:
     one = decisions.of(record.uid)
     category, reason = _why(decisions, record, one)
     return Waiting(
@@ -80,7 +80,7 @@ def _waiting(decisions: DecisionLog, record: PodRecord, remedies: Remedies) -> W
         asks=asks_text(record.request),
         category=category.value,
         reason=reason,
-        remedy=remedies.of(
+        suggestion=suggestions.of(
             record,
             category,
             None if one is None else _asked(one),

@@ -6,17 +6,16 @@ What other rules say of a node (taints, selectors, processors) is kube-scheduler
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpushare.api import names
-from gpushare.api.node.modes import NodeMode
 from gpushare.api.request.request import Request
 from gpushare.reasons import kube_scheduler
 from gpushare.reasons.categories import Category, category_of, nearest
-from gpushare.reasons.suggestions import capacity, mode_conflict, modes, sizes
+from gpushare.reasons.suggestions import capacity
+from gpushare.reasons.suggestions.nodes import GENERAL, of_nodes
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.elastic_quota import hints
-from gpushare.scheduler.plugins.explain.label_suggestions import LabelRemedies
-from gpushare.scheduler.plugins.gangs.hints import BY_ITSELF, GangRemedies
+from gpushare.scheduler.plugins.explain.label_suggestions import LabelSuggestions
+from gpushare.scheduler.plugins.gangs.hints import BY_ITSELF, GangSuggestions
 from gpushare.scheduler.plugins.gangs.members import Standing
 
 #: What the ledger says of nodes, and a policy of nodes that the ledger lets a pod have: of these it is looked what is so now.
@@ -36,9 +35,6 @@ _SOME_TIME: Final = frozenset(
     {Category.MEMORY, Category.COMPUTE, Category.PODS, Category.KINDS, Category.HEALTH}
 )
 _NO_ROOM: Final = "; and room, which none of these nodes has now"
-_NOT_ASKED: Final = (
-    "the pod's node selector, affinity or tolerations keep it off: kube-scheduler does not ask about it"
-)
 #: Nodes of which it is looked why they do not take a pod, of all that ask for different things together, while one list is made; and for each of
 #: those for which that is not enough: those with the most free.
 _MOST_REASONS: Final = 20_000
@@ -62,7 +58,7 @@ class Look(NamedTuple):
     """Of ``texts``."""
 
 
-class Remedies:
+class Suggestions:
     """Words for many pods of one moment: what was worked out for one holds for the next that asks the same.
 
     ``in_turn`` gives those nodes of a list that the policy of a pod (UID) lets it have now, unit by unit (``Policies.by_unit``).
@@ -77,8 +73,8 @@ class Remedies:
         self._view = view
         self._asked_by = asked_by
         self._in_turn = in_turn
-        self._gangs = GangRemedies(view)
-        self._labels = LabelRemedies(view, lambda: self._nodes_of(None)[0], self._let, self._fits)
+        self._gangs = GangSuggestions(view)
+        self._labels = LabelSuggestions(view, lambda: self._nodes_of(None)[0], self._let, self._fits)
         self._reasons_left = _MOST_REASONS
         self._all: list[str] | None = None
         self._nodes: dict[frozenset[str] | None, tuple[list[str], list[str]]] = {}
@@ -212,38 +208,17 @@ class Remedies:
         return next((f"; node {one} has room, but keeps it for {keepers[one]}" for one in keepers), "")
 
     def _for_look(self, uid: str, request: Request, category: Category, look: Look, *, known: bool) -> str:
-        ledger = self._view.ledger
-
-        def lets(request: Request, node: str) -> bool:
-            return not self._whole(uid, request, [node])
-
-        if category is Category.NODE:
-            if not known:
-                return _GENERAL[category]
-            if modes.other_unit(ledger, request, look.texts):
-                return _GENERAL[Category.UNIT]
-            of = None if look.asked is None else len(look.asked)
-            found = modes.would_help(
-                ledger, request, list(look.texts), of=of, elsewhere=look.elsewhere, lets=lets
-            )
-            return found or _GENERAL[category]
-        if category is Category.SIZE:
-            if slip := sizes.of_slip(request, map(ledger.node, look.texts)):
-                return slip
-            return sizes.large_enough(ledger, request, look.texts, lets)
-        if category is Category.KINDS:
-            return mode_conflict.without_others(ledger, request, look.texts if known else {}, lets)
-        if category in (Category.MEMORY, Category.COMPUTE, Category.HEALTH):
-            if category is Category.HEALTH:
-                told = capacity.of_service(ledger, request, look.texts if known else {})
-            else:
-                told = capacity.of_room(ledger, request, category, look.texts)
-            if look.elsewhere:
-                told += f"; node {look.elsewhere} has room, but {_NOT_ASKED}"
-            return told
-        if category is Category.PODS:
-            return capacity.of_caps(ledger, request, look.texts, self._view.isolated_cap)
-        return _GENERAL.get(category, _GENERAL[Category.NODE])
+        return of_nodes(
+            self._view.ledger,
+            request,
+            category,
+            look.texts,
+            known=known,
+            of=None if look.asked is None else len(look.asked),
+            elsewhere=look.elsewhere,
+            lets=lambda request, node: not self._whole(uid, request, [node]),
+            isolated_cap=self._view.isolated_cap,
+        )
 
     def _look(self, uid: str, request: Request, asked: Sequence[str] | None) -> Look:
         within = None if asked is None else self._set_of(asked)
@@ -410,20 +385,7 @@ class Remedies:
         return kube_scheduler.unserved_help(record.unplaced, self._asked_by)
 
 
-_TOLD_BY_SCHEDULER: Final = (
-    "`kubectl describe pod` tells what kube-scheduler found: taints, selectors, processors, volumes"
-)
-_GENERAL: Final[Mapping[Category, str]] = {
-    Category.POLICY: "a place in one of the units of its ResourcePolicy, or another ResourcePolicy",
-    Category.BINDING: BY_ITSELF,
-    Category.QUOTA: BY_ITSELF,
-    Category.UNIT: "delete the pod, so that it is made anew in the unit of the nodes",
-    Category.NODE: f"a node with the label {names.LABEL_MODE}={NodeMode.SHARE.value} ({NodeMode.CORE_MEM.value} for compute, "
-    f"{NodeMode.TOPOLOGY.value} for {names.GPU_WHOLE})",
-    Category.REQUEST: "another request: change the pod's template, nothing else will do",
-    Category.SCHEDULER: _TOLD_BY_SCHEDULER,
-    Category.UNASKED: f"kube-scheduler's turn, or its own rules refuse every node: {_TOLD_BY_SCHEDULER}",
-}
+_GENERAL: Final = {**GENERAL, Category.BINDING: BY_ITSELF, Category.QUOTA: BY_ITSELF}
 
 
 def _left_out(look: Look) -> str:

@@ -26,7 +26,7 @@ NodeNamesFn = Callable[[], list[str]]
 TextFn = Callable[[], str]
 
 
-class GangRemedies:
+class GangSuggestions:
     """Words for the gangs of one moment: what was found for a pod holds for others of its gang that ask the same."""
 
     def __init__(self, view: ClusterCache) -> None:

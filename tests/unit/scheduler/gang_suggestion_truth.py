@@ -10,8 +10,8 @@ import msgspec
 
 from gpushare.api.request.request import Request
 from tests.unit.scheduler import why_truth
-from tests.unit.scheduler.quota_remedy_truth import PATHS
-from tests.unit.scheduler.remedy_truth import Judge
+from tests.unit.scheduler.quota_suggestion_truth import PATHS
+from tests.unit.scheduler.suggestion_truth import Judge
 from tests.unit.scheduler.why_world import Scene
 
 LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
@@ -59,12 +59,12 @@ class GangJudge:
         self.said: list[str] = []
         self._found: dict[tuple[int, bool, int], dict[str, int]] = {}
 
-    def holds(self, remedy: str) -> list[str]:
+    def holds(self, suggestion: str) -> list[str]:
         """Which forms the advice has; raises ``AssertionError`` where it is no known form, or not true."""
         gang, there = self.gang, len(self.gang.requests)
         if there < gang.least:
-            found = re.fullmatch(MISSING, remedy)
-            assert found, remedy
+            found = re.fullmatch(MISSING, suggestion)
+            assert found, suggestion
             lack = gang.least - there
             assert (int(found[1]), found[2]) == (lack, gang.name)
             assert (int(found[3]), int(found[4])) == (there, gang.least)
@@ -77,52 +77,52 @@ class GangJudge:
             else:
                 self._room(found[5] or "", lack)
         elif len(self.candidates) < self.need:
-            self._wrong(remedy)
+            self._wrong(suggestion)
         else:
-            self._room(remedy, 0)
+            self._room(suggestion, 0)
         return self.said
 
-    def _wrong(self, remedy: str) -> None:
+    def _wrong(self, suggestion: str) -> None:
         """With those that contradict themselves there would be enough."""
-        found = re.fullmatch(WRONG, remedy)
-        assert found, remedy
+        found = re.fullmatch(WRONG, suggestion)
+        assert found, suggestion
         wrong = [one for one, request in self.gang.requests.items() if request is None]
         assert found[1] in wrong
         assert found[3] == self.scene.says(found[1])["waiting"]["reason"]
         assert len(self.candidates) + len(wrong) >= self.need
         self.said.append("wrong")
 
-    def _room(self, remedy: str, lack: int) -> None:
+    def _room(self, suggestion: str, lack: int) -> None:
         """That there is room for all of them, or what would make it."""
         given = self.placed(self.need)
         quotas = bool(self.scene.quotas)
         lets = bool(self.placed(self.need, by_quotas=True)) if quotas and not lack else bool(given)
         over = self._over(given) if quotas and (lack or not lets) else []
         if lets and not over:
-            found = re.fullmatch(NOW, remedy)
-            assert lack or found, remedy
+            found = re.fullmatch(NOW, suggestion)
+            assert lack or found, suggestion
             assert not found or (int(found[1]), found[2]) == (self.need, self.gang.name)
-            assert not lack or not remedy, remedy
+            assert not lack or not suggestion, suggestion
             self.said.append("enough" if lack else "room now")
             return
-        assert remedy, (given, over)
+        assert suggestion, (given, over)
         if over or given:
-            remedy = self._quota(remedy, over, given)
-        fewer = re.search(FEWER, remedy)
+            suggestion = self._quota(suggestion, over, given)
+        fewer = re.search(FEWER, suggestion)
         if fewer is not None:
             assert not lack
             self._fewer(int(fewer[1]), by_quotas=quotas)
-            remedy = remedy[: fewer.start()]
+            suggestion = suggestion[: fewer.start()]
         if over:
             assert bool(fewer) == bool(not lack and self.placed(1, by_quotas=True))
             return
-        alone = re.fullmatch(ALONE, remedy)
-        head = alone or re.fullmatch(AT_ONCE, remedy)
-        assert head, remedy
+        alone = re.fullmatch(ALONE, suggestion)
+        head = alone or re.fullmatch(AT_ONCE, suggestion)
+        assert head, suggestion
         assert (int(head[1]), head[2]) == (self.need, self.gang.name)
         judge = Judge(self.scene, self.name, self.request, self.asked)
         has_room = any(map(judge.takes, self.asked))
-        assert bool(alone) == (not has_room and not self.placed(1, by_quotas=quotas and not lack)), remedy
+        assert bool(alone) == (not has_room and not self.placed(1, by_quotas=quotas and not lack)), suggestion
         if alone is None:
             assert bool(fewer) or lack or has_room
             self.said.append("at once")
@@ -154,27 +154,27 @@ class GangJudge:
         charged, amounts = self.scene.charged_units(), self._amounts(given)
         return [one for one in reversed(self.scene.quotas) if amounts and charged + amounts > one[1]]
 
-    def _quota(self, remedy: str, over: Sequence[tuple[str, int]], given: Mapping[str, int]) -> str:
+    def _quota(self, suggestion: str, over: Sequence[tuple[str, int]], given: Mapping[str, int]) -> str:
         """What is left of the advice behind what it says of quotas."""
-        not_there = re.search(NOT_THERE, remedy)
-        assert bool(not_there) == (not given), remedy
+        not_there = re.search(NOT_THERE, suggestion)
+        assert bool(not_there) == (not given), suggestion
         if not_there is not None:
             assert (int(not_there[1]), not_there[2]) == (self.need, self.gang.name)
-            remedy = remedy[: not_there.start()]
+            suggestion = suggestion[: not_there.start()]
             self.said.append("quota, and room")
-        fewer = re.search(FEWER, remedy)
-        head = remedy[: fewer.start()] if fewer else remedy
+        fewer = re.search(FEWER, suggestion)
+        head = suggestion[: fewer.start()] if fewer else suggestion
         which = " and ".join(PATHS[quota] for quota, _ in over)
         which = f"elastic quota{'s' if len(over) > 1 else ''} {which}"
         its = sum(self._charged(one) for one in self.running)
         if its + self._amounts(given) > min(most for _, most in over):
             found = re.fullmatch(LESS, head)
-            assert found, remedy
+            assert found, suggestion
             assert (found[1], int(found[2]), found[3]) == (which, self.gang.least, self.gang.name)
             self.said.append("quota, less")
         else:
             found = re.fullmatch(ENDS, head)
-            assert found, remedy
+            assert found, suggestion
             assert (found[1], found[2]) == (which, "each" if len(over) > 1 else "it")
             self.said.append("quota, ends")
         if given and not any("+" in one for one in given):

@@ -14,10 +14,10 @@ from gpushare.api.request.request import Request
 from gpushare.ledger.preemption.victims import Rank
 from tests.randomized import SOAK, rounds, seeds
 from tests.unit.scheduler import why_truth
-from tests.unit.scheduler.gang_remedy_truth import BY_ITSELF, Drawn, GangJudge, renamed
-from tests.unit.scheduler.health_remedy_truth import in_service
-from tests.unit.scheduler.quota_remedy_truth import of_quota
-from tests.unit.scheduler.remedy_truth import Judge
+from tests.unit.scheduler.gang_suggestion_truth import BY_ITSELF, Drawn, GangJudge, renamed
+from tests.unit.scheduler.health_suggestion_truth import in_service
+from tests.unit.scheduler.quota_suggestion_truth import of_quota
+from tests.unit.scheduler.suggestion_truth import Judge
 from tests.unit.scheduler.why_world import OFFERS, SLIP, Scene
 
 WORLDS = rounds(200, soak=800)
@@ -138,7 +138,7 @@ class Tried(Scene):
     def _judged_together(self, gang: Drawn, name: str, asked: list[str]) -> None:
         ledger, nodes = self.world.ledger, sorted(self.pool_of)
         before = [ledger.totals(), *map(ledger.usage, nodes)]
-        remedy = self.says(name)["waiting"]["remedy"]
+        suggestion = self.says(name)["waiting"]["suggestion"]
         # It was tried with the ledger itself.
         assert [ledger.totals(), *map(ledger.usage, nodes)] == before
         if any(
@@ -147,17 +147,17 @@ class Tried(Scene):
             if f"uid-{one}" not in self.naive.holdings
         ):
             # Another of them was asked about meanwhile, and there is room for as many as have to run.
-            assert remedy == BY_ITSELF or remedy.startswith("there is room by now, on node ")
+            assert suggestion == BY_ITSELF or suggestion.startswith("there is room by now, on node ")
             return
         if self.says(name)["waiting"]["category"] == "unit":
             # Whoever else comes, or ends: no node takes it as it is.
             request = gang.requests[name]
             assert request is not None
-            self.said[f"gang: {Judge(self, name, request, asked).holds('unit', remedy)}"] += 1
+            self.said[f"gang: {Judge(self, name, request, asked).holds('unit', suggestion)}"] += 1
             return
         judge = GangJudge(self, gang, name, asked)
         if judge.need > 0:
-            self.said.update(f"gang: {form}" for form in judge.holds(remedy))
+            self.said.update(f"gang: {form}" for form in judge.holds(suggestion))
 
     async def _together(self, gang: Drawn, names_of: list[str]) -> None:
         """kube-scheduler's turns, and bindings, of those that have room together."""
@@ -171,7 +171,7 @@ class Tried(Scene):
             if answer["NodeNames"]:
                 chosen[name] = answer["NodeNames"][0]
             elif chosen:
-                assert self.says(name)["waiting"]["remedy"] == BY_ITSELF or self.quotas
+                assert self.says(name)["waiting"]["suggestion"] == BY_ITSELF or self.quotas
         running = sum(f"uid-{one}" in self.naive.holdings for one in gang.requests)
         if len(chosen) + running < gang.least:
             return
@@ -194,15 +194,15 @@ class Tried(Scene):
                 self.end(gone)
         if uid != "moved":
             waiting = self.says(name)["waiting"]
-            assert waiting["remedy"].startswith(f"room is being made for it on node {plan.node}: ")
+            assert waiting["suggestion"].startswith(f"room is being made for it on node {plan.node}: ")
 
     def _judged(self, name: str, request: Request, asked: list[str], *, known: bool = True) -> str:
         waiting: Any = self.says(name)["waiting"]
         judge = Judge(self, name, request, asked, known=known)
         if passed := self.passed(name):
-            self.said[of_quota(judge, passed, waiting["remedy"])] += 1
+            self.said[of_quota(judge, passed, waiting["suggestion"])] += 1
             return str(waiting["category"])
-        self.said[judge.holds(waiting["category"], waiting["remedy"])] += 1
+        self.said[judge.holds(waiting["category"], waiting["suggestion"])] += 1
         self.said["kept"] += judge.said_kept
         return str(waiting["category"])
 
@@ -230,7 +230,7 @@ class Tried(Scene):
             "scheduler",
             f"there is room on {count} ({some}): its binding is awaited",
         )
-        assert waiting["remedy"].startswith("`kubectl describe pod` tells what kube-scheduler found: ")
+        assert waiting["suggestion"].startswith("`kubectl describe pod` tells what kube-scheduler found: ")
 
     def _turn(self) -> None:
         """Somebody ends, a kubelet offers all, somebody labels a node wrongly, or one comes back into service and order."""

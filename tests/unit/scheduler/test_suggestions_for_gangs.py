@@ -1,4 +1,4 @@
-"""What is advised to a pod of a gang, where ``test_why_remedies`` does not get."""
+"""What is advised to a pod of a gang, where ``test_why_suggestions`` does not get."""
 
 import asyncio
 
@@ -20,8 +20,8 @@ G = gang("g", 3)
 BY_ITSELF = "nothing: it is tried again by itself"
 
 
-def remedy(world: World, name: str) -> str:
-    return next(one.remedy for one in world.decisions.waiting() if one.key == f"default/{name}")
+def suggestion(world: World, name: str) -> str:
+    return next(one.suggestion for one in world.decisions.waiting() if one.key == f"default/{name}")
 
 
 @pytest.mark.parametrize(("running", "lacking"), [(0, "3 pods"), (1, "2 pods"), (2, "1 pod")])
@@ -34,7 +34,7 @@ async def test_room_is_wanted_for_those_of_a_gang_alone_that_do_not_run(
         world.create(f"p{number}", 4, labels=G, node="n2" if number < running else "")
     await ask_again(browser, world, "p2", "n1")
 
-    assert remedy(world, "p2") == (
+    assert suggestion(world, "p2") == (
         f"room for {lacking} of gang default/g at once, and this pod alone has none: a node with larger GPUs; or ask for less"
     )
 
@@ -46,7 +46,7 @@ async def test_a_smaller_number_is_advised_for_which_there_is_room(world: World)
         world.create(f"p{number}", 4, labels=G)
     await ask_again(browser, world, "p2", "n1")
 
-    assert remedy(world, "p2") == (
+    assert suggestion(world, "p2") == (
         'room for 3 pods of gang default/g at once, or pod-group.scheduling.sigs.k8s.io/min-available: "2" on each of its pods: '
         "there is room for so many now"
     )
@@ -67,7 +67,7 @@ async def test_what_is_tried_for_a_gang_is_neither_kept_nor_told(world: World) -
     world.view.quotas.changed.subscribe(lambda: changed.append(None))
     before = world.ledger.totals(), world.used_mib("n1")
 
-    assert 'min-available: "1"' in remedy(world, "p1")
+    assert 'min-available: "1"' in suggestion(world, "p1")
 
     assert (world.ledger.totals(), world.used_mib("n1")) == before
     assert world.ledger.held("uid-p1") is None
@@ -85,13 +85,13 @@ async def test_room_that_is_kept_for_a_gang_meanwhile_is_told(world: World) -> N
         world.create(name, 2, labels=gang("g", 2))
         await ask_again(browser, world, name, "n1")
     world.view.remove_pod(world.view.bound["uid-there"])
-    assert remedy(world, "a") == (
+    assert suggestion(world, "a") == (
         "there is room by now, for 2 pods of gang default/g at once: kube-scheduler asks again by itself"
     )
     await ask_again(browser, world, "b", "n1")
 
-    assert remedy(world, "a") == "there is room by now, on node n1: kube-scheduler asks again by itself"
-    assert remedy(world, "c") == BY_ITSELF
+    assert suggestion(world, "a") == "there is room by now, on node n1: kube-scheduler asks again by itself"
+    assert suggestion(world, "c") == BY_ITSELF
 
 
 async def test_a_gang_that_gives_way_to_others_is_not_told_to_find_room(world: World) -> None:
@@ -106,7 +106,7 @@ async def test_a_gang_that_gives_way_to_others_is_not_told_to_find_room(world: W
     assert not any(world.used_mib("n1"))
     await ask_again(browser, world, "b", "n1")
 
-    assert remedy(world, "b") == BY_ITSELF
+    assert suggestion(world, "b") == BY_ITSELF
 
 
 async def test_a_pod_that_is_being_deleted_is_told_that_nothing_is_to_be_done(world: World) -> None:
@@ -119,8 +119,8 @@ async def test_a_pod_that_is_being_deleted_is_told_that_nothing_is_to_be_done(wo
     await ask_again(browser, world, "c", "n1")
     await ask_again(browser, world, "a", "n1")
 
-    assert remedy(world, "c") == "nothing: it is being deleted, and its gang goes on without it"
-    assert remedy(world, "a") == "1 more pod of gang default/g: 2 of 3 are there"
+    assert suggestion(world, "c") == "nothing: it is being deleted, and its gang goes on without it"
+    assert suggestion(world, "a") == "1 more pod of gang default/g: 2 of 3 are there"
 
 
 async def test_those_that_follow_a_gang_that_runs_are_advised_as_any_pod(world: World) -> None:
@@ -130,12 +130,12 @@ async def test_those_that_follow_a_gang_that_runs_are_advised_as_any_pod(world: 
         world.create(name, 4, labels=gang("g", 2))
     nodes = {name: ask(world, name, "n1")[0] for name in "ab"}
     await ask_again(browser, world, "c", "n1")
-    assert remedy(world, "c") == BY_ITSELF
+    assert suggestion(world, "c") == BY_ITSELF
     await asyncio.gather(*(world.binder.bind(args(name, nodes[name][0])) for name in "ab"))
     for name in "ab":
         world.see(name)
 
-    assert remedy(world, "c") == (
+    assert suggestion(world, "c") == (
         "a GPU with 4 GiB free: all GPUs of the kind are full; pods that end, or one node more"
     )
 
@@ -153,7 +153,7 @@ async def test_pods_of_the_gang_without_a_gpu_that_a_quota_holds_back_are_named_
         world.create(name, mem, labels=G)
     await ask_again(browser, world, "a", "n1")
 
-    assert remedy(world, "a") == (
+    assert suggestion(world, "a") == (
         "the pods of gang default/g that ask for no GPU, which are to be bound first: `kubectl describe pod` tells why they wait"
     )
 
@@ -174,7 +174,7 @@ async def test_a_gang_that_its_policy_keeps_from_every_node_is_told_so() -> None
         world.decisions,
     )
 
-    assert remedy(world, "p") == (
+    assert suggestion(world, "p") == (
         "room for 2 pods of gang default/g at once, and this pod alone has none: "
         "a place in one of the units of its ResourcePolicy, or another ResourcePolicy"
     )
@@ -190,7 +190,7 @@ async def test_for_more_gangs_than_are_tried_at_a_time_less_is_said(
         world.create(name, 8, labels=gang(name[0], 2))
         await ask_again(browser, world, name, "n1")
 
-    told = [remedy(world, name) for name in ("a1", "b1")]
+    told = [suggestion(world, name) for name in ("a1", "b1")]
 
     assert [one.partition(", or ")[0] for one in told] == [
         "room for 2 pods of gang default/a at once",

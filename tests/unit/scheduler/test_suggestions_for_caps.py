@@ -19,7 +19,7 @@ def browser(world: World) -> Browser:
 
 
 @pytest.mark.parametrize(
-    ("mode", "caps", "isolated", "remedy"),
+    ("mode", "caps", "isolated", "suggestion"),
     [
         (NodeMode.SHARE, (1, None), 16, f"{ENDS}, or a larger cap on node n1 (node label {GPU})"),
         (NodeMode.SHARE, (1, None), 1, f"{ENDS}, or a larger cap on node n1 (node label {GPU})"),
@@ -38,7 +38,7 @@ async def test_a_larger_cap_is_advised_where_a_label_can_give_it(
     mode: NodeMode,
     caps: tuple[int | None, int | None],
     isolated: int,
-    remedy: str,
+    suggestion: str,
 ) -> None:
     world.view.isolated_cap = isolated
     on_gpu, on_node = caps
@@ -50,7 +50,7 @@ async def test_a_larger_cap_is_advised_where_a_label_can_give_it(
 
     (one,) = world.decisions.waiting()
 
-    assert (one.category, one.remedy) == ("pods", remedy)
+    assert (one.category, one.suggestion) == ("pods", suggestion)
 
 
 async def test_what_is_short_besides_the_most_pods_of_an_isolated_gpu_is_told(
@@ -63,7 +63,7 @@ async def test_what_is_short_besides_the_most_pods_of_an_isolated_gpu_is_told(
 
     (one,) = world.decisions.waiting()
 
-    assert one.remedy == (
+    assert one.suggestion == (
         f"{ENDS}{AT_MOST.format('core_mem')}; that alone would not do: "
         "no single GPU has 2 GiB and 60% compute free (nearest: GPU 0 with 6 GiB and 40%)"
     )

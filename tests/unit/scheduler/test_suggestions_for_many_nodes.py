@@ -36,8 +36,8 @@ def sick(node: NodeDevices) -> NodeDevices:
     )
 
 
-def remedy(world: World, name: str = "waits") -> str:
-    return next(one.remedy for one in world.decisions.waiting() if one.key == f"default/{name}")
+def suggestion(world: World, name: str = "waits") -> str:
+    return next(one.suggestion for one in world.decisions.waiting() if one.key == f"default/{name}")
 
 
 async def test_the_nearest_node_is_named_where_others_with_more_free_give_nothing_of_the_kind(
@@ -48,7 +48,7 @@ async def test_the_nearest_node_is_named_where_others_with_more_free_give_nothin
     await give(browser, world, "there", "z", 5, core=10)
     await ask(browser, world, "waits", *names, "z", mem=4, core=10)
 
-    assert remedy(world) == (
+    assert suggestion(world) == (
         "a GPU with 4 GiB and 10% compute free: the nearest has 3 GiB free, GPU 0 of node z; "
         "the end of pod default/there (5 GiB and 10%) there would be enough"
     )
@@ -62,11 +62,11 @@ async def test_room_by_now_is_seen_wherever_it_is(browser: Browser, world: World
     await ask(browser, world, "elsewhere", *names, mem=4, core=10)
     world.view.remove_pod(world.view.bound["uid-there"])
 
-    assert remedy(world) == "there is room by now, on node z: kube-scheduler asks again by itself"
-    assert remedy(world, "elsewhere").startswith(
+    assert suggestion(world) == "there is room by now, on node z: kube-scheduler asks again by itself"
+    assert suggestion(world, "elsewhere").startswith(
         "the pod's node selector, affinity or tolerations leave 299 nodes (299 in mode share): `kubectl label node n000 "
     )
-    assert remedy(world, "elsewhere").endswith("; or other rules: node z has room")
+    assert suggestion(world, "elsewhere").endswith("; or other rules: node z has room")
 
 
 async def test_the_one_cordoned_node_that_has_room_is_named(browser: Browser, world: World) -> None:
@@ -76,7 +76,7 @@ async def test_the_one_cordoned_node_that_has_room_is_named(browser: Browser, wo
     world.add_node(sick(gpu_node("z", 8 * GIB)))
     await ask(browser, world, "waits", "z", mem=4)
 
-    assert remedy(world).endswith("; or `kubectl uncordon n299`: it has room, and is cordoned")
+    assert suggestion(world).endswith("; or `kubectl uncordon n299`: it has room, and is cordoned")
 
 
 async def test_the_one_node_that_a_label_makes_fit_is_named(browser: Browser, world: World) -> None:
@@ -86,7 +86,7 @@ async def test_the_one_node_that_a_label_makes_fit_is_named(browser: Browser, wo
     world.add_node(gpu_node("z", 8 * GIB))
     await ask(browser, world, "waits", *names, "z", mem=4, core=10)
 
-    assert remedy(world).startswith(
+    assert suggestion(world).startswith(
         "node z is in mode share: `kubectl label node z ack.node.gpu.schedule=core_mem --overwrite`; or "
     )
 
@@ -103,7 +103,7 @@ async def test_a_larger_cap_is_advised_where_it_would_do_alone(browser: Browser,
     await give(browser, world, "there", "z", 3, core=10)
     await ask(browser, world, "waits", *names, "z", mem=4, core=10)
 
-    assert remedy(world).endswith(", or a larger cap on node z (node label ack.node.gpu.max-pod)")
+    assert suggestion(world).endswith(", or a larger cap on node z (node label ack.node.gpu.max-pod)")
 
 
 async def test_a_list_of_many_requests_says_of_how_few_nodes_it_speaks(
@@ -116,7 +116,7 @@ async def test_a_list_of_many_requests_says_of_how_few_nodes_it_speaks(
         await ask(browser, world, name, *names, "z", mem=mem)
     few = "; of 300 nodes those 128 with the most free were looked at"
 
-    told = [remedy(world, name) for name in ("first", "second", "third")]
+    told = [suggestion(world, name) for name in ("first", "second", "third")]
 
     assert [one.endswith(few) for one in told] == [False, True, False]
     assert told[1].removesuffix(few) == told[0]

@@ -16,7 +16,7 @@ def browser(world: World) -> Browser:
 
 
 @pytest.mark.parametrize(
-    ("limits", "labels", "remedy"),
+    ("limits", "labels", "suggestion"),
     [
         ({"aliyun.com/gpu-mem": 99}, {}, "a node with larger GPUs; or ask for less"),
         (
@@ -33,7 +33,7 @@ def browser(world: World) -> Browser:
     ],
 )
 async def test_more_gpus_are_advised_to_those_alone_whom_they_help(
-    browser: Browser, world: World, limits: dict[str, int], labels: dict[str, str], remedy: str
+    browser: Browser, world: World, limits: dict[str, int], labels: dict[str, str], suggestion: str
 ) -> None:
     mode = NodeMode.TOPOLOGY if "aliyun.com/gpu" in limits else NodeMode.SHARE
     world.add_node(gpu_node("n1", 8 * GIB, 8 * GIB, mode=mode))
@@ -45,7 +45,7 @@ async def test_more_gpus_are_advised_to_those_alone_whom_they_help(
 
     (one,) = world.decisions.waiting()
 
-    assert (one.category, one.remedy) == ("size", remedy)
+    assert (one.category, one.suggestion) == ("size", suggestion)
 
 
 def divided(count: int) -> str:
@@ -59,7 +59,7 @@ PLAIN = "a node with larger GPUs; or ask for less"
 
 
 @pytest.mark.parametrize(
-    ("mems", "labels", "sizes", "mode", "remedy"),
+    ("mems", "labels", "sizes", "mode", "suggestion"),
     [
         ([20], {}, [15, 15], NodeMode.SHARE, divided(2)),
         ([20], {}, [8, 8, 8, 8], NodeMode.SHARE, divided(4)),
@@ -81,7 +81,7 @@ async def test_a_share_of_several_gpus_is_advised_where_a_node_that_is_there_wou
     labels: dict[str, str],
     sizes: list[int],
     mode: NodeMode,
-    remedy: str | None,
+    suggestion: str | None,
 ) -> None:
     world.add_node(gpu_node("n1", *(size * GIB for size in sizes), mode=mode))
     pod = pod_object("waits", labels=labels)
@@ -97,7 +97,7 @@ async def test_a_share_of_several_gpus_is_advised_where_a_node_that_is_there_wou
     (one,) = world.decisions.waiting()
 
     assert one.category == "size"
-    assert one.remedy == remedy if remedy is not None else "gpu-count" not in one.remedy
+    assert one.suggestion == suggestion if suggestion is not None else "gpu-count" not in one.suggestion
 
 
 def labelled(count: int, once: str = "") -> str:
@@ -108,7 +108,7 @@ def labelled(count: int, once: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("limits", "sizes", "remedy"),
+    ("limits", "sizes", "suggestion"),
     [
         ({"aliyun.com/gpu-mem": 20}, [15, 15], labelled(2)),
         ({"aliyun.com/gpu-mem": 21}, [15, 15], "a node in mode share with larger GPUs; or ask for less"),
@@ -132,7 +132,7 @@ def labelled(count: int, once: str = "") -> str:
     ],
 )
 async def test_a_pod_too_large_for_nodes_in_another_mode_is_advised_as_for_those_in_its_own(
-    browser: Browser, world: World, limits: dict[str, int], sizes: list[int], remedy: str
+    browser: Browser, world: World, limits: dict[str, int], sizes: list[int], suggestion: str
 ) -> None:
     mode = NodeMode.SHARE if "aliyun.com/gpu" in limits else NodeMode.TOPOLOGY
     world.add_node(gpu_node("n1", *(size * GIB for size in sizes), mode=mode))
@@ -150,7 +150,7 @@ async def test_a_pod_too_large_for_nodes_in_another_mode_is_advised_as_for_those
 
     (one,) = world.decisions.waiting()
 
-    assert (one.category, one.remedy) == ("node", remedy)
+    assert (one.category, one.suggestion) == ("node", suggestion)
 
 
 async def test_a_node_that_a_divided_pod_would_have_has_to_be_emptied_first_where_its_gpus_are_held(
@@ -168,7 +168,7 @@ async def test_a_node_that_a_divided_pod_would_have_has_to_be_emptied_first_wher
 
     (one,) = world.decisions.waiting()
 
-    assert one.remedy == labelled(2, ", which is of use once its 1 pod has ended")
+    assert one.suggestion == labelled(2, ", which is of use once its 1 pod has ended")
 
 
 async def test_a_pod_in_a_unit_that_no_node_counts_in_is_not_helped_by_another_mode(
@@ -183,7 +183,7 @@ async def test_a_pod_in_a_unit_that_no_node_counts_in_is_not_helped_by_another_m
 
     (one,) = world.decisions.waiting()
 
-    assert one.remedy == "delete the pod, so that it is made anew in the unit of the nodes"
+    assert one.suggestion == "delete the pod, so that it is recreated in the unit of the nodes"
 
 
 async def test_no_division_is_advised_that_only_gpus_out_of_service_would_hold(
@@ -196,7 +196,7 @@ async def test_no_division_is_advised_that_only_gpus_out_of_service_would_hold(
 
     (one,) = world.decisions.waiting()
 
-    assert (one.category, one.remedy) == ("size", PLAIN)
+    assert (one.category, one.suggestion) == ("size", PLAIN)
 
 
 async def test_a_larger_gpu_is_not_advised_to_who_asks_for_more_compute_than_any_gpu_has(
@@ -214,7 +214,8 @@ async def test_a_larger_gpu_is_not_advised_to_who_asks_for_more_compute_than_any
 
     assert (one.category, one.reason) == ("size", "asks for 120% compute, one GPU has 100%")
     assert (
-        one.remedy == "ask for 100% compute at most, all containers together: no GPU has more, however large"
+        one.suggestion
+        == "ask for 100% compute at most, all containers together: no GPU has more, however large"
     )
 
 
@@ -228,14 +229,14 @@ async def test_the_nearest_gpu_is_told_to_lack_compute_besides_memory(
 
     (one,) = world.decisions.waiting()
 
-    assert one.remedy == (
+    assert one.suggestion == (
         f"a GPU with 14 GiB and {core}% compute free: the nearest has 10 GiB free, GPU 0 of node n1{besides}; "
         "the end of pod default/there (6 GiB and 50%) there would be enough"
     )
 
 
 @pytest.mark.parametrize(
-    ("written", "remedy", "end"),
+    ("written", "suggestion", "end"),
     [
         ("4Gi", "write aliyun.com/gpu-mem as a number of units, without Mi or Gi", "without Mi or Gi"),
         (
@@ -251,7 +252,7 @@ async def test_the_nearest_gpu_is_told_to_lack_compute_besides_memory(
     ],
 )
 async def test_whoever_wrote_bytes_or_mib_is_told_to_write_units_where_nodes_differ_in_size(
-    browser: Browser, world: World, written: str, remedy: str, end: str
+    browser: Browser, world: World, written: str, suggestion: str, end: str
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     world.add_node(gpu_node("n2", 15 * GIB))
@@ -262,7 +263,7 @@ async def test_whoever_wrote_bytes_or_mib_is_told_to_write_units_where_nodes_dif
     await ask_again(browser, world, "waits", "n1", "n2")
 
     (one,) = world.decisions.waiting()
-    assert one.remedy == remedy
+    assert one.suggestion == suggestion
     assert one.reason.endswith(f" GiB (aliyun.com/gpu-mem is a number of units of 1 GiB, {end})")
     assert one.reason.count("units of 1 GiB") == 1
 

@@ -36,10 +36,10 @@ def without(*, lost: str = "", cordoned: str = "") -> NodeDevices:
     return msgspec.structs.replace(node, devices=devices)
 
 
-def remedy(world: World) -> str:
+def suggestion(world: World) -> str:
     (one,) = world.decisions.waiting()
     assert one.category == "health"
-    return one.remedy
+    return one.suggestion
 
 
 async def test_how_a_lost_gpu_comes_back_is_told_and_which_node_the_pods_rules_leave_out(
@@ -49,7 +49,7 @@ async def test_how_a_lost_gpu_comes_back_is_told_and_which_node_the_pods_rules_l
     world.add_node(gpu_node("other", 8 * GIB))
     await ask(browser, world, "waits", "n", mem=2)
 
-    assert remedy(world) == (
+    assert suggestion(world) == (
         f"GPUs that are back in service: {RESET}; node other has room, but the pod's node selector, affinity or tolerations keep it "
         "off: kube-scheduler does not ask about it"
     )
@@ -59,7 +59,7 @@ async def test_a_cordoned_gpu_is_given_back_by_its_annotation(browser: Browser, 
     world.add_node(without(cordoned="0"))
     await ask(browser, world, "waits", "n", mem=2)
 
-    assert remedy(world) == (
+    assert suggestion(world) == (
         "GPUs that are back in service: GPU 0 of node n is cordoned: `kubectl annotate node n gpushare.dev/cordoned-gpus-`"
     )
 
@@ -68,7 +68,7 @@ async def test_each_gpu_is_told_with_what_brings_it_back(browser: Browser, world
     world.add_node(without(lost="02", cordoned="1"))
     await ask(browser, world, "waits", "n", mem=2)
 
-    assert remedy(world) == (
+    assert suggestion(world) == (
         "GPUs that are back in service: GPUs 0 and 2 of node n: once their pods have ended, `nvidia-smi -r -i 0,2` there, or "
         "a reboot (`gpushare doctor` and the node's condition GPUShareReady say more); GPU 1 of node n is cordoned: "
         "`kubectl annotate node n gpushare.dev/cordoned-gpus-`"

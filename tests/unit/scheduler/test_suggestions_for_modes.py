@@ -40,7 +40,7 @@ async def test_the_node_without_pods_is_labelled_for_a_selector_and_what_mps_nee
     world.add_node(gpu_node("b", 8 * GIB))
     await give(browser, world, "there", "a", 2)
 
-    assert selects(world, "mps").remedy == (
+    assert selects(world, "mps").suggestion == (
         "no node is in mode mps, which its nodeSelector wants; node b is in mode share: "
         "`kubectl label node b ack.node.gpu.schedule=mps --overwrite` (NVIDIA's MPS daemon, nvidia-cuda-mps-control, has to be "
         "on that node); or another selector"
@@ -63,14 +63,14 @@ async def test_pods_that_are_held_to_their_share_end_before_their_nodes_mode_is_
     world.add_node(gpu_node("a", 8 * GIB, mode=NodeMode.CGPU))
     await give(browser, world, "there", "a", 2)
 
-    assert told in selects(world, mode).remedy
+    assert told in selects(world, mode).suggestion
 
 
 async def test_a_node_whose_pods_lose_nothing_is_labelled_under_them(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("a", 8 * GIB))
     await give(browser, world, "there", "a", 2)
 
-    assert "ack.node.gpu.schedule=cgpu --overwrite`; or another" in selects(world, "cgpu").remedy
+    assert "ack.node.gpu.schedule=cgpu --overwrite`; or another" in selects(world, "cgpu").suggestion
 
 
 async def test_for_whole_gpus_a_node_that_holds_pods_to_their_share_comes_after_one_that_does_not(
@@ -87,7 +87,7 @@ async def test_for_whole_gpus_a_node_that_holds_pods_to_their_share_comes_after_
     world.see("waits")
     await browser.post("filter", {"Pod": whole, "Nodes": None, "NodeNames": ["a", "b"]})
 
-    assert waits(world).remedy.startswith(
+    assert waits(world).suggestion.startswith(
         "node b is in mode share: `kubectl label node b ack.node.gpu.schedule=topology --overwrite`; or one"
     )
 
@@ -98,4 +98,4 @@ async def test_compute_is_given_beside_those_that_mode_cgpu_holds(browser: Brows
     await give(browser, world, "there", "a", 2)
     await ask(browser, world, "waits", "a", mem=2, core=20)
 
-    assert ", which is of use once its 1 pod with GPU memory alone has ended" in waits(world).remedy
+    assert ", which is of use once its 1 pod with GPU memory alone has ended" in waits(world).suggestion

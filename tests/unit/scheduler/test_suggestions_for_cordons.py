@@ -34,14 +34,14 @@ def sick(name: str) -> NodeDevices:
     )
 
 
-async def remedy(browser: Browser, world: World, *asked: str, mem: int = 4, **spec: object) -> str:
+async def suggestion(browser: Browser, world: World, *asked: str, mem: int = 4, **spec: object) -> str:
     if "uid-waits" not in world.view.waiting:
         pod = pod_object("waits", mem)
         pod["spec"].update(spec)
         world.api.create(pod)
         world.see("waits")
     await ask_again(browser, world, "waits", *asked)
-    return next(one.remedy for one in world.decisions.waiting() if one.key == "default/waits")
+    return next(one.suggestion for one in world.decisions.waiting() if one.key == "default/waits")
 
 
 async def test_beside_a_gpu_that_is_out_of_service_the_cordoned_node_is_named(
@@ -49,12 +49,12 @@ async def test_beside_a_gpu_that_is_out_of_service_the_cordoned_node_is_named(
 ) -> None:
     cordon(world, gpu_node("a", 8 * GIB))
     world.add_node(sick("b"))
-    told = await remedy(browser, world, "b")
+    told = await suggestion(browser, world, "b")
     assert told.startswith("GPUs that are back in service: GPU 0 of node b: ")
     assert told.endswith(UNCORDON)
 
     world.add_node(gpu_node("a", 8 * GIB))
-    assert "cordon" not in await remedy(browser, world, "b")
+    assert "cordon" not in await suggestion(browser, world, "b")
 
 
 async def test_where_a_gpu_waits_for_pods_from_before_a_change_of_mode_their_end_is_advised(
@@ -66,7 +66,7 @@ async def test_where_a_gpu_waits_for_pods_from_before_a_change_of_mode_their_end
     await give(browser, world, "whole", "b", 8)
     held = msgspec.structs.replace(node.devices[0], healthy=False, reason=why, kept_back=True)
     world.add_node(msgspec.structs.replace(node, devices=(held,)))
-    told = await remedy(browser, world, "b")
+    told = await suggestion(browser, world, "b")
     assert told == (
         "the end of pods that hold GPUs from before the node's mode changed: node b: "
         f"no GPU that could hold 4 GiB is in service (GPU 0 is {why})"
@@ -79,7 +79,7 @@ async def test_beside_a_full_gpu_the_cordon_is_told_and_no_rule_of_the_pod(
     cordon(world, gpu_node("a", 8 * GIB))
     world.add_node(gpu_node("b", 8 * GIB))
     await give(browser, world, "there", "b", 6)
-    told = await remedy(browser, world, "b")
+    told = await suggestion(browser, world, "b")
     ends = "; the end of pod default/there (6 GiB) there would be enough"
     assert told.endswith(f"the nearest has 2 GiB free, GPU 0 of node b{ends}{UNCORDON}")
     assert "keep it off" not in told
@@ -88,7 +88,7 @@ async def test_beside_a_full_gpu_the_cordon_is_told_and_no_rule_of_the_pod(
 async def test_a_cordoned_node_without_room_is_not_named(browser: Browser, world: World) -> None:
     cordon(world, gpu_node("a", 2 * GIB))
     world.add_node(sick("b"))
-    assert "cordon" not in await remedy(browser, world, "b")
+    assert "cordon" not in await suggestion(browser, world, "b")
 
 
 @pytest.mark.parametrize(("zone", "told"), [("east", True), ("west", False)])
@@ -97,7 +97,7 @@ async def test_a_node_that_the_selector_leaves_out_is_not_named(
 ) -> None:
     cordon(world, gpu_node("a", 8 * GIB), zone="east", other="x")
     world.add_node(sick("b"))
-    said = await remedy(browser, world, "b", nodeSelector={"zone": zone})
+    said = await suggestion(browser, world, "b", nodeSelector={"zone": zone})
     assert said.endswith(UNCORDON) is told
 
 
@@ -106,7 +106,7 @@ async def test_what_node_affinity_wants_is_left_open(browser: Browser, world: Wo
     world.add_node(sick("b"))
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["east"]}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    said = await remedy(browser, world, "b", affinity={"nodeAffinity": required})
+    said = await suggestion(browser, world, "b", affinity={"nodeAffinity": required})
     assert said.endswith(f"{UNCORDON}, if the pod's node affinity lets it go there")
 
 
@@ -115,11 +115,11 @@ async def test_a_node_that_was_cordoned_since_it_was_asked_about_is_not_said_to_
 ) -> None:
     world.add_node(gpu_node("a", 8 * GIB))
     await give(browser, world, "there", "a", 6)
-    assert "nearest" in await remedy(browser, world, "a")
+    assert "nearest" in await suggestion(browser, world, "a")
     world.view.remove_pod(world.view.bound["uid-there"])
     cordon(world, gpu_node("a", 8 * GIB))
     (one,) = world.decisions.waiting()
-    assert one.remedy == "`kubectl uncordon a`: it has room, and is cordoned"
+    assert one.suggestion == "`kubectl uncordon a`: it has room, and is cordoned"
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,10 @@ async def test_a_node_with_another_taint_is_named_to_a_pod_alone_that_tolerates_
     taint = Taint("dedicated", "team", "NoSchedule")
     world.view.upsert_node(NodeRecord(gpu_node("a", 8 * GIB), "", cordoned={}, taints=(taint,)))
     world.add_node(sick("b"))
-    assert (await remedy(browser, world, "b", tolerations=tolerations)).endswith(UNCORDON) is told
+    assert (await suggestion(browser, world, "b", tolerations=tolerations)).endswith(UNCORDON) is told
 
     cordon(world, gpu_node("a", 8 * GIB))
-    assert (await remedy(browser, world, "b")).endswith(UNCORDON)
+    assert (await suggestion(browser, world, "b")).endswith(UNCORDON)
 
 
 def test_taints_are_read_from_a_node_that_is_cordoned() -> None:
@@ -172,4 +172,4 @@ async def test_a_node_that_is_gone_is_not_named(browser: Browser, world: World) 
     cordon(world, gpu_node("a", 8 * GIB))
     world.add_node(sick("b"))
     world.view.remove_node("a")
-    assert "cordon" not in await remedy(browser, world, "b")
+    assert "cordon" not in await suggestion(browser, world, "b")

@@ -38,8 +38,8 @@ async def ask_whole(browser: Browser, world: World, mem: int, *nodes: str, count
     await ask_again(browser, world, "waits", *nodes)
 
 
-def remedy(world: World) -> str:
-    return next(one.remedy for one in world.decisions.waiting() if one.key == "default/waits")
+def suggestion(world: World) -> str:
+    return next(one.suggestion for one in world.decisions.waiting() if one.key == "default/waits")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ async def test_every_quota_that_is_passed_is_named(
     limit(world, root=root, leaf=leaf)
     await ask(browser, world, "waits", "n1", mem=3)
 
-    assert remedy(world) == told
+    assert suggestion(world) == told
 
 
 async def test_where_there_is_no_room_besides_that_is_said(browser: Browser, world: World) -> None:
@@ -67,7 +67,7 @@ async def test_where_there_is_no_room_besides_that_is_said(browser: Browser, wor
     limit(world, root=30, leaf=8)
     await ask(browser, world, "waits", "n1", mem=4)
 
-    assert remedy(world) == (
+    assert suggestion(world) == (
         "pods of elastic quota root/leaf that end, or a larger max of it; and room, which none of these nodes has now"
     )
 
@@ -77,11 +77,11 @@ async def test_no_room_is_promised_to_whom_its_quota_refuses_by_now(browser: Bro
     await give(browser, world, "there", "n1", 5)
     await ask(browser, world, "waits", "n1", mem=4)
     world.add_node(gpu_node("n1", 16 * GIB))
-    assert remedy(world) == "there is room by now, on node n1: kube-scheduler asks again by itself"
+    assert suggestion(world) == "there is room by now, on node n1: kube-scheduler asks again by itself"
 
     limit(world, root=30, leaf=8)
 
-    assert remedy(world) == "pods of elastic quota root/leaf that end, or a larger max of it"
+    assert suggestion(world) == "pods of elastic quota root/leaf that end, or a larger max of it"
 
 
 async def test_once_its_quota_lets_it_in_what_is_short_now_is_told(browser: Browser, world: World) -> None:
@@ -92,7 +92,7 @@ async def test_once_its_quota_lets_it_in_what_is_short_now_is_told(browser: Brow
 
     limit(world, root=30, leaf=30, generation=2)
 
-    assert remedy(world) == "there is room by now, on node n1: kube-scheduler asks again by itself"
+    assert suggestion(world) == "there is room by now, on node n1: kube-scheduler asks again by itself"
 
 
 async def test_no_room_is_promised_to_whom_its_quota_refuses_the_whole_gpus_that_are_free(
@@ -104,11 +104,11 @@ async def test_no_room_is_promised_to_whom_its_quota_refuses_the_whole_gpus_that
     await ask_whole(browser, world, 4, "n1")
     world.add_node(gpu_node("n1", 16 * GIB, 16 * GIB))
 
-    assert remedy(world) == "there is room by now, on node n1: kube-scheduler asks again by itself"
+    assert suggestion(world) == "there is room by now, on node n1: kube-scheduler asks again by itself"
     limit(world, root=30, leaf=16, generation=2)
-    assert remedy(world) == ENDS
+    assert suggestion(world) == ENDS
     limit(world, root=30, leaf=15, generation=3)
-    assert remedy(world) == SMALLER.format(16)
+    assert suggestion(world) == SMALLER.format(16)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ async def test_whole_gpus_count_with_all_their_units(
     limit(world, root=60, leaf=leaf)
     await ask_whole(browser, world, 4 * count, "n0", "n1", count=count)
 
-    assert remedy(world) == told
+    assert suggestion(world) == told
 
 
 async def test_room_is_advised_of_those_gpus_alone_that_the_quota_lets_the_pod_have(
@@ -141,12 +141,12 @@ async def test_room_is_advised_of_those_gpus_alone_that_the_quota_lets_the_pod_h
     await give(browser, world, "there", "small", 1)
     limit(world, root=30, leaf=12)
     await ask_whole(browser, world, 4, "small", "large")
-    assert remedy(world).startswith("a GPU with 4 GiB that nobody uses: ")
+    assert suggestion(world).startswith("a GPU with 4 GiB that nobody uses: ")
 
     await give(browser, world, "more", "large", 4)
     limit(world, root=30, leaf=10, generation=2)
 
-    assert remedy(world) == ENDS + NO_ROOM
+    assert suggestion(world) == ENDS + NO_ROOM
 
 
 async def test_neither_a_label_nor_a_division_is_advised_for_gpus_that_the_quota_refuses(
@@ -155,15 +155,15 @@ async def test_neither_a_label_nor_a_division_is_advised_for_gpus_that_the_quota
     world.add_node(gpu_node("n1", 16 * GIB, 16 * GIB, mode=NodeMode.TOPOLOGY))
     limit(world, root=30, leaf=30)
     await ask_whole(browser, world, 4, "n1")
-    assert remedy(world).startswith("node n1 is in mode topology: `kubectl label node n1 ")
+    assert suggestion(world).startswith("node n1 is in mode topology: `kubectl label node n1 ")
     limit(world, root=30, leaf=12, generation=2)
-    assert remedy(world).startswith("a node with the label ack.node.gpu.schedule=share ")
+    assert suggestion(world).startswith("a node with the label ack.node.gpu.schedule=share ")
     slip = "label gpushare.dev/max-pods=many is not a number from 1; correct or remove it"
     shut = gpu_node("n1", 16 * GIB, 16 * GIB)
     world.add_node(msgspec.structs.replace(shut, refusal=slip, problem=slip))
-    assert remedy(world).startswith("a node with the label ack.node.gpu.schedule=share ")
+    assert suggestion(world).startswith("a node with the label ack.node.gpu.schedule=share ")
     limit(world, root=30, leaf=30, generation=3)
-    assert remedy(world).startswith("node n1, once what is written on it is corrected")
+    assert suggestion(world).startswith("node n1, once what is written on it is corrected")
 
 
 @pytest.mark.parametrize("leaf", [31, 32])
@@ -174,4 +174,4 @@ async def test_a_division_is_advised_where_the_quota_lets_the_pod_have_as_many_w
     limit(world, root=60, leaf=leaf)
     await ask_whole(browser, world, 20, "n1")
 
-    assert ("gpu-count" in remedy(world)) == (leaf == 32)
+    assert ("gpu-count" in suggestion(world)) == (leaf == 32)

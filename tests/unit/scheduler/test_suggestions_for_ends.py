@@ -17,8 +17,8 @@ def browser(world: World) -> Browser:
     return Browser(world)
 
 
-def remedy(world: World) -> str:
-    return next(one.remedy for one in world.decisions.waiting() if one.key == "default/waits")
+def suggestion(world: World) -> str:
+    return next(one.suggestion for one in world.decisions.waiting() if one.key == "default/waits")
 
 
 async def full(browser: Browser, world: World, *units: int) -> None:
@@ -42,14 +42,14 @@ async def test_as_few_pods_are_named_as_would_do_the_one_that_holds_least(
     await full(browser, world, *there)
     await ask(browser, world, "waits", "n", mem=asks)
 
-    assert remedy(world).endswith(f"free, GPU 0 of node n; the end of {named} there would be enough")
+    assert suggestion(world).endswith(f"free, GPU 0 of node n; the end of {named} there would be enough")
 
 
 async def test_more_than_three_are_not_named(browser: Browser, world: World) -> None:
     await full(browser, world, 3, 3, 3, 3)
     await ask(browser, world, "waits", "n", mem=16)
 
-    assert remedy(world) == "a GPU with 16 GiB free: the nearest has 4 GiB free, GPU 0 of node n"
+    assert suggestion(world) == "a GPU with 16 GiB free: the nearest has 4 GiB free, GPU 0 of node n"
 
 
 async def test_of_compute_it_is_told_too_who_has_how_much(browser: Browser, world: World) -> None:
@@ -58,7 +58,7 @@ async def test_of_compute_it_is_told_too_who_has_how_much(browser: Browser, worl
     await give(browser, world, "much", "n", 2, core=70)
     await ask(browser, world, "waits", "n", mem=2, core=40)
 
-    assert remedy(world).endswith("; the end of pod default/much (2 GiB and 70%) there would be enough")
+    assert suggestion(world).endswith("; the end of pod default/much (2 GiB and 70%) there would be enough")
 
 
 async def test_what_is_needed_and_what_is_free_are_told_in_one_unit(browser: Browser, world: World) -> None:
@@ -67,7 +67,7 @@ async def test_what_is_needed_and_what_is_free_are_told_in_one_unit(browser: Bro
     await give(browser, world, "there", "n", 3)
     await ask(browser, world, "waits", "n", mem=7)
 
-    assert remedy(world) == (
+    assert suggestion(world) == (
         "a GPU with 896 MiB free: the nearest has 640 MiB free, GPU 0 of node n; "
         "the end of pod default/there (384 MiB) there would be enough"
     )

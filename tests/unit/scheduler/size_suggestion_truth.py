@@ -10,40 +10,40 @@ from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.quantity import MemoryUnit
 
 if TYPE_CHECKING:
-    from tests.unit.scheduler.remedy_truth import Judge
+    from tests.unit.scheduler.suggestion_truth import Judge
 
 DIVIDED = r', or label the pod aliyun.com/gpu-count: "(\d+)", which divides it between (\d+) GPUs of one node'
 
 
-def of_size(judge: "Judge", remedy: str) -> str:
+def of_size(judge: "Judge", suggestion: str) -> str:
     if judge.request.core_percent > 100:
-        return larger(judge, remedy)
-    divided = re.search(f"{DIVIDED}$", remedy)
+        return larger(judge, suggestion)
+    divided = re.search(f"{DIVIDED}$", suggestion)
     over, _ = spread_over(judge, {node: {} for node in judge.open})
-    assert (int(divided[1]), int(divided[2])) == (over, over) if divided else not over, (remedy, over)
-    larger(judge, remedy[: divided.start()] if divided else remedy)
+    assert (int(divided[1]), int(divided[2])) == (over, over) if divided else not over, (suggestion, over)
+    larger(judge, suggestion[: divided.start()] if divided else suggestion)
     return "size" if divided is None else "size, divided"
 
 
-def larger(judge: "Judge", remedy: str, *, mode: str = "") -> str:
+def larger(judge: "Judge", suggestion: str, *, mode: str = "") -> str:
     """A larger node, or a smaller request."""
     request = judge.request
     if request.core_percent > 100:
-        assert remedy == (
+        assert suggestion == (
             "ask for 100% compute at most, all containers together: no GPU has more, however large"
         )
         return "size of compute"
     if request.gpu_count == 1 and not request.by_gpu:
-        assert remedy == f"a node{mode} with larger GPUs; or ask for less"
+        assert suggestion == f"a node{mode} with larger GPUs; or ask for less"
     else:
         found = re.fullmatch(
             rf"a node{mode} with (\d+) GPUs or more"
             r"(?:; or ask for fewer| that are as large as each of those asked for; or ask for less)",
-            remedy,
+            suggestion,
         )
-        assert found, remedy
+        assert found, suggestion
         assert int(found[1]) == request.gpu_count
-        assert ("fewer" in remedy) == request.by_gpu
+        assert ("fewer" in suggestion) == request.by_gpu
     devices = tuple(
         Device(index, f"GPU-new-{index}", request.memory_units * 1024) for index in range(request.gpu_count)
     )

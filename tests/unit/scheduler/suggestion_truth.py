@@ -11,11 +11,11 @@ import msgspec
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.request.request import Request
 from tests.unit.scheduler import why_truth
-from tests.unit.scheduler.end_remedy_truth import ENOUGH, enough
-from tests.unit.scheduler.health_remedy_truth import in_service, of_service
-from tests.unit.scheduler.kind_remedy_truth import of_kinds
-from tests.unit.scheduler.quota_remedy_truth import NO_ROOM, of_whole
-from tests.unit.scheduler.size_remedy_truth import DIVIDED, larger, of_size, spread_over
+from tests.unit.scheduler.end_suggestion_truth import ENOUGH, enough
+from tests.unit.scheduler.health_suggestion_truth import in_service, of_service
+from tests.unit.scheduler.kind_suggestion_truth import of_kinds
+from tests.unit.scheduler.quota_suggestion_truth import NO_ROOM, of_whole
+from tests.unit.scheduler.size_suggestion_truth import DIVIDED, larger, of_size, spread_over
 from tests.unit.scheduler.why_truth import memory
 from tests.unit.scheduler.why_world import SLIP, Scene
 
@@ -151,13 +151,13 @@ class Judge:
 
     # --- by the kind of the reason ------------------------------------------------------------------
 
-    def holds(self, category: str, remedy: str) -> str:
+    def holds(self, category: str, suggestion: str) -> str:
         """Which form the advice has; raises ``AssertionError`` where it is no known form, or not true."""
         now = [node for node in self.asked if self.takes(node)]
         of_nodes = category in ("quota", "memory", "compute", "pods", "kinds", "health", "size", "node")
         if of_nodes and now:
-            found = re.fullmatch(ROOM, remedy)
-            assert found, remedy
+            found = re.fullmatch(ROOM, suggestion)
+            assert found, suggestion
             assert found[1] in now
             return "room"
         if of_nodes and category not in self.kinds.values():
@@ -167,36 +167,36 @@ class Judge:
             "memory": self._room,
             "compute": self._room,
             "pods": self._pods,
-            "kinds": lambda remedy: of_kinds(self, remedy),
-            "health": lambda remedy: of_service(self, self.without_elsewhere(remedy)),
-            "size": lambda remedy: of_size(self, remedy),
+            "kinds": lambda suggestion: of_kinds(self, suggestion),
+            "health": lambda suggestion: of_service(self, self.without_elsewhere(suggestion)),
+            "size": lambda suggestion: of_size(self, suggestion),
             "node": self._node,
             "policy": self._policy,
-            "quota": lambda remedy: of_whole(self, remedy),
+            "quota": lambda suggestion: of_whole(self, suggestion),
             "unit": self._unit,
         }
         self.category = category
         # A policy or a quota keeps it off nodes whatever becomes of what is kept there.
         of_all = category in ("policy", "quota")
-        return by_kind[category](remedy if of_all else self._kept_for(remedy))
+        return by_kind[category](suggestion if of_all else self._kept_for(suggestion))
 
-    def _kept_for(self, remedy: str) -> str:
+    def _kept_for(self, suggestion: str) -> str:
         """Without what is said of room that is kept for another pod."""
         keeping = {
             node
             for node, kind in self.kinds.items()
             if kind in ("memory", "compute", "pods", "kinds") and self.would(node, kept=False)
         }
-        found = re.search(f"{KEPT}$", remedy)
-        assert bool(found) == bool(keeping), (remedy, keeping)
+        found = re.search(f"{KEPT}$", suggestion)
+        assert bool(found) == bool(keeping), (suggestion, keeping)
         if found is None:
-            return remedy
+            return suggestion
         assert found[1] in keeping
         pods = {uid.removeprefix("uid-") for uid, (node, _) in self.naive.kept.items() if node == found[1]}
         assert (found[2] or "").removeprefix("pod default/") in pods or found[2] == "another pod"
         assert ("moved" in pods) >= (found[2] == "another pod")
         self.said_kept = True
-        return remedy[: found.start()]
+        return suggestion[: found.start()]
 
     def of_kind(self) -> list[str]:
         return [node for node in self.open if self.kinds[node] == self.category]
@@ -213,10 +213,10 @@ class Judge:
             return f"a GPU with {amount} {state}"
         return f"{request.gpu_count} GPUs of one node with {amount} {state} each"
 
-    def _room(self, remedy: str) -> str:
-        remedy = self.without_elsewhere(remedy)
-        assert remedy.startswith(f"{self.wanted()}: "), remedy
-        rest = remedy.removeprefix(f"{self.wanted()}: ")
+    def _room(self, suggestion: str) -> str:
+        suggestion = self.without_elsewhere(suggestion)
+        assert suggestion.startswith(f"{self.wanted()}: "), suggestion
+        rest = suggestion.removeprefix(f"{self.wanted()}: ")
         if self.request.is_ordinary and self.category == "compute":
             return self._nearest_compute(rest)
         if self.request.is_ordinary:
@@ -231,15 +231,15 @@ class Judge:
         assert (found[2], False) == self.naive.reason(self.request, found[1])
         return "several, with compute" if self.request.core_percent else "several"
 
-    def without_elsewhere(self, remedy: str) -> str:
+    def without_elsewhere(self, suggestion: str) -> str:
         """Without what is said of a node that is not asked about."""
         others = [node for node in self.naive.nodes if node not in self.asked and self.takes(node)]
-        found = re.search(f"{NOT_ASKED}$", remedy)
-        assert bool(found) == bool(others), (remedy, others)
+        found = re.search(f"{NOT_ASKED}$", suggestion)
+        assert bool(found) == bool(others), (suggestion, others)
         if found is None:
-            return remedy
+            return suggestion
         assert found[1] in others
-        return remedy[: found.start()]
+        return suggestion[: found.start()]
 
     def _would_do(self, name: str) -> int:
         """How many of a node's GPUs have room for the pod."""
@@ -311,7 +311,7 @@ class Judge:
         assert found[1] == memory(self.free_units(node)[gpu] * self.naive.nodes[node].unit.mib)
         return enough(self, node, gpu, found[5]) or "compute"
 
-    def _pods(self, remedy: str) -> str:
+    def _pods(self, suggestion: str) -> str:
         head = (
             "a pod that ends on one of"
             if self.request.gpu_count == 1
@@ -321,8 +321,8 @@ class Judge:
             self._keeps(node) and not self.would(node, emptied=True, kept=True) for node in self.of_kind()
         ):
             head = "the end of pods for which room is kept on"
-        found = re.fullmatch(head + CAPS, remedy)
-        assert found, remedy
+        found = re.fullmatch(head + CAPS, suggestion)
+        assert found, suggestion
         raised = {
             node: self.would(node, **self._raised(node, CAP_OF_GPU, CAP_OF_NODE)) for node in self.of_kind()
         }
@@ -381,39 +381,39 @@ class Judge:
             return NodeMode.TOPOLOGY
         return NodeMode.CORE_MEM if self.request.core_percent else NodeMode.SHARE
 
-    def _node(self, remedy: str) -> str:
+    def _node(self, suggestion: str) -> str:
         if not self.known:
-            assert remedy == NODE
+            assert suggestion == NODE
             return "node of some"
         units = {self.naive.nodes[node].unit.mib for node in self.open}
         if self.request.unit_mib and self.request.unit_mib not in units:
-            return self._unit(remedy)
+            return self._unit(suggestion)
         wanted = self.mode()
         slips = [node for node in self.open if self.naive.nodes[node].refusal]
         corrected = {node: self.once(node, refusal="") for node in slips}
         if any(once is not None for once in corrected.values()):
-            found = re.fullmatch(CORRECTED, remedy)
-            assert found, remedy
+            found = re.fullmatch(CORRECTED, suggestion)
+            assert found, suggestion
             assert corrected[found[1]] == int(found[2] or 0) + int(found[3] or 0)
             return "corrected"
         wrong = [node for node in self.open if node not in slips]
         labelled = {node: self.once(node, mode=wanted) for node in wrong if self._mode_is_in_the_way(node)}
         useful = {node: once for node, once in labelled.items() if once is not None}
         if useful:
-            return self._label(remedy, wanted, labelled, useful)
-        if remedy == NODE:
+            return self._label(suggestion, wanted, labelled, useful)
+        if suggestion == NODE:
             return "node"
         for node in labelled:
             devices = in_service(self.naive.nodes[node])
             assert self.once(node, mode=wanted, devices=devices) is None
         over, places = spread_over(self, {node: {"mode": wanted} for node in labelled})
-        divided = re.search(LABELLED, remedy)
-        assert bool(divided) == bool(over), (remedy, over)
+        divided = re.search(LABELLED, suggestion)
+        assert bool(divided) == bool(over), (suggestion, over)
         if divided is None:
-            return larger(self, remedy, mode=f" in mode {wanted.value}")
+            return larger(self, suggestion, mode=f" in mode {wanted.value}")
         assert (int(divided[1]), int(divided[2]), divided[4]) == (over, over, wanted.value)
         self.fewest(places, divided[3], wanted, divided[5])
-        larger(self, remedy[: divided.start()], mode=f" in mode {wanted.value}")
+        larger(self, suggestion[: divided.start()], mode=f" in mode {wanted.value}")
         return "larger, divided"
 
     def _mode_is_in_the_way(self, name: str) -> bool:
@@ -426,9 +426,11 @@ class Judge:
             return mode is not NodeMode.CORE_MEM
         return self.request.gpu_count > 1 and mode is NodeMode.MPS
 
-    def _label(self, remedy: str, wanted: NodeMode, wrong: Collection[str], useful: dict[str, int]) -> str:
-        found = re.fullmatch(LABEL, remedy)
-        assert found, remedy
+    def _label(
+        self, suggestion: str, wanted: NodeMode, wrong: Collection[str], useful: dict[str, int]
+    ) -> str:
+        found = re.fullmatch(LABEL, suggestion)
+        assert found, suggestion
         node, mode_of = found["node"], {node: self.naive.nodes[node].mode.value for node in wrong}
         assert found["wanted"] == wanted.value
         self.fewest(useful, node, wanted, found["once"])
@@ -448,12 +450,12 @@ class Judge:
             assert found["else"] == f"rules that let it go to a node in mode {wanted.value}"
         return "label of some"
 
-    def _policy(self, remedy: str) -> str:
+    def _policy(self, suggestion: str) -> str:
         has_room = any(not self.kind(node) for node in self.asked)
-        assert remedy == (POLICY if has_room else POLICY + NO_ROOM)
+        assert suggestion == (POLICY if has_room else POLICY + NO_ROOM)
         return "policy" if has_room else "policy, and more"
 
-    def _unit(self, remedy: str) -> str:
-        assert remedy == "delete the pod, so that it is made anew in the unit of the nodes"
+    def _unit(self, suggestion: str) -> str:
+        assert suggestion == "delete the pod, so that it is recreated in the unit of the nodes"
         assert all(self.request.unit_mib != self.naive.nodes[node].unit.mib for node in self.open)
         return "unit"

@@ -4,24 +4,24 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.unit.scheduler.remedy_truth import Judge
+    from tests.unit.scheduler.suggestion_truth import Judge
 
 PATHS = {"root": "root", "leaf": "root/leaf"}
 NO_ROOM = "; and room, which none of these nodes has now"
 
 
-def of_quota(judge: "Judge", passed: Sequence[tuple[str, int]], remedy: str) -> str:
+def of_quota(judge: "Judge", passed: Sequence[tuple[str, int]], suggestion: str) -> str:
     """Which form the advice has to a pod that would bring some quotas (name, and max in units) above their max."""
     if "quota" in judge.kinds.values():
-        return of_whole(judge, remedy)
+        return of_whole(judge, suggestion)
     form, told = _told(judge, passed)
     if not any(judge.takes(node) for node in judge.asked):
         form, told = f"{form}, and room", told + NO_ROOM
-    assert remedy == told
+    assert suggestion == told
     return form
 
 
-def of_whole(judge: "Judge", remedy: str) -> str:
+def of_whole(judge: "Judge", suggestion: str) -> str:
     """The same of a pod that would bring them there by GPUs that it would be given whole, on every node that has it or might."""
     refusing = [node for node, kind in judge.kinds.items() if kind == "quota"]
     roomy = [node for node in refusing if judge.has_room(node)]
@@ -31,8 +31,10 @@ def of_whole(judge: "Judge", remedy: str) -> str:
     form, told = _told(judge, passed)
     if form == "quota, ends" and least > min(most for _, most in passed):
         form, which = "quota, smaller", _which(passed)
-        named = [node for node, its in units.items() if its == least and f" of node {node} counts " in remedy]
-        assert named, remedy
+        named = [
+            node for node, its in units.items() if its == least and f" of node {node} counts " in suggestion
+        ]
+        assert named, suggestion
         node = named[0]
         told = (
             f"a larger max of {which}, or a node with smaller GPUs: what it would be given whole of node {node} counts "
@@ -40,7 +42,7 @@ def of_whole(judge: "Judge", remedy: str) -> str:
         )
     if not roomy:
         form, told = f"{form}, and room", told + NO_ROOM
-    assert remedy == told
+    assert suggestion == told
     return f"whole {form}"
 
 

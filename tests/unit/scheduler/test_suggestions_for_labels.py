@@ -19,7 +19,7 @@ def browser(world: World) -> Browser:
     return Browser(world)
 
 
-def remedy(world: World, says: str = NO_LABELS, mem: int = 4, **selector: str) -> str:
+def suggestion(world: World, says: str = NO_LABELS, mem: int = 4, **selector: str) -> str:
     pod = pod_object("waits", mem)
     pod["spec"]["nodeSelector"] = selector
     message = f"0/3 nodes are available: {says}"
@@ -27,7 +27,7 @@ def remedy(world: World, says: str = NO_LABELS, mem: int = 4, **selector: str) -
     pod["status"]["conditions"] = [condition]
     world.api.create(pod)
     world.see("waits")
-    return next(one.remedy for one in world.decisions.waiting() if one.key == "default/waits")
+    return next(one.suggestion for one in world.decisions.waiting() if one.key == "default/waits")
 
 
 async def test_a_node_is_named_that_has_room_for_the_pod_then(browser: Browser, world: World) -> None:
@@ -38,7 +38,7 @@ async def test_a_node_is_named_that_has_room_for_the_pod_then(browser: Browser, 
     await give(browser, world, "there", "b", 6)
 
     told = SELECTS.format("disk=ssd")
-    assert remedy(world, disk="ssd") == (
+    assert suggestion(world, disk="ssd") == (
         f"{told}`kubectl label node c disk=ssd` (it has room for the pod); or another selector"
     )
 
@@ -50,7 +50,7 @@ async def test_what_else_its_scheduler_says_of_nodes_may_be_of_the_one_that_is_n
     says = "1 node(s) had untolerated taint {team: ml}, 2 node(s) didn't match Pod's node affinity/selector."
 
     told = "`kubectl label node a disk=ssd` (it has room for the pod, if no other rule keeps the pod off); or"
-    assert told in remedy(world, says, disk="ssd")
+    assert told in suggestion(world, says, disk="ssd")
 
 
 async def test_where_no_node_has_room_it_is_said_in_place_of_a_command(
@@ -62,10 +62,10 @@ async def test_where_no_node_has_room_it_is_said_in_place_of_a_command(
         SELECTS.format("disk=ssd"),
         "has room for the pod now, whatever its labels; or another selector",
     )
-    assert remedy(world, mem=9, disk="ssd") == f"{told}no node {then}"
+    assert suggestion(world, mem=9, disk="ssd") == f"{told}no node {then}"
 
     world.view.upsert_node(NodeRecord(gpu_node("d", 16 * GIB), "", cordoned={}))
-    assert remedy(world, mem=9, disk="ssd") == f"{told}no node that is not cordoned {then}"
+    assert suggestion(world, mem=9, disk="ssd") == f"{told}no node that is not cordoned {then}"
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ async def test_of_nodes_in_the_mode_that_it_wants_too_one_is_named(
 
     selector = {"ack.node.gpu.schedule": "cgpu", "pool": "a"}
     wanted = SELECTS.format("ack.node.gpu.schedule=cgpu and pool=a")
-    assert remedy(world, mem=mem, **selector) == f"{wanted}{told}"
+    assert suggestion(world, mem=mem, **selector) == f"{wanted}{told}"

@@ -9,7 +9,7 @@ from gpushare.api.node.device import NodeDevices
 from tests.unit.scheduler.why_world import OFFERS
 
 if TYPE_CHECKING:
-    from tests.unit.scheduler.remedy_truth import Judge
+    from tests.unit.scheduler.suggestion_truth import Judge
 
 SERVICE = (
     r"GPUs that (are back in service|their kubelet offers again)"
@@ -22,12 +22,12 @@ RESET = (
 CORDONED = r"GPUs? ([\d, and]+) of node (\w+) (?:is|are) cordoned: `kubectl annotate node (\w+) gpushare.dev/cordoned-gpus-`"
 
 
-def of_service(judge: "Judge", remedy: str) -> str:
+def of_service(judge: "Judge", suggestion: str) -> str:
     if not judge.known:
-        assert remedy == "GPUs that are back in service"
+        assert suggestion == "GPUs that are back in service"
         return "health of some"
-    found = re.fullmatch(SERVICE, remedy)
-    assert found, remedy
+    found = re.fullmatch(SERVICE, suggestion)
+    assert found, suggestion
     offers = re.fullmatch(r"node (\w+): (.+)", found[3])
     if offers:
         node = offers[1]

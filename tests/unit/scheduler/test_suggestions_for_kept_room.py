@@ -30,8 +30,8 @@ async def keep(
     world.ledger.keep(uid or "uid-first", request, plan)
 
 
-def remedy(world: World) -> str:
-    return next(one.remedy for one in world.decisions.waiting() if one.key == "default/waits")
+def suggestion(world: World) -> str:
+    return next(one.suggestion for one in world.decisions.waiting() if one.key == "default/waits")
 
 
 @pytest.mark.parametrize(("uid", "whose"), [("", "pod default/first"), ("moved:uid-x", "another pod")])
@@ -42,13 +42,13 @@ async def test_whose_room_it_would_have_is_told_where_memory_is_kept(
     await keep(browser, world, uid=uid)
     await ask(browser, world, "waits", "n1", mem=4)
 
-    assert remedy(world) == (
+    assert suggestion(world) == (
         "a GPU with 4 GiB free: the nearest has 2 GiB free, GPU 0 of node n1; "
         f"node n1 has room, but keeps it for {whose}"
     )
     world.ledger.unkeep(uid or "uid-first")
     await ask_again(browser, world, "waits", "n1")
-    assert "keeps it" not in remedy(world)
+    assert "keeps it" not in suggestion(world)
 
 
 async def test_kept_room_that_is_not_in_the_way_is_not_told(browser: Browser, world: World) -> None:
@@ -57,7 +57,7 @@ async def test_kept_room_that_is_not_in_the_way_is_not_told(browser: Browser, wo
     await keep(browser, world, mem=2)
     await ask(browser, world, "waits", "n1", mem=4)
 
-    assert remedy(world).endswith(
+    assert suggestion(world).endswith(
         "the nearest has 1 GiB free, GPU 0 of node n1; the end of pod default/there (5 GiB) there would be enough"
     )
 
@@ -67,7 +67,7 @@ async def test_compute_that_is_kept_is_not_said_to_be_free(browser: Browser, wor
     await keep(browser, world, core=60)
     await ask(browser, world, "waits", "n1", mem=4, core=60)
 
-    assert remedy(world).endswith(f"GPU 0 of node n1, which has 40% compute free{KEEPS}")
+    assert suggestion(world).endswith(f"GPU 0 of node n1, which has 40% compute free{KEEPS}")
 
 
 async def test_nobody_is_said_to_end_where_all_places_are_kept(browser: Browser, world: World) -> None:
@@ -76,7 +76,7 @@ async def test_nobody_is_said_to_end_where_all_places_are_kept(browser: Browser,
     await ask(browser, world, "waits", "n1", mem=2)
 
     cap = "or a larger cap on node n1 (node label ack.node.gpu.max-pod)"
-    assert remedy(world) == f"the end of pods for which room is kept on these GPUs, {cap}{KEEPS}"
+    assert suggestion(world) == f"the end of pods for which room is kept on these GPUs, {cap}{KEEPS}"
 
 
 @pytest.mark.parametrize("held", [False, True])
@@ -92,7 +92,7 @@ async def test_a_mode_is_of_use_once_those_for_whom_room_is_kept_have_ended_too(
     whom = "its 1 pod with GPU memory alone and 1 pod for which room is kept there have"
     assert (
         f", which is of use once {whom if held else '1 pod for which room is kept there has'} ended; or"
-        in remedy(world)
+        in suggestion(world)
     )
 
 
@@ -104,6 +104,6 @@ async def test_what_a_kubelet_offers_again_does_not_help_where_it_is_kept(
     world.view.offers.set_node("n1", Sums(7, 0, 0))
     await ask(browser, world, "waits", "n1", mem=4)
 
-    assert remedy(world).startswith(
+    assert suggestion(world).startswith(
         "GPUs that their kubelet offers again, and room there that is kept for others: node n1: the kubelet offers 1 "
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.unit.scheduler.why_truth import memory
 
 if TYPE_CHECKING:
-    from tests.unit.scheduler.remedy_truth import Judge
+    from tests.unit.scheduler.suggestion_truth import Judge
 
 ENOUGH = r"(?:; the end of pods? (.+?) there would be enough)?"
 

@@ -22,8 +22,8 @@ def browser(world: World) -> Browser:
     return Browser(world)
 
 
-def remedy(world: World) -> str:
-    return next(one.remedy for one in world.decisions.waiting() if one.key == "default/waits")
+def suggestion(world: World) -> str:
+    return next(one.suggestion for one in world.decisions.waiting() if one.key == "default/waits")
 
 
 async def test_the_pods_of_the_other_kind_are_named_and_the_command_for_a_node_without_any(
@@ -35,7 +35,7 @@ async def test_the_pods_of_the_other_kind_are_named_and_the_command_for_a_node_w
     await give(browser, world, "there", "busy", 2)
     await ask(browser, world, "waits", "both", "busy", "idle", mem=4, core=30)
 
-    assert remedy(world) == f"{KINDS}: node both would do once pod default/memonly has ended; or {LABEL}"
+    assert suggestion(world) == f"{KINDS}: node both would do once pod default/memonly has ended; or {LABEL}"
 
 
 async def test_for_memory_alone_it_is_said_the_other_way_round(browser: Browser, world: World) -> None:
@@ -43,7 +43,7 @@ async def test_for_memory_alone_it_is_said_the_other_way_round(browser: Browser,
     await give(browser, world, "b", "both", 2, core=20)
     await ask(browser, world, "waits", "both", mem=4)
 
-    assert remedy(world) == f"{KINDS}: node both would do once pods default/a and default/b have ended"
+    assert suggestion(world) == f"{KINDS}: node both would do once pods default/a and default/b have ended"
 
 
 async def test_many_pods_are_not_named_nor_nodes_that_would_not_do(browser: Browser, world: World) -> None:
@@ -54,7 +54,7 @@ async def test_many_pods_are_not_named_nor_nodes_that_would_not_do(browser: Brow
     await give(browser, world, "there", "busy", 2)
     await ask(browser, world, "waits", "both", "small", "busy", mem=4, core=30)
 
-    assert remedy(world) == KINDS
+    assert suggestion(world) == KINDS
 
 
 async def test_a_node_that_the_pods_own_rules_leave_out_is_not_labelled(
@@ -64,4 +64,4 @@ async def test_a_node_that_the_pods_own_rules_leave_out_is_not_labelled(
     await give(browser, world, "memonly", "both", 2)
     await ask(browser, world, "waits", "both", mem=4, core=30)
 
-    assert "kubectl label" not in remedy(world)
+    assert "kubectl label" not in suggestion(world)
