@@ -19,8 +19,6 @@ def commands(page: str) -> list[Inline]:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_in_a_pages_text_would_be_understood(page: str) -> None:
     wrong = [
-        f"{one.where}: `{one.text}`: {said}"
-        for one in commands(page)
-        if (said := fault(one.text, PROJECT))
+        f"{one.where}: `{one.text}`: {said}" for one in commands(page) if (said := fault(one.text, PROJECT))
     ]
     assert not wrong, "\n".join(wrong)
