@@ -459,13 +459,13 @@ def test_what_a_playground_does_not_have_is_not_taken_for_refused() -> None:
         (
             {},
             {names.GPU_MEM: "4", names.GPU_CORE: "10"},
-            "node gives no compute",
+            "node gives out no compute",
             "node n1 is in mode share: `kubectl label node n1 ack.node.gpu.schedule=core_mem --overwrite`",
         ),
         (
             {},
             {names.GPU_WHOLE: "1"},
-            "node gives no whole GPUs",
+            "node gives no GPUs by number",
             "node n1 is in mode share: `kubectl label node n1 ack.node.gpu.schedule=topology --overwrite`",
         ),
         (

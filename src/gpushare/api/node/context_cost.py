@@ -14,7 +14,7 @@ from gpushare.api.node.enforcement_text import not_held
 from gpushare.api.request.pluralize import counted
 from gpushare.api.request.request import Request
 
-#: What a context can be measured to take, in MiB (``isolation/hook_contexts.c``, LEAST_BYTES and MOST_BYTES).
+#: What a context can be measured to take, in MiB (``isolation/hooks/contexts.c``, LEAST_BYTES and MOST_BYTES).
 LEAST_MIB: Final = 16
 MOST_MIB: Final = 2048
 
