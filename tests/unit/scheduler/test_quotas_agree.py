@@ -123,7 +123,7 @@ class Quotas(RuleBasedStateMachine):
         books = self.world.view.quotas.books
         record = self.world.view.waiting[uid]
         assert record.request is not None
-        self.world.ledger.unkeep(uid)
+        self.world.ledger.nominations.remove(uid)
         self.world.ledger.reserve(uid, key, record.request, node)
         leaf = books.leaf(namespace)
         if new and books.tree is not None and leaf is not None:
@@ -161,9 +161,9 @@ class Quotas(RuleBasedStateMachine):
             return
         assert record.request is not None
         if self.world.ledger.held(record.uid) is None:
-            plan = self.world.ledger.plan(record.request, NODES, lambda uid: None)
+            plan = self.world.ledger.evictions.plan(record.request, NODES, lambda uid: None)
             if plan is not None:
-                self.world.ledger.keep(record.uid, record.request, plan)
+                self.world.ledger.nominations.add(record.uid, record.request, plan)
 
     @rule(data=st.data())
     def it_is_gone(self, data: st.DataObject) -> None:
@@ -195,7 +195,7 @@ class Quotas(RuleBasedStateMachine):
                 continue
             record = view.bound.get(uid) or view.waiting[uid]
             held = ledger.held(uid)
-            if namespace in found.leaf_of and (uid in view.bound or held or ledger.kept_on(uid)):
+            if namespace in found.leaf_of and (uid in view.bound or held or ledger.nominations.node_of(uid)):
                 given = 0 if held is None else sum(share.units for share in held.allocation.gpus)
                 for place in found.path(found.leaf_of[namespace]):
                     sums[place] += max(record.amounts[names.GPU_MEM], 1000 * given)

@@ -183,11 +183,11 @@ class Tried(Scene):
         ledger = self.world.ledger
         if self.others.random() < 0.5 or self.passed(name):
             return
-        plan = ledger.plan(request, sorted(self.pool_of), lambda uid: Rank(0))
+        plan = ledger.evictions.plan(request, sorted(self.pool_of), lambda uid: Rank(0))
         if plan is None:
             return
         uid = f"uid-{name}" if self.others.random() < 0.7 else "moved"
-        ledger.keep(uid, request, plan)
+        ledger.nominations.add(uid, request, plan)
         self.naive.keep(uid, request, plan.node, plan.rows)
         for gone in plan.victims:
             if self.others.random() < 0.5:
@@ -253,7 +253,9 @@ class Tried(Scene):
         self.naive.nodes[node.name] = node
         self.world.add_node(node)
         # What is kept on a node that changes may be given up.
-        self.naive.kept = {uid: one for uid, one in self.naive.kept.items() if self.world.ledger.kept_on(uid)}
+        self.naive.kept = {
+            uid: one for uid, one in self.naive.kept.items() if self.world.ledger.nominations.node_of(uid)
+        }
 
 
 @pytest.mark.randomized
