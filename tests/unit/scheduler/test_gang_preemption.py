@@ -330,7 +330,7 @@ async def between_two_plans(
         if len(kept) == 1:
             asyncio.get_running_loop().call_soon(lambda: (kept.append("another's turn"), come()))
 
-    monkeypatch.setattr(world.ledger, "keep", keeping)
+    monkeypatch.setattr(world.ledger.nominations, "add", keeping)
     await look(world)
     assert kept[1] == "another's turn"
 
