@@ -211,14 +211,12 @@ def _condition(obj: Object, kind: str) -> bool:
 
 
 def job_status(job: Object, _now: datetime) -> str:
-    """``Complete``, ``Failed``, ``Suspended``, ``Terminating`` or ``Running``."""
+    """``Complete``, ``Failed``, ``Terminating`` or ``Running``."""
     for kind, word in (("Complete", "Complete"), ("Failed", "Failed")):
         if _condition(job, kind):
             return word
     if job["metadata"].get("deletionTimestamp"):
         return "Terminating"
-    if _condition(job, "Suspended"):
-        return "Suspended"
     if _condition(job, "FailureTarget"):
         return "FailureTarget"
     return "SuccessCriteriaMet" if _condition(job, "SuccessCriteriaMet") else "Running"

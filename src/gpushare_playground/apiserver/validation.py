@@ -252,9 +252,6 @@ def check_update(resource: Resource, old: Object, new: Object) -> list[FieldErro
             return [forbidden_field("data", "field is immutable when `immutable` is set")]
         return []
     old_spec, new_spec = old.get("spec") or {}, new.get("spec") or {}
-    if storage == "jobs.batch" and old_spec.get("suspend") and not (old.get("status") or {}).get("startTime"):
-        # A suspended job that never ran may still get node selectors and tolerations from a queue.
-        return []
     found = [
         invalid_value(f"spec.{name}", new_spec.get(name), _IMMUTABLE)
         for name in _FROZEN.get(storage, ())
