@@ -289,7 +289,7 @@ async def test_an_unknown_unit_is_told_in_one_line(command: tuple[str, ...]) -> 
 
 async def test_a_typo_in_a_gpu_file_is_told_by_the_check_and_by_the_agents_library(seen: World) -> None:
     file = seen.cluster.gpu_file("single")
-    good = gpus.read(file)
+    good = seen.cluster.gpus_of("single")
     text = file.read_text().replace("memory 16384", "memroy 16384")
     beside = file.with_suffix(".new")
     try:
@@ -298,7 +298,7 @@ async def test_a_typo_in_a_gpu_file_is_told_by_the_check_and_by_the_agents_libra
         line = text.splitlines().index("  memroy 16384") + 1
         slip = f"{file}:{line}: memroy: unknown key; did you mean 'memory'?"
         ran = await run(sys.executable, "-m", "gpushare_playground.gpus", "--check", str(file))
-        assert (ran.code, ran.err.strip()) == (1, slip)
+        assert (ran.code, ran.err.strip()) == (1, f"fakegpu: {slip}")
 
         async def logged(words: str) -> bool:
             return words in seen.logs()["node-agent-single"]

@@ -169,7 +169,7 @@ async def test_a_pod_that_is_resized_in_place_keeps_its_share_and_every_figure(s
 
 async def test_a_gpu_that_fails_takes_nothing_new_and_keeps_its_pods_until_it_recovers(seen: World) -> None:
     file = seen.cluster.gpu_file("four")
-    good = gpus.read(file)
+    good = seen.cluster.gpus_of("four")
     await runs(seen, gpu_pod("stays", 3, node="four"))
     [share] = record_of(seen.pod("stays"))
     number = share["index"]
@@ -223,7 +223,7 @@ async def test_a_node_is_relabelled_there_and_back_with_a_pod_running(seen: Worl
 )
 async def test_a_node_that_shares_but_has_no_gpu_says_so(seen: World, trouble: str, event: str) -> None:
     file = seen.cluster.gpu_file("single")
-    good = gpus.read(file)
+    good = seen.cluster.gpus_of("single")
     bad = (
         replace(good, gpus=(), paths={}, nvlinks={}) if trouble == "no GPU" else replace(good, fault=trouble)
     )
@@ -261,7 +261,7 @@ async def test_a_node_that_comes_back_with_another_gpu_gives_that_one_and_its_po
     seen: World,
 ) -> None:
     file = seen.cluster.gpu_file("single")
-    good, other = gpus.read(file), gpus.preset("v100-16384", "another")
+    good, other = seen.cluster.gpus_of("single"), gpus.preset("v100-16384", "another")
     await runs(seen, gpu_pod("stays", 4, node="single"))
     record = record_of(seen.pod("stays"))
     assert record[0]["uuid"] == good.gpus[0].uuid
@@ -302,7 +302,7 @@ async def test_a_node_that_comes_back_with_another_gpu_gives_that_one_and_its_po
 
 async def test_a_gpu_that_fails_under_pods_of_several_gpus_and_gangs_keeps_every_figure(seen: World) -> None:
     file = seen.cluster.gpu_file("four")
-    good = gpus.read(file)
+    good = seen.cluster.gpus_of("four")
     gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
     pair = {names.LABEL_POD_GPU_COUNT: "2"}
     await runs(seen, gpu_pod("pair", 10, node="four", labels=pair))

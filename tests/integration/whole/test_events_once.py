@@ -73,7 +73,7 @@ async def killed(seen: World, node: str, offers: int) -> None:
 async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_killed(seen: World) -> None:
     await seen.create(gpu_pod("waits", 16, node="four"))
     file = seen.cluster.gpu_file("four")
-    good = gpus.read(file)
+    good = seen.cluster.gpus_of("four")
     gpus.write(file, replace(good, gpus=(good.gpus[0], replace(good.gpus[1], fault="lost"), *good.gpus[2:])))
     await told(seen, "four", "GPUUnhealthy")
     assert (await says(seen, "four", "True", "SomeGPUsUnhealthy")).startswith("GPU 1: GPU is lost; mode ")
@@ -105,7 +105,7 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
 
 async def test_the_only_gpu_of_a_node_is_lost_and_that_is_one_event(seen: World) -> None:
     file = seen.cluster.gpu_file("single")
-    good = gpus.read(file)
+    good = seen.cluster.gpus_of("single")
     gpus.write(file, replace(good, gpus=(replace(good.gpus[0], fault="lost"),)))
     await told(seen, "single", "GPUUnhealthy")
     await says(seen, "single", "False", "GPUUnhealthy")

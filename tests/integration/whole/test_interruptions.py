@@ -163,7 +163,7 @@ async def test_containers_outlive_a_killed_kubelet_and_capacity_and_records_come
 async def test_a_gpu_that_is_back_takes_pods_once_the_kubelet_knows_too(seen: World) -> None:
     """Bound before that, the kubelet would give the pod's units of other GPUs, which fit by the sum, and fail it for good."""
     file = seen.cluster.gpu_file("four")
-    good = gpus.read(file)
+    good = seen.cluster.gpus_of("four")
     filling = [f"fills-{number}" for number in range(3)]
     await seen.create(gpu_pod("stays", 3, node="four"))
     await all_run(seen, ["stays"])
