@@ -44,8 +44,10 @@ def _check(file: Path) -> int:
         print(f"no fake driver in {_LIBRARY.parent}; build it with: make fakegpu", file=sys.stderr)
         return 1
     os.environ["FAKEGPU_NODE"] = str(file.absolute())
-    if ctypes.CDLL(str(_LIBRARY)).nvmlInit_v2() == _UNREADABLE:
+    driver = ctypes.CDLL(str(_LIBRARY))
+    if driver.nvmlInit_v2() == _UNREADABLE:
         return 1
+    driver.nvmlShutdown()
     print(f"{file}: good")
     return 0
 

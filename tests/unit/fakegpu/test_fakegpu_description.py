@@ -342,8 +342,9 @@ def test_the_driver_reads_faults_and_processes(c_verdict: Verdict) -> None:
 
 
 def test_the_command_writes_a_preset_and_checks_a_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("FAKEGPU_NODE", "")
     assert main(["v100-16160", "--node", "n1", "--count", "3"]) == 0
     path = tmp_path / "node.gpus"
     path.write_text(capsys.readouterr().out)
