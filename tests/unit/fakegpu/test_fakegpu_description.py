@@ -42,7 +42,7 @@ path 0 1 node
 #: Of each key of the driver's table: the part of a file that it belongs to, its name, an example.
 KEYS = re.findall(
     r'\{"([a-z-]+)", PART_(HEADER|GPU|PAIRS), \w+, \w+,\s*"[^"]*",\s*"([^"]*)"',
-    (ROOT / "fakegpu" / "description_keys.c").read_text(),
+    (ROOT / "fakegpu" / "description" / "keys.c").read_text(),
 )
 
 
