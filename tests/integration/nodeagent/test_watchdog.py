@@ -50,7 +50,7 @@ def exported(world: World, name: str, container: str = "c") -> float | None:
     """``gpushare_container_NAME`` of ``default/a`` on GPU 0; ``None``: there is no such metric."""
     assert world.agent is not None
     its = f'namespace="default",pod="a",container="{container}",.*UUID="{gpu(0).uuid}"'
-    text = world.agent.figures.exposition().decode()
+    text = world.agent.metrics_pages.exposition().decode()
     found = re.search(rf"^gpushare_container_{name}{{{its}}} (\S+)$", text, re.MULTILINE)
     return float(found[1]) if found else None
 
@@ -174,7 +174,7 @@ async def test_use_from_outside_is_told_and_kept_out_of_what_is_given(world: Wor
         "42 (pod UID 2f1c3a5e-0d6b-4c2a-9a57-0b8f2f1d7e12). 1536 MiB are kept out of what is given to pods"
     )
     assert world.agent is not None
-    text = world.agent.figures.exposition().decode()
+    text = world.agent.metrics_pages.exposition().decode()
     assert re.search(
         rf'^gpushare_gpu_memory_unmanaged_bytes.*{gpu(0).uuid}"}} {1536 << 20}$', text, re.MULTILINE
     )

@@ -66,10 +66,10 @@ def test_a_container_with_a_gpu_of_its_own_has_nothing_of_its_neighbours() -> No
     assert (has("c0"), has("c1")) == ([(0, 10240)], [(2, 10240)])
     assert has("") == [(0, 10240), (2, 10240)], "the pod"
     whole = SimpleNamespace(pods=[], whole={})
-    asked = SimpleNamespace(present=lambda: node, minors=dict, book=book, whole=whole)
-    scrape = Scrape(asked)  # type: ignore[arg-type]
+    sources = SimpleNamespace(present=lambda: node, minors=dict, book=book, whole=whole)
+    scrape = Scrape(sources)  # type: ignore[arg-type]
     uuids = [device.uuid for device in node.devices]
-    assert sorted((given.container, given.gpu) for given in scrape.given) == [
+    assert sorted((one.container, one.gpu) for one in scrape.allocations) == [
         ("c0", uuids[0]),
         ("c1", uuids[2]),
     ]

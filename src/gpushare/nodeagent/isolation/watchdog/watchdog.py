@@ -136,14 +136,14 @@ class Watchdog:
         self._metrics.last_sample.set(value=0.0)
 
     @property
-    def looks(self) -> bool:
+    def is_sampling(self) -> bool:
         """Whether it is known who uses the GPUs that this agent gives away; not where nobody looks (``policy`` off)."""
         return self._judging and self._last is not None and bool(self._book.node.mode.resources)
 
     @property
     def processes(self) -> tuple[GpuProcess, ...]:
         """Those that were seen last on GPUs that this agent gives away; none before the node's pods are known."""
-        if not self.looks or self._last is None:
+        if not self.is_sampling or self._last is None:
             return ()
         return tuple(self._last[0])
 
