@@ -24,8 +24,8 @@ from gpushare.kube.client.session import Session
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.event_recorder import EventRecorder, Recorder
 from gpushare.nodeagent.allocate.allocator import Allocator
-from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus
-from gpushare.nodeagent.allocate.matcher import ClaimBook
+from gpushare.nodeagent.allocate.exclusive_pods import ExclusivePods
+from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
 from gpushare.nodeagent.allocate.whole_allocator import WholeAllocator
 from gpushare.nodeagent.deviceplugin.device_lists import (
     HEALTHY,
@@ -102,8 +102,8 @@ class Agent:
         self._feeds: dict[str, DeviceFeed] = {}
         self._servers: dict[str, ResourceServer] = {}
         self._to_start: asyncio.Queue[ResourceServer] = asyncio.Queue(len(self._plugins))
-        self._book = ClaimBook(NodeDevices(settings.node, NodeMode.DEFAULT, settings.unit, ()))
-        self._whole = ExclusiveGpus()
+        self._book = NodeAllocations(NodeDevices(settings.node, NodeMode.DEFAULT, settings.unit, ()))
+        self._whole = ExclusivePods()
         listing = KubeletPodResources(settings.pod_resources)
         self._reconciler = Reconciler(
             self._book,
@@ -414,7 +414,7 @@ class Agent:
             self._book.set_node(node)
             self._pods.rebuild()
             self._reconciler.trigger()
-        self._pods.tell_of(self._inventory.devices)
+        self._pods.report_gpus(self._inventory.devices)
         self._plan_limits()
         wanted = self._rules.plugins
         inventory = self._inventory if wanted else Inventory()
@@ -423,7 +423,7 @@ class Agent:
             "isolation": self._isolation.alarm if wanted else "",
             "fallen": self._isolation.fallen if wanted else "",
         }
-        seen = self._whole.seen = with_cordons(node, self._node)
+        seen = self._whole.with_cordons = with_cordons(node, self._node)
         faults = self._access.faults if wanted else ()
         self._news.troubles(inventory, faults=faults, mode=node.mode.value, **wrong)
         for plugin in self._plugins.values():
@@ -433,7 +433,7 @@ class Agent:
                 self._retire(plugin)
         shares = node.mode.shares_memory and bool(node.devices)
         # A node that shares no longer is described for as long as pods hold what it gave, so that they can be seen.
-        needed = bool(wanted) or bool(self._book.claims) or bool(self._whole.pods)
+        needed = bool(wanted) or bool(self._book.pods) or bool(self._whole.pods)
         described = bool(node.devices) and needed
         self._access.want(wanted=needed)
         self._status.want(

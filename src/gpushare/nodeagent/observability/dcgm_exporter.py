@@ -203,7 +203,7 @@ class _Dcgm:
 
     def _add_gpus(self) -> None:
         scrape = self._scrape
-        mode = 2 if scrape.sources.book.claims else int(bool(scrape.sources.whole.pods))
+        mode = 2 if scrape.sources.book.pods else int(bool(scrape.sources.whole.pods))
         self._page.set("DCGM_CUSTOM_ALLOCATE_MODE", (scrape.node.name,), mode)
         for uuid, device in scrape.gpus.items():
             labels = (scrape.driver, *self._ack[uuid])

@@ -267,7 +267,7 @@ class _Ours:
     def _add_directories(self) -> None:
         sources = self._scrape.sources
         for claimed, folder in sources.directories():
-            if sources.book.claim(claimed.uid) is None:
+            if sources.book.pod(claimed.uid) is None:
                 continue
             shares = claimed.mib_by_gpu
             namespace, _, name = claimed.pod.partition("/")

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.request.request import ContainerKind
-from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus
-from gpushare.nodeagent.allocate.matcher import ClaimBook
+from gpushare.nodeagent.allocate.exclusive_pods import ExclusivePods
+from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
 from gpushare.nodeagent.driver.telemetry import Readings
 from gpushare.nodeagent.isolation.storage.files import Claimed
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner
@@ -30,8 +30,8 @@ class Sources:
     """Labels of the node."""
     minors: Callable[[], Mapping[str, int]]
     """The numbers in the names of device nodes, by UUID."""
-    book: ClaimBook
-    whole: ExclusiveGpus
+    book: NodeAllocations
+    whole: ExclusivePods
     readings: Readings
     watchdog: Watchdog
     unanswering: Callable[[], Collection[str]]
@@ -105,27 +105,27 @@ class Scrape:
         pod = self.sources.whole.get(owner.pod_uid)
         if pod is None:
             return None
-        container = pod.pod.containers.get(owner.container_id, "")
+        container = pod.bound.containers.get(owner.container_id, "")
         own = pod.decided.get(container, frozenset()) if container else set().union(*pod.decided.values())
         if uuid not in own:
             return None
-        return Holder(pod.pod.key, pod.uid, container, uuid, self.gpus[uuid].total_mib, 100)
+        return Holder(pod.bound.key, pod.uid, container, uuid, self.gpus[uuid].total_mib, 100)
 
     def _add_shares(self) -> None:
         book = self.sources.book
-        for claim in book.claims:
-            for uuid in book.gpus_of(claim):
-                share = book.share_of(claim, uuid, "")
+        for allocated in book.pods:
+            for uuid in book.gpus_of(allocated):
+                share = book.share_of(allocated, uuid, "")
                 if share is None or uuid not in self.gpus:
                     continue
                 self.held[uuid].append((share.mib, share.core_percent))
-                for container in claim.request.containers:
+                for container in allocated.request.containers:
                     if container.kind is ContainerKind.INIT or not container.memory_units:
                         continue
-                    its = book.share_of(claim, uuid, container.name)
+                    its = book.share_of(allocated, uuid, container.name)
                     if its is not None:
                         self._add(
-                            claim.pod.key, container.name, uuid, (its.mib, its.core_percent), whole=False
+                            allocated.key, container.name, uuid, (its.mib, its.core_percent), whole=False
                         )
 
     def _add_whole(self) -> None:
@@ -135,7 +135,7 @@ class Scrape:
                 self.whole[uuid] += 1
             for container, uuids in pod.decided.items():
                 for uuid in uuids & self.gpus.keys():
-                    self._add(pod.pod.key, container, uuid, (self.gpus[uuid].total_mib, 100), whole=True)
+                    self._add(pod.bound.key, container, uuid, (self.gpus[uuid].total_mib, 100), whole=True)
 
     def _add(self, pod: str, container: str, uuid: str, what: tuple[int, int], *, whole: bool) -> None:
         namespace, _, name = pod.partition("/")
