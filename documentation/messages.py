@@ -34,12 +34,12 @@ INTERNAL: Final = {
     "inspect/completion.py:FLAGS": "short words for flags, which a shell shows as they are typed",
     "inspect/completion.py:_candidates": "short words for what is typed next",
     # What to do, which stands beside what was found; and what is well.
-    "doctor/cluster/checks/admission.py:remedy": "what to do about a finding",
-    "doctor/cluster/checks/rbac.py:remedy": "what to do about a finding",
+    "doctor/cluster/checks/admission.py:suggestion": "what to do about a finding",
+    "doctor/cluster/checks/rbac.py:suggestion": "what to do about a finding",
     "doctor/cluster/checks/nodes.py:wait": "what to do about a finding",
-    "doctor/cluster/checks/nodes.py:_remedy": "what to do about a finding",
+    "doctor/cluster/checks/nodes.py:_suggestion": "what to do about a finding",
     "doctor/cluster/checks/components.py:todo": "what to do about a finding",
-    "doctor/cluster/checks/components.py:remedy": "what to do about a finding",
+    "doctor/cluster/checks/components.py:suggestion": "what to do about a finding",
     "doctor/suggested_commands.py:pull": "what to do about a finding",
     # Words that stand within messages that have entries.
     "doctor/cluster/checks/rbac.py:RIGHTS": "rights, within other messages",
@@ -64,8 +64,8 @@ INTERNAL: Final = {
     "simulate/output/image_writer.py:_LETTER": "markup",
     "process/log_setup.py": "the form of a line",
     # Patterns, names, programs, formats, protocols.
-    "scheduler/plugins/explain/reason_kinds.py:_BEGINNINGS": "patterns by which reasons are sorted",
-    "scheduler/plugins/explain/kube_scheduler_reasons.py:_HELP": "patterns of kube-scheduler's words, and what would help, which needs no help itself",
+    "reasons/categories.py:_BEGINNINGS": "patterns by which reasons are sorted",
+    "reasons/kube_scheduler.py:_HELP": "patterns of kube-scheduler's words, and what would help, which needs no help itself",
     "nodeagent/settings.py:PROGRAM": "the program's name",
     "playground/gpus/presets.py:_MODELS": "names of GPUs",
     "inspect/completion.py:_BASH": "a program",
@@ -87,7 +87,7 @@ INTERNAL: Final = {
     "scheduler/observability/cycle_log.py": "lines of the log below the level warning",
     "simulate/engine/virtual_clock.py": "of a fault of ours alone",
 }
-#: What makes a finding of the doctor, in ``of(subject, says, remedy)``: what to do stands beside it wherever it is shown.
+#: What makes a finding of the doctor, in ``of(subject, says, suggestion)``: what to do stands beside it wherever it is shown.
 _FINDINGS: Final = frozenset({"fault", "warning", "unknown"})
 #: What the doctor says where all is well.
 _WELL: Final = frozenset({"fine", "Check"})

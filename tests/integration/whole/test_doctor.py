@@ -47,7 +47,7 @@ def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpushare.doctor.__main__._AGAIN_S", 0.1)
 
 
-async def finds(seen: World, check: str, subject: str, says: str, *, state: str = "fault") -> None:
+async def finds(seen: World, check: str, subject: str, message: str, *, state: str = "fault") -> None:
     """Wait until the doctor has this finding and no other."""
     found: list[dict[str, str]] = []
 
@@ -57,11 +57,11 @@ async def finds(seen: World, check: str, subject: str, says: str, *, state: str 
         return (
             code == {"warning": 1, "fault": 2}[state]
             and [(one["check"], one["subject"], one["state"]) for one in found] == [(check, subject, state)]
-            and says in found[0]["says"]
-            and bool(found[0]["remedy"])
+            and message in found[0]["message"]
+            and bool(found[0]["suggestion"])
         )
 
-    await until(just_that, f"{check} {subject}: {says}", tell=lambda: found)
+    await until(just_that, f"{check} {subject}: {message}", tell=lambda: found)
 
 
 async def is_well(seen: World) -> None:
@@ -235,7 +235,7 @@ async def test_a_token_that_has_expired_is_one_fault_and_no_check_says_that_all_
     expired.write_text(re.sub(r"token: .*", "token: expired", seen.cluster.kubeconfig.read_text()))
     code, (finding,) = await doctor(seen, "--kubeconfig", str(expired))
     assert (code, finding["check"], finding["state"]) == (2, "api-server", "fault")
-    assert "401" in finding["says"]
+    assert "401" in finding["message"]
 
 
 async def test_a_cluster_that_is_away_is_one_fault(seen: World, tmp_path: Path) -> None:

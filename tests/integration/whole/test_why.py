@@ -77,8 +77,8 @@ async def test_why_a_pod_waits_and_what_would_let_it_in(seen: World) -> None:
     reason = listed["default/waits"]["reason"]
     assert reason.startswith("none of 2 nodes takes it: ")
     assert "no single GPU has 9 GiB free" in reason
-    assert "node four has as much in all, on several GPUs" in listed["default/waits"]["remedy"]
-    assert listed["default/gang"]["remedy"] == "2 more pods of gang default/g: 1 of 3 is there"
+    assert "node four has as much in all, on several GPUs" in listed["default/waits"]["suggestion"]
+    assert listed["default/gang"]["suggestion"] == "2 more pods of gang default/g: 1 of 3 is there"
     told = await why(seen, "waits")
     assert told["record"]["waiting"]["reason"] == listed["default/waits"]["reason"]
     assert (told["record"]["answer"]["nodes"], told["record"]["answer"]["fits"]) == (2, 0)
@@ -121,7 +121,7 @@ async def test_pods_that_nobody_asks_about_are_told_why_on_the_pod_and_to_who_as
             "a node with what its nodeSelector wants, disk=fast: ",
         ),
         "gated": ("scheduling gates keep every scheduler from it: example.com/later", "their removal"),
-        "lost": ("none seems to run for schedulerName nobody", "the pod made anew with schedulerName "),
+        "lost": ("none seems to run for schedulerName nobody", "the pod recreated with schedulerName "),
     }
     told = {
         name: await seen.event(name, "GPUSchedulingPending: waits for aliyun.com/gpu-mem: 2: ", *said)
@@ -139,7 +139,7 @@ async def test_pods_that_nobody_asks_about_are_told_why_on_the_pod_and_to_who_as
         for name, note in told.items():
             record = (await why(seen, name))["record"]["waiting"]
             assert record == listed[name]
-            assert note.endswith(f"{record['reason']}. What would help: {record['remedy']}")
+            assert note.endswith(f"{record['reason']}. What would help: {record['suggestion']}")
 
     # What was said to help does.
     body = b'{"spec":{"schedulingGates":null}}'

@@ -184,7 +184,7 @@ def kubelet(facts):
 """
 
 
-def test_of_a_finding_of_the_doctor_the_remedy_is_no_message() -> None:
+def test_of_a_finding_of_the_doctor_the_suggestion_is_no_message() -> None:
     assert [one.template for one in of_module("doctor/x.py", FINDINGS)] == [
         "it has not answered for … s",
         "the kubelet here",
@@ -267,7 +267,7 @@ def test_entries_are_read_from_tables_with_several_messages_a_row(tmp_path: Path
         (("because of",), True),
     ],
 )
-def test_an_entry_without_cause_or_remedy_is_found(told: tuple[str, ...], empty: bool) -> None:
+def test_an_entry_without_cause_or_suggestion_is_found(told: tuple[str, ...], empty: bool) -> None:
     assert bool(says_nothing([Entry("p.md:1", "x", told)])) is empty
 
 
