@@ -71,6 +71,9 @@ class Isolating(Protocol):
     def pods_changed(self) -> None:
         """A pod may have gone."""
 
+    async def release(self, uid: str) -> None:
+        """Take away what the claim of that UID was given; raises ``OSError``."""
+
     async def run(self) -> None:
         """Keep all in order until cancelled."""
 
@@ -125,6 +128,9 @@ class NotIsolating:
         return ()
 
     def pods_changed(self) -> None:
+        """Nothing to do."""
+
+    async def release(self, uid: str) -> None:
         """Nothing to do."""
 
     async def run(self) -> None:
