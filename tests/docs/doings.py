@@ -154,7 +154,7 @@ _LISTS: Final = "TRACES=$OUT/lists"
 _LISTED: Final = (
     "mkdir -p $OUT/lists",
     "printf 'sn,cpu_milli,memory_mib,gpu,model\\nnode-1,64000,262144,4,T4\\n' >$OUT/lists/openb_node_list_gpu_node.csv",
-    "for name in default gpushare60 gpuspec10 cpu050; do printf 'name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\\n"
+    "for name in default gpushare60; do printf 'name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\\n"
     "pod-1,4000,8192,1,300,\\npod-2,4000,8192,1,700,\\n' >$OUT/lists/openb_pod_list_$name.csv; done",
 )
 _OF_API: Final = "--ignore-glob='tests/integration/*' --ignore-glob='tests/unit/[!a]*'"
@@ -172,7 +172,6 @@ IN_THE_CHECKOUT: Final = (
     Doing("make clients", "make clients ARGS=--list", shows=("jax_arrays …", "…", "pytorch …", "…")),
     Doing("make fakegpu"),
     Doing("make isolation"),
-    Doing("make proto"),
     Doing("make -C fakegpu"),
     Doing("make -C isolation"),
     Doing("make krew", code=2, shows=("…", "krew: VERSION '': write v1.2.3", "…")),
@@ -191,7 +190,6 @@ IN_THE_CHECKOUT: Final = (
     ),
     Doing("gpushare playground", "gpushare playground --no-walk", until=_STAYS_UP),
     Doing('make run ARGS="--no-walk --unit 128MiB"', until=_STAYS_UP),
-    Doing('make run ARGS="--nodes …"', 'make run ARGS="--nodes one"', code=2, shows=("…",)),
     Doing("make gpu-check SECTION=compute", f'make gpu-check SECTION=compute {_STAND_IN} ARGS="{_REPORT}'),
     Doing(
         'make gpu-check SECTION=compute ARGS="--seconds 900"',
@@ -207,14 +205,12 @@ IN_THE_CHECKOUT: Final = (
     # Narrowed to one folder: to read all tests takes a busy machine minutes.
     Doing("make soak", f'make soak PYTEST_ARGS="-k nearness {_OF_API}"', until="round 2"),
     Doing("make soak-slow", "make soak-slow SLOW_TESTS=tests/integration/inspect/test_completion.py"),
-    Doing("python -m benchmarks.allocate --quick"),
     Doing("python -m benchmarks dashboard", "python -m benchmarks dashboard --quick", until=_MEASURED),
     Doing(
         "python -m benchmarks dashboard-round",
         "python -m benchmarks dashboard-round --quick",
         until=_MEASURED,
     ),
-    Doing("python -m benchmarks making-room", "python -m benchmarks making-room --quick", until=_MEASURED),
     Doing("make bench ARGS=claims", 'make bench ARGS="claims --quick"', until=_MEASURED),
     Doing("make bench", "make bench ARGS=--quick", until=_MEASURED),
     Doing(
@@ -230,16 +226,6 @@ IN_THE_CHECKOUT: Final = (
         f'make bench-placement ARGS="--policy binpack --policy spread default gpushare60" {_LISTS}',
         first=_LISTED,
         shows=("…", "default: …", "  binpack …", "  spread …", "…", "gpushare60: …", "…"),
-    ),
-    Doing(
-        'make bench-placement ARGS="default --seeds 1 --policy fragmentation"',
-        f'make bench-placement ARGS="default --seeds 1 --policy fragmentation" {_LISTS}',
-        shows=("…", "default: …", "  fragmentation …", "…"),
-    ),
-    Doing(
-        'make bench-placement ARGS="gpuspec10 cpu050 --policy fragmentation"',
-        f'make bench-placement ARGS="gpuspec10 cpu050 --policy fragmentation" {_LISTS}',
-        shows=("…", "gpuspec10: …", "…", "cpu050: …", "…"),
     ),
     Doing(
         "python -m tests.fixtures.record",

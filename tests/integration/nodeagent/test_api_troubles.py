@@ -34,23 +34,6 @@ async def test_a_pod_with_a_broken_record_is_told_and_refused(world: World) -> N
         await world.kubelet.admit(made)
 
 
-async def test_a_record_of_another_scheduler_is_followed_and_marked(world: World) -> None:
-    await world.start()
-    made = world.bind("foreign", container("c", 3), on=None)
-    made["metadata"]["annotations"] |= {
-        names.ANN_MEM_INDEX: "1",
-        names.ANN_MEM_POD: "3",
-        names.ANN_MEM_ASSIGNED: "false",
-        names.ANN_MEM_ASSUME_TIME: "5",
-    }
-    world.api.put_pod(made)
-    assert (await world.kubelet.admit(made)).envs["c"][names.ENV_MEM_INDEX] == "1"
-    await world.changes.until(
-        lambda: world.api.annotations("pods", "default/foreign")[names.ANN_MEM_ASSIGNED] == "true"
-    )
-    assert names.ANN_ASSIGNED not in world.api.annotations("pods", "default/foreign")
-
-
 async def test_a_pod_that_is_gone_when_its_record_is_written_troubles_nobody(world: World) -> None:
     await world.start()
     made = world.bind("a", container("c", 3), on=0)

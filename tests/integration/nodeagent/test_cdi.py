@@ -142,16 +142,6 @@ async def test_a_gpu_that_is_lost_changes_nothing_for_the_others(world: World) -
     assert (await world.run_pod("a", 3, on=0)).answers["c"].cdi_devices
 
 
-async def test_a_file_that_stays_broken_is_told_once(world: World) -> None:
-    on_containerd(world)
-    folder = world.settings.cdi_folders[0]
-    folder.mkdir()
-    (folder / "nvidia.yaml").write_text("kind: [")
-    await world.start()
-    await world.changes.until(lambda: world.api.told("CDIFileUnusable"), "told")
-    assert f"{folder}/nvidia.yaml: it is not YAML" in world.api.told("CDIFileUnusable")[0]["note"]
-
-
 async def test_ours_goes_when_the_node_shares_no_more_and_no_pod_holds_a_share(world: World) -> None:
     describe(world, 0, 1)
     on_containerd(world)

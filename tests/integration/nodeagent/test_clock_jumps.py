@@ -6,7 +6,6 @@ import pytest
 
 from gpushare.api import names
 from gpushare.kube.clock import SystemClock
-from tests.integration.nodeagent.cluster_objects import container
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_nvml import gpu
 
@@ -52,22 +51,3 @@ async def test_pods_records_health_and_events_go_on(world: World, jumps: tuple[i
     await world.changes.until(
         lambda: world.api.told("GPUUnhealthy") and world.api.told("GPURecovered"), "both are told"
     )
-
-
-async def test_records_that_were_stamped_by_a_clock_that_was_set_back_are_served(world: World) -> None:
-    """Equal pods whose stamps are in the wrong order: each gets its own, or their records follow."""
-    await world.start()
-    made = {name: world.bind(name, container("c", 3), on=on) for name, on in (("later", 0), ("earlier", 1))}
-    for name, stamp in (("later", 1), ("earlier", 1 << 62)):
-        annotations = made[name]["metadata"]["annotations"]
-        annotations[names.ANN_MEM_ASSUME_TIME] = annotations[names.ANN_ASSUME_TIME] = str(stamp)
-        world.api.put_pod(made[name])
-    given = {name: await world.kubelet.admit(made[name]) for name in ("earlier", "later")}
-    await world.until_assigned("earlier", "later")
-    for name, admitted in given.items():
-        await world.changes.until(
-            lambda name=name, admitted=admitted: (
-                world.recorded(name).gpus[0].uuid == admitted.envs["c"][names.ENV_VISIBLE_DEVICES]
-            ),
-            "the record says what the container has",
-        )

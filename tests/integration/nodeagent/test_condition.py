@@ -5,7 +5,6 @@ from typing import Any
 from gpushare.api import names
 from tests.integration.nodeagent.cluster_objects import NODE
 from tests.integration.nodeagent.conftest import World
-from tests.integration.nodeagent.scripted_nvml import gpu
 
 
 def conditions(world: World) -> dict[str, Any]:
@@ -16,26 +15,6 @@ def conditions(world: World) -> dict[str, Any]:
 def ready(world: World) -> tuple[str, str, str]:
     said = conditions(world).get(names.CONDITION_READY, {})
     return said.get("status", ""), said.get("reason", ""), said.get("message", "")
-
-
-async def test_a_node_that_shares_says_mode_unit_and_backend(world: World) -> None:
-    await world.start(mode="core_mem")
-    await world.changes.until(lambda: ready(world)[:2] == ("True", "Sharing"), "shares")
-    assert ready(world)[2].startswith("mode core_mem, unit 1GiB, 2 of 2 GPUs in service, isolation none: ")
-
-
-async def test_a_lost_gpu_and_a_lost_driver_are_said_with_the_reason_and_since_when(world: World) -> None:
-    await world.start()
-    await world.changes.until(lambda: ready(world)[1] == "Sharing", "shares")
-    since = conditions(world)[names.CONDITION_READY]["lastTransitionTime"]
-    world.nvml.faults = {gpu(0).uuid: "GPU is lost"}
-    await world.changes.until(lambda: ready(world)[1] == "SomeGPUsUnhealthy", "one is lost")
-    assert ready(world)[2].startswith("GPU 0: GPU is lost; mode share, ")
-    assert conditions(world)[names.CONDITION_READY]["lastTransitionTime"] == since
-    world.nvml.faults = {gpu(index).uuid: "GPU is lost" for index in range(2)}
-    await world.changes.until(lambda: ready(world)[:2] == ("False", "GPUUnhealthy"), "both are lost")
-    world.nvml.faults = {}
-    await world.changes.until(lambda: ready(world)[:2] == ("True", "Sharing"), "well again")
 
 
 async def test_a_cordoned_gpu_is_named_and_does_not_count(world: World) -> None:
@@ -51,15 +30,6 @@ async def test_a_cordoned_gpu_is_named_and_does_not_count(world: World) -> None:
     del node["metadata"]["annotations"][names.ANN_CORDONED]
     world.api.put("nodes", NODE, node)
     await world.changes.until(lambda: ", 2 of 2 GPUs in service, " in ready(world)[2], "counts again")
-
-
-async def test_a_node_without_a_driver_says_so_and_keeps_its_agent(world: World) -> None:
-    world.nvml.driver = False
-    await world.start(ready=False)
-    await world.changes.until(lambda: ready(world)[:2] == ("False", "DriverNotFound"), "no driver")
-    assert world.api.objects["nodes", NODE]["metadata"]["labels"][names.LABEL_DESCRIBED] == "true"
-    world.nvml.driver = True
-    await world.changes.until(lambda: ready(world)[:2] == ("True", "Sharing"), "the driver came")
 
 
 async def test_the_condition_goes_with_the_sharing_and_others_stay(world: World) -> None:

@@ -7,7 +7,7 @@ import pynvml
 import pytest
 
 from gpushare.api import names
-from gpushare.nodeagent.isolation.options import AskedIsolation
+from gpushare.nodeagent.isolation.options import AskedIsolation, WatchPolicy
 from tests.integration.nodeagent.cluster_objects import container
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.isolating import active, install, mounted
@@ -106,17 +106,6 @@ async def test_who_begins_is_limited_at_once_and_not_at_the_next_look(world: Wor
     await limited(world, b, 4096, on=1)
 
 
-async def test_a_limit_that_is_lost_is_set_again(world: World) -> None:
-    install(world, asked=AskedIsolation.DRIVER)
-    with_cgroups(world)
-    offer(world)
-    await world.start(mode="cgpu")
-    a = await run_in_cgroup(world, "a", 2, 0, 41)
-    await limited(world, a, 2048)
-    world.nvml.limits.clear()
-    await limited(world, a, 2048)
-
-
 async def test_a_driver_that_rounds_is_not_told_again_and_again(world: World) -> None:
     install(world, asked=AskedIsolation.DRIVER)
     with_cgroups(world)
@@ -174,49 +163,6 @@ async def test_only_containers_with_a_share_are_limited_in_their_own_cgroups(wor
         (gpu(0).uuid, directory_of(world, a, ids["c"])): 1024 * MIB,
         (gpu(0).uuid, directory_of(world, a, ids["d"])): 2048 * MIB,
     }
-
-
-async def test_a_container_with_several_gpus_is_limited_on_each_of_them(world: World) -> None:
-    install(world, asked=AskedIsolation.DRIVER)
-    with_cgroups(world)
-    offer(world)
-    world.nvml.gpus = [gpu(index) for index in range(3)]
-    await world.start(mode="cgpu")
-    labels = {names.LABEL_POD_GPU_COUNT: "2"}
-    a = await world.kubelet.admit(world.bind("a", container("c", 4), on=(0, 2), labels=labels))
-    run_process(world, 41, cgroup_of(a))
-    tell_containers(world, "a", c=CONTAINER)
-    await limited(world, a, 2048)
-    await limited(world, a, 2048, on=2)
-    assert len(world.nvml.limits) == 2
-
-
-async def test_a_container_that_is_started_again_is_found_in_its_new_cgroup(world: World) -> None:
-    install(world, asked=AskedIsolation.DRIVER)
-    with_cgroups(world)
-    offer(world)
-    await world.start(mode="cgpu")
-    a = await run_in_cgroup(world, "a", 2, 0, 41)
-    await limited(world, a, 2048)
-    shutil.rmtree(world.folder / "proc" / "41")
-    shutil.rmtree(directory_of(world, a))
-    world.nvml.limits.clear()
-    await looked(world)
-    assert not world.nvml.limits
-    run_process(world, 42, cgroup_of(a, "5" * 64))
-    tell_containers(world, "a", c="5" * 64)
-    await world.changes.until(lambda: world.nvml.limits, "limited")
-    assert world.nvml.limits == {(gpu(0).uuid, directory_of(world, a, "5" * 64)): 2048 * MIB}
-
-
-async def test_who_has_all_of_a_gpu_needs_no_limit(world: World) -> None:
-    install(world, asked=AskedIsolation.DRIVER)
-    with_cgroups(world)
-    offer(world)
-    await world.start(mode="cgpu")
-    await run_in_cgroup(world, "a", 15, 0, 41)
-    await looked(world)
-    assert not world.nvml.set_limits
 
 
 async def test_what_the_driver_refuses_is_told_once_on_the_pod_and_counted(world: World) -> None:
@@ -294,18 +240,23 @@ async def test_a_node_that_was_told_to_hold_by_the_driver_and_cannot_offers_noth
 
 
 @pytest.mark.parametrize(
-    ("mode", "asked"),
-    [("share", AskedIsolation.AUTO), ("mps", AskedIsolation.MPS), ("cgpu", AskedIsolation.NONE)],
+    ("mode", "asked", "policy"),
+    [
+        ("share", AskedIsolation.AUTO, "report"),
+        ("mps", AskedIsolation.MPS, "report"),
+        ("cgpu", AskedIsolation.NONE, "report"),
+        ("cgpu", AskedIsolation.AUTO, "off"),
+    ],
 )
 async def test_where_something_else_or_nothing_holds_containers_the_driver_is_told_nothing(
-    world: World, mode: str, asked: AskedIsolation
+    world: World, mode: str, asked: AskedIsolation, policy: WatchPolicy
 ) -> None:
     install(world, asked=asked)
     mps = world.folder / "usr" / "bin" / "nvidia-cuda-mps-control"
     mps.parent.mkdir(parents=True)
     mps.write_text("#!/bin/sh\nexec cat\n")
     mps.chmod(0o755)
-    with_cgroups(world)
+    with_cgroups(world, policy)
     offer(world)
     world.use(host_root=world.folder)
     await world.start(mode=mode)
@@ -313,17 +264,8 @@ async def test_where_something_else_or_nothing_holds_containers_the_driver_is_to
     tell_containers(world, "a", c=CONTAINER)
     path = f"/kubepods/burstable/pod{made['metadata']['uid']}/{CONTAINER}"
     run_process(world, 41, path)
-    if asked is not AskedIsolation.NONE:
+    if asked is AskedIsolation.NONE or policy == "off":
+        assert BEHIND not in active(world)
+    else:
         await looked(world)
-    assert not world.nvml.set_limits
-
-
-async def test_switched_off_the_watchdog_looks_for_no_limits_either(world: World) -> None:
-    install(world)
-    with_cgroups(world, "off")
-    offer(world)
-    await world.start(mode="cgpu")
-    await run_in_cgroup(world, "a", 2, 0, 41)
-    await world.until_assigned("a")
-    assert BEHIND not in active(world)
     assert not world.nvml.set_limits

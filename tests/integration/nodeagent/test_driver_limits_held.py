@@ -344,28 +344,6 @@ async def test_behind_our_libraries_the_driver_holds_who_gets_past_them(
         assert await program.takes(2800) == 0
 
 
-async def test_an_older_driver_has_no_such_limits_and_that_is_said(
-    world: World, gpus: Path, nvml: Nvml
-) -> None:
-    described(world, preset("t4", NODE))
-    assert nvml.limits(str(world.settings.isolation.watch.cgroups))[0] == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
-    assert nvml.set_limit(str(world.folder), MIB) == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
-    watch = world.settings.isolation.watch
-    world.api.put("nodes", NODE, node("cgpu"))
-    async with command(
-        world,
-        gpus,
-        *("--proc", str(watch.proc), "--cgroups", str(watch.cgroups), "--isolation", "driver"),
-        *("--isolation-dir", str(world.settings.isolation.folder)),
-    ):
-        await world.changes.until(lambda: world.api.told("IsolationUnavailable"), "told", 30.0)
-        assert (
-            "this driver has no limits by cgroup; they come with r615 (CUDA 13.4)"
-            in world.api.told("IsolationUnavailable")[0]["note"]
-        )
-        assert world.kubelet.allocatable(names.GPU_MEM) == 0
-
-
 def test_the_stand_in_refuses_what_the_driver_would(world: World, nvml: Nvml) -> None:
     root = world.settings.isolation.watch.cgroups
     (root / "a").mkdir()
@@ -380,3 +358,9 @@ def test_the_stand_in_refuses_what_the_driver_would(world: World, nvml: Nvml) ->
     assert nvml.limits(where) == (0, 15360, 0)
     assert nvml.set_limit(where, NO_LIMIT) == 0
     assert nvml.limits(where) == (0, NO_LIMIT, 0)
+
+
+def test_an_older_driver_has_no_such_functions(world: World, nvml: Nvml) -> None:
+    described(world, preset("t4", NODE))
+    assert nvml.limits(str(world.settings.isolation.watch.cgroups))[0] == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
+    assert nvml.set_limit(str(world.folder), MIB) == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND

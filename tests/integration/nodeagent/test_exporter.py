@@ -160,13 +160,6 @@ async def test_xids_are_counted_and_the_last_one_is_told(world: World) -> None:
     await until(world, lambda said: said["gpushare_gpu_healthy"][NODE, "0", G0] == 1.0, "well again")
 
 
-async def test_a_gpu_out_of_service_is_not_healthy(world: World) -> None:
-    world.nvml.faults = {G0: "GPU is lost"}
-    await world.start()
-    told = await until(world, lambda said: said["gpushare_gpu_healthy"][NODE, "0", G0] == 0.0, "lost")
-    assert told["gpushare_gpu_healthy"][NODE, "1", gpu(1).uuid] == 1.0
-
-
 async def test_what_containers_were_given_and_what_the_driver_says_of_them(world: World) -> None:
     watch(world)
     await world.start(mode="core_mem")
@@ -217,19 +210,6 @@ async def test_what_containers_were_given_and_what_the_driver_says_of_them(world
     foreign = ("none", "", "", "", *ack[4:], "77", "Xorg", "C")
     assert told["DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_USED"] == {foreign: 640.0}
     assert "DCGM_CUSTOM_ILLEGAL_PROCESS_SM_UTIL" not in told, "the driver does not tell it"
-
-
-async def test_a_process_that_has_ended_has_no_name_and_one_of_no_gpu_of_ours_is_passed_over(
-    world: World,
-) -> None:
-    watch(world)
-    await world.start(mode="cgpu")
-    process(world, 77)
-    uses(world, (77, 640, 5))
-    await until(world, lambda said: said["DCGM_CUSTOM_ILLEGAL_PROCESS_SM_UTIL"], "the process")
-    (world.folder / "proc" / "77" / "comm").unlink()
-    told = scraped(world)["DCGM_CUSTOM_ILLEGAL_PROCESS_SM_UTIL"]
-    assert [(labels[-2], value) for labels, value in told.items()] == [("", 5.0)]
 
 
 async def test_what_a_process_has_the_other_engines_do(world: World) -> None:

@@ -59,34 +59,6 @@ async def test_after_a_restart_each_container_still_has_its_own(world: World) ->
     assert world.recorded("a") == before
 
 
-@pytest.mark.parametrize("listed", [True, False])
-async def test_pods_with_the_same_wish_that_are_served_in_another_order_keep_their_books(
-    world: World, listed: bool
-) -> None:
-    """Whichever of the two the kubelet admits first: what is written is what the containers have."""
-    await start(world)
-    pods = [
-        world.bind(name, container("x", 10), container("y", 10), on=on, labels=APART)
-        for name, on in (("one", (0, 1)), ("two", (2, 3)))
-    ]
-    agent = world.agent
-    assert agent is not None
-    await world.changes.until(lambda: len(agent._pods.uids()) == 2, "the agent knows both")
-    world.kubelet.lists_admitting = listed
-    given = {}
-    for pod in reversed(pods):
-        admitted = await world.kubelet.admit(pod)
-        name = pod["metadata"]["name"]
-        given[name] = sorted(int(admitted.envs[one][names.ENV_MEM_INDEX]) for one in ("x", "y"))
-    assert sorted(index for its in given.values() for index in its) == [0, 1, 2, 3]
-    await world.changes.until(
-        lambda: (
-            {name: [share.index for share in world.recorded(name).gpus] for name in ("one", "two")} == given
-        ),
-        "the records say what the containers have",
-    )
-
-
 @pytest.mark.parametrize("apart_first", [True, False], ids=["apart is older", "apart is younger"])
 @pytest.mark.parametrize("listed", [True, False], ids=["listed", "unlisted"])
 @pytest.mark.parametrize(("mode", "core"), [("share", 0), ("core_mem", 30)])

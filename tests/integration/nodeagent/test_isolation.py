@@ -11,7 +11,7 @@ from gpushare.api import names
 from gpushare.nodeagent.isolation.backends import mps
 from gpushare.nodeagent.isolation.selftest import selftest
 from gpushare.nodeagent.isolation.storage.directories import USAGE_BYTES, Directories
-from gpushare.nodeagent.isolation.storage.files import Claimed, read_claim
+from gpushare.nodeagent.isolation.storage.files import Claimed
 from gpushare.nodeagent.runtime.cdi.spec_dirs import ISOLATED_FILE
 from gpushare.nodeagent.runtime.selection import Asked
 from tests.integration.nodeagent.cluster_objects import NODE, container, node
@@ -33,14 +33,15 @@ from tests.integration.nodeagent.scripted_nvml import gpu
 async def test_a_container_gets_its_limits_and_our_libraries_in_every_program(world: World) -> None:
     install(world)
     await world.start(mode="core_mem")
-    admitted = await world.run_pod("a", 3, on=1, core=30)
+    labels = {names.LABEL_POD_COMPUTE_CLASS: "latency"}
+    admitted = await world.kubelet.admit(world.bind("a", container("c", 3, 30), on=1, labels=labels))
     found = mounted(admitted)
     limits, read_only = found["/run/gpushare/limits"]
     assert read_only
     uid = admitted.pod["metadata"]["uid"]
     assert limits.read_text() == (
         f"gpushare-limits 1.1\ncontainer default/a/c {uid}\n"
-        f"gpu {gpu(1).uuid} memory_bytes={3 * 1024 << 20} core_percent=30 core_policy=hard\n"
+        f"gpu {gpu(1).uuid} memory_bytes={3 * 1024 << 20} core_percent=30 core_policy=hard core_class=latency\n"
     )
     usage, read_only = found["/run/gpushare/usage"]
     assert not read_only
@@ -61,27 +62,6 @@ async def test_a_container_gets_its_limits_and_our_libraries_in_every_program(wo
         lambda: active(world).startswith("preload (by /etc/ld.so.preload): mode core_mem")
     )
     assert "arbiter is not there, so each container paces itself" in active(world)
-
-
-@pytest.mark.parametrize(
-    ("label", "core", "written"),
-    [
-        ("latency", 30, " core_class=latency"),
-        ("batch", 30, " core_class=batch"),
-        ("fast", 30, ""),
-        ("batch", 0, ""),
-    ],
-)
-async def test_a_container_with_a_compute_limit_gets_the_class_that_its_pod_is_labelled_with(
-    world: World, label: str, core: int, written: str
-) -> None:
-    install(world)
-    await world.start(mode="core_mem")
-    labels = {names.LABEL_POD_COMPUTE_CLASS: label}
-    admitted = await world.kubelet.admit(world.bind("a", container("c", 3, core), on=1, labels=labels))
-    limits, _ = mounted(admitted)["/run/gpushare/limits"]
-    compute = f" core_percent={core} core_policy=hard" if core else ""
-    assert limits.read_text().endswith(f" memory_bytes={3 * 1024 << 20}{compute}{written}\n")
 
 
 @pytest.mark.parametrize(
@@ -174,19 +154,6 @@ async def test_by_default_nothing_is_done_and_the_node_says_so(world: World, mod
     await world.changes.until(lambda: active(world).startswith("none: "))
     assert ("--isolation none switches it off" in active(world)) is (mode == "cgpu")
     assert not world.settings.isolation.folder.exists()
-
-
-async def test_a_directory_goes_with_its_pod_and_not_before(world: World) -> None:
-    install(world)
-    await world.start(mode="cgpu")
-    first, second = await world.run_pod("a", 3, on=0), await world.run_pod("b", 3, on=0)
-    kept = mounted(second)["/run/gpushare/limits"][0].parent
-    await world.until_assigned("a", "b")
-    assert len(directories(world)) == 2
-    world.end_pod("a")
-    await world.changes.until(lambda: len(directories(world)) == 1, "removed")
-    assert kept.is_dir()
-    assert not mounted(first)["/run/gpushare/limits"][0].exists()
 
 
 async def test_an_agent_that_starts_anew_goes_on_with_what_is_there(world: World) -> None:
@@ -321,22 +288,6 @@ async def test_pods_of_before_a_change_of_mode_keep_what_they_have(world: World)
     world.api.label_node(NODE, {names.LABEL_MODE: "cgpu"})
     await world.changes.until(lambda: active(world).startswith("preload"))
     assert mounted(await world.run_pod("c", 3, on=0))
-
-
-async def test_twins_that_are_taken_for_each_other_keep_their_files(world: World) -> None:
-    install(world)
-    await world.start(mode="cgpu")
-    # Answered for the one that was decided first, whichever the kubelet admits first.
-    world.bind("a", container("c", 3), on=0)
-    other = await world.kubelet.admit(world.bind("b", container("c", 3), on=0))
-    made = mounted(other)["/run/gpushare/limits"][0].parent
-    whose = read_claim((made / "claim.json").read_bytes())
-    assert whose is not None
-    world.api.drop("pods", f"default/{whose.pod.partition('/')[2]}")
-    await world.run_pod("x", 1, on=1)
-    world.end_pod("x")
-    await world.changes.until(lambda: len(directories(world)) == 1, "that of x is gone")
-    assert made.is_dir()
 
 
 async def test_where_no_link_leads_out_of_the_host_paths_are_those_of_the_host(world: World) -> None:

@@ -111,19 +111,6 @@ async def test_resources_of_the_old_mode_go_to_zero_and_those_of_the_new_appear(
     )
 
 
-@pytest.mark.parametrize("off", [None, "default"])
-async def test_a_node_that_shares_no_longer_takes_back_all_that_it_said(
-    world: World, off: str | None
-) -> None:
-    await world.start(mode="share")
-    await world.changes.until(lambda: described(world) and world.api.capacity(NODE).get(names.GPU_COUNT))
-    relabel(world, off)
-    await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 0)
-    await world.changes.until(
-        lambda: described(world) is None and names.GPU_COUNT not in world.api.capacity(NODE)
-    )
-
-
 @pytest.mark.parametrize("off", [None, "default", "typo"])
 async def test_a_node_that_shares_no_longer_is_described_until_no_pod_holds_a_share(
     world: World, off: str | None
@@ -141,12 +128,6 @@ async def test_a_node_that_shares_no_longer_is_described_until_no_pod_holds_a_sh
     await world.changes.until(lambda: described(world) is None)
 
 
-@pytest.mark.parametrize("mode", ["share", "cgpu", "mps"])
-async def test_modes_without_compute_advertise_memory_alone(world: World, mode: str) -> None:
-    await world.start(mode=mode)
-    assert set(world.kubelet.endpoints) == {names.GPU_MEM}
-
-
 async def test_an_unlabelled_node_registers_nothing(world: World) -> None:
     await world.start(mode=None, ready=False)
     agent = world.agent
@@ -156,16 +137,6 @@ async def test_an_unlabelled_node_registers_nothing(world: World) -> None:
     relabel(world, "share")
     await world.ready()
     assert world.kubelet.registrations == [names.GPU_MEM]
-
-
-async def test_an_unknown_label_value_is_told_on_the_node_and_shares_nothing(world: World) -> None:
-    await world.start(mode="sharre", ready=False)
-    await world.changes.until(lambda: world.api.told("UnknownGPUMode"))
-    note = world.api.told("UnknownGPUMode")[0]["note"]
-    assert "ack.node.gpu.schedule=sharre is unknown; use one of default, share" in note
-    assert world.kubelet.registrations == []
-    relabel(world, "share")
-    await world.ready()
 
 
 async def test_pods_keep_what_they_hold_when_the_mode_changes(world: World) -> None:
@@ -220,15 +191,6 @@ async def test_capacity_left_over_from_another_mode_goes_to_zero_after_a_restart
     assert names.GPU_WHOLE not in world.kubelet.endpoints
 
 
-async def test_a_patched_count_that_gets_lost_is_written_again(world: World) -> None:
-    await world.start()
-    await world.changes.until(lambda: world.api.capacity(NODE).get(names.GPU_COUNT) == "2")
-    world.api.put("nodes", NODE, node("share"))
-    await world.changes.until(
-        lambda: world.api.capacity(NODE).get(names.GPU_COUNT) == "2" and described(world)
-    )
-
-
 async def test_the_unit_changes_under_a_running_pod(world: World) -> None:
     await world.start()
     await world.run_pod("old", 3, on=0)
@@ -243,25 +205,3 @@ async def test_the_unit_changes_under_a_running_pod(world: World) -> None:
         assert admitted.envs["c"][names.ENV_MEM_LIMIT] == str(4 * unit.mib)
         await world.until_assigned(f"new-{unit.value}")
         assert world.recorded("old").mib == held
-
-
-async def test_what_the_driver_keeps_for_itself_is_offered_only_where_nobody_is_held_to_a_share(
-    world: World,
-) -> None:
-    """An H200 has 143,771 MiB, of which its driver keeps 616: more than a whole unit of programs that are held to theirs."""
-    world.nvml.gpus[:] = [gpu(0, 143771, reserved_mib=616), gpu(1)]
-
-    def totals() -> list[int]:
-        found = described_devices(decode_node(world.api.objects["nodes", NODE]))
-        return [] if found is None else [device.total_mib for device in found[2]]
-
-    await world.start(mode="share")
-    await world.changes.until(lambda: totals() == [143771, 15360])
-    assert world.kubelet.capacity(names.GPU_MEM) == 140 + 15
-    for mode in ("cgpu", "core_mem"):
-        relabel(world, mode)
-        await world.changes.until(lambda: totals() == [143155, 15360])
-        await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 139 + 15)
-    relabel(world, "share")
-    await world.changes.until(lambda: totals() == [143771, 15360])
-    await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 140 + 15)

@@ -48,30 +48,6 @@ async def test_the_pods_of_a_lost_gpu_are_told_once_and_told_again_when_it_is_ba
     await world.changes.until(lambda: len(heard(world)) == 6, "it went again")
 
 
-async def test_a_fault_that_no_agent_saw_come_is_told_by_the_next(world: World) -> None:
-    await world.start()
-    await given(world, "a", container("c", 3), 1)
-    await world.stop()
-    lose(world, 1)
-    await world.start(ready=False)
-    await world.changes.until(lambda: heard(world) == [("a", OUT)], "told")
-
-
-async def test_a_pod_that_goes_meanwhile_hears_nothing_more(world: World) -> None:
-    await world.start()
-    await given(world, "a", container("c", 3), 1)
-    await given(world, "b", container("c", 3), 1)
-    lose(world, 1)
-    await world.changes.until(lambda: len(heard(world)) == 2, "both are told")
-    world.api.drop("pods", "default/a")
-    agent = world.agent
-    assert agent is not None
-    await world.changes.until(lambda: len(agent._pods.uids()) == 1, "the watch shows it gone")
-    mend(world)
-    await world.changes.until(lambda: ("b", BACK) in heard(world), "the other is told")
-    assert ("a", BACK) not in heard(world)
-
-
 @pytest.mark.parametrize("gpus", [1, 2])
 async def test_a_pod_with_whole_gpus_is_told_of_each(world: World, gpus: int) -> None:
     await world.start(mode="topology")

@@ -44,27 +44,6 @@ async def test_two_of_fifteen_units_on_16160_mib_are_2154_mib_with_30_percent(wo
     assert (envs[names.ENV_MEM_LIMIT], envs[names.ENV_CORE_PERCENT]) == ("2154", "30")
 
 
-@pytest.mark.parametrize("first", [names.GPU_MEM, names.GPU_CORE])
-async def test_memory_and_compute_come_from_one_gpu_whichever_is_asked_for_first(
-    world: World, first: str
-) -> None:
-    await world.start(mode="core_mem")
-    pods = [world.bind(f"p{at}", container("c", 2, 30), on=at % 2) for at in range(4)]
-    for made in pods:
-        admitted = await world.kubelet.admit(made, resources=[first])
-        both = {one.split("-")[0] for ids in admitted.devices["c"].values() for one in ids}
-        assert len(both) == 1
-        on = world.recorded(made["metadata"]["name"]).gpus[0].uuid
-        assert admitted.envs["c"][names.ENV_VISIBLE_DEVICES] == on
-
-
-async def test_ids_follow_the_schedulers_decision(world: World) -> None:
-    await world.start()
-    for at, on in enumerate((1, 0, 1, 1)):
-        admitted = await world.run_pod(f"p{at}", 3, on=on)
-        assert admitted.envs["c"][names.ENV_MEM_INDEX] == str(on)
-
-
 async def test_a_served_pod_is_marked_assigned_in_both_generations(world: World) -> None:
     await world.start()
     await world.run_pod("a", 3, on=1)
@@ -78,13 +57,6 @@ async def test_a_pod_that_the_informer_has_not_seen_is_found_by_a_live_list(worl
     world.api.watch_held = True
     admitted = await world.run_pod("late", 3, on=1)
     assert admitted.envs["c"][names.ENV_MEM_INDEX] == "1"
-
-
-async def test_nobody_waits_for_as_much_so_the_kubelet_is_refused_with_a_reason(world: World) -> None:
-    await world.start()
-    world.bind("other", container("c", 5), on=0)
-    with pytest.raises(AdmissionFailed, match=r"no pod bound to node n1 waits for 3 units"):
-        await world.kubelet.admit(pod("stranger", container("c", 3)))
 
 
 async def test_a_pod_that_no_scheduler_of_ours_decided_for_is_refused_and_told_why(world: World) -> None:
@@ -130,31 +102,6 @@ async def test_an_app_container_goes_on_with_its_init_containers_devices(world: 
     assert mine["init"] < mine["app"]
     assert admitted.envs["app"][names.ENV_MEM_INDEX] == "1"
     await world.until_assigned("a")
-
-
-async def test_an_app_container_may_need_fewer_than_its_init_container(world: World) -> None:
-    await world.start()
-    made = world.bind("a", container("app", 3), on=1, init=(container("init", 8),))
-    twin = world.bind("twin", container("app", 3), on=0)
-    admitted = await world.kubelet.admit(made)
-    assert admitted.envs["app"][names.ENV_MEM_POD] == "8"
-    assert (await world.kubelet.admit(twin)).envs["app"][names.ENV_MEM_INDEX] == "0"
-
-
-async def test_a_sidecar_keeps_its_devices_beside_the_app(world: World) -> None:
-    await world.start()
-    sidecar = container("side", 5, restartPolicy="Always")
-    admitted = await world.kubelet.admit(world.bind("a", container("app", 5), on=0, init=(sidecar,)))
-    assert not set(admitted.devices["side"][names.GPU_MEM]) & set(admitted.devices["app"][names.GPU_MEM])
-    await world.until_assigned("a")
-
-
-async def test_a_pod_that_ended_leaves_room_for_the_next(world: World) -> None:
-    await world.start()
-    for at in range(4):
-        admitted = await world.run_pod(f"p{at}", 15, on=1)
-        assert admitted.envs["c"][names.ENV_MEM_INDEX] == "1"
-        world.end_pod(f"p{at}")
 
 
 async def test_a_stateful_sets_pod_comes_back_under_the_same_name(world: World) -> None:

@@ -28,33 +28,12 @@ async def test_a_kubelet_that_starts_anew_and_wipes_the_sockets_gets_the_resourc
     assert admitted.envs["c"][names.ENV_MEM_INDEX] == "1"
 
 
-async def test_both_resources_of_a_core_mem_node_come_back_after_two_restarts(world: World) -> None:
-    await world.start(mode="core_mem")
-    for _ in range(2):
-        await world.kubelet.restart()
-        await world.changes.until(
-            lambda: (
-                (world.kubelet.capacity(names.GPU_MEM), world.kubelet.capacity(names.GPU_CORE)) == (30, 200)
-            )
-        )
-
-
 async def test_a_kubelet_that_is_not_there_yet_is_waited_for(world: World) -> None:
     await world.kubelet.stop()
     await world.start(ready=False)
     await world.changes.until(lambda: world.api.capacity("n1").get(names.GPU_COUNT) == "2")
     await world.kubelet.start()
     await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 30)
-
-
-async def test_a_started_agent_knows_from_the_kubelet_and_the_records_who_has_what(world: World) -> None:
-    await world.start()
-    await world.run_pod("a", 3, on=0)
-    await world.until_assigned("a")
-    waiting = world.bind("b", container("c", 3), on=1)
-    await world.stop()
-    await world.start()
-    assert (await world.kubelet.admit(waiting)).envs["c"][names.ENV_MEM_INDEX] == "1"
 
 
 async def test_a_pod_served_while_nothing_could_be_written_is_marked_by_the_next_agent(world: World) -> None:
@@ -99,18 +78,6 @@ async def test_the_api_server_away_at_start_is_waited_for(world: World) -> None:
     world.api.refusing = False
     await world.ready()
     assert agent.missing() == [] or "not registered" in agent.missing()[0]
-
-
-async def test_a_kubelet_that_lost_its_checkpoint_may_ask_again_for_a_running_pod(world: World) -> None:
-    await world.start()
-    made = world.bind("a", container("c", 3), on=1)
-    await world.kubelet.admit(made)
-    await world.until_assigned("a")
-    await world.kubelet.stop()
-    world.kubelet.admitted.clear()
-    await world.kubelet.start()
-    await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 30)
-    assert (await world.kubelet.admit(made)).envs["c"][names.ENV_MEM_INDEX] == "1"
 
 
 async def test_a_kubelet_that_asks_before_it_answers_is_heard_before_a_pod_is_refused(world: World) -> None:

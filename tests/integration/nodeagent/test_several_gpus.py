@@ -1,11 +1,8 @@
 """Pods with several GPUs, and with whole ones, through the node agent."""
 
-import pytest
-
 from gpushare.api import names
 from tests.integration.nodeagent.cluster_objects import container
 from tests.integration.nodeagent.conftest import World
-from tests.integration.nodeagent.scripted_kubelet import AdmissionFailed
 from tests.integration.nodeagent.scripted_nvml import gpu
 
 TWO = {names.LABEL_POD_GPU_COUNT: "2"}
@@ -62,34 +59,6 @@ async def test_all_containers_of_a_pod_are_on_its_gpus(world: World) -> None:
     assert world.api.told("GPUAllocationReconciled") == []
 
 
-async def test_pods_with_the_same_wish_that_are_served_in_another_order_change_their_places(
-    world: World,
-) -> None:
-    await start(world, gpus=4)
-    first = world.bind("first", container("c", 24), on=(0, 1), labels=TWO)
-    second = world.bind("second", container("c", 24), on=(2, 3), labels=TWO)
-    agent = world.agent
-    assert agent is not None
-    await world.changes.until(lambda: len(agent._pods.uids()) == 2, "the agent knows both")
-    world.kubelet.lists_admitting = False
-    await world.kubelet.admit(second)
-    await world.kubelet.admit(first)
-    await world.changes.until(
-        lambda: (
-            [[share.index for share in world.recorded(one).gpus] for one in ("first", "second")]
-            == [[2, 3], [0, 1]]
-        ),
-        "the records say what the containers have",
-    )
-    await world.changes.until(
-        lambda: any(
-            "GPU 2 and GPU 3 were decided" in told["note"]
-            for told in world.api.told("GPUAllocationReconciled")
-        ),
-        "people are told",
-    )
-
-
 async def test_a_whole_gpu_is_told_as_whole_for_fewer_units(world: World) -> None:
     await start(world, gpus=2)
     admitted = await world.kubelet.admit(world.bind("a", container("c", 3), on=1, labels=WHOLE))
@@ -100,24 +69,3 @@ async def test_a_whole_gpu_is_told_as_whole_for_fewer_units(world: World) -> Non
     assert len(admitted.devices["c"][names.GPU_MEM]) == 3
     await world.until_assigned("a")
     assert world.recorded("a").units == 16
-
-
-async def test_a_part_is_not_given_beside_a_whole_gpu(world: World) -> None:
-    await start(world, gpus=2)
-    await world.kubelet.admit(world.bind("whole", container("c", 3), on=1, labels=WHOLE))
-    world.kubelet.pick = lambda resource, free, needed: [
-        one for one in free if one.startswith(gpu(1).uuid.removeprefix("GPU-")[:8])
-    ][:needed]
-    with pytest.raises(AdmissionFailed, match="can be given nowhere else"):
-        await world.kubelet.admit(world.bind("part", container("c", 3), on=0))
-
-
-async def test_whoever_starts_anew_finds_pods_with_several_gpus_again(world: World) -> None:
-    await start(world, gpus=3)
-    await world.kubelet.admit(world.bind("a", container("c", 8), on=(0, 2), labels=TWO))
-    await world.until_assigned("a")
-    await world.stop()
-    await world.start()
-    admitted = await world.kubelet.admit(world.bind("b", container("c", 8), on=(1, 2), labels=TWO))
-    assert admitted.envs["c"][names.ENV_MEM_INDEX] == "1,2"
-    assert [share.index for share in world.recorded("a").gpus] == [0, 2]

@@ -1,7 +1,6 @@
 """The command itself, with the stand-in NVML library: discovery, health and clear messages."""
 
 import asyncio
-import contextlib
 import os
 import shutil
 import sys
@@ -127,45 +126,6 @@ async def test_an_xid_of_the_stand_in_driver_takes_its_gpu_out(world: World) -> 
         await world.changes.until(lambda: world.api.told("GPUUnhealthy"), "the XID is told")
         assert what.gpus[0].uuid in world.api.told("GPUUnhealthy")[0]["note"]
         await world.changes.until(lambda: world.api.told("GPURecovered"), "it was quiet")
-
-
-def heard_of_xid(world: World) -> bool:
-    """Whether it is among what ails the GPU; the event may be of what was seen first, that it is lost."""
-    return "XID 79" in world.api.annotations("nodes", NODE).get(names.ANN_DEVICES, "")
-
-
-async def test_an_xid_of_a_lost_gpu_blames_no_other(world: World) -> None:
-    what = preset("core-mem-4", NODE)
-    world.api.put("nodes", NODE, node("share"))
-    path = described(world, what)
-    async with command(world, path):
-        await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 60, "served", 30.0)
-        # Where the loss is seen before the XID, nobody listens to that GPU any more until it is back.
-        for count in range(1, 11):
-            lost = replace(what.gpus[0], fault="lost", xids={79: count})
-            write(path, replace(what, gpus=(lost, *what.gpus[1:])))
-            with contextlib.suppress(AssertionError):
-                await world.changes.until(lambda: heard_of_xid(world), "XID heard", 3.0)
-                break
-            write(path, replace(what, gpus=(replace(what.gpus[0], xids={79: count}), *what.gpus[1:])))
-            await world.changes.until(
-                lambda: world.kubelet.allocatable(names.GPU_MEM) == 60, "it is back", 40.0
-            )
-        assert heard_of_xid(world)
-        await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 45, "one is lost")
-        await world.changes.until(lambda: world.api.told("GPUUnhealthy"), "told")
-        for event in world.api.told("GPUUnhealthy"):
-            assert what.gpus[0].uuid in event["note"]
-
-
-async def test_a_driver_that_is_installed_after_the_agent_started_is_found(world: World) -> None:
-    there, folder = library(), world.folder / "driver" / "lib64"
-    world.api.put("nodes", NODE, node("share"))
-    async with command(world, described(world, preset("t4", NODE)), driver=folder):
-        await world.changes.until(lambda: world.api.told("DriverNotFound"), "no driver yet", 30.0)
-        folder.mkdir(parents=True)
-        (folder / "libnvidia-ml.so.1").symlink_to(there / "libnvidia-ml.so.1")
-        await world.changes.until(lambda: world.kubelet.is_served(names.GPU_MEM), "served", 40.0)
 
 
 async def test_a_driver_under_the_nodes_root_is_found_later_lost_and_found_again(world: World) -> None:

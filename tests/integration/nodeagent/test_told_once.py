@@ -9,7 +9,7 @@ from gpushare.nodeagent.driver.nvml import Unreadable
 from tests.integration.nodeagent.cluster_objects import NODE
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_nvml import gpu
-from tests.integration.nodeagent.test_condition import conditions, ready
+from tests.integration.nodeagent.test_condition import ready
 from tests.integration.nodeagent.test_watchdog import (
     contained,
     exported,
@@ -74,21 +74,6 @@ async def test_a_lost_gpu_is_one_event_however_often_nvml_and_the_agent_start_an
     assert told(world) == ["GPUUnhealthy", "GPURecovered", "GPUUnhealthy"]
 
 
-async def test_the_only_gpu_is_lost_and_that_is_one_event_and_the_conditions_reason(world: World) -> None:
-    world.nvml.gpus = [gpu(0)]
-    await world.start()
-    lose(world, 0)
-    await world.changes.until(lambda: ready(world)[:2] == ("False", "GPUUnhealthy"), "said")
-    await again(world)
-    assert ready(world)[:2] == ("False", "GPUUnhealthy")
-    assert ready(world)[2].startswith("GPU 0: GPU is lost; mode share")
-    assert told(world) == ["GPUUnhealthy"]
-    world.nvml.faults, world.nvml.unreadable, world.nvml.gpus = {}, (), [gpu(0)]
-    await world.changes.until(lambda: ready(world)[:2] == ("True", "Sharing"), "well again")
-    await world.changes.until(lambda: len(told(world)) == 2, "told")
-    assert told(world) == ["GPUUnhealthy", "GPURecovered"]
-
-
 async def test_a_driver_that_fails_is_one_event_and_so_it_is_to_the_next_agent(world: World) -> None:
     await world.start()
     world.nvml.refuses, world.nvml.exchanged = "Driver/library version mismatch", True
@@ -99,27 +84,6 @@ async def test_a_driver_that_fails_is_one_event_and_so_it_is_to_the_next_agent(w
     world.nvml.refuses = ""
     await world.changes.until(lambda: len(told(world)) == 2, "told")
     assert told(world) == ["DriverFailed", "DriverReady"]
-
-
-async def test_a_gpu_that_was_mended_while_no_agent_was_there_is_told_to_be_back(world: World) -> None:
-    await world.start()
-    lose(world, 1)
-    await world.changes.until(lambda: told(world) and reasons(world) == ["", "GPU is lost"], "told")
-    await world.stop()
-    mend(world)
-    await world.start()
-    await world.changes.until(lambda: len(told(world)) == 2, "told")
-    assert told(world) == ["GPUUnhealthy", "GPURecovered"]
-
-
-async def test_what_an_agent_found_and_died_before_telling_is_told_by_the_next(world: World) -> None:
-    await world.start()
-    lose(world, 1)
-    await world.changes.until(lambda: told(world) and reasons(world) == ["", "GPU is lost"], "told")
-    await world.stop()
-    world.api.events.clear()
-    await world.start(ready=False)
-    await world.changes.until(lambda: told(world) == ["GPUUnhealthy"], "told by the next")
 
 
 async def test_an_unknown_mode_is_said_by_the_condition_and_told_once(world: World) -> None:
@@ -150,17 +114,6 @@ async def test_an_agent_that_ends_alone_says_that_nobody_looks_after_the_node(wo
     await again(world)
     await world.changes.until(lambda: ready(world)[:2] == ("True", "Sharing"), "shares again")
     assert told(world) == []
-
-
-async def test_a_node_that_was_not_ready_stays_so_when_its_agent_ends(world: World) -> None:
-    world.nvml.driver = False
-    await world.start(ready=False)
-    await world.changes.until(lambda: ready(world)[1] == "DriverNotFound", "no driver")
-    agent = world.agent
-    assert agent is not None
-    await agent.leave()
-    assert ready(world)[:2] == ("False", "DriverNotFound")
-    assert conditions(world)[names.CONDITION_READY]["message"].startswith("NVIDIA driver: ")
 
 
 async def test_overuse_and_foreign_use_that_go_on_are_told_once_whoever_watches(world: World) -> None:

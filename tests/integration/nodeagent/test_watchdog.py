@@ -99,28 +99,6 @@ async def test_a_container_above_its_share_is_told_of_on_the_pod_and_counted(wor
     await world.changes.until(lambda: exported(world, "memory_used_bytes") == 0)
 
 
-async def test_a_container_that_is_above_its_share_with_other_figures_each_time_is_one_event(
-    world: World,
-) -> None:
-    watch(world)
-    await world.start(mode="cgpu")
-    admitted = await world.run_pod("a", 3, on=0)
-    await world.until_assigned("a")
-    tell_container(world, "a")
-    process(world, 41, contained(admitted))
-    agent = world.agent
-    assert agent is not None
-    for mib in range(4000, 4050, 5):
-        uses(world, (41, mib, 10))
-        before = agent.metrics.exceeded.value("memory")
-        await world.changes.until(
-            lambda before=before: agent.metrics.exceeded.value("memory") > before,  # type: ignore[misc]
-            "above again",
-        )
-    await world.changes.until(lambda: world.api.told("GPUMemoryExceeded"), "told")
-    assert len(world.api.told("GPUMemoryExceeded")) == 1
-
-
 async def test_until_the_kubelet_tells_containers_apart_the_pod_is_judged(world: World) -> None:
     watch(world)
     await world.start(mode="cgpu")
@@ -207,16 +185,6 @@ async def test_use_from_outside_is_told_and_kept_out_of_what_is_given(world: Wor
     await world.changes.until(lambda: world.api.told("UnmanagedGPUUsageResolved"), "told")
 
 
-async def test_a_pod_on_a_gpu_that_it_was_not_given_is_foreign_there(world: World) -> None:
-    watch(world)
-    await world.start(mode="cgpu")
-    admitted = await world.run_pod("a", 3, on=1)
-    process(world, 41, contained(admitted))
-    uses(world, (41, 700, 0))
-    await world.changes.until(lambda: world.api.told("UnmanagedGPUUsage"), "told")
-    assert "41 (pod default/a)" in world.api.told("UnmanagedGPUUsage")[0]["note"]
-
-
 async def test_processes_that_are_gone_or_serve_all_are_nobodys(world: World) -> None:
     watch(world)
     await world.start(mode="mps")
@@ -254,20 +222,6 @@ async def test_it_is_told_when_it_was_looked_and_until_when_that_is_known(world:
     await world.changes.until(lambda: sampled.value() > 1_700_000_000, "looked")
     world.agent._watchdog.lose()
     assert sampled.value() == 0
-
-
-async def test_what_the_driver_does_not_tell_of_memory_has_no_figure(world: World) -> None:
-    watch(world)
-    await world.start(mode="cgpu")
-    admitted = await world.run_pod("a", 3, on=0)
-    await world.until_assigned("a")
-    process(world, 41, contained(admitted))
-    process(world, 42, contained(admitted))
-    uses(world, (41, 300, 10), (42, -1, 20))
-    await world.changes.until(lambda: exported(world, "compute_used_ratio", container="") == 0.3, "seen")
-    assert exported(world, "memory_used_bytes", container="") is None
-    uses(world, (41, 300, 10), (42, 200, 20))
-    await world.changes.until(lambda: exported(world, "memory_used_bytes", container="") == 500 << 20, "told")
 
 
 @pytest.fixture

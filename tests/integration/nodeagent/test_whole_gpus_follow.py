@@ -5,16 +5,10 @@ from typing import Any
 from gpushare.api import names
 from gpushare.api.allocation.allocation import Allocation
 from gpushare.api.allocation.annotations import read_allocation
-from gpushare.api.node.device import Device, NodeDevices, description_of, node_devices
+from gpushare.api.node.device import description_of, node_devices
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.topology import TopologyLevels
 from gpushare.api.objects import decode_node
-from gpushare.api.quantity import MemoryUnit
-from gpushare.kubeletapi.deviceplugin_pb2 import ListAndWatchResponse
-from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
-from gpushare.nodeagent.deviceplugin.device_lists import device_list
-from gpushare.nodeagent.modes.shares import MEMORY
-from gpushare.nodeagent.modes.whole_gpus import WHOLE
 from gpushare_playground.gpus import preset
 from tests.integration.nodeagent.cluster_objects import NODE, node
 from tests.integration.nodeagent.conftest import World
@@ -70,27 +64,6 @@ async def test_a_pod_that_nobody_decided_for_is_offered_no_cordoned_gpu_while_an
     assert admitted.envs["c"][names.ENV_VISIBLE_DEVICES] == gpu(1).uuid
 
 
-async def test_pods_that_were_taken_for_each_other_have_the_records_of_what_they_have(world: World) -> None:
-    world.nvml.gpus[:] = [gpu(index) for index in range(4)]
-    await world.start(mode="topology")
-    first = world.bind("a", wants(2), on=(0, 1))
-    second = world.bind("b", wants(2), on=(2, 3))
-    await world.kubelet.admit(second)
-    await world.kubelet.admit(first)
-    await world.changes.until(lambda: indices(record(world, "a")) == [2, 3], "the first has the other's")
-    await world.changes.until(lambda: indices(record(world, "b")) == [0, 1], "the second has the first's")
-
-
-async def test_a_record_is_made_good_after_the_agent_was_away(world: World) -> None:
-    await world.start(mode="topology")
-    await world.kubelet.admit(world.bind("a", wants(1), on=1))
-    await world.changes.until(lambda: indices(record(world, "a")) == [1], "as decided")
-    await world.stop()
-    world.api.objects["pods", "default/a"]["metadata"]["annotations"].clear()
-    await world.start(mode="topology")
-    await world.changes.until(lambda: indices(record(world, "a")) == [1], "recorded again")
-
-
 async def test_a_node_is_described_until_its_whole_gpus_are_given_back(world: World) -> None:
     await world.start(mode="topology")
     await world.kubelet.admit(world.bind("a", wants(1), on=1))
@@ -144,14 +117,3 @@ async def test_nearness_as_the_stand_in_driver_tells_it_is_written_on_the_node(w
         admitted = await world.kubelet.admit(world.bind("a", wants(4), on=None))
         uuids = admitted.envs["c"][names.ENV_VISIBLE_DEVICES].split(",")
         assert len({index // 4 for index, one in enumerate(found.devices) if one.uuid in uuids}) == 1
-
-
-def test_whole_gpus_have_numa_hints_and_shares_have_none() -> None:
-    devices = tuple(
-        Device(index, gpu(index).uuid, 15360, numa_node=numa) for index, numa in enumerate((1, 0, -1))
-    )
-    there = NodeDevices(NODE, NodeMode.TOPOLOGY, MemoryUnit.GIB, devices)
-    for resource, hints in ((WHOLE, [[1], [0], []]), (MEMORY, [[]] * 45)):
-        listed = device_list(resource, there, DeviceIds(devices)).encoded
-        found = ListAndWatchResponse.FromString(listed).devices
-        assert [[one.ID for one in device.topology.nodes] for device in found] == hints

@@ -34,6 +34,15 @@ def test_a_request_that_can_never_be_met_does_not_matter() -> None:
     assert bound_pod(decode_pod(pod({names.GPU_MEM: "1.5"}))) is None
 
 
+@pytest.mark.parametrize(("label", "known"), [("batch", "batch"), ("fast", "")])
+def test_the_compute_class_is_one_of_those_that_are_known(label: str, known: str) -> None:
+    made = pod({names.GPU_MEM: "3"})
+    made["metadata"] = {"name": "a", "uid": "u", "labels": {names.LABEL_POD_COMPUTE_CLASS: label}}
+    found = bound_pod(decode_pod(made))
+    assert found is not None
+    assert found.compute_class == known
+
+
 def test_only_the_annotations_of_allocation_are_kept() -> None:
     raw = b"""{"metadata": {"name": "a", "namespace": "ns", "uid": "u", "deletionTimestamp": "2026-11-21T08:00:00Z",
       "annotations": {"x": "y", "ALIYUN_COM_GPU_MEM_IDX": "1"}},

@@ -17,6 +17,7 @@ from gpushare.nodeagent.deviceplugin.device_lists import device_list
 from gpushare.nodeagent.errors import UnknownDeviceId
 from gpushare.nodeagent.modes.rules import rules_of
 from gpushare.nodeagent.modes.shares import CORE, MEMORY
+from gpushare.nodeagent.modes.whole_gpus import WHOLE
 
 hexadecimal = st.text("0123456789abcdef", min_size=12, max_size=12)
 #: UUIDs that differ early, late, or almost not at all.
@@ -128,3 +129,14 @@ def test_each_mode_has_its_resources() -> None:
         "topology": (names.GPU_WHOLE,),
         "dra": (),
     }
+
+
+def test_whole_gpus_have_numa_hints_and_shares_have_none() -> None:
+    devices = tuple(
+        Device(index, f"GPU-{index}aaaaaaa", 15360, numa_node=numa) for index, numa in enumerate((1, 0, -1))
+    )
+    there = NodeDevices("n1", NodeMode.TOPOLOGY, MemoryUnit.GIB, devices)
+    for resource, hints in ((WHOLE, [[1], [0], []]), (MEMORY, [[]] * 45)):
+        listed = device_list(resource, there, DeviceIds(devices)).encoded
+        found = ListAndWatchResponse.FromString(listed).devices
+        assert [[one.ID for one in device.topology.nodes] for device in found] == hints
