@@ -122,7 +122,7 @@ def shares_of(
     for one in allocated:
         gpu = by_name.get(one.device)
         if gpu is None:
-            raise _refused(claim, f"node {one.pool} has no GPU {one.device} now; see nvidia-smi -L there")
+            raise _refused(claim, f"node {one.pool} has no GPU {one.device} now")
         before = found.get(gpu.uuid)
         mib, core_percent = one.mib, one.core_percent
         if before is not None:
