@@ -14,11 +14,13 @@ _FILLED_IN: Final = re.compile(r"%(?:[-+ #0]*\d*(?:\.\d+)?[sdrfigx]|%)")
 
 
 def from_logs(src: Path) -> list[Message]:
-    """Of all modules of our packages below ``src``."""
-    found: list[Message] = []
-    for name, path in modules(src):
-        found += of_module(name, path.read_text())
-    return found
+    """Of all modules of the product below ``src``; the playground's logs are for those who work on it."""
+    return [
+        line
+        for name, path in modules(src)
+        if not name.startswith("playground/")
+        for line in of_module(name, path.read_text())
+    ]
 
 
 def of_module(name: str, source: str) -> list[Message]:

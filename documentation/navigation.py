@@ -77,7 +77,6 @@ SECTIONS: Final = (
             ("Alerts", "troubleshooting/alerts.md"),
             ("Logs", "troubleshooting/logs.md"),
             ("Processes", "troubleshooting/processes.md"),
-            ("Recommendations", "troubleshooting/advice.md"),
         ),
     ),
     Section(

@@ -48,8 +48,6 @@ _RESIZED: Final = (
 
 #: Typed into a playground, in this order; ``tests.docs.test_inline_commands`` says what is there before.
 IN_A_PLAYGROUND: Final = (
-    Doing("kubectl auth can-i", "kubectl auth can-i create pods", shows=("yes",)),
-    Doing("kubectl apply --help"),
     Doing("kubectl explain", "kubectl explain pod.spec.containers", shows=("KIND: Pod", "…")),
     Doing("kubectl explain …", "kubectl explain job.spec", shows=("GROUP: batch", "…")),
     Doing("kubectl get --raw '…'", "kubectl get --raw '/api/v1/nodes'", shows=('{"kind":"NodeList",…',)),
@@ -61,7 +59,6 @@ IN_A_PLAYGROUND: Final = (
     ),
     Doing("kubectl proxy", "kubectl proxy --port=0", until="Starting to serve on"),
     Doing("kubectl debug", "kubectl debug runs --image=busybox -- true"),
-    Doing("kubectl logs --previous", "kubectl logs --previous again", shows=("once more",)),
     Doing(
         "kubectl patch pod NAME --subresource=resize …",
         f"kubectl patch pod resized --subresource=resize -p {_RESIZED}",
@@ -185,12 +182,8 @@ IN_THE_CHECKOUT: Final = (
         "python -m gpushare_playground.gpus t4",
         shows=("fakegpu 1", "…"),
     ),
-    Doing(
-        "python -m gpushare_playground.kubelet", code=2, shows=("usage: gpushare_playground.kubelet …", "…")
-    ),
     Doing("gpushare playground", "gpushare playground --no-walk", until=_STAYS_UP),
     Doing('make run ARGS="--no-walk --unit 128MiB"', until=_STAYS_UP),
-    Doing("make gpu-check SECTION=compute", f'make gpu-check SECTION=compute {_STAND_IN} ARGS="{_REPORT}'),
     Doing(
         'make gpu-check SECTION=compute ARGS="--seconds 900"',
         f'make gpu-check SECTION=compute ARGS="--seconds 900 {_REPORT} {_STAND_IN}',

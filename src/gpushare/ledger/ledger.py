@@ -6,6 +6,7 @@ holds is kept as it was recorded, by GPU UUID, also when node or GPU is not ther
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, compress, repeat
+from typing import Self
 
 import numpy as np
 
@@ -73,6 +74,14 @@ class Ledger:
         self.kept_room = KeptRoom(self._nodes, self._changed, self._recounted, self.allocation_changed)
         self.gpus_chosen: Event[str, str, list[Candidate]] = Event()
         """Called with a UID and a node when GPUs of it were chosen, and with those of which they were."""
+
+    @classmethod
+    def of(cls, nodes: Iterable[NodeDevices]) -> Self:
+        """A ledger of ``nodes`` on which nobody holds anything."""
+        ledger = cls()
+        for node in nodes:
+            ledger.set_node(node)
+        return ledger
 
     # --- nodes ------------------------------------------------------------------------------
 

@@ -29,8 +29,8 @@ from gpushare.admission.rules.unit_rules import conversion
 from gpushare.api import names
 from gpushare.api.objects import Pod
 from gpushare.api.request.unit_conversion import Counting
-from gpushare.lint.likely_mistakes import slips_of, slips_of_change
 from gpushare.process.log_setup import about
+from gpushare.reasons.mistakes.pods import slips_of, slips_of_change
 from gpushare_playground.apiserver.errors import ApiError, Object, qualified
 from gpushare_playground.apiserver.patching import json_patch
 from gpushare_playground.apiserver.resources import Resource

@@ -300,7 +300,7 @@ _PCI: Final = "([0-9A-Fa-f]{4}|[0-9A-Fa-f]{8}):[0-9A-Fa-f]{2}:[01][0-9A-Fa-f][.]
 _WORD: Final = "[^ \t]+"
 _PERCENT: Final = (0, 100)
 
-# The same table, word for word, is in fakegpu/description_keys.c.
+# The same table, word for word, is in fakegpu/description/keys.c.
 _H, _G, _P = Part.HEADER, Part.GPU, Part.PAIRS
 KEYS: Final = (
     Key("fakegpu", _H, True, False, "the version of the format", "fakegpu 1", _header("format", "1")),

@@ -34,7 +34,7 @@ pytestmark = needs_root
 
 PYTHON: Final = sys.executable
 GRACE_S: Final = 30.0
-#: Of the region's first GPU: the sum of all processes (isolation/region.h).
+#: Of the region's first GPU: the sum of all processes (isolation/files/region.h).
 TOTAL_AT: Final = 4096 * 17
 
 TAKES = (

@@ -99,9 +99,8 @@ async def serving(
     world: World,
     *,
     policies: Policies | None = None,
-    missing: str = "",
 ) -> AsyncIterator[Replay]:
-    """An extender over ``world``; ``missing`` is what it still has to read."""
+    """An extender over ``world``."""
     app = ExtenderApp(
         world.view,
         world.binder,
@@ -109,7 +108,7 @@ async def serving(
         world.preemptor.left_to_scheduler,
         world.api,
         Metrics(),
-        lambda: missing,
+        lambda: "",
         policies,
     )
     bound = bind("127.0.0.1", 0)

@@ -49,7 +49,7 @@ async def doctor(
     told = json.loads(ran.out)
     assert ran.code == {"ok": 0, "unknown": 0, "warning": 1, "fault": 2}[told["worst"]]
     return {
-        (one["check"], one["state"]): f"{one['subject']}: {one['says']} → {one['remedy']}"
+        (one["check"], one["state"]): f"{one['subject']}: {one['message']} → {one['suggestion']}"
         for one in told["findings"]
         if one["state"] != "ok" and one["check"] not in ("clock", "disk")
     }

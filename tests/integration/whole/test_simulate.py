@@ -173,10 +173,3 @@ async def test_who_is_simulated_to_be_evicted_is_evicted(seen: World) -> None:
     assert not lows()
     assert node_of(seen.pod("urgent")) == "single"
     assert (await seen.kubectl("delete", "deployments", "--all")).code == 0
-
-
-async def test_a_user_who_may_read_little_is_told_what_is_missing(seen: World) -> None:
-    kubeconfig = {"KUBECONFIG": str(seen.cluster.control.access("extender"))}
-    ran = await run(*SIMULATE, "-d", env=kubeconfig)
-    assert ran.code == 0, ran.text
-    assert "No pod waits, and none is to come." in ran.out

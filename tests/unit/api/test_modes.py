@@ -12,7 +12,7 @@ from gpushare.api.node.startup_taint import lacks
 from gpushare.api.objects import Node, decode_node
 from gpushare.api.quantity import MemoryUnit
 from gpushare.ledger import Ledger, Refused
-from gpushare.scheduler.plugins.explain.hints.modes import selected, wanted_mode
+from gpushare.reasons.suggestions.modes import selected, wanted_mode
 from tests.unit.ledger.ledger_samples import V100, asks, counts, share
 
 SLICE = "example.com/gpu-slice"

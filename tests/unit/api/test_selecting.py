@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpushare.api.objects import decode_pod
-from gpushare.lint.impossible_selectors import mistyped, unmet
+from gpushare.reasons.mistakes.selectors import mistyped, unmet
 
 
 def affinity(*requirements: tuple[str, str, list[str] | None]) -> dict[str, Any]:

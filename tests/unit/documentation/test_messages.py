@@ -12,8 +12,6 @@ from documentation.build_messages import from_builders, stops
 from documentation.c_messages import INTERNAL as INTERNAL_OF_C
 from documentation.c_messages import from_c
 from documentation.chart_messages import from_charts
-from documentation.check_messages import INTERNAL as INTERNAL_OF_CHECK
-from documentation.check_messages import from_check
 from documentation.entries import Entry, entries, says_nothing, without_entry, without_message
 from documentation.log_lines import from_logs
 from documentation.messages import INTERNAL, Message, from_code, of_module, reasons
@@ -44,17 +42,13 @@ class Found:
         return from_c(PROJECT / "fakegpu")
 
     @functools.cached_property
-    def of_check(self) -> list[Message]:
-        return from_check(PROJECT / "benchmarks" / "gpu_check")
-
-    @functools.cached_property
     def of_scripts(self) -> list[Message]:
         return from_scripts(SOURCES / "gpushare" / "dashboard" / "static")
 
     @property
     def lines(self) -> list[Message]:
         """What people copy as it stands, and search for."""
-        return [*self.logs, *self.of_c, *self.of_stand_in, *self.of_scripts, *self.of_check]
+        return [*self.logs, *self.of_c, *self.of_stand_in, *self.of_scripts]
 
 
 FOUND = Found()
@@ -115,9 +109,6 @@ def test_what_is_left_out_exists() -> None:
         assert any(re.search(rf"\b{named}(: Final| =|\()", text) for text in texts), name
     for name in INTERNAL_OF_C:
         assert (PROJECT / "fakegpu" / name).is_file(), name
-    for name in INTERNAL_OF_CHECK:
-        file, _, function = name.partition(":")
-        assert f"def {function}(" in (PROJECT / "benchmarks" / "gpu_check" / file).read_text(), name
 
 
 def test_many_messages_are_found_in_every_room_that_speaks() -> None:
@@ -146,13 +137,9 @@ def test_many_messages_are_found_in_every_room_that_speaks() -> None:
         ("uninstall", 2),
     ):
         assert of_logs.count(room) >= least, room
-    of_playground = [one.where.split("/")[1] for one in FOUND.answers if one.where.startswith("playground/")]
-    for room in ("apiserver", "controllers", "images", "kubelet", "kubescheduler", "walk"):
-        assert of_playground.count(room) >= 8, room
     assert len(FOUND.of_c) >= 30
     assert len(FOUND.of_stand_in) >= 30
     assert len(FOUND.of_scripts) >= 30
-    assert len(FOUND.of_check) >= 60
 
 
 SOURCE = '''\
@@ -197,7 +184,7 @@ def kubelet(facts):
 """
 
 
-def test_of_a_finding_of_the_doctor_the_remedy_is_no_message() -> None:
+def test_of_a_finding_of_the_doctor_the_suggestion_is_no_message() -> None:
     assert [one.template for one in of_module("doctor/x.py", FINDINGS)] == [
         "it has not answered for … s",
         "the kubelet here",
@@ -220,32 +207,6 @@ def test_a_sentence_is_a_help_in_modules_of_metrics_alone() -> None:
     told = 'def f():\n    print("The whole cluster is gone.")\n'
     assert [one.template for one in of_module("playground/x.py", told)] == ["The whole cluster is gone."]
     assert of_module("scheduler/observability/metrics.py", told) == []
-
-
-def test_of_a_row_of_the_gpu_check_what_was_promised_is_a_message_and_its_name_is_none(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "x.py").write_text(
-        'TITLE = "The heading of it"\nPROGRAM = """import x\nit is a program\n"""\n'
-        'promise("the name of it", "what was promised there", got, good)\n'
-        'not_run("the name of it", f"there is no {what} on this")\nmeasured("the name of it", "what was found")\n'
-        'raise NoDriver("it is not found anywhere")\n'
-    )
-    assert [one.template for one in from_check(tmp_path)] == [
-        "what was promised there",
-        "there is no … on this",
-        "it is not found anywhere",
-    ]
-
-
-def test_of_the_walk_what_it_types_and_compares_is_no_message() -> None:
-    told = (
-        'story.chapter("What does not fit")\n'
-        'story.type("kubectl get pod too-large")\n'
-        'story.expect("the pod waits there", "nodes are available", said)\n'
-    )
-    found = [one.template for one in of_module("playground/walk/x.py", told)]
-    assert found == ["What does not fit", "the pod waits there"]
 
 
 def test_a_function_is_left_out_by_its_name() -> None:
@@ -306,7 +267,7 @@ def test_entries_are_read_from_tables_with_several_messages_a_row(tmp_path: Path
         (("because of",), True),
     ],
 )
-def test_an_entry_without_cause_or_remedy_is_found(told: tuple[str, ...], empty: bool) -> None:
+def test_an_entry_without_cause_or_suggestion_is_found(told: tuple[str, ...], empty: bool) -> None:
     assert bool(says_nothing([Entry("p.md:1", "x", told)])) is empty
 
 

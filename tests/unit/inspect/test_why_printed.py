@@ -63,7 +63,7 @@ class Printed:
         told = {
             "asks for": record["asks"] or None,
             "because": waiting and waiting["reason"],
-            "would fit with": waiting and waiting["remedy"],
+            "would fit with": waiting and waiting["suggestion"],
             "kind of reason": waiting and waiting["category"],
         }
         for label, value in told.items():

@@ -23,7 +23,7 @@ def test_a_request_counted_in_another_unit_is_given_nothing_there() -> None:
     assert verdict.fits == ["gib"]
     assert verdict.hopeless == {
         "small": "the request for 6 GiB was counted in units of 1 GiB when it was submitted, the node counts in 128 MiB; "
-        "delete the pod, so that it is made anew"
+        "delete the pod, so that it is recreated"
     }
     assert set(verdict.refused) == {"none"}
     with pytest.raises(Refused, match="was counted in units of 1 GiB") as caught:

@@ -436,18 +436,6 @@ async def test_two_pods_that_move_to_one_node_must_both_find_room_there() -> Non
         assert [place.node for place in moving.mover._places] == ["m"] * len(evicted)
 
 
-async def test_room_that_is_given_away_meanwhile_is_nobodys_to_make(moving: Moving) -> None:
-    moving.node("m", 16)
-    moving.made("wide", 12, "")
-    assert not moving.ask("wide", "n")
-    moving.api.reading.append(
-        lambda: moving.ledger.reserve("uid-x", "default/x", pod_request(6), "n") and None
-    )
-    await moving.look(INTERVAL_S)
-    assert not moving.api.evicted
-    assert moving.ledger.kept_on("uid-wide") == ""
-
-
 async def test_only_so_many_ways_are_tried_at_one_look() -> None:
     moving = Moving()
     moving.node("n", *[16] * 6)
@@ -467,27 +455,4 @@ async def test_only_so_many_ways_are_tried_at_one_look() -> None:
     moving.api.reading += [gone] * 6
     await moving.look(INTERVAL_S)
     assert len(reads) == 5
-    assert not moving.api.evicted
-
-
-async def test_who_is_bound_while_another_is_looked_at_is_passed_over(
-    moving: Moving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    moving.made("wide", 12, "")
-    moving.made("other", 12, "")
-    for name in ("wide", "other"):
-        assert not moving.ask(name, "n")
-    monkeypatch.setattr(moving.ledger, "roomiest", lambda: moving.mover._refused.pop("uid-wide", None) and [])
-    await moving.look(INTERVAL_S)
-    assert not moving.api.evicted
-
-
-async def test_nodes_that_close_while_it_is_thought_about_are_passed_over(
-    moving: Moving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    moving.node("m", 16)
-    moving.made("wide", 12, "")
-    assert not moving.ask("wide", "n")
-    monkeypatch.setattr(moving.ledger, "host", lambda name, may_move: None)
-    await moving.look(INTERVAL_S)
     assert not moving.api.evicted

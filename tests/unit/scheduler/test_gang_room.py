@@ -39,8 +39,8 @@ async def keep(browser: Browser, world: World, name: str = "g", mem: int = 15, *
     assert len((await browser.post("filter", body))["NodeNames"]) == 1
 
 
-def remedy(world: World, name: str = "waits") -> str:
-    return next(one.remedy for one in world.decisions.waiting() if one.key == f"default/{name}")
+def suggestion(world: World, name: str = "waits") -> str:
+    return next(one.suggestion for one in world.decisions.waiting() if one.key == f"default/{name}")
 
 
 async def test_who_waits_for_kept_room_is_told_for_which_gang_it_is(browser: Browser, world: World) -> None:
@@ -49,7 +49,7 @@ async def test_who_waits_for_kept_room_is_told_for_which_gang_it_is(browser: Bro
 
     assert asked(world, "waits") == ([], {KEPT})
     await ask_again(browser, world, "waits", "n1", "n2")
-    assert remedy(world).endswith("; node n1 has room, but keeps it for gang tenant/g")
+    assert suggestion(world).endswith("; node n1 has room, but keeps it for gang tenant/g")
     assert (await get(browser, "/default/waits"))["answer"]["groups"][0]["examples"][0]["reason"] == KEPT
 
     world.view.gangs.give_up_all()
@@ -116,7 +116,7 @@ async def test_a_gang_that_waits_is_told_of_the_one_before_it(browser: Browser, 
     (reason,) = asked(world, "ha")[1]
     assert reason == f"gang default/h needs room for 2 pods at once and there is room for 0: {KEPT}"
     await ask_again(browser, world, "ha", "n1", "n2")
-    assert remedy(world, "ha").endswith("; node n1 has room, but keeps it for gang tenant/g")
+    assert suggestion(world, "ha").endswith("; node n1 has room, but keeps it for gang tenant/g")
     world.create("small", 1)
     assert len(asked(world, "small")[0]) == 2
 

@@ -86,15 +86,6 @@ async def test_the_least_important_pod_ends_and_its_room_is_for_the_one_that_wai
     assert world.ledger.kept_on("uid-high") == ""
 
 
-async def test_a_pod_that_was_asked_about_before_it_was_known_is_not_forgotten(world: World) -> None:
-    await bound(world, "low", 16, priority=1)
-    world.api.create(pod_object("high", 8, priority=9))
-    assert not ask(world, "high")
-    world.see("high")
-    await look(world)
-    assert world.api.evicted == ["low"]
-
-
 async def test_a_pod_of_which_the_watch_tells_late_is_not_forgotten_and_one_that_never_comes_is(
     world: World,
 ) -> None:
@@ -175,38 +166,6 @@ async def test_protected_pods_stay_and_others_go_or_nobody_does(world: World) ->
     assert not ask(world, "high", "n1", "n2")
     await look(world)
     assert world.api.evicted == ["free"]
-
-
-async def test_a_pod_that_two_budgets_cover_stays_for_the_api_server_evicts_none_such(world: World) -> None:
-    world.add_node(gpu_node("n2", 16384))
-    await bound(world, "covered", 16, priority=1, labels={"app": "db"})
-    await bound(world, "free", 16, "n2", priority=2)
-    world.api.budgets = [
-        decode_budget(
-            msgspec.json.encode(
-                {
-                    "metadata": {"name": name, "namespace": "default"},
-                    "spec": {"selector": {"matchLabels": {"app": "db"}}},
-                    "status": {"disruptionsAllowed": 1},
-                }
-            )
-        )
-        for name in ("one", "another")
-    ]
-    world.create("high", 16, priority=9)
-    assert not ask(world, "high", "n1", "n2")
-    await look(world)
-    assert world.api.evicted == ["free"]
-
-
-async def test_nobody_ends_for_a_pod_that_is_being_deleted(world: World) -> None:
-    await bound(world, "low", 16, priority=1)
-    world.create("high", 8, priority=9)
-    assert not ask(world, "high")
-    world.api.pods["default/high"]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
-    world.see("high")
-    await look(world)
-    assert not world.api.evicted
 
 
 async def test_a_budget_that_forbids_it_meanwhile_gives_the_room_back(world: World) -> None:

@@ -364,13 +364,3 @@ async def test_once_a_pod_without_a_gpu_is_gone_nobody_more_ends_for_its_sum(wor
     await look(world)
     assert len(world.api.evicted) == 1
     assert not world.view.quotas.keeps("uid-mine")
-
-
-async def test_kube_scheduler_may_end_nobody_for_a_whole_gpu_with_more_units_than_the_quota_may_have(
-    world: World,
-) -> None:
-    """By what was asked for it would be let in: the units of the whole GPU are what passes its max."""
-    world.view.quotas.upsert(tree(root(a={"min": 8, "max": 12}, b={"min": 0}, whole=16)))
-    await bound(world, "z", "there", 4)
-    create(world, "x", "mine", 6, labels=WHOLE, priority=5)
-    assert verb(world, "x", "mine", "there") == {}

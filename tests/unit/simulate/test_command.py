@@ -15,7 +15,7 @@ from gpushare.api.node.device import Device, devices_annotation
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import decode_pod
 from gpushare.api.quantity import MemoryUnit
-from gpushare.lint.likely_mistakes import slips_of
+from gpushare.reasons.mistakes.pods import slips_of
 from gpushare.simulate.__main__ import main
 from gpushare.simulate.output.plot import WIDTH, Axis, Line, Panel, grid, picture
 from gpushare.simulate.progress import Bar

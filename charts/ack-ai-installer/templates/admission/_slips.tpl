@@ -1,6 +1,6 @@
 {{/*
 Slips in what pods say: valid for Kubernetes, but read by nobody or served by no node. They are told as warnings and hold
-nothing up (docs/decisions/0035). What each means is in src/gpushare/lint/likely_mistakes.py and lookalikes.py, which say the same.
+nothing up (docs/decisions/0035). What each means is in src/gpushare/reasons/mistakes/, which says the same.
 
 The first templates are CEL without the optional types that Kubernetes 1.28 does not know: the webhook's conditions are made
 of them, too.

@@ -22,8 +22,8 @@ from gpushare.admission.review.annotation_guard import Writers, called
 from gpushare.admission.rules import request_rules, unit_rules
 from gpushare.api.objects import Pod
 from gpushare.api.request.unit_conversion import Counting
-from gpushare.lint.likely_mistakes import slips_of, slips_of_change
 from gpushare.process.log_setup import about
+from gpushare.reasons.mistakes.pods import slips_of, slips_of_change
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from gpushare.api.node.shared_event_texts import REASON_DRIVER_FAILED, REASON_NO
 from gpushare.api.node.topology import UNKNOWN, TopologyLevels, matrix
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
-from gpushare.nodeagent.driver.driver_faults import remedy_of
+from gpushare.nodeagent.driver.driver_faults import suggestion_of
 from gpushare.nodeagent.driver.health import HealthBook
 from gpushare.nodeagent.driver.nvml import (
     IN_MIG_MODE,
@@ -203,7 +203,7 @@ class GpuWatch:
 
     def _without_driver(self, error: NodeAgentError) -> Trouble:
         self._missing = dict.fromkeys(self._known, error.problem)
-        note = f"{error}. {remedy_of(error)}"
+        note = f"{error}. {suggestion_of(error)}"
         return Trouble(REASON_DRIVER_FAILED if isinstance(error, NvmlFailed) else REASON_NO_DRIVER, note)
 
     def _follow(self) -> Trouble | None:

@@ -23,10 +23,10 @@ from gpushare.api.request.request import Request
 from gpushare.httpserver.exchange import Refusal
 from gpushare.ledger.fit.reasons import unhealthy_text
 from gpushare.ledger.placement.policies import POLICIES
+from gpushare.reasons.summary import Example, Summary
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.plugins.explain.decision_log import Decision, DecisionLog, Placed, Waiting
 from gpushare.scheduler.plugins.explain.pending_pods import each_besides, each_waiting, longest_first, waiting
-from gpushare.scheduler.plugins.explain.result_summary import Example, Summary
 from gpushare.scheduler.plugins.preemption.results import Preemption, Victim
 from gpushare.scheduler.server.gang_reservations_api import Kept, KeptFor, kept_for_all, kept_now
 from gpushare.scheduler.server.read_only_app import DECISIONS

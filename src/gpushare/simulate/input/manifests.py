@@ -15,8 +15,8 @@ from gpushare.api import names
 from gpushare.api.json_objects import Json, key_of, name_of, spec_of
 from gpushare.api.objects import Pod, decode_pod
 from gpushare.api.request.unit_conversion import Counting
-from gpushare.lint.impossible_selectors import mistyped
-from gpushare.lint.likely_mistakes import slips_besides_nodes
+from gpushare.reasons.mistakes.pods import slips_besides_nodes
+from gpushare.reasons.mistakes.selectors import mistyped
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.input.fields import check, check_workload, unreadable
 from gpushare.simulate.input.replicas import (

@@ -8,7 +8,7 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.pluralize import counted
 from gpushare.inspect.tabwriter import aligned
 from gpushare.ledger.results import NodeUsage
-from gpushare.scheduler.plugins.explain.phrases import are, have
+from gpushare.reasons.phrases import are, have
 from gpushare.simulate.engine.eviction import Eviction
 from gpushare.simulate.engine.min_nodes import Enough
 from gpushare.simulate.engine.simulation import Fate, Result

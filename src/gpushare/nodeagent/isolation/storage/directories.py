@@ -24,7 +24,7 @@ from gpushare.nodeagent.isolation.storage.files import (
     read_claim,
 )
 
-#: Size in bytes of ``usage``: ``REGION_BYTES`` of isolation/region.h.
+#: Size in bytes of ``usage``: ``REGION_BYTES`` of isolation/files/region.h.
 USAGE_BYTES: Final = 496_640
 
 _MADE: Final = ".new-"

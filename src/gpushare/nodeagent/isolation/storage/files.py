@@ -25,7 +25,7 @@ SHIMS: Final = {"libcuda.so.1": "libcuda.so", "libnvidia-ml.so.1": "libnvidia-ml
 _LINKS: Final = ("libcuda.so", "libnvidia-ml.so")
 LIBRARIES: Final = (*SHIMS, *_LINKS)
 
-#: GPUs that one ``limits`` can name: ``LIMITED_GPUS_MAX`` of isolation/limits.h.
+#: GPUs that one ``limits`` can name: ``LIMITED_GPUS_MAX`` of isolation/files/limits.h.
 MOST_GPUS: Final = 16
 
 _FORMAT: Final = "gpushare-limits 1.1"

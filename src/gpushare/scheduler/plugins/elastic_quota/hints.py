@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from gpushare.api.request.pod_group import Gang
 from gpushare.ledger.quota.accounting import Over
-from gpushare.scheduler.plugins.explain.phrases import pods
+from gpushare.reasons.phrases import pods
 
 
 class Whole(NamedTuple):

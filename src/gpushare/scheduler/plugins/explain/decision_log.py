@@ -26,7 +26,7 @@ from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 
 if TYPE_CHECKING:
-    from gpushare.scheduler.plugins.explain.result_summary import Each, Summary
+    from gpushare.reasons.summary import Each, Summary
     from gpushare.scheduler.plugins.preemption.results import Preemption
 
 MOST_PODS: Final = 4096
@@ -49,7 +49,7 @@ _LONGEST_ERROR: Final = 400
 class Waiting(msgspec.Struct, frozen=True):
     """A pod that waits. ``since``: when it was made, in seconds since 1970. ``asks``: as people write it.
 
-    ``category`` is one of ``Category``; ``reason`` is one line; ``remedy`` says what would let it fit.
+    ``category`` is one of ``Category``; ``reason`` is one line; ``suggestion`` says what would let it fit.
     """
 
     key: str
@@ -58,7 +58,7 @@ class Waiting(msgspec.Struct, frozen=True):
     asks: str
     category: str
     reason: str
-    remedy: str
+    suggestion: str
 
 
 class Placed(NamedTuple):
@@ -313,7 +313,7 @@ class DecisionLog:
 
     def _sum_up(self, one: Decision) -> None:
         # Nobody waits for this at the start, nor for what it imports.
-        from gpushare.scheduler.plugins.explain.result_summary import sampled, summarized
+        from gpushare.reasons.summary import sampled, summarized
 
         raw, one.raw = one.raw, None
         assert raw is not None
@@ -321,7 +321,7 @@ class DecisionLog:
             one.scores = _best(one.scores)
         self._each_bytes -= self._each.pop(one.uid, 0)
         if isinstance(raw, Cut):
-            one.summary = sampled(raw)
+            one.summary = sampled(*raw)
             return
         # Pods after pods are offered the same nodes: one list stands for all of them.
         if raw.names != self._names:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Final
 
 from gpushare.api import names
 from gpushare.api.request.pod_group import Gang
+from gpushare.reasons.phrases import are, pods
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.elastic_quota import hints
-from gpushare.scheduler.plugins.explain.phrases import are, pods
 from gpushare.scheduler.plugins.gangs.members import Standing
 from gpushare.scheduler.plugins.gangs.what_if import Room, Trial
 
@@ -26,7 +26,7 @@ NodeNamesFn = Callable[[], list[str]]
 TextFn = Callable[[], str]
 
 
-class GangRemedies:
+class GangSuggestions:
     """Words for the gangs of one moment: what was found for a pod holds for others of its gang that ask the same."""
 
     def __init__(self, view: ClusterCache) -> None:

@@ -23,8 +23,8 @@ from gpushare.api.request.pod_group import Gang
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger, Verdict
 from gpushare.process.event import Event
+from gpushare.reasons.phrases import are, have, pods
 from gpushare.scheduler.cache.pod_records import PodRecord
-from gpushare.scheduler.plugins.explain.phrases import are, have, pods
 from gpushare.scheduler.plugins.gangs.backoff import Rests
 from gpushare.scheduler.plugins.gangs.members import (
     Candidate,

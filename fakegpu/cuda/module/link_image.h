@@ -1,0 +1,41 @@
+/* Fat binaries: reading the ones that compilers write, and writing one from what was linked. */
+#ifndef FAKEGPU_CUDA_LINK_IMAGE_H
+#define FAKEGPU_CUDA_LINK_IMAGE_H
+
+#include "cuda/module/image.h"
+
+#define FAT_MAGIC UINT32_C(0xba55ed50)
+enum {
+    FAT_PTX = 1,      /* the same program for another generation: one of them counts */
+    FAT_ELF = 2,
+    FAT_PTX_PART = 99, /* ours: of several that were linked, each counts */
+    FAT_COMPRESSED = 0x2000 | 0x8000,
+    FAT_MAX_BYTES = 1 << 30,
+};
+
+struct fat_header {
+    uint32_t magic;
+    uint16_t version, header_bytes;
+    uint64_t bytes; /* after the header */
+};
+struct fat_entry {
+    uint16_t kind, version;
+    uint32_t header_bytes;
+    uint64_t bytes; /* after the header */
+    uint32_t compressed_bytes, unknown;
+    uint16_t minor, major;
+    uint32_t architecture, name_offset, name_bytes;
+    uint64_t flags;
+};
+
+/* One that grows. */
+struct fat {
+    unsigned char *bytes;
+    size_t size;
+};
+
+/* False: no memory; nothing has changed then. */
+bool fat_begin(struct fat *fat);
+bool fat_add(struct fat *fat, unsigned kind, const void *content, size_t size);
+
+#endif
