@@ -3,6 +3,8 @@
 
 #include "compute/estimate.h"
 #include "compute/flow.h"
+#include "compute/wait.h"
+#include "compute/watch.h"
 #include "driver/gpus.h"
 #include "driver/real.h"
 

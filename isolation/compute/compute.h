@@ -49,10 +49,4 @@ CUresult compute_enter(struct piece *piece, enum work work, struct kind kind, CU
 /* After the driver answered; returns `result`. */
 CUresult compute_leave(struct piece *piece, CUresult result);
 
-/* Before a context ends: nothing of it is touched from here on. */
-void compute_forget_context(CUcontext context);
-
-/* Streams are being captured (or no longer): what is put into them is no work. */
-void compute_count_capture(int more);
-
 #endif

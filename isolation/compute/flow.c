@@ -4,7 +4,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "compute/compute.h"
 #include "compute/estimate.h"
 #include "process/container.h"
 
@@ -49,7 +48,6 @@ static void in_child(void)
         pthread_mutex_init(&flows[i].mutex, NULL);
     }
     estimates_forget();
-    flow_watch_forget();
 }
 
 __attribute__((constructor)) static void prepare(void)
@@ -66,7 +64,7 @@ bool flows_limited(void)
         return known == 2;
     const struct container *here = container_here();
     if (!here)
-        return true; /* compute_enter finds out and refuses */
+        return true; /* whoever puts work there finds out and refuses */
     known = 1;
     for (unsigned i = 0; i < here->limits.gpu_count; i++) {
         if (here->limits.gpus[i].core_percent)
@@ -294,6 +292,14 @@ static uint64_t strangers_ns(const struct flow *flow, uint64_t now_ns, uint64_t 
     return passed_ns < STRANGER_MOST_NS ? passed_ns : STRANGER_MOST_NS;
 }
 
+bool flow_has_arbiter(const struct flow *flow, uint64_t now_ns)
+{
+    const struct turn_page *page = flow->page;
+    uint64_t heartbeat_ns = atomic_load_explicit(&page->heartbeat_ns, memory_order_relaxed);
+    return heartbeat_ns + TURN_SILENCE_NS > now_ns && heartbeat_ns < now_ns + TURN_SILENCE_NS &&
+           atomic_load_explicit(&page->arbiter_version, memory_order_relaxed) == TURN_VERSION;
+}
+
 bool flow_look(struct flow *flow, uint64_t now_ns)
 {
     uint64_t reached_put_ns = 0, stranger_at_ns = 0;
@@ -360,7 +366,7 @@ bool flow_mark(struct flow *flow, uint64_t now_ns, const struct marked *piece)
     return ahead;
 }
 
-void compute_forget_context(CUcontext context)
+void flows_forget_context(CUcontext context)
 {
     if (!context || !flows_limited())
         return;

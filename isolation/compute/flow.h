@@ -70,9 +70,6 @@ struct flow {
 /* Puts a piece without a look, if it is small enough for what the last look left. */
 bool flow_put_in_passing(struct flow *flow, uint64_t charged_ns, uint64_t raw_ns);
 
-/* After a look: how much may be put in passing. */
-void flow_allow_spree(struct flow *flow, uint64_t now_ns);
-
 /* Writes into the page what was put in passing. */
 void flow_settle_spree(struct flow *flow);
 
@@ -108,13 +105,7 @@ void flow_tell(struct flow *flow, uint64_t now_ns);
 /* Whether a node's arbiter grants turns: its heartbeat is recent, and it means by the page what we do. */
 bool flow_has_arbiter(const struct flow *flow, uint64_t now_ns);
 
-/* Waits until the container may put work on the GPU; the mutex is let go meanwhile. Returns the moment. */
-uint64_t flow_wait(struct flow *flow, uint64_t now_ns);
-
-/* Marks lie ahead: someone shall look at them even if the program does nothing more. */
-void flow_watch(void);
-
-/* A child of fork has no such one. */
-void flow_watch_forget(void);
+/* Before a context ends: nothing of it is touched from here on. */
+void flows_forget_context(CUcontext context);
 
 #endif

@@ -2,14 +2,13 @@
 
 #include <stdatomic.h>
 
-#include "compute/compute.h"
 #include "driver/capture_mode.h"
 #include "driver/real.h"
 
 /* Captures under way in this process. While there are none, nobody is asked. */
 static _Atomic int captures;
 
-void compute_count_capture(int more)
+void captures_count(int more)
 {
     if (atomic_fetch_add(&captures, more) + more < 0)
         atomic_store(&captures, 0);

@@ -39,6 +39,9 @@ void marks_forget(struct mark_pool *pool, CUcontext context);
 /* Whether what is put into the stream now is captured instead of done. */
 bool stream_is_captured(CUstream stream);
 
+/* A capture of this process begins (1) or ends (-1): what is put into a captured stream is no work. */
+void captures_count(int more);
+
 /* This thread's calls on marks disturb no capture of another thread. */
 void marks_beside_captures(void);
 

@@ -1,8 +1,9 @@
-/* Waiting for the container's turn. */
 #define _GNU_SOURCE
+#include "compute/wait.h"
+
 #include <time.h>
 
-#include "compute/flow.h"
+#include "compute/watch.h"
 
 /* Without an arbiter: how far ahead of its share a container may be. */
 #define ALONE_AHEAD_NS UINT64_C(20000000)
@@ -28,14 +29,6 @@ enum verdict {
     ENDING,     /* what is there fills the rest of the turn */
     TOO_MUCH,   /* no arbiter, and the share is used up */
 };
-
-bool flow_has_arbiter(const struct flow *flow, uint64_t now_ns)
-{
-    const struct turn_page *page = flow->page;
-    uint64_t heartbeat_ns = atomic_load_explicit(&page->heartbeat_ns, memory_order_relaxed);
-    return heartbeat_ns + TURN_SILENCE_NS > now_ns && heartbeat_ns < now_ns + TURN_SILENCE_NS &&
-           atomic_load_explicit(&page->arbiter_version, memory_order_relaxed) == TURN_VERSION;
-}
 
 /* How much predicted work of this process may wait on the GPU. */
 static uint64_t depth_ns(const struct flow *flow)

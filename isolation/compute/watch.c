@@ -1,7 +1,6 @@
-/* A thread of ours that looks at marks while the program itself gives no work: so that the end of a turn's work is seen, and that of
- * work which takes longer than predicted is said. It is started with the first mark. While none is ahead it sleeps, but not at once: to wake
- * it costs a program that waits for each of its marks more than the mark does. */
 #define _GNU_SOURCE
+#include "compute/watch.h"
+
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -11,16 +10,23 @@
 #include "files/limits.h"
 #include "process/log.h"
 
+/* While no mark is ahead the thread sleeps, but not at once: to wake it costs a program that waits for each of its marks more than the mark does. */
 enum { STACK_BYTES = 256 << 10, PAUSE_NS = 1500000, PAUSES_AWAKE = 16 };
 
 static _Atomic bool started;
 static _Atomic uint32_t news;   /* futex word */
 static _Atomic bool asleep;
 
-void flow_watch_forget(void)
+/* A child of fork has no such thread. */
+static void in_child(void)
 {
     atomic_store(&started, false);
     atomic_store(&asleep, false);
+}
+
+__attribute__((constructor)) static void prepare(void)
+{
+    pthread_atfork(NULL, NULL, in_child);
 }
 
 /* The work of a turn that is over is through: the arbiter need not wait until the moment that was predicted. */

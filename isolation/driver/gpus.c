@@ -98,3 +98,20 @@ CUresult gpu_of_stream(CUstream stream, int *gpu)
     CUresult result = device_of_stream(stream, &device);
     return result == CUDA_SUCCESS ? gpu_of_device(device, gpu) : result;
 }
+
+CUresult gpu_of_location(const CUmemLocation *location, int *gpu)
+{
+    switch (location->type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+        return gpu_of_device(location->id, gpu);
+    case CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN:
+        return gpu_of_device(location->id & 0xff, gpu);
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+        *gpu = LOCATION_HOST;
+        return CUDA_SUCCESS;
+    default: /* nowhere in particular: where the thread works */
+        return gpu_of_current(gpu);
+    }
+}

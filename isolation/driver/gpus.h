@@ -20,4 +20,8 @@ CUresult gpu_of_stream(CUstream stream, int *gpu);
 /* The device of a stream, in the driver's numbering. */
 CUresult device_of_stream(CUstream stream, CUdevice *device);
 
+/* The same for a location that an allocation names, or LOCATION_HOST. */
+enum { LOCATION_HOST = -2 };
+CUresult gpu_of_location(const CUmemLocation *location, int *gpu);
+
 #endif

@@ -7,26 +7,6 @@
 #include "process/log.h"
 #include "process/place.h"
 
-/* Defined in the hooks' files with the driver's signatures; here only their addresses count. */
-#define HOOK(base, symbol, version, per_thread) extern void symbol(void);
-#define ALSO(base, symbol, version, per_thread)
-#define CALLED(symbol)
-#include TABLES
-#undef HOOK
-#undef ALSO
-#undef CALLED
-
-const struct hook hooks[] = {
-#define HOOK(base, symbol, version, per_thread) {#base, #symbol, version, per_thread, FUNCTION_##symbol, symbol},
-#define ALSO HOOK
-#define CALLED(symbol)
-#include TABLES
-#undef HOOK
-#undef ALSO
-#undef CALLED
-};
-const size_t hook_count = sizeof hooks / sizeof *hooks;
-
 static const char *const names[FUNCTIONS] = {
 #define HOOK(base, symbol, version, per_thread) #symbol,
 #define ALSO(base, symbol, version, per_thread)

@@ -59,15 +59,4 @@ static inline void *real_function(enum function function)
 
 #define REAL(symbol) ((__typeof__(&symbol))real_function(FUNCTION_##symbol))
 
-/* One hook, as the tables have it. */
-struct hook {
-    const char *base, *symbol;
-    int version;
-    bool per_thread;
-    enum function function;
-    void (*ours)(void);
-};
-extern const struct hook hooks[];
-extern const size_t hook_count;
-
 #endif

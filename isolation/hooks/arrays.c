@@ -2,7 +2,7 @@
  * since an array's place in a page that it shares cannot be seen. Sparse arrays, and those with memory to come, have none of their own. */
 #include "driver/gpus.h"
 #include "driver/real.h"
-#include "hooks/memory_ends.h"
+#include "hooks/memory.h"
 #include "memory/charge.h"
 #include "memory/footprint.h"
 #include "memory/holdings.h"

@@ -1,14 +1,15 @@
 /* Contexts cost memory themselves. How much is measured when the first process of the container makes one, and charged beforehand from
  * then on; the memory of a context ends with it. */
-#include "compute/compute.h"
+#include "compute/flow.h"
 #include "driver/gpus.h"
 #include "driver/real.h"
-#include "hooks/memory_ends.h"
+#include "hooks/memory.h"
 #include "memory/beyond.h"
 #include "memory/charge.h"
 #include "memory/footprint.h"
 #include "memory/holdings.h"
 #include "memory/measure.h"
+#include "memory/reserved.h"
 #include "process/fork_mutex.h"
 #include "process/log.h"
 
@@ -131,7 +132,7 @@ static void ended(const struct holding *held)
     linear_end_context(context);
     arrays_end_context(context);
     charge_give(held->gpu, held->bytes);
-    pools_note_freed(0);
+    reserved_note_freed(0);
 }
 
 /* --- contexts of one's own -------------------------------------------------------------------------------------- */
@@ -177,7 +178,7 @@ static CUresult forget(CUresult result, bool known, const struct holding *held)
 EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
 {
     struct holding held;
-    compute_forget_context(context);
+    flows_forget_context(context);
     bool known = holding_take(HOLDING_CONTEXT, (uintptr_t)context, &held);
     return forget(REAL(cuCtxDestroy_v2)(context), known, &held);
 }
@@ -185,7 +186,7 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
 EXPORT CUresult cuCtxDestroy(CUcontext context)
 {
     struct holding held;
-    compute_forget_context(context);
+    flows_forget_context(context);
     bool known = holding_take(HOLDING_CONTEXT, (uintptr_t)context, &held);
     return forget(REAL(cuCtxDestroy)(context), known, &held);
 }
@@ -202,7 +203,7 @@ EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned flags)
 EXPORT CUresult cuCtxDetach(CUcontext context)
 {
     struct holding left;
-    compute_forget_context(context);
+    flows_forget_context(context);
     int users = holding_users(HOLDING_CONTEXT, (uintptr_t)context, -1, &left);
     CUresult result = REAL(cuCtxDetach)(context);
     left.users = 1;
@@ -334,7 +335,7 @@ static CUresult look_whether_ended(CUresult result, CUdevice device)
     {                                                                                                      \
         pthread_mutex_lock(&mutex);                                                                        \
         if (device >= 0 && device < DEVICES_MAX && primary[device])                                        \
-            compute_forget_context(primary[device]);                                                       \
+            flows_forget_context(primary[device]);                                                       \
         CUresult result = look_whether_ended(REAL(name)(device), device);                                  \
         pthread_mutex_unlock(&mutex);                                                                      \
         return result;                                                                                     \

@@ -1,4 +1,5 @@
 /* Graphs: launched, they take what is in them; captured, they take nothing yet. */
+#include "compute/marks.h"
 #include "hooks/work.h"
 
 typedef int CUstreamCaptureMode;
@@ -13,7 +14,7 @@ LIMITED_STREAM(cuGraphLaunch, (CUgraphExec graph, CUstream stream), (graph, stre
 static CUresult begun(CUresult result)
 {
     if (result == CUDA_SUCCESS)
-        compute_count_capture(1);
+        captures_count(1);
     return result;
 }
 
@@ -21,7 +22,7 @@ static CUresult begun(CUresult result)
 static CUresult ended(CUresult result)
 {
     if (result == CUDA_SUCCESS || (result >= ERROR_STREAM_CAPTURE_FIRST && result < ERROR_STREAM_CAPTURE_UNMATCHED))
-        compute_count_capture(-1);
+        captures_count(-1);
     return result;
 }
 

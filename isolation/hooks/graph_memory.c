@@ -4,7 +4,7 @@
  * reserved: that may be of no use to it. */
 #include "driver/gpus.h"
 #include "driver/real.h"
-#include "hooks/memory_ends.h"
+#include "hooks/memory.h"
 #include "memory/charge.h"
 #include "memory/footprint.h"
 #include "memory/reserved.h"
@@ -173,7 +173,7 @@ static void note(CUgraphExec exec, const struct need *need)
         if (held.other)
             holding_put(&held);
     }
-    pools_note_freed(0); /* the driver may reserve more than was thought: look again after the next wait */
+    reserved_note_freed(0); /* the driver may reserve more than was thought: look again after the next wait */
 }
 
 /* Around each way to instantiate; graphs without memory of their own, nearly all, are not charged. */

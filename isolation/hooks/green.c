@@ -1,28 +1,14 @@
 /* Green contexts: parts of a device's multiprocessors. One keeps the primary context active, which costs memory, and may be its last user; apart from that it
  * has no memory of its own, and what is made while it is current belongs to the primary context. */
-#include "compute/compute.h"
+#include "compute/flow.h"
 #include "driver/real.h"
-#include "hooks/memory_ends.h"
+#include "hooks/memory.h"
 #include "memory/holdings.h"
 
 typedef struct CUgreenCtx_st *CUgreenCtx;
 CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green);
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device);
-
-/* Whether there ever was one: few programs have any. */
-static _Atomic bool any;
-
-CUcontext context_with_memory(void)
-{
-    struct holding held;
-    CUcontext context = NULL;
-    REAL(cuCtxGetCurrent)(&context);
-    if (context && atomic_load_explicit(&any, memory_order_relaxed) &&
-        holding_look(HOLDING_GREEN, (uintptr_t)context, &held))
-        return held.context;
-    return context;
-}
 
 CUresult cuGreenCtxCreate(CUgreenCtx *green, void *description, CUdevice device, unsigned flags);
 
@@ -40,7 +26,6 @@ EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, void *description, CUdevice 
     if (result == CUDA_SUCCESS && REAL(cuCtxFromGreenCtx)(&context, *green) == CUDA_SUCCESS) {
         struct holding held = {.key = (uintptr_t)context, .kind = HOLDING_GREEN, .other = (uint64_t)device, .context = primary};
         holding_put(&held);
-        atomic_store(&any, true);
     }
     cuDevicePrimaryCtxRelease_v2(device);
     return result;
@@ -64,7 +49,7 @@ EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
                  holding_take(HOLDING_GREEN, (uintptr_t)context, &held);
     CUdevice device = known ? (CUdevice)held.other : 0;
     if (known)
-        compute_forget_context(context);
+        flows_forget_context(context);
     bool kept = known && is_active(device) && cuDevicePrimaryCtxRetain(&primary, device) == CUDA_SUCCESS;
     CUresult result = REAL(cuGreenCtxDestroy)(green);
     if (known && result != CUDA_SUCCESS)

@@ -9,10 +9,11 @@
 #include "driver/driver.h"
 #include "driver/gpus.h"
 #include "driver/real.h"
-#include "hooks/memory_ends.h"
+#include "hooks/memory.h"
 #include "memory/charge.h"
 #include "memory/footprint.h"
 #include "memory/holdings.h"
+#include "memory/reserved.h"
 #include "memory/shared.h"
 #include "process/fork_mutex.h"
 
@@ -298,7 +299,7 @@ static CUresult forget(CUresult result, bool known, const struct holding *held)
     else if (known)
         holding_put(held);
     else
-        pools_note_freed(result == CUDA_SUCCESS ? 1 : 0);
+        reserved_note_freed(result == CUDA_SUCCESS ? 1 : 0);
     return result;
 }
 
@@ -319,17 +320,26 @@ EXPORT CUresult cuMemFree(CUdeviceptr_v1 address)
     return forget(REAL(cuMemFree)(address), known, &held);
 }
 
-/* Plain memory that is freed in order with a stream is there until the stream gets that far, which is waited for: rare, and the driver
+/* Takes plain memory and that of pools. `waited_for` is the stream by a handle that means the same everywhere. Plain memory is there until the stream gets that far, which is waited for: rare, and the driver
  * may give no sign of it later. */
-CUresult linear_free_async(CUresult (*free_async)(CUdeviceptr, CUstream), CUdeviceptr address, CUstream stream,
-                           CUstream waited_for)
+static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr address, CUstream stream, CUstream waited_for)
 {
     struct holding held;
     bool known = holding_take(HOLDING_LINEAR, address, &held);
-    CUresult result = free_async(address, stream);
+    CUresult result = real(address, stream);
     if (known && result == CUDA_SUCCESS)
         REAL(cuStreamSynchronize)(waited_for);
     return forget(result, known, &held);
+}
+
+EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+{
+    return free_async(REAL(cuMemFreeAsync), address, stream, stream);
+}
+
+EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
+{
+    return free_async(REAL(cuMemFreeAsync_ptsz), address, stream, stream ? stream : CU_STREAM_PER_THREAD);
 }
 
 static void end_piece(const struct holding *held, void *unused)

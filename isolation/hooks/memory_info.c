@@ -1,7 +1,7 @@
 /* What a program is told of the GPU's memory: its container's part. */
 #include "driver/gpus.h"
 #include "driver/real.h"
-#include "hooks/memory_ends.h"
+#include "hooks/memory.h"
 #include "memory/charge.h"
 
 /* Of a GPU that was not given to the container nothing is free. Either may be NULL: some programs ask for one of them. */

@@ -2,8 +2,9 @@
  * mapping is gone, so both are counted. What another process exported (imported here) is charged to that process. */
 #include <string.h>
 
+#include "driver/gpus.h"
 #include "driver/real.h"
-#include "hooks/memory_ends.h"
+#include "hooks/memory.h"
 #include "memory/charge.h"
 #include "memory/footprint.h"
 #include "memory/holdings.h"

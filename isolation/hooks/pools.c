@@ -7,7 +7,7 @@
 #include "driver/capture_mode.h"
 #include "driver/gpus.h"
 #include "driver/real.h"
-#include "hooks/memory_ends.h"
+#include "hooks/memory.h"
 #include "memory/charge.h"
 #include "memory/footprint.h"
 #include "memory/reserved.h"
@@ -15,30 +15,7 @@
 
 enum { DEVICES_MAX = 64, PIECE_BYTES = 512 /* pieces begin at multiples of this */ };
 
-/* How often something was freed, and of those what has been settled for good. */
-static _Atomic uint64_t freed, settled;
-/* Of all pools: pieces that were given out, and those of them that were freed and may not be gone yet. What else is freed without
- * being known may be counted here, too: then there seem to be fewer than there are. */
-static _Atomic int64_t pieces, going;
-static void forget_pieces(void) { freed = settled = 0; pieces = going = 0; }
-MUTEX_FRESH_IN_CHILD(mutex, forget_pieces)
-
-CUresult gpu_of_location(const CUmemLocation *location, int *gpu)
-{
-    switch (location->type) {
-    case CU_MEM_LOCATION_TYPE_DEVICE:
-        return gpu_of_device(location->id, gpu);
-    case CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN:
-        return gpu_of_device(location->id & 0xff, gpu);
-    case CU_MEM_LOCATION_TYPE_HOST:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-        *gpu = LOCATION_HOST;
-        return CUDA_SUCCESS;
-    default: /* nowhere in particular: where the thread works */
-        return gpu_of_current(gpu);
-    }
-}
+MUTEX_FRESH_IN_CHILD(mutex, reserved_forget)
 
 /* `most_bytes`: what it may grow to, 0: anything. */
 static void note_pool(CUmemoryPool pool, int gpu, uint64_t most_bytes)
@@ -81,15 +58,16 @@ static void add_charged(const struct holding *held, void *sum)
 
 static bool is_settled(void)
 {
-    return atomic_load_explicit(&freed, memory_order_relaxed) == atomic_load_explicit(&settled, memory_order_relaxed);
+    return atomic_load_explicit(&reserved_counts.freed, memory_order_relaxed) ==
+           atomic_load_explicit(&reserved_counts.settled, memory_order_relaxed);
 }
 
 /* `done`: so much of what was freed is surely gone in the driver. What others free meanwhile is left for the next time. */
 static void settle_all(uint64_t done)
 {
-    uint64_t charged_bytes = 0, begun = atomic_load_explicit(&freed, memory_order_acquire);
+    uint64_t charged_bytes = 0, begun = atomic_load_explicit(&reserved_counts.freed, memory_order_acquire);
     pthread_mutex_lock(&mutex);
-    going = 0; /* what other streams have yet to free is rare, and seen at the next wait */
+    reserved_counts.going = 0; /* what other streams have yet to free is rare, and seen at the next wait */
     holdings_each(HOLDING_POOL, NULL, settle_pool, NULL);
     pthread_mutex_unlock(&mutex);
     graph_memory_settle();
@@ -97,8 +75,8 @@ static void settle_all(uint64_t done)
     holdings_each(HOLDING_GRAPHS, NULL, add_charged, &charged_bytes);
     if (!charged_bytes)
         done = begun;
-    uint64_t before = atomic_load_explicit(&settled, memory_order_relaxed);
-    while (before < done && !atomic_compare_exchange_weak_explicit(&settled, &before, done, memory_order_release,
+    uint64_t before = atomic_load_explicit(&reserved_counts.settled, memory_order_relaxed);
+    while (before < done && !atomic_compare_exchange_weak_explicit(&reserved_counts.settled, &before, done, memory_order_release,
                                                                    memory_order_relaxed))
         continue;
 }
@@ -109,20 +87,12 @@ void pools_settle(void)
         settle_all(0);
 }
 
-uint64_t pools_freed(void) { return atomic_load_explicit(&freed, memory_order_acquire); }
+uint64_t pools_freed(void) { return atomic_load_explicit(&reserved_counts.freed, memory_order_acquire); }
 
 void pools_settle_done(uint64_t freed_before)
 {
     if (!is_settled())
         settle_all(freed_before);
-}
-
-void pools_note_freed(unsigned count)
-{
-    atomic_fetch_add_explicit(&going, count, memory_order_relaxed);
-    if (count && atomic_fetch_sub_explicit(&pieces, count, memory_order_relaxed) <= 0)
-        atomic_store_explicit(&pieces, 0, memory_order_relaxed);
-    atomic_fetch_add_explicit(&freed, 1, memory_order_release);
 }
 
 static void trim(CUmemoryPool pool, size_t keep_bytes)
@@ -165,7 +135,7 @@ static bool has_room(CUmemoryPool pool, size_t bytes)
         return false;
     holding_look(HOLDING_POOL, (uintptr_t)pool, &held);
     uint64_t chunk_bytes = held.other ? held.other : RESERVE_CHUNK_BYTES;
-    uint64_t gaps = (uint64_t)(pieces + going) + (reserved_bytes + chunk_bytes - 1) / chunk_bytes;
+    uint64_t gaps = (uint64_t)(reserved_counts.pieces + reserved_counts.going) + (reserved_bytes + chunk_bytes - 1) / chunk_bytes;
     return size >= bytes && (reserved_bytes - used_bytes) / gaps >= size;
 }
 
@@ -200,7 +170,7 @@ static CUresult take(allocate_function *allocate, CUdeviceptr *address, size_t b
     if (result != CUDA_SUCCESS)
         return result;
     result = allocate(address, bytes, pool, stream);
-    pieces += result == CUDA_SUCCESS;
+    reserved_counts.pieces += result == CUDA_SUCCESS;
     CUresult settled = reserved_settle(HOLDING_POOL, (uintptr_t)pool, gpu, taken_bytes, 0);
     if (result == CUDA_SUCCESS && settled != CUDA_SUCCESS) {
         int mode = step_aside();
@@ -208,7 +178,7 @@ static CUresult take(allocate_function *allocate, CUdeviceptr *address, size_t b
         REAL(cuStreamSynchronize)(stream);
         step_back(mode);
         trim(pool, 0);
-        pools_note_freed(1);
+        reserved_note_freed(1);
         reserved_settle(HOLDING_POOL, (uintptr_t)pool, gpu, 0, 0);
         result = settled;
     }
@@ -293,16 +263,6 @@ EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUme
 EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
     return allocate_from(REAL(cuMemAllocFromPoolAsync_ptsz), address, bytes, pool, stream, own(stream));
-}
-
-EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
-{
-    return linear_free_async(REAL(cuMemFreeAsync), address, stream, stream);
-}
-
-EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
-{
-    return linear_free_async(REAL(cuMemFreeAsync_ptsz), address, stream, own(stream));
 }
 
 EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)

@@ -17,6 +17,33 @@ enum { KNOWN_CUDA = 13050 };
 CUresult cuGetProcAddress(const char *name, void **function, int version, cuuint64_t flags);
 CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuuint64_t flags, int *status);
 
+/* Defined with the driver's signatures; here only their addresses count, by names that have no signature yet. */
+#define HOOK(base, symbol, version, per_thread) extern void address_of_##symbol(void) __asm__(#symbol);
+#define ALSO(base, symbol, version, per_thread)
+#define CALLED(symbol)
+#include TABLES
+#undef HOOK
+#undef ALSO
+#undef CALLED
+
+/* The functions that this library exports. */
+static const struct hook {
+    const char *base, *symbol;
+    int version;
+    bool per_thread;
+    enum function function;
+    void (*ours)(void);
+} hooks[] = {
+#define HOOK(base, symbol, version, per_thread) {#base, #symbol, version, per_thread, FUNCTION_##symbol, address_of_##symbol},
+#define ALSO HOOK
+#define CALLED(symbol)
+#include TABLES
+#undef HOOK
+#undef ALSO
+#undef CALLED
+};
+enum { HOOKS = sizeof hooks / sizeof *hooks };
+
 /* Programs of NVIDIA's runtime ask for hundreds of functions as they begin, most of them not limited: two tables tell these apart
  * at once. A place holds the index of a hook plus 1; 0: free. */
 enum { PLACES = 1024 };
@@ -62,7 +89,7 @@ static void put(uint16_t *place, size_t hook)
 
 static void fill(void)
 {
-    for (size_t i = 0; i < hook_count; i++) {
+    for (size_t i = 0; i < HOOKS; i++) {
         put(place_of_name(hooks[i].base), i);
         put(place_of_name(hooks[i].symbol), i);
         if (real_exists(hooks[i].function))
@@ -80,7 +107,7 @@ static const struct hook *by_address(const void *address)
 static const struct hook *by_name(const char *name, int version, bool per_thread)
 {
     const struct hook *best = NULL;
-    for (size_t i = 0; i < hook_count; i++) {
+    for (size_t i = 0; i < HOOKS; i++) {
         const struct hook *hook = &hooks[i];
         if (!strcmp(hook->symbol, name) && strcmp(hook->base, name))
             return hook;

@@ -3,7 +3,7 @@
  * descriptor or by the bytes of the handle. Importers that find none are charged themselves: the maker is another container, or dead. */
 #include "driver/gpus.h"
 #include "driver/real.h"
-#include "hooks/memory_ends.h"
+#include "hooks/memory.h"
 #include "memory/charge.h"
 #include "memory/footprint.h"
 #include "memory/holdings.h"

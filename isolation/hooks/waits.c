@@ -1,7 +1,7 @@
 /* Waits: what was freed in order with a stream is free afterwards, and pools give chunks back. */
 #include "driver/driver.h"
 #include "driver/real.h"
-#include "hooks/memory_ends.h"
+#include "hooks/memory.h"
 
 static CUresult settled(CUresult result)
 {

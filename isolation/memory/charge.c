@@ -128,6 +128,14 @@ void charge_give(int gpu, uint64_t bytes)
     pthread_mutex_unlock(&mutex);
 }
 
+void holding_pay_back(const struct holding *held)
+{
+    if (held->shared)
+        shared_leave((int)held->shared - 1);
+    else
+        charge_give(held->gpu, held->bytes);
+}
+
 CUresult charge_look(int gpu, uint64_t *limit_bytes, uint64_t *used_bytes)
 {
     const struct container *here = container_here();

@@ -3,6 +3,7 @@
 #define ISOLATION_CHARGE_H
 
 #include "driver/driver.h"
+#include "memory/holdings.h"
 #include "process/container.h"
 
 /* Reserves `bytes` of GPU `gpu` (driver/gpus.h) before the driver is asked for them. CUDA_ERROR_OUT_OF_MEMORY where the container's limit
@@ -14,6 +15,9 @@ CUresult charge_taken(int gpu, uint64_t bytes);
 
 /* Gives back what charge_take gave, in whatever pieces. */
 void charge_give(int gpu, uint64_t bytes);
+
+/* Gives back what was charged for a holding, to this process or in a slot of its own (memory/shared.h). */
+void holding_pay_back(const struct holding *held);
 
 /* The container's memory on a GPU, for telling: limit, and what its living processes have, what nobody asked for included (memory/beyond.h). For
  * GPU_NOT_GIVEN both are 0. */

@@ -3,11 +3,14 @@
 
 #include <stdlib.h>
 
+#include "driver/real.h"
 #include "process/fork_mutex.h"
 
 /* Open addressing: a holding lies at the first free place from the one that its key says. A power of two, at most half full. */
 static struct holding *places;
 static size_t room, count;
+/* Whether there ever was a green context: few programs have any. */
+static _Atomic bool any_green;
 
 static void forget_all(void)
 {
@@ -80,6 +83,8 @@ bool holding_put(const struct holding *holding)
         *place = *holding;
     }
     pthread_mutex_unlock(&mutex);
+    if (holding->kind == HOLDING_GREEN)
+        atomic_store(&any_green, true);
     return fits;
 }
 
@@ -173,4 +178,15 @@ void holdings_each(enum holding_kind kind, CUcontext context, void (*each)(const
     for (size_t i = 0; i < copied; i++)
         each(&copy[i], argument);
     free(copy);
+}
+
+CUcontext context_with_memory(void)
+{
+    struct holding held;
+    CUcontext context = NULL;
+    REAL(cuCtxGetCurrent)(&context);
+    if (context && atomic_load_explicit(&any_green, memory_order_relaxed) &&
+        holding_look(HOLDING_GREEN, (uintptr_t)context, &held))
+        return held.context;
+    return context;
 }

@@ -56,4 +56,7 @@ bool holding_charged(enum holding_kind kind, uint64_t key, int gpu, uint64_t byt
 /* Calls `each` for every holding of the kind (any: HOLDING_NONE) and the context (any: NULL). It may put and take. */
 void holdings_each(enum holding_kind kind, CUcontext context, void (*each)(const struct holding *, void *), void *argument);
 
+/* The context that memory belongs to which is made now: the current one, or the primary one of a green context. NULL: none. */
+CUcontext context_with_memory(void);
+
 #endif

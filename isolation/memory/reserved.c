@@ -5,6 +5,22 @@
 #include "memory/charge.h"
 #include "memory/footprint.h"
 
+struct reserved_counts reserved_counts;
+
+void reserved_forget(void)
+{
+    reserved_counts.freed = reserved_counts.settled = 0;
+    reserved_counts.pieces = reserved_counts.going = 0;
+}
+
+void reserved_note_freed(unsigned count)
+{
+    atomic_fetch_add_explicit(&reserved_counts.going, count, memory_order_relaxed);
+    if (count && atomic_fetch_sub_explicit(&reserved_counts.pieces, count, memory_order_relaxed) <= 0)
+        atomic_store_explicit(&reserved_counts.pieces, 0, memory_order_relaxed);
+    atomic_fetch_add_explicit(&reserved_counts.freed, 1, memory_order_release);
+}
+
 uint64_t reserve_growth_bytes(uint64_t bytes)
 {
     return bytes > RESERVE_CHUNK_BYTES ? whole_granules(bytes) : RESERVE_CHUNK_BYTES;

@@ -3,6 +3,8 @@
 #ifndef ISOLATION_RESERVED_H
 #define ISOLATION_RESERVED_H
 
+#include <stdatomic.h>
+
 #include "memory/holdings.h"
 
 /* What the driver takes at a time. */
@@ -18,5 +20,20 @@ CUresult reserved_settle(enum holding_kind kind, uint64_t key, int gpu, uint64_t
 
 /* What a pool has, in bytes: one of its attributes. */
 CUresult pool_ask(CUmemoryPool pool, int attribute, uint64_t *bytes);
+
+/* Of all pools. */
+extern struct reserved_counts {
+    /* How often something was freed, and of those what has been settled for good. */
+    _Atomic uint64_t freed, settled;
+    /* Pieces that were allocated, and those of them that were freed and may not be gone yet. What else is freed without being known may be
+     * counted here, too: then there seem to be fewer than there are. */
+    _Atomic int64_t pieces, going;
+} reserved_counts;
+
+/* Of memory that the program frees in order with a stream, or that may be a pool's (`pieces` of it): settle at the next chance. */
+void reserved_note_freed(unsigned pieces);
+
+/* In a child of fork: nothing is reserved. */
+void reserved_forget(void);
 
 #endif

@@ -2,8 +2,8 @@
 
 #include "files/account.h"
 #include "files/members.h"
-#include "memory/charge.h"
 #include "memory/tags.h"
+#include "process/container.h"
 #include "process/fork_mutex.h"
 
 /* Slots that this process would have left, but for its descriptors; how many, so that there is next to nothing to do where there are none. */
@@ -87,12 +87,4 @@ unsigned shared_settle(void)
     }
     pthread_mutex_unlock(&mutex);
     return left;
-}
-
-void holding_pay_back(const struct holding *held)
-{
-    if (held->shared)
-        shared_leave((int)held->shared - 1);
-    else
-        charge_give(held->gpu, held->bytes);
 }

@@ -21,7 +21,4 @@ uint64_t shared_key(int slot);
 /* Lets go of what descriptors kept, and do no longer. Returns of how much memory. */
 unsigned shared_settle(void);
 
-/* What was charged for it is given back. */
-void holding_pay_back(const struct holding *held);
-
 #endif

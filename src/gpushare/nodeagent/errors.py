@@ -27,8 +27,8 @@ class UnknownDeviceId(NodeAgentError):
     """A device ID that names no GPU of this node."""
 
 
-class ClaimRefused(NodeAgentError):
-    """No container can be meant by the IDs that the kubelet gave.
+class AllocationRefused(NodeAgentError):
+    """No container can be meant by the IDs that the kubelet gave, or a ResourceClaim cannot be prepared.
 
     ``pods`` are the UIDs of those that the refusal is news for.
     """

@@ -7,7 +7,7 @@ import pytest
 
 from gpushare.api.node.device import Device
 from gpushare.nodeagent.dra.claims import ClaimReference, allocated_devices, shares_of
-from gpushare.nodeagent.errors import ClaimRefused
+from gpushare.nodeagent.errors import AllocationRefused
 from tests.integration.nodeagent.scripted_dra_kubelet import allocated
 
 GPUS = (Device(0, "GPU-A", 15360), Device(1, "GPU-B", 16384))
@@ -26,7 +26,7 @@ def shares(claim: dict[str, Any]) -> dict[str, tuple[int, int, int, int]]:
 
 
 def refusal(claim: dict[str, Any]) -> str:
-    with pytest.raises(ClaimRefused) as refused:
+    with pytest.raises(AllocationRefused) as refused:
         shares(claim)
     assert refused.value.subject == "ResourceClaim default/c"
     return refused.value.problem
@@ -88,11 +88,11 @@ def test_what_is_no_share_of_this_node_is_refused(claim: dict[str, Any], why: st
 
 def test_another_claim_of_that_name_is_refused() -> None:
     claim = allocated("c", ("gpu-a", "1Gi", 0))
-    with pytest.raises(ClaimRefused, match="the claim was replaced meanwhile"):
+    with pytest.raises(AllocationRefused, match="the claim was replaced meanwhile"):
         allocated_devices(json.dumps(claim).encode(), ClaimReference("default", "c", "older"), "n1")
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"metadata": {"uid": 3}}', b"\xff"])
 def test_what_is_no_claim_is_refused(text: bytes) -> None:
-    with pytest.raises(ClaimRefused, match="is no claim"):
+    with pytest.raises(AllocationRefused, match="is no claim"):
         allocated_devices(text, ClaimReference("default", "c", "u"), "n1")

@@ -34,6 +34,9 @@ class Moving(RuleBasedStateMachine):
     def befell(self, name: str) -> None:
         raise NotImplementedError
 
+    def _turn(self, seconds: int) -> None:
+        raise NotImplementedError
+
     def follow_moves(self) -> None:
         self._wants: dict[int, str] = {}
         self._in_act = 0
@@ -68,7 +71,7 @@ class Moving(RuleBasedStateMachine):
         wide = self._share(1 + max(self._free(), default=0), namespace, "")
         for _ in range(2):
             self._asked_about([wide])
-            self.do(self.cluster.turn(seconds))
+            self._turn(seconds)
 
     def _free(self) -> list[int]:
         """Units that each GPU has free, as the scheduler knows."""

@@ -11,7 +11,7 @@ from gpushare.api.errors import InvalidQuantity
 from gpushare.api.node.device import Device
 from gpushare.api.quantity import parse_amount
 from gpushare.nodeagent.dra.slices import COMPUTE, MEMORY, device_name
-from gpushare.nodeagent.errors import ClaimRefused
+from gpushare.nodeagent.errors import AllocationRefused
 
 _MIB: Final = 1 << 20
 
@@ -89,7 +89,7 @@ def claim_uid(raw: bytes) -> str:
 
 
 def allocated_devices(raw: bytes, claim: ClaimReference, pool: str) -> list[AllocatedDevice]:
-    """What the claim in ``raw`` (JSON) was allocated of our devices in ``pool``; raises ``ClaimRefused``."""
+    """What the claim in ``raw`` (JSON) was allocated of our devices in ``pool``; raises ``AllocationRefused``."""
     try:
         found = _CLAIM.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -113,7 +113,7 @@ def allocated_devices(raw: bytes, claim: ClaimReference, pool: str) -> list[Allo
 def shares_of(
     claim: ClaimReference, allocated: Iterable[AllocatedDevice], gpus: Sequence[Device]
 ) -> tuple[GpuShare, ...]:
-    """Its share of each of its GPUs; raises ``ClaimRefused`` for one that this node does not have.
+    """Its share of each of its GPUs; raises ``AllocationRefused`` for one that this node does not have.
 
     What several requests were allocated of one GPU is one share of it, without a limit of compute if one of them has none.
     """
@@ -153,5 +153,5 @@ def _allocated(claim: ClaimReference, result: _Result) -> AllocatedDevice:
     return AllocatedDevice(request, result.pool, result.device, result.share_id or "", mib, core_percent)
 
 
-def _refused(claim: ClaimReference, problem: str) -> ClaimRefused:
-    return ClaimRefused(f"ResourceClaim {claim.key}", problem)
+def _refused(claim: ClaimReference, problem: str) -> AllocationRefused:
+    return AllocationRefused(f"ResourceClaim {claim.key}", problem)

@@ -13,15 +13,15 @@ from gpushare.api.node.device import Device
 from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.kube.client.session import Session, segment
 from gpushare.kube.clock import Clock
-from gpushare.nodeagent.allocate.allocator import Giving
+from gpushare.nodeagent.allocate.allocator import GiveAccess
 from gpushare.nodeagent.dra.claim_files import ClaimFiles
 from gpushare.nodeagent.dra.claims import ClaimReference, claim_uid
 from gpushare.nodeagent.dra.plugin import PLUGINS_REGISTRY, DraPlugin, PluginServer
 from gpushare.nodeagent.dra.preparer import READ_S, ClaimPreparer
 from gpushare.nodeagent.dra.publisher import SlicePublisher
 from gpushare.nodeagent.dra.slices import Json, Owner
-from gpushare.nodeagent.errors import ClaimRefused
-from gpushare.nodeagent.isolation.disabled import Isolating
+from gpushare.nodeagent.errors import AllocationRefused
+from gpushare.nodeagent.isolation.controller import Isolation
 from gpushare.nodeagent.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -41,8 +41,8 @@ class DraDriver:
         generation: int,
         *,
         gpus: Callable[[], Sequence[Device]],
-        isolation: Isolating,
-        give: Giving,
+        isolation: Isolation,
+        give: GiveAccess,
         clock: Clock,
         on_change: Callable[[], None],
     ) -> None:
@@ -129,7 +129,7 @@ class DraDriver:
                     logger.warning("ResourceClaim %s is gone and was never unprepared", claim.key)
                     try:
                         await self._preparer.unprepare(claim)
-                    except ClaimRefused as refusal:
+                    except AllocationRefused as refusal:
                         logger.warning("%s", refusal)
             await self._clock.sleep(_SWEEP_S)
 

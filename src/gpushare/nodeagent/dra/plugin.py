@@ -30,7 +30,7 @@ from gpushare.kubeletapi.pluginregistration_pb2_grpc import (
 from gpushare.nodeagent.deviceplugin.socket_names import SUFFIX, socket_name
 from gpushare.nodeagent.dra.claims import ClaimReference
 from gpushare.nodeagent.dra.preparer import ClaimPreparer
-from gpushare.nodeagent.errors import ClaimRefused
+from gpushare.nodeagent.errors import AllocationRefused
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class DraPlugin(DRAPluginServicer, RegistrationServicer):
             error = ""
             try:
                 await self._preparer.unprepare(claim)
-            except ClaimRefused as refusal:
+            except AllocationRefused as refusal:
                 logger.error("not unprepared: %s", refusal)
                 error = refusal.problem
             answer.claims[claim.uid].CopyFrom(pb.NodeUnprepareResourceResponse(error=error))
@@ -98,7 +98,7 @@ class DraPlugin(DRAPluginServicer, RegistrationServicer):
     async def _prepared(self, claim: ClaimReference) -> pb.NodePrepareResourceResponse:
         try:
             devices = await self._preparer.prepare(claim)
-        except ClaimRefused as refusal:
+        except AllocationRefused as refusal:
             logger.error("not prepared: %s", refusal)
             # The kubelet says before it which claim it is.
             return pb.NodePrepareResourceResponse(error=refusal.problem)

@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 from gpushare.api.node.device import Device
 from gpushare.api.node.modes import NodeMode
 from gpushare.kube.client.errors import ApiError, KubeError
-from gpushare.nodeagent.allocate.allocator import Giving
+from gpushare.nodeagent.allocate.allocator import GiveAccess
 from gpushare.nodeagent.allocate.container_response import Backend, Grant, Injection, core_envs, memory_envs
 from gpushare.nodeagent.dra.claim_files import ClaimFiles, PreparedClaim, qualified
 from gpushare.nodeagent.dra.claims import AllocatedDevice, ClaimReference, allocated_devices, shares_of
-from gpushare.nodeagent.errors import ClaimRefused
+from gpushare.nodeagent.errors import AllocationRefused
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class ClaimPreparer:
         read_claim: Callable[[ClaimReference], Awaitable[bytes]],
         gpus: Callable[[], Sequence[Device]],
         backend_of: Callable[[NodeMode], Backend],
-        give: Giving,
+        give: GiveAccess,
         release: Callable[[str], Awaitable[None]],
         on_change: Callable[[], None],
     ) -> None:
@@ -70,7 +70,7 @@ class ClaimPreparer:
         return self._prepared
 
     async def prepare(self, claim: ClaimReference) -> list[PreparedDevice]:
-        """What containers that use ``claim`` get; raises ``ClaimRefused``."""
+        """What containers that use ``claim`` get; raises ``AllocationRefused``."""
         async with self._turn:
             allocated = allocated_devices(await self._read(claim), claim, self._pool)
             gpus = self._gpus()
@@ -91,12 +91,12 @@ class ClaimPreparer:
             try:
                 names, injection = await self._injection(grant)
                 await asyncio.to_thread(self._files.write, prepared, injection)
-            except (ClaimRefused, OSError) as error:
+            except (AllocationRefused, OSError) as error:
                 if known is None:
                     del self._prepared[claim.uid]
-                if isinstance(error, ClaimRefused):
-                    raise ClaimRefused(f"ResourceClaim {claim.key}", error.problem) from None
-                raise ClaimRefused(
+                if isinstance(error, AllocationRefused):
+                    raise AllocationRefused(f"ResourceClaim {claim.key}", error.problem) from None
+                raise AllocationRefused(
                     f"ResourceClaim {claim.key}", f"its CDI file cannot be written: {error.strerror or error}"
                 ) from None
         if known is None:
@@ -114,14 +114,14 @@ class ClaimPreparer:
         return [PreparedDevice(one, (*by_device[one.device], qualified(claim.uid))) for one in allocated]
 
     async def unprepare(self, claim: ClaimReference) -> None:
-        """Take back what ``prepare`` made, also for a claim that is gone; raises ``ClaimRefused``."""
+        """Take back what ``prepare`` made, also for a claim that is gone; raises ``AllocationRefused``."""
         async with self._turn:
             try:
                 await asyncio.to_thread(self._files.remove, claim.uid)
                 known = self._prepared.pop(claim.uid, None)
                 await self._release(claim.uid)
             except OSError as error:
-                raise ClaimRefused(
+                raise AllocationRefused(
                     f"ResourceClaim {claim.key}", f"its files cannot be removed: {error.strerror or error}"
                 ) from None
         if known is not None:
@@ -143,7 +143,7 @@ class ClaimPreparer:
             return await self._read_claim(claim)
         except ApiError as error:
             if error.not_found:
-                raise ClaimRefused(f"ResourceClaim {claim.key}", "it does not exist any more") from None
-            raise ClaimRefused(f"ResourceClaim {claim.key}", str(error)) from None
+                raise AllocationRefused(f"ResourceClaim {claim.key}", "it does not exist any more") from None
+            raise AllocationRefused(f"ResourceClaim {claim.key}", str(error)) from None
         except KubeError as error:
-            raise ClaimRefused(f"ResourceClaim {claim.key}", str(error)) from None
+            raise AllocationRefused(f"ResourceClaim {claim.key}", str(error)) from None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from gpushare.nodeagent.allocate.pod_allocations import Claim
+from gpushare.nodeagent.allocate.pod_allocations import AllocatedPod
 from gpushare.nodeagent.deviceplugin.resource import PluginResource
 
 
@@ -11,11 +11,11 @@ class ClaimedRules:
 
     plugins: tuple[PluginResource, ...] = ()
 
-    def kept_back(self, claims: Iterable[Claim], whole: Mapping[str, str]) -> Mapping[str, str]:
+    def kept_back(self, pods: Iterable[AllocatedPod], whole: Mapping[str, str]) -> Mapping[str, str]:
         """GPUs of which containers hold anything: kube-scheduler does not know of it."""
         shared = {
-            share.uuid: f"shared by pod {claim.pod.key} since before the node's mode changed, until it ends"
-            for claim in claims
-            for share in claim.allocation.gpus
+            share.uuid: f"shared by pod {allocated.key} since before the node's mode changed, until it ends"
+            for allocated in pods
+            for share in allocated.allocation.gpus
         }
         return {**shared, **whole}
