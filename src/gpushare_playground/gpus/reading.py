@@ -1,4 +1,4 @@
-"""Reading a description, by the rules and with the messages of ``fakegpu/description/description.c``."""
+"""Reading a description, by the rules and with the messages of ``fakegpu/description/reading.c``."""
 
 import re
 from collections.abc import Iterator
