@@ -41,10 +41,13 @@ INTERNAL: Final = {
     "doctor/cluster/checks/components.py:todo": "what to do about a finding",
     "doctor/cluster/checks/components.py:suggestion": "what to do about a finding",
     "doctor/suggested_commands.py:pull": "what to do about a finding",
+    "reasons/suggestions/*": "what would let a pending pod in",
+    "*/hints.py": "what would let a pending pod in",
+    "*/suggestions.py": "what would let a pending pod in",
+    "*/label_suggestions.py": "what would let a pending pod in",
     # Words that stand within messages that have entries.
     "doctor/cluster/checks/rbac.py:RIGHTS": "rights, within other messages",
     "doctor/cluster/registry.py:_RIGHTS": "rights, within other messages",
-    "playground/gpus/keys.py:KEYS": "words for what a key may be, within other messages",
     "simulate/output/phrases.py": "amounts, within tables and other messages",
     "kube/client/posting.py": "words of the HTTP client's own errors; session.py says them in ours",
     # The playground's imitation of Kubernetes answers in Kubernetes' words, and its tour says what it expects.

@@ -385,7 +385,6 @@ static enum reading read_nvlink(const struct line *line, struct description *nod
     return READ;
 }
 
-/* The same table, word for word, is in src/gpushare_playground/gpus.py. */
 const struct key description_keys[] = {
     {"fakegpu", PART_HEADER, true, false, "the version of the format", "fakegpu 1", read_fakegpu},
     {"driver", PART_HEADER, true, false, "digits and dots", "driver 580.95.05", read_driver},

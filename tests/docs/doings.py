@@ -119,7 +119,11 @@ IN_A_PLAYGROUND: Final = (
             "…",
         ),
     ),
-    Doing("kubectl apply --server-side -f node.yaml", shows=("node/cgpu-t4 serverside-applied",)),
+    Doing(
+        "kubectl patch node NODE --patch-file node.yaml",
+        "kubectl patch node cgpu-t4 --patch-file node.yaml",
+        shows=("node/cgpu-t4 patched",),
+    ),
     Doing(
         "kubectl label node NODE gpushare.dev/described-",
         "kubectl label node cgpu-t4 gpushare.dev/described-",

@@ -8,7 +8,7 @@ set. Other rules can be put beside them: a list of mutating and a list of valida
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -40,19 +40,8 @@ logger = logging.getLogger(__name__)
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 #: Namespaces that are never looked at, as the chart has it.
 EXCLUDED: Final = frozenset({"kube-system"})
-_TEMPLATE: Final = (("spec", "template"), "-templates")
-#: Where objects carry a pod, and what the names of the policies about them end with.
-_PLACES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
-    "pods": ((), ""),
-    "deployments.apps": _TEMPLATE,
-    "replicasets.apps": _TEMPLATE,
-    "statefulsets.apps": _TEMPLATE,
-    "daemonsets.apps": _TEMPLATE,
-    "jobs.batch": _TEMPLATE,
-    "replicationcontrollers": _TEMPLATE,
-    "cronjobs.batch": (("spec", "jobTemplate", "spec", "template"), "-cronjobs"),
-    "podtemplates": (("template",), "-podtemplates"),
-}
+#: Kinds of which the controllers here make pods.
+_WORKLOADS: Final = frozenset({"deployments.apps", "replicasets.apps", "statefulsets.apps", "jobs.batch"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +82,12 @@ def _pod_in(resource: Resource, obj: Object) -> Pod | None:
 
 def _template_in(resource: Resource, obj: Object) -> Object | None:
     """``obj`` itself where it is a pod, or the template of one that it carries, as written."""
-    place = _PLACES.get(resource.storage)
-    found: Any = None if place is None else obj
-    for step in place[0] if place else ():
-        found = found.get(step) if isinstance(found, dict) else None
+    if resource.storage == "pods":
+        return obj
+    if resource.storage not in _WORKLOADS:
+        return None
+    spec = obj.get("spec")
+    found = spec.get("template") if isinstance(spec, dict) else None
     return found if isinstance(found, dict) else None
 
 
@@ -157,7 +148,7 @@ def check_requests(counting: CountingFn, writers: Collection[str] = ()) -> Valid
         before = None if review.old is None else _pod_in(review.resource, review.old)
         if before is not None and judged_alike(pod, before):
             return
-        ending = _PLACES[review.resource.storage][1]
+        ending = "" if review.resource.storage == "pods" else "-templates"
         may_have_node = False
         if not ending:
             # Who may write records on pods depends on who it is, and is asked elsewhere.
@@ -181,7 +172,7 @@ def warn_of_typos(counting: CountingFn) -> Validating:
         pod = _pod_in(review.resource, review.obj)
         if pod is None:
             return
-        ending = _PLACES[review.resource.storage][1]
+        ending = "" if review.resource.storage == "pods" else "-templates"
         told = None
         if review.old is not None and not ending:
             before = _pod_in(review.resource, review.old)

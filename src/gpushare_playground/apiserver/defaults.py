@@ -85,7 +85,7 @@ def _volume(volume: Object) -> None:
 
 def default_pod_spec(spec: Object) -> None:
     """Defaults of a pod spec, in a pod as in a template."""
-    for name in ("initContainers", "containers", "ephemeralContainers"):
+    for name in ("initContainers", "containers"):
         for container in spec.get(name) or ():
             _container(container)
     for volume in spec.get("volumes") or ():
@@ -182,17 +182,8 @@ def _replica_set(obj: Object) -> None:
         obj["metadata"].setdefault("labels", dict(labels))
 
 
-def _daemon_set(obj: Object) -> None:
-    _template(obj)
-    obj["spec"].setdefault("revisionHistoryLimit", 10)
-    strategy = obj["spec"].setdefault("updateStrategy", {})
-    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", 1)
-        rolling.setdefault("maxSurge", 0)
-
-
-def _job_spec(spec: Object) -> None:
+def _job(obj: Object) -> None:
+    spec = obj.setdefault("spec", {})
     template = spec.setdefault("template", {})
     template.setdefault("metadata", {})
     default_pod_spec(template.setdefault("spec", {}))
@@ -204,10 +195,6 @@ def _job_spec(spec: Object) -> None:
     spec.setdefault("suspend", False)
     spec.setdefault("manualSelector", False)
     spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
-
-
-def _job(obj: Object) -> None:
-    _job_spec(obj.setdefault("spec", {}))
 
 
 def name_job_pods(obj: Object) -> None:
@@ -223,17 +210,6 @@ def name_job_pods(obj: Object) -> None:
     spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
     if not metadata.get("labels"):
         metadata["labels"] = dict(labels)
-
-
-def _cron_job(obj: Object) -> None:
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("concurrencyPolicy", "Allow")
-    spec.setdefault("suspend", False)
-    spec.setdefault("successfulJobsHistoryLimit", 3)
-    spec.setdefault("failedJobsHistoryLimit", 1)
-    job = spec.setdefault("jobTemplate", {}).setdefault("spec", {})
-    template = job.setdefault("template", {})
-    default_pod_spec(template.setdefault("spec", {}))
 
 
 def _service(obj: Object) -> None:
@@ -292,9 +268,7 @@ _BY_STORAGE: Final[dict[str, Callable[[Object], None]]] = {
     "deployments.apps": _deployment,
     "statefulsets.apps": _stateful_set,
     "replicasets.apps": _replica_set,
-    "daemonsets.apps": _daemon_set,
     "jobs.batch": _job,
-    "cronjobs.batch": _cron_job,
     "priorityclasses.scheduling.k8s.io": _priority_class,
     "customresourcedefinitions.apiextensions.k8s.io": _custom_definition,
 }
@@ -336,13 +310,6 @@ def first_status(storage: str, obj: Object) -> Object | None:
             return {"replicas": 0, "availableReplicas": 0}
         case "replicasets.apps":
             return {"replicas": 0}
-        case "daemonsets.apps":
-            return {
-                "currentNumberScheduled": 0,
-                "desiredNumberScheduled": 0,
-                "numberMisscheduled": 0,
-                "numberReady": 0,
-            }
         case "poddisruptionbudgets.policy":
             return {"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0}
         case "nodes":

@@ -126,7 +126,7 @@ class ApiServer:
 
     def _seed(self) -> None:
         """What every new cluster has."""
-        options = WriteOptions(user="system:apiserver", manager="kube-apiserver")
+        options = WriteOptions(user="system:apiserver")
         namespaces = self.registry.find("", "v1", "namespaces")
         classes = self.registry.find("scheduling.k8s.io", "v1", "priorityclasses")
         assert namespaces is not None

@@ -17,7 +17,6 @@ from gpushare_playground.apiserver.pod_validation import (
     check_pod,
     check_pod_update,
     check_template,
-    check_template_resources,
 )
 from gpushare_playground.apiserver.resources import Resource
 from gpushare_playground.apiserver.selectors import is_label_key, is_label_value, selector_requirements
@@ -208,29 +207,12 @@ def _check_priority_class(obj: Object) -> list[FieldError]:
     return []
 
 
-def _check_cron_job(obj: Object) -> list[FieldError]:
-    job = ((obj.get("spec") or {}).get("jobTemplate") or {}).get("spec") or {}
-    return check_template_resources(job.get("template") or {}, "spec.jobTemplate.spec.template")
-
-
-def _check_controller(obj: Object) -> list[FieldError]:
-    return check_template_resources((obj.get("spec") or {}).get("template") or {}, "spec.template")
-
-
-def _check_pod_template(obj: Object) -> list[FieldError]:
-    return check_template_resources(obj.get("template") or {}, "template")
-
-
 _BY_STORAGE: Final[dict[str, Callable[[Object], list[FieldError]]]] = {
     "pods": check_pod,
     "deployments.apps": _check_replicated,
     "statefulsets.apps": _check_replicated,
     "replicasets.apps": _check_replicated,
-    "daemonsets.apps": _check_replicated,
     "jobs.batch": _check_job,
-    "cronjobs.batch": _check_cron_job,
-    "replicationcontrollers": _check_controller,
-    "podtemplates": _check_pod_template,
     "services": _check_service,
     "leases.coordination.k8s.io": _check_lease,
     "priorityclasses.scheduling.k8s.io": _check_priority_class,
@@ -249,7 +231,6 @@ _IMMUTABLE: Final = "field is immutable"
 _FROZEN: Final[dict[str, tuple[str, ...]]] = {
     "deployments.apps": ("selector",),
     "replicasets.apps": ("selector",),
-    "daemonsets.apps": ("selector",),
     "jobs.batch": ("selector", "template", "completionMode"),
 }
 _STATEFUL_SET_FREE: Final = frozenset(
@@ -271,9 +252,6 @@ def check_update(resource: Resource, old: Object, new: Object) -> list[FieldErro
             return [forbidden_field("data", "field is immutable when `immutable` is set")]
         return []
     old_spec, new_spec = old.get("spec") or {}, new.get("spec") or {}
-    if storage == "jobs.batch" and old_spec.get("suspend") and not (old.get("status") or {}).get("startTime"):
-        # A suspended job that never ran may still get node selectors and tolerations from a queue.
-        return []
     found = [
         invalid_value(f"spec.{name}", new_spec.get(name), _IMMUTABLE)
         for name in _FROZEN.get(storage, ())

@@ -101,6 +101,10 @@ class Cluster:
         """The file that describes a node's GPUs; rewrite it to switch faults on and off."""
         return self.state / "gpus" / f"{node}.conf"
 
+    def gpus_of(self, node: str) -> gpus.GpuNode:
+        """The GPUs that a node was started with."""
+        return gpus.preset(next(one.preset for one in self.nodes if one.name == node), node)
+
     # --- life -----------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:

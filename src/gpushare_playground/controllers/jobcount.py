@@ -157,8 +157,8 @@ def is_over(job: Json) -> bool:
 
 
 def unsupported(job: Json) -> str:
-    """What the Job asks for that is not built here; empty when there is nothing."""
+    """The field that the Job uses and that is not implemented here; empty when there is none."""
     spec = spec_of(job)
     if spec.get("completionMode") == "Indexed":
         return "completionMode: Indexed"
-    return next((name for name in ("podFailurePolicy", "successPolicy") if spec.get(name)), "")
+    return next((name for name in ("podFailurePolicy", "successPolicy", "suspend") if spec.get(name)), "")

@@ -83,11 +83,9 @@ class Controllers:
         self._of_pods(JOBS, jobs)
         self._of_pods(
             STATEFUL_SETS,
-            StatefulSets(
-                objects, caches[STATEFUL_SETS], control(STATEFUL_SETS), recorder_of(STATEFUL_SETS), clock
-            ),
+            StatefulSets(objects, caches[STATEFUL_SETS], control(STATEFUL_SETS), recorder_of(STATEFUL_SETS)),
         )
-        self._of_pods(REPLICA_SETS, ReplicaSets(objects, caches[REPLICA_SETS], control(REPLICA_SETS), clock))
+        self._of_pods(REPLICA_SETS, ReplicaSets(objects, caches[REPLICA_SETS], control(REPLICA_SETS)))
         self._deployments(
             Deployments(
                 objects, caches[DEPLOYMENTS], caches[REPLICA_SETS], pods, recorder_of(DEPLOYMENTS), clock

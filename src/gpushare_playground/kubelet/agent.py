@@ -97,8 +97,6 @@ class Kubelet:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for worker in self._workers.values():
-            await worker.stop()
         await _cancel(self._tasks.values())
         with suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_S):

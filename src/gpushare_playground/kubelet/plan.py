@@ -28,8 +28,6 @@ class ContainerState:
     waiting: tuple[str, str] | None = None
     not_before: float = 0.0
     delay_s: float = 0.0
-    ready: bool = False
-    started: bool = False
 
     @property
     def running(self) -> bool:
@@ -94,10 +92,8 @@ def make_plan(pod: Pod, states: Mapping[str, ContainerState], now: float) -> Pla
         if container.sidecar:
             if not state.running:
                 _due(plan, container, state, now)
-                if not begun and state.attempt is None:
+                if not begun:
                     return plan
-            if not begun and not state.started:
-                return plan
             continue
         if begun or state.exit_code == 0:
             continue

@@ -35,7 +35,7 @@ def running_status(
     """
     initialized = _initialized(pod, states, outcome)
     phase = outcome or _phase(pod, states, initialized)
-    unready = [one.name for one in pod.spec.containers if not states[one.name].ready]
+    unready = [one.name for one in pod.spec.containers if not states[one.name].running]
     uninitialized = [one.name for one in pod.init_containers if not _done(one, states[one.name])]
     pod_ip, host_ip = addresses
     status: dict[str, Any] = {
@@ -113,7 +113,7 @@ def _initialized(pod: Pod, states: Mapping[str, ContainerState], outcome: str) -
 
 
 def _done(container: Container, state: ContainerState) -> bool:
-    return state.started if container.sidecar else state.exit_code == 0
+    return state.running if container.sidecar else state.exit_code == 0
 
 
 def _container(
@@ -124,8 +124,8 @@ def _container(
         "image": container.image,
         "imageID": "",
         "restartCount": state.restarts,
-        "ready": state.ready,
-        "started": state.running and state.started,
+        "ready": state.running,
+        "started": state.running,
         "state": {},
     }
     shown, last = state.attempt, state.last

@@ -1,7 +1,7 @@
-"""One pod's life on this node, as one task: admitted, started, kept, stopped, told.
+"""One pod's life on this node, as one task: admitted, started, kept, stopped, reported.
 
-The worker reacts to four things: the pod object changed or vanished, a container ended, a wait is over, a
-probe has news. Each time it looks at what is, decides (``plan``), acts, and writes the status if it changed.
+The worker reacts to three things: the pod object changed or vanished, a container ended, a wait is over.
+Each time it decides from what is there (``plan``), acts, and writes the status if it changed.
 """
 
 import asyncio
@@ -23,7 +23,6 @@ from gpushare_playground.kubelet.plan import ContainerState, make_plan, note_end
 from gpushare_playground.kubelet.podspec import Container, Pod
 from gpushare_playground.kubelet.podstatus import CRASHING, rejected_status, running_status
 from gpushare_playground.kubelet.prepare import IMAGE_FAILED, Preparer
-from gpushare_playground.kubelet.probes import Verdict, initial_verdict, is_probed, probe
 from gpushare_playground.kubelet.settings import Settings
 
 #: Longest sleep of a worker, in seconds: it looks after its pod at least this often.
@@ -67,7 +66,6 @@ class PodWorker:
         self._news = 0
         self._written: dict[str, Any] = {}
         self._rejected: Rejected | None = None
-        self._probes: dict[str, asyncio.Task[None]] = {}
         self._backoff = Backoff(first_s=0.2, most_s=10.0)
 
     @property
@@ -103,10 +101,8 @@ class PodWorker:
     def _ended(self, attempt: Attempt) -> None:
         name = attempt.folder.parent.name
         self._node.container_ended(attempt)
-        self._stop_probing(name)
         state = self.states.get(name)
         if state is not None and state.attempt is attempt:
-            state.ready = state.started = False
             note_end(
                 state, self._now, self._node.settings.restart_backoff_s, self._node.settings.most_backoff_s
             )
@@ -148,11 +144,6 @@ class PodWorker:
                     async with asyncio.timeout(RESYNC_S if wait_s is None else wait_s):
                         await self._wake.wait()
 
-    async def stop(self) -> None:
-        """Care no longer; the containers go on."""
-        for name in list(self._probes):
-            self._stop_probing(name)
-
     async def _adopt(self) -> None:
         """Find the containers of an earlier life, and ask for admission."""
         found = await self._node.containers.adopt(self.pod.uid, self._ended)
@@ -162,9 +153,7 @@ class PodWorker:
                 continue
             state.attempt = attempts[-1]
             state.last = attempts[-2] if len(attempts) > 1 else None
-            if state.attempt.ended is None:
-                self._begin(self._container(name), state)
-            elif state.attempt.number:
+            if state.attempt.ended is not None and state.attempt.number:
                 state.delay_s = self._node.settings.restart_backoff_s
         if self.outcome or self._is_gone() or self.pod.deleted:
             return
@@ -258,8 +247,6 @@ class PodWorker:
             self._ended(attempt)
             return
         self._tell("Normal", "Started", f"Container started: {container.name}")
-        if attempt.ended is None:
-            self._begin(container, state)
 
     def _cannot_start(self, container: Container, state: ContainerState, error: StartFailed) -> None:
         settings = self._node.settings
@@ -277,44 +264,8 @@ class PodWorker:
         state.delay_s = min(max(settings.restart_backoff_s, state.delay_s * 2.0), settings.most_backoff_s)
         state.not_before = self._now + state.delay_s
 
-    def _begin(self, container: Container, state: ContainerState) -> None:
-        """The container runs: from now on it is probed."""
-        attempt = state.attempt
-        assert attempt is not None
-        verdict = initial_verdict(container)
-        state.started, state.ready = verdict.started, verdict.ready
-        if not is_probed(container):
-            return
-
-        def changed(verdict: Verdict) -> None:
-            if state.attempt is attempt and attempt.ended is None:
-                state.started, state.ready = verdict.started, verdict.ready
-                self._wake_up()
-
-        def unhealthy(kind: str, text: str) -> None:
-            self._tell("Warning", "Unhealthy", f"{kind} probe failed: {text}")
-
-        def dead(why: str) -> None:
-            self._tell("Normal", "Killing", f"Container {container.name} {why}, will be restarted")
-            self._node.containers.signal(attempt, signal.SIGTERM)
-            loop = asyncio.get_running_loop()
-            grace_s = self.pod.spec.termination_grace_period_seconds
-            loop.call_later(grace_s, self._node.containers.signal, attempt, signal.SIGKILL)
-
-        self._stop_probing(container.name)
-        self._probes[container.name] = asyncio.create_task(
-            probe(container, attempt, changed, unhealthy, dead), name=f"probe {self.pod.key} {container.name}"
-        )
-
-    def _stop_probing(self, name: str) -> None:
-        task = self._probes.pop(name, None)
-        if task is not None:
-            task.cancel()
-
     async def _stop_all(self, grace_s: float) -> None:
         """Stop app containers together, then sidecars from the last to the first, within ``grace_s`` seconds."""
-        for name in list(self._probes):
-            self._stop_probing(name)
         deadline = self._now + max(grace_s, 0.0)
         sidecars = [one.name for one in self.pod.init_containers if one.sidecar]
         others = [name for name in self.states if name not in sidecars]
@@ -350,9 +301,6 @@ class PodWorker:
                 async with asyncio.timeout(left_s):
                     await self._wake.wait()
         return True
-
-    def _container(self, name: str) -> Container:
-        return next(one for one in self.pod.ordered if one.name == name)
 
     # --- the API ---------------------------------------------------------------------------------
     def status(self) -> dict[str, Any]:

@@ -233,25 +233,6 @@ async def test_what_a_container_leaves_behind_ends_with_it(cluster, tmp_path):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-async def test_a_readiness_probe_decides_when_a_pod_is_ready(cluster, tmp_path):
-    probe = {"exec": {"command": ["test", "-e", f"{tmp_path}/ready"]}, "periodSeconds": 1}
-    await cluster.create("p", waiting(readinessProbe=probe))
-    pod = await cluster.running("p")
-    assert container_of(pod)["ready"] is False
-    (tmp_path / "ready").touch()
-    await cluster.pod_where("p", lambda pod: container_of(pod)["ready"], "is ready")
-
-
-async def test_a_failed_liveness_probe_restarts_the_container(cluster):
-    probe = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
-    await cluster.create("p", waiting(livenessProbe=probe))
-    await cluster.pod_where(
-        "p",
-        lambda pod: pod["status"].get("containerStatuses") and container_of(pod)["restartCount"] >= 1,
-        "was restarted",
-    )
-
-
 async def test_what_others_patch_into_the_node_stays_and_what_they_remove_goes(bare):
     await bare.start_kubelet(status_interval_s=0.1)
     path = "/api/v1/nodes/n1/status"

@@ -141,7 +141,7 @@ async def test_the_unit_changes_there_and_back_with_pods_coming_and_going_and_ev
 
 async def test_a_gpu_that_fails_takes_nothing_new_and_keeps_its_pods_until_it_recovers(seen: World) -> None:
     file = seen.cluster.gpu_file("four")
-    good = gpus.read(file)
+    good = seen.cluster.gpus_of("four")
     await runs(seen, gpu_pod("stays", 3, node="four"))
     [share] = record_of(seen.pod("stays"))
     number = share["index"]
@@ -208,7 +208,7 @@ async def test_a_node_that_comes_back_with_another_gpu_gives_that_one_and_its_po
     seen: World,
 ) -> None:
     file = seen.cluster.gpu_file("single")
-    good, other = gpus.read(file), gpus.preset("v100-16384", "another")
+    good, other = seen.cluster.gpus_of("single"), gpus.preset("v100-16384", "another")
     await runs(seen, gpu_pod("stays", 4, node="single"))
     record = record_of(seen.pod("stays"))
     assert record[0]["uuid"] == good.gpus[0].uuid

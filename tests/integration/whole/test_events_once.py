@@ -73,7 +73,7 @@ async def killed(seen: World, node: str, offers: int) -> None:
 async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_killed(seen: World) -> None:
     await seen.create(gpu_pod("waits", 16, node="four"))
     file = seen.cluster.gpu_file("four")
-    good = gpus.read(file)
+    good = seen.cluster.gpus_of("four")
     gpus.write(file, replace(good, gpus=(good.gpus[0], replace(good.gpus[1], fault="lost"), *good.gpus[2:])))
     await told(seen, "four", "GPUUnhealthy")
     assert (await says(seen, "four", "True", "SomeGPUsUnhealthy")).startswith("GPU 1: GPU is lost; mode ")

@@ -1,4 +1,4 @@
-"""What is advised to a pod of a gang, where ``test_why_suggestions`` does not get."""
+"""What is advised to a pod of a gang."""
 
 import asyncio
 
@@ -14,6 +14,7 @@ from tests.unit.scheduler.test_app import Browser, filter_body
 from tests.unit.scheduler.test_decisions import GIB, ask_again, give
 from tests.unit.scheduler.test_gangs import args, ask, gang
 from tests.unit.scheduler.test_quotas import tree
+from tests.unit.scheduler.test_suggestions_for_quotas import WHOLE, limit
 from tests.unit.scheduler.world import World, gpu_node
 
 G = gang("g", 3)
@@ -156,6 +157,75 @@ async def test_pods_of_the_gang_without_a_gpu_that_a_quota_holds_back_are_named_
     assert suggestion(world, "a") == (
         "the pods of gang default/g that ask for no GPU, which are to be bound first: `kubectl describe pod` tells why they wait"
     )
+
+
+ALONE = "ask for less, or a larger max of elastic quota root/leaf: 2 pods of gang default/g together ask for more than that alone"
+ENDS = "pods of elastic quota root/leaf that end, or a larger max of it"
+ONE = ', or pod-group.scheduling.sigs.k8s.io/min-available: "1" on each of its pods: there is room for so many now'
+
+
+@pytest.mark.parametrize(
+    ("free", "leaf", "there", "said"),
+    [
+        (12, 6, 2, ALONE),
+        (12, 10, 2, ENDS + ONE),
+        (4, 10, 2, f"{ENDS}{ONE}; and room for 2 pods of gang default/g at once, which is not there now"),
+        (12, 6, 1, f"1 more pod of gang default/g: 1 of 2 is there; and then {ALONE}"),
+        (12, 10, 1, f"1 more pod of gang default/g: 1 of 2 is there; and then {ENDS}"),
+        (12, 12, 1, "1 more pod of gang default/g: 1 of 2 is there"),
+    ],
+)
+async def test_a_quota_that_a_gang_would_pass_is_named_with_what_its_pods_ask_for_together(
+    world: World, free: int, leaf: int, there: int, said: str
+) -> None:
+    browser = Browser(world)
+    world.add_node(gpu_node("n1", 4 * GIB, free * GIB))
+    await give(browser, world, "there", "n1", 4)
+    limit(world, root=30, leaf=leaf)
+    for number in range(there):
+        world.create(f"p{number}", 4, labels=gang("g", 2))
+    await ask_again(browser, world, "p0", "n1")
+
+    assert suggestion(world, "p0") == said
+
+
+async def test_whole_gpus_of_a_gang_count_in_its_quota_with_all_their_units(world: World) -> None:
+    browser = Browser(world)
+    world.add_node(gpu_node("n1", 8 * GIB, 8 * GIB))
+    limit(world, root=30, leaf=10)
+    for name in "ab":
+        world.create(name, 2, labels={**gang("g", 2), **WHOLE})
+    await ask_again(browser, world, "a", "n1")
+
+    assert suggestion(world, "a") == ALONE + ONE
+
+
+async def test_a_pod_without_whose_request_the_gang_cannot_run_is_named(world: World) -> None:
+    browser = Browser(world)
+    world.add_node(gpu_node("n1", 8 * GIB))
+    world.create("p", 4, labels=gang("g", 2))
+    world.create("wrong", "2.5", labels=gang("g", 2))
+    await ask_again(browser, world, "p", "n1")
+
+    assert suggestion(world, "p").startswith(
+        "another request of pod default/wrong, without which gang default/g does not run: "
+    )
+
+
+@pytest.mark.parametrize(("large", "said"), [(6, "there is room by now, for 2 pods"), (9, "room for 2 pods")])
+async def test_room_is_looked_for_in_another_order_where_the_largest_do_not_fit_together(
+    world: World, large: int, said: str
+) -> None:
+    """Of three pods two have to run: the largest beside the one that waits do not fit, the smallest do."""
+    browser = Browser(world)
+    world.add_node(gpu_node("n1", 8 * GIB))
+    await give(browser, world, "there", "n1", 8)
+    for name, mem in (("a", 4), ("b", large), ("c", large - 2)):
+        world.create(name, mem, labels=gang("g", 2))
+    await ask_again(browser, world, "a", "n1")
+    world.view.remove_pod(world.view.bound["uid-there"])
+
+    assert suggestion(world, "a").startswith(said)
 
 
 async def test_a_gang_that_its_policy_keeps_from_every_node_is_told_so() -> None:

@@ -1,6 +1,7 @@
 """Which node is named where another mode of one would let a pod in."""
 
 import pytest
+from msgspec import structs
 
 from gpushare.api.node.modes import NodeMode
 from gpushare.scheduler.plugins.explain.decision_log import Waiting
@@ -99,3 +100,20 @@ async def test_compute_is_given_beside_those_that_mode_cgpu_holds(browser: Brows
     await ask(browser, world, "waits", "a", mem=2, core=20)
 
     assert ", which is of use once its 1 pod with GPU memory alone has ended" in waits(world).suggestion
+
+
+@pytest.mark.parametrize(
+    ("slip", "helps"),
+    [
+        ("label ack.node.gpu.schedule=shrae is unknown; use one of default, share", True),
+        ("label gpushare.dev/max-pods=many is not a number from 1; correct or remove it", False),
+    ],
+)
+async def test_a_correction_is_advised_where_the_node_would_take_the_pod_then(
+    browser: Browser, world: World, slip: str, helps: bool
+) -> None:
+    shut = gpu_node("a", 8 * GIB, mode=NodeMode.TOPOLOGY)
+    world.add_node(structs.replace(shut, refusal=slip, problem=slip))
+    await ask(browser, world, "waits", "a", mem=2)
+
+    assert waits(world).suggestion.startswith("node a, once what is written on it is corrected") is helps

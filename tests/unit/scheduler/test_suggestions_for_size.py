@@ -219,7 +219,7 @@ async def test_a_larger_gpu_is_not_advised_to_who_asks_for_more_compute_than_any
     )
 
 
-@pytest.mark.parametrize(("core", "besides"), [(60, ", which has 50% compute free"), (40, "")])
+@pytest.mark.parametrize(("core", "besides"), [(60, ", which has 50% compute free"), (50, ""), (40, "")])
 async def test_the_nearest_gpu_is_told_to_lack_compute_besides_memory(
     browser: Browser, world: World, core: int, besides: str
 ) -> None:

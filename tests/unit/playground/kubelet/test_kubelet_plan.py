@@ -40,7 +40,6 @@ def states(pod, **doing):
         state = made[container.name] = ContainerState(container.name)
         if container.name in doing:
             state.attempt = attempt(code=doing[container.name])
-            state.started = state.ready = doing[container.name] is None
     return made
 
 
