@@ -20,11 +20,6 @@ class Leads:
     leads = True
 
 
-@pytest.fixture
-def browser(world: World) -> Browser:
-    return Browser(world)
-
-
 def see(
     world: World, name: str, mem: Any = 2, *, scheduler: str = OURS, says: str = "", gates: Any = None
 ) -> None:
