@@ -97,13 +97,3 @@ def _raise_to(total: Amounts, least: Mapping[str, int]) -> None:
 def allocatable_of(node: Json) -> Amounts:
     """What the node gives to pods in all."""
     return amounts_of(status_of(node).get("allocatable"))
-
-
-def asks_for(pod: Json, resources: frozenset[str]) -> bool:
-    """Whether a container or init container names one of ``resources``, whatever the amount."""
-    spec = spec_of(pod)
-    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-        asked = container.get("resources") or {}
-        if not resources.isdisjoint({**(asked.get("limits") or {}), **(asked.get("requests") or {})}):
-            return True
-    return False

@@ -5,7 +5,7 @@ A function here changes the (fresh) object that it is given. ``status`` starts o
 
 import base64
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from gpushare_playground.apiserver.admission import DEFAULT_SCHEDULER
 from gpushare_playground.apiserver.errors import Object
@@ -13,22 +13,6 @@ from gpushare_playground.apiserver.errors import Object
 _COMPUTE: Final = ("cpu", "memory")
 _OUTAGES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _OUTAGE_S: Final = 300
-
-
-def _probe(probe: Object) -> None:
-    probe.setdefault("timeoutSeconds", 1)
-    probe.setdefault("periodSeconds", 10)
-    probe.setdefault("successThreshold", 1)
-    probe.setdefault("failureThreshold", 3)
-    _handler(probe)
-
-
-def _handler(handler: Object) -> None:
-    if isinstance(handler.get("httpGet"), dict):
-        handler["httpGet"].setdefault("path", "/")
-        handler["httpGet"].setdefault("scheme", "HTTP")
-    if isinstance(handler.get("grpc"), dict):
-        handler["grpc"].setdefault("service", "")
 
 
 def _pull_policy(image: str) -> str:
@@ -47,40 +31,23 @@ def _container(container: Object) -> None:
     container.setdefault("resources", {})
     for port in container.get("ports") or ():
         port.setdefault("protocol", "TCP")
-    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        if isinstance(container.get(name), dict):
-            _probe(container[name])
     for variable in container.get("env") or ():
         reference = (variable.get("valueFrom") or {}).get("fieldRef")
         if reference is not None:
             reference.setdefault("apiVersion", "v1")
-    for hook in (container.get("lifecycle") or {}).values():
-        if isinstance(hook, dict):
-            _handler(hook)
 
 
 _VOLUME_MODE: Final = 0o644
 
 
-def _downward(items: Any) -> None:
-    for item in items or ():
-        if "fieldRef" in item:
-            item["fieldRef"].setdefault("apiVersion", "v1")
-
-
 def _volume(volume: Object) -> None:
     if len(volume) == 1:
         volume["emptyDir"] = {}
-    for source in ("configMap", "secret", "downwardAPI", "projected"):
+    for source in ("configMap", "secret"):
         if isinstance(volume.get(source), dict):
             volume[source].setdefault("defaultMode", _VOLUME_MODE)
     if "hostPath" in volume:
         volume["hostPath"].setdefault("type", "")
-    _downward((volume.get("downwardAPI") or {}).get("items"))
-    for source in (volume.get("projected") or {}).get("sources") or ():
-        _downward((source.get("downwardAPI") or {}).get("items"))
-        if "serviceAccountToken" in source:
-            source["serviceAccountToken"].setdefault("expirationSeconds", 3600)
 
 
 def default_pod_spec(spec: Object) -> None:

@@ -6,7 +6,7 @@ The older form, one document per group and version, is not served: clients use i
 from typing import Final
 
 from gpushare_playground.apiserver.errors import Object
-from gpushare_playground.apiserver.resources import Registry, Resource, scale_target
+from gpushare_playground.apiserver.resources import Registry, Resource
 from gpushare_playground.apiserver.reviews import REVIEWS
 
 VERSION: Final[Object] = {
@@ -37,13 +37,6 @@ _SUBRESOURCE_KINDS: Final[dict[str, tuple[str, str, str, tuple[str, ...]]]] = {
     "log": ("", "", "", ("get",)),
     "exec": ("", "v1", "PodExecOptions", ("create", "get")),
 }
-
-
-def _offered(resource: Resource) -> list[str]:
-    names = set(resource.subresources)
-    if scale_target(resource) is not None:
-        names.add("scale")
-    return sorted(names)
 
 
 def _groups(registry: Registry) -> dict[str, list[str]]:
@@ -115,7 +108,7 @@ def _aggregated_resource(resource: Resource) -> Object:
     if resource.categories:
         found["categories"] = list(resource.categories)
     subresources = []
-    for name in _offered(resource):
+    for name in sorted(resource.subresources):
         group, version, kind, verbs = _SUBRESOURCE_KINDS[name]
         subresources.append(
             {

@@ -30,7 +30,7 @@ from gpushare_playground.apiserver.requests import (
     read_body,
     read_object,
 )
-from gpushare_playground.apiserver.resources import Registry, Resource, scale_target
+from gpushare_playground.apiserver.resources import Registry, Resource
 from gpushare_playground.apiserver.reviews import AccountTokens, review
 from gpushare_playground.apiserver.service_proxy import pass_on
 from gpushare_playground.apiserver.store import Record, Store
@@ -348,7 +348,7 @@ class Handler:
         self, request: web.BaseRequest, resource: Resource, parsed: ResourcePath, user: str
     ) -> web.StreamResponse:
         name, namespace = parsed.subresource, parsed.namespace or ""
-        if name == "scale" and scale_target(resource) is not None:
+        if name == "scale" and name in resource.subresources:
             return await self._scale(request, resource, parsed, user)
         if resource.plural == "nodes" and name.partition("/")[0] == "proxy" and request.method == "GET":
             return await self._proxy.node(request, parsed.name, name.removeprefix("proxy"))
@@ -401,7 +401,7 @@ class Handler:
         self, request: web.BaseRequest, resource: Resource, parsed: ResourcePath, user: str
     ) -> web.StreamResponse:
         record = self._writer.present(resource, parsed.namespace or "", parsed.name)
-        scale: Object = scale_of(resource, record)
+        scale: Object = scale_of(record)
         match request.method:
             case "GET":
                 return _answer(scale)
@@ -418,4 +418,4 @@ class Handler:
         # The body was awaited: the workload may have changed in the meantime.
         record = self._writer.present(resource, parsed.namespace or "", parsed.name)
         written = set_scale(self._writer, resource, record, wanted, self._options(request, user))
-        return _answer(scale_of(resource, written))
+        return _answer(scale_of(written))

@@ -5,7 +5,7 @@ Kinds come from the table below; a CustomResourceDefinition adds its own while t
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from gpushare_playground.apiserver.errors import Object, qualified
 
@@ -37,7 +37,6 @@ class Resource:
     custom: bool = False
     columns: tuple[Object, ...] = ()
     validation: Object | None = None
-    scale_paths: Object | None = None
     selectable: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
 
@@ -52,7 +51,6 @@ class Resource:
         return "status" in self.subresources
 
 
-_WORKLOADS: Final = ("Deployment", "StatefulSet", "ReplicaSet")
 _STATUS: Final = "status"
 
 # group, version, kind, plural, short names, scope, subresources, what else
@@ -187,12 +185,3 @@ class Registry:
             for resource in self._by_path.values()
             if resource.group == group and resource.version == version
         ]
-
-
-def scale_target(resource: Resource) -> dict[str, Any] | None:
-    """Dotted paths of replicas and selector of a scalable resource, None when it is not scalable."""
-    if resource.scale_paths is not None:
-        return resource.scale_paths
-    if resource.kind in _WORKLOADS and not resource.custom:
-        return {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
-    return None

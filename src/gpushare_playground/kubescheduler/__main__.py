@@ -17,7 +17,7 @@ from gpushare.kube.event_recorder import EventRecorder
 from gpushare.process import log_setup
 from gpushare_playground.cache import Cache
 from gpushare_playground.following import informer_of
-from gpushare_playground.kubescheduler.extender import Extender, ExtenderSettings
+from gpushare_playground.kubescheduler.extender import Extender
 from gpushare_playground.kubescheduler.leading import Lead, LeadLost, identity
 from gpushare_playground.kubescheduler.running import DEFAULT_SCHEDULER, KubeScheduler
 from gpushare_playground.objects import NODES, PODS, Objects
@@ -42,7 +42,7 @@ async def serve(
             for one in (DEFAULT_SCHEDULER, name)
         }
         pods, nodes = Cache(), Cache()
-        extender = Extender(ExtenderSettings(extender_url), http)
+        extender = Extender(extender_url, http)
         scheduler = KubeScheduler(
             Objects(session),
             pods,

@@ -55,19 +55,18 @@ async def choose(
         else:
             feasible.append(state)
     total = len(nodes)
-    asked = extender if extender is not None and extender.is_interested(pod) else None
     kept = feasible
     hopeless: set[str] = set()
-    if asked is not None and feasible:
-        kept = await _ask(asked, pod, feasible, reasons, hopeless)
+    if extender is not None and feasible:
+        kept = await _ask(extender, pod, feasible, reasons, hopeless)
     if not kept:
         message = f"{fit_error(total, reasons.values())} {aftermath(pod, wanted, nodes, hopeless)}"
         raise Unschedulable(message, by_extender=len(kept) != len(feasible))
     if len(kept) == 1:
         return Choice(kept[0].name, 1)
     points = score(wanted, kept)
-    if asked is not None:
-        points = await _add_extender_points(asked, pod, kept, points)
+    if extender is not None:
+        points = await _add_extender_points(extender, pod, kept, points)
     return Choice(best(kept, points, chance).name, len(kept))
 
 
