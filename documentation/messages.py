@@ -41,6 +41,10 @@ INTERNAL: Final = {
     "doctor/cluster/checks/components.py:todo": "what to do about a finding",
     "doctor/cluster/checks/components.py:suggestion": "what to do about a finding",
     "doctor/suggested_commands.py:pull": "what to do about a finding",
+    "reasons/suggestions/*": "what would let a pending pod in",
+    "*/hints.py": "what would let a pending pod in",
+    "*/suggestions.py": "what would let a pending pod in",
+    "*/label_suggestions.py": "what would let a pending pod in",
     # Words that stand within messages that have entries.
     "doctor/cluster/checks/rbac.py:RIGHTS": "rights, within other messages",
     "doctor/cluster/registry.py:_RIGHTS": "rights, within other messages",

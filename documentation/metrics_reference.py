@@ -34,6 +34,8 @@ _OTHERS: Final = (
 _KINDS: Final = {
     "Counter": "counter",
     "Gauge": "gauge",
+    "_counter": "counter",
+    "_gauge": "gauge",
     "watch": "gauge",
     "watch_total": "counter",
     "gauge": "gauge",
@@ -94,10 +96,7 @@ def figures(room: Path) -> Iterator[Figure]:
 def _figure(call: ast.Call, named: dict[str, ast.expr]) -> Figure | None:
     made_by = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     texts = [_text(one) for one in call.args]
-    if made_by == "Family":
-        kind, texts, rest = texts[0] if texts else "", texts[1:], call.args[3:]
-    else:
-        kind, rest = _KINDS.get(made_by, ""), call.args[2:]
+    kind, rest = _KINDS.get(made_by, ""), call.args[2:]
     if not kind or len(texts) < 2 or not texts[0].startswith("gpushare_"):
         return None
     labels = GPU_LABELS if made_by == "Column" else _labels(rest, named)

@@ -52,11 +52,10 @@ def _node() -> str:
 
 
 async def _begin(there: Playground) -> None:
-    """A pod that runs, one that waits for more than a GPU has, one that ends each time, a Deployment, and files."""
+    """A pod that runs, one that waits for more than a GPU has, a Deployment, and files."""
     pods = [
         _pod("runs", units=3),
         _pod("large", units=40),
-        _pod("again", "sh", "-c", "echo once more; exit 1"),
         _pod("resized", cpu="100m"),
         _web(),
     ]

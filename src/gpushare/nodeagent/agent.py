@@ -6,7 +6,6 @@ node's annotation and its gpu-count must be, and hands that on. It is cheap and 
 """
 
 import asyncio
-import importlib
 import logging
 from collections.abc import Sequence
 from functools import partial
@@ -25,8 +24,8 @@ from gpushare.kube.client.session import Session
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.event_recorder import EventRecorder, Recorder
 from gpushare.nodeagent.allocate.allocator import Allocator
-from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus
-from gpushare.nodeagent.allocate.matcher import ClaimBook
+from gpushare.nodeagent.allocate.exclusive_pods import ExclusivePods
+from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
 from gpushare.nodeagent.allocate.whole_allocator import WholeAllocator
 from gpushare.nodeagent.deviceplugin.device_lists import (
     HEALTHY,
@@ -43,8 +42,9 @@ from gpushare.nodeagent.deviceplugin.socket_names import new_generation, socket_
 from gpushare.nodeagent.driver.discovery import GpuWatch, Inventory
 from gpushare.nodeagent.driver.health import HealthBook
 from gpushare.nodeagent.driver.nvml import Nvml
+from gpushare.nodeagent.driver.telemetry import Readings
 from gpushare.nodeagent.isolation.backends.driver_limits import DriverLimits, due_of
-from gpushare.nodeagent.isolation.disabled import Isolating, NotIsolating, is_off
+from gpushare.nodeagent.isolation.controller import Isolation
 from gpushare.nodeagent.isolation.options import AskedIsolation
 from gpushare.nodeagent.isolation.watchdog.watchdog import Watchdog
 from gpushare.nodeagent.memory_trim import settle, trim
@@ -56,11 +56,12 @@ from gpushare.nodeagent.node.node_status import Advertised, NodeStatus
 from gpushare.nodeagent.node.startup_state import Before
 from gpushare.nodeagent.node.watches import Watches
 from gpushare.nodeagent.observability.metrics import Metrics
-from gpushare.nodeagent.observability.metrics_pages import Figures
+from gpushare.nodeagent.observability.metrics_pages import MetricsPages
 from gpushare.nodeagent.observability.probes import Probes
+from gpushare.nodeagent.observability.snapshot import Sources
 from gpushare.nodeagent.observability.usage_history import UsageHistory
 from gpushare.nodeagent.reconcile.pod_handler import PodsOnNode
-from gpushare.nodeagent.reconcile.pod_resources import KubeletPodResources, Listing
+from gpushare.nodeagent.reconcile.pod_resources import KubeletPodResources
 from gpushare.nodeagent.reconcile.reconciler import Reconciler
 from gpushare.nodeagent.runtime.cdi.gpu_access import GpuAccess
 from gpushare.nodeagent.runtime.cdi.spec_dirs import CdiFolders
@@ -101,8 +102,8 @@ class Agent:
         self._feeds: dict[str, DeviceFeed] = {}
         self._servers: dict[str, ResourceServer] = {}
         self._to_start: asyncio.Queue[ResourceServer] = asyncio.Queue(len(self._plugins))
-        self._book = ClaimBook(NodeDevices(settings.node, NodeMode.DEFAULT, settings.unit, ()))
-        self._whole = ExclusiveGpus()
+        self._book = NodeAllocations(NodeDevices(settings.node, NodeMode.DEFAULT, settings.unit, ()))
+        self._whole = ExclusivePods()
         listing = KubeletPodResources(settings.pod_resources)
         self._reconciler = Reconciler(
             self._book,
@@ -124,7 +125,15 @@ class Agent:
             events=self._events,
             metrics=self.metrics,
         )
-        self._isolation = self._isolating(listing)
+        self._isolation = Isolation(
+            settings,
+            listing,
+            self._limits,
+            live=self._pods.uids,
+            metrics=self.metrics,
+            clock=clock,
+            on_change=self._converge,
+        )
         self._access = GpuAccess(
             settings.container_runtime,
             CdiFolders(settings.cdi_folders),
@@ -160,21 +169,20 @@ class Agent:
         )
         whole = WholeAllocator(self._allocator, self._book, self._whole, self._access.give)
         self._deciders = Deciders(self._allocator, whole)
-        self.figures = Figures(
-            self.metrics,
-            self._watches.count,
-            lambda: {
-                "present": self._present,
-                "labels": lambda: (self._node and self._node.metadata.labels) or {},
-                "minors": lambda: dict(self._inventory.minors) if self._inventory is not None else {},
-                "book": self._book,
-                "whole": self._whole,
-                "watched": self._watchdog,
-                "unanswering": lambda: [one.uuid for one in self._found if not one.healthy],
-                "directories": self._isolation.directories,
-                "proc": isolation.watch.proc,
-            },
+        self._readings = Readings()
+        sources = Sources(
+            present=self._present,
+            labels=lambda: (self._node and self._node.metadata.labels) or {},
+            minors=lambda: dict(self._inventory.minors) if self._inventory is not None else {},
+            book=self._book,
+            whole=self._whole,
+            readings=self._readings,
+            watchdog=self._watchdog,
+            unanswering=lambda: [one.uuid for one in self._found if not one.healthy],
+            directories=self._isolation.directories,
+            proc=isolation.watch.proc,
         )
+        self.metrics_pages = MetricsPages(self.metrics, self._watches.count, sources)
         self._status = NodeStatus(settings.node, self._client, clock)
         self._succession = Handover(
             settings.kubelet_dir,
@@ -191,28 +199,12 @@ class Agent:
             clock=clock,
             look=self._look,
             between=self._limits.look_at_new,
-            on_xid=self.figures.readings.take_xid,
+            on_xid=self._readings.take_xid,
         )
-
-    def _isolating(self, listing: Listing) -> Isolating:
-        if is_off(self._settings.isolation):
-            return NotIsolating(self.metrics)
-        # Only where it is used: it takes a megabyte.
-        state = importlib.import_module("gpushare.nodeagent.isolation.controller")
-        made: Isolating = state.Isolation(
-            self._settings,
-            listing,
-            self._limits,
-            live=self._pods.uids,
-            metrics=self.metrics,
-            clock=self._clock,
-            on_change=self._converge,
-        )
-        return made
 
     async def run(self) -> None:
         """Serve until cancelled. Raises ``OSError`` when the address for probes cannot be had."""
-        probes = Probes(self.missing, self.figures.pages, self._history.pages, self._readers)
+        probes = Probes(self.missing, self.metrics_pages.pages, self._history.pages, self._readers)
         listeners = await probes.open(self._settings.doors)
         self._watchdog.attend()
         self._limits.attend()
@@ -314,7 +306,7 @@ class Agent:
         self._looked.set()
         self._access.take_gpus(self._inventory.devices, dict(inventory.minors))
         if inventory.trouble is not None:
-            self.figures.readings.lose()
+            self._readings.lose()
             self._watchdog.lose()
         if self._node is not None:  # else it is not known yet what was told before
             self._news.gpus(self._inventory, before, self._settings.xid_recovery_s)
@@ -340,7 +332,7 @@ class Agent:
 
     def _look(self, nvml: Nvml) -> None:
         """How the GPUs fare, who uses them, and what they may; called in NVML's thread."""
-        self.figures.readings.look(nvml)
+        self._readings.look(nvml)
         self._watchdog.look(nvml)
         self._limits.look(nvml)
 
@@ -422,7 +414,7 @@ class Agent:
             self._book.set_node(node)
             self._pods.rebuild()
             self._reconciler.trigger()
-        self._pods.tell_of(self._inventory.devices)
+        self._pods.report_gpus(self._inventory.devices)
         self._plan_limits()
         wanted = self._rules.plugins
         inventory = self._inventory if wanted else Inventory()
@@ -431,7 +423,7 @@ class Agent:
             "isolation": self._isolation.alarm if wanted else "",
             "fallen": self._isolation.fallen if wanted else "",
         }
-        seen = self._whole.seen = with_cordons(node, self._node)
+        seen = self._whole.with_cordons = with_cordons(node, self._node)
         faults = self._access.faults if wanted else ()
         self._news.troubles(inventory, faults=faults, mode=node.mode.value, **wrong)
         for plugin in self._plugins.values():
@@ -441,7 +433,7 @@ class Agent:
                 self._retire(plugin)
         shares = node.mode.shares_memory and bool(node.devices)
         # A node that shares no longer is described for as long as pods hold what it gave, so that they can be seen.
-        needed = bool(wanted) or bool(self._book.claims) or bool(self._whole.pods)
+        needed = bool(wanted) or bool(self._book.pods) or bool(self._whole.pods)
         described = bool(node.devices) and needed
         self._access.want(wanted=needed)
         self._status.want(

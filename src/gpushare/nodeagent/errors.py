@@ -27,7 +27,7 @@ class UnknownDeviceId(NodeAgentError):
     """A device ID that names no GPU of this node."""
 
 
-class ClaimRefused(NodeAgentError):
+class AllocationRefused(NodeAgentError):
     """No container can be meant by the IDs that the kubelet gave.
 
     ``pods`` are the UIDs of those that the refusal is news for.

@@ -29,7 +29,9 @@ G0 = gpu(0).uuid
 def scraped(world: World) -> dict[str, dict[tuple[str, ...], float]]:
     """Family → the values of its labels in order → value."""
     assert world.agent is not None
-    ours, theirs = (world.agent.figures.pages[path]().decode() for path in ("/metrics", "/metrics/dcgm"))
+    ours, theirs = (
+        world.agent.metrics_pages.pages[path]().decode() for path in ("/metrics", "/metrics/dcgm")
+    )
     found = read(ours)
     assert not any(name.startswith("DCGM") for name in found)
     assert all(line.startswith(("DCGM_", "# ")) for line in theirs.splitlines())

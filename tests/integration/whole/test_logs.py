@@ -38,8 +38,8 @@ async def test_one_search_shows_a_pods_way_in_order(monkeypatch: pytest.MonkeyPa
             f"pod {key}: filter: 2 of 2 nodes fit",
             f"pod {key}: prioritize: ",
             f"pod {key}: bound to node {node}: 3 units of GPU 0",
-            f"pod {key}, container main: given 3 units of GPU 0",
-            f"pod {key} runs",
+            f"pod {key}, container main: allocated 3 units of GPU 0",
+            f"pod {key} is running",
         ]
 
         async def all_told() -> list[str]:

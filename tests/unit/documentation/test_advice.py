@@ -24,7 +24,7 @@ def test_all_that_people_are_told_to_type_is_marked_and_would_be_understood() ->
 def test_commands_are_found_in_the_rooms_that_give_advice() -> None:
     """A reader that finds nothing would pass every other test here."""
     rooms = [one.where.partition("/")[0] for one in texts() for _ in one.commands]
-    for room, least in (("doctor", 40), ("scheduler", 6), ("simulate", 5), ("inspect", 5), ("nodeagent", 2)):
+    for room, least in (("doctor", 40), ("reasons", 6), ("simulate", 5), ("inspect", 5), ("nodeagent", 2)):
         assert rooms.count(room) >= least, room
 
 

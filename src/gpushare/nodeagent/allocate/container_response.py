@@ -66,7 +66,7 @@ class Backend(Protocol):
         """Whether the GPU must be given by the description that has our libraries in place of the driver's."""
 
     async def inject(self, grant: Grant, *, in_place: bool) -> Injection:
-        """What to add beside ``memory_envs``; called once a container. Raises ``ClaimRefused``.
+        """What to add beside ``memory_envs``; called once a container. Raises ``AllocationRefused``.
 
         ``in_place`` is what the property was when the GPU was given.
         """

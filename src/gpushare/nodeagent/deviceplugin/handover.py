@@ -90,7 +90,7 @@ class Handover:
                 except OSError as error:
                     if str(error) != said:
                         said = str(error)
-                        logger.warning("%s cannot be had (%s); tried again", self._path, said)
+                        logger.warning("cannot listen on %s (%s); retrying", self._path, said)
                 self.met.set()
                 await self._clock.sleep(_LOOK_S)
         finally:

@@ -143,7 +143,7 @@ class ResourceServer:
                             await self._wait(backoff, f"{error.code().name}: {error.details()}")
                         else:
                             backoff.reset()
-                logger.warning("%s has vanished: the kubelet was started anew", self._path)
+                logger.warning("%s has vanished: the kubelet was restarted", self._path)
             except (OSError, RuntimeError, grpc.aio.AioRpcError) as error:
                 await self._wait(backoff, f"cannot serve {self._path} ({error})")
             finally:
@@ -158,7 +158,7 @@ class ResourceServer:
             return True
         self._asks_until_s = None
         logger.warning(
-            "the kubelet has taken the registration of %s and not asked for the devices; registered again",
+            "the kubelet accepted the registration of %s but does not list its devices; registering again",
             self._resource,
         )
         return False
@@ -173,7 +173,9 @@ class ResourceServer:
         hasty = cuts.tries > 0
         wait_s = cuts.next_s()
         if hasty:
-            logger.warning("the kubelet hangs up on %s; again in %.1f s", self._resource, wait_s)
+            logger.warning(
+                "the kubelet keeps closing the connection of %s; retrying in %.1f s", self._resource, wait_s
+            )
             await self._clock.sleep(wait_s)
 
     async def _pause(self, seconds: float) -> None:
@@ -231,7 +233,7 @@ class ResourceServer:
     async def _wait(self, backoff: Backoff, why: str) -> None:
         wait_s = backoff.next_s()
         logger.warning(
-            "%s is not registered with the kubelet (%s); again in %.1f s", self._resource, why, wait_s
+            "%s is not registered with the kubelet (%s); retrying in %.1f s", self._resource, why, wait_s
         )
         await self._clock.sleep(wait_s)
 

@@ -15,10 +15,10 @@ class Decider(Protocol):
     async def prefer(
         self, resource: str, amount: int, available: Sequence[str], must: Sequence[str]
     ) -> list[str]:
-        """The IDs to take; raises ``ClaimRefused``."""
+        """The IDs to take; raises ``AllocationRefused``."""
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Injection]:
-        """What each container gets; raises ``ClaimRefused``."""
+        """What each container gets; raises ``AllocationRefused``."""
 
 
 class Deciders(NamedTuple):

@@ -13,7 +13,7 @@ from gpushare.kubeletapi.deviceplugin_pb2_grpc import DevicePluginServicer
 from gpushare.nodeagent.allocate.container_response import Injection
 from gpushare.nodeagent.deviceplugin.device_lists import DeviceList
 from gpushare.nodeagent.deviceplugin.resource import Decider
-from gpushare.nodeagent.errors import ClaimRefused
+from gpushare.nodeagent.errors import AllocationRefused
 
 #: ``pre_start_required`` stays off: with it no container restarts while the node agent is down.
 OPTIONS = pb.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
@@ -98,7 +98,7 @@ class DevicePlugin(DevicePluginServicer):
                     list(one.available_deviceIDs),
                     list(one.must_include_deviceIDs),
                 )
-            except ClaimRefused as refusal:
+            except AllocationRefused as refusal:
                 await _refuse(context, refusal)
             answer.container_responses.add(deviceIDs=ids)
         return answer
@@ -109,7 +109,7 @@ class DevicePlugin(DevicePluginServicer):
         with self._question():
             try:
                 injections = await self._decider.allocate(self._resource, containers)
-            except ClaimRefused as refusal:
+            except AllocationRefused as refusal:
                 await _refuse(context, refusal)
         return pb.AllocateResponse(container_responses=[_response(one) for one in injections])
 
@@ -128,7 +128,7 @@ class DevicePlugin(DevicePluginServicer):
             self._answering -= 1
 
 
-async def _refuse(context: Any, refusal: ClaimRefused) -> NoReturn:
+async def _refuse(context: Any, refusal: AllocationRefused) -> NoReturn:
     await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refusal))
     raise AssertionError("abort raises")
 

@@ -144,7 +144,7 @@ class GpuWatch:
                 said = trouble.note
                 logger.log(
                     level,
-                    "%s. It is looked for again by itself, at least every %.0f s",
+                    "%s. Retrying at least every %.0f s",
                     trouble.note,
                     self._pace.look_most_s,
                 )
@@ -204,7 +204,7 @@ class GpuWatch:
             now_s = self._clock.monotonic()
             if now_s >= probe_at_s:
                 if self._nvml.replaced():
-                    logger.warning("the NVIDIA driver was removed or exchanged; NVML is opened anew")
+                    logger.warning("the NVIDIA driver was removed or replaced; reopening NVML")
                     return None
                 try:
                     for uuid in self._known.keys() - self._missing.keys():

@@ -257,7 +257,7 @@ class DriverNvml:
             except pynvml.NVMLError_Timeout:
                 break
             except pynvml.NVMLError as error:
-                logger.warning("XID events stop (%s); GPUs are watched by asking them alone", _text(error))
+                logger.warning("XID events failed (%s); GPU health is probed only", _text(error))
                 self._free_events()
                 self._listen_at_s = time.monotonic() + _LISTEN_AGAIN_S
                 break

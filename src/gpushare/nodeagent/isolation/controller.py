@@ -10,7 +10,7 @@ from typing import Final
 from gpushare.api.node.modes import NodeMode
 from gpushare.kube.clock import Clock
 from gpushare.nodeagent.allocate.container_response import Backend, NoIsolation
-from gpushare.nodeagent.errors import ClaimRefused, NodeAgentError
+from gpushare.nodeagent.errors import AllocationRefused, NodeAgentError
 from gpushare.nodeagent.isolation.backend_selection import Backing, backing, cannot
 from gpushare.nodeagent.isolation.backends.cdi_overlay import NotShimmed, shimmed
 from gpushare.nodeagent.isolation.backends.driver_limits import NOT_LOOKED as LIMITS_NOT_LOOKED
@@ -291,7 +291,7 @@ class Isolation:
 
     def _given(self) -> Ready:
         if self._trouble or self._ready is None:
-            raise ClaimRefused("", f"no container can be held to its share: {self._trouble or _NOT_YET}")
+            raise AllocationRefused("", f"no container can be held to its share: {self._trouble or _NOT_YET}")
         return self._ready
 
     async def _follow_limits(self) -> None:

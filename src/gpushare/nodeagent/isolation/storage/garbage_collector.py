@@ -84,7 +84,7 @@ class Keeper:
         try:
             listed = await self._listed()
         except PodResourcesUnavailable as error:
-            logger.warning("whether files of containers were lost is not known yet: %s", error)
+            logger.warning("cannot check for lost container files yet: %s", error)
             self._known.update(lost)
             return
         for name, kept in lost.items():
@@ -97,11 +97,11 @@ class Keeper:
             except OSError as error:
                 about_it = about(pod=kept.claimed.pod, uid=kept.claimed.uid)
                 logger.warning(
-                    "%s/%s cannot be made anew: %s", self._directories.root, name, error, extra=about_it
+                    "%s/%s cannot be recreated: %s", self._directories.root, name, error, extra=about_it
                 )
                 continue
             logger.warning(
-                "%s/%s was lost and is made anew: pod %s, container %s, could not be started again without",
+                "%s/%s was lost and recreated: pod %s, container %s, could not restart without it",
                 *(self._directories.root, name, kept.claimed.pod, kept.claimed.container),
                 extra=about(pod=kept.claimed.pod, uid=kept.claimed.uid),
             )
@@ -223,7 +223,7 @@ class Keeper:
         else:
             whose = "nobody known" if claimed is None else f"pod {claimed.pod}, container {claimed.container}"
             logger.info(
-                "%s/%s of %s is not used any more and removed",
+                "%s/%s of %s is unused and was removed",
                 self._directories.root,
                 name,
                 whose,
@@ -248,7 +248,7 @@ class Keeper:
         keep = {kept.claimed.library for kept in self._known.values() if kept.claimed is not None} | {current}
         held_s = self._grace_s / GRACE_S * HELD_S
         for name in await asyncio.to_thread(remove_others, self._libraries, keep, held_s):
-            logger.info("release %s of the isolation libraries is not used any more and removed", name)
+            logger.info("release %s of the isolation libraries is unused and was removed", name)
 
     def _count(self) -> None:
         self._metrics.isolated_containers.set(value=len(self._known))

@@ -1,8 +1,8 @@
-"""Pods that count GPUs (``aliyun.com/gpu``): which GPUs they should get, and what their records should say. Pure.
+"""Pods that request whole GPUs (``aliyun.com/gpu``): which GPUs they should get, and what their records should say. Pure.
 
-The kubelet gives each whole GPU to one container alone, whatever we say, so nothing has to be refused here: the scheduler's
-decision is followed where it can be, else the nearest of the free GPUs are taken, and what the kubelet gave is written into
-the record. A pod that another scheduler bound has no record, and gets one so.
+The kubelet allocates each whole GPU to one container in any case, so nothing has to be refused here: the scheduler's decision
+is followed if possible, else the closest free GPUs are taken, and what the kubelet allocated is recorded. That is also how a
+pod that another scheduler bound gets a record.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,47 +15,45 @@ from gpushare.api.errors import MalformedAllocation
 from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.node.topology import best_set
 from gpushare.api.request.request import ContainerKind
+from gpushare.nodeagent.allocate.grant_log import DeviceListing, DevicesByContainer
 from gpushare.nodeagent.allocate.pod_allocations import BoundPod
 from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds, in_order
 from gpushare.nodeagent.errors import UnknownDeviceId
-from gpushare.nodeagent.reconcile.allocation_patch import Correction
-
-#: ``namespace/name`` → (container, resource) → device IDs, as the kubelet's pod resources list them.
-DeviceListing = Mapping[str, Mapping[tuple[str, str], frozenset[str]]]
+from gpushare.nodeagent.reconcile.allocation_patch import RecordPatch
 
 
-class WholePod(NamedTuple):
-    """A pod, and the GPUs (UUIDs) that are recorded for each of its containers; none where nothing readable is."""
+class ExclusivePod(NamedTuple):
+    """A pod, and the GPUs (UUIDs) that are recorded for each of its containers; none if nothing readable is."""
 
-    pod: BoundPod
+    bound: BoundPod
     decided: Mapping[str, frozenset[str]]
 
     @property
     def uid(self) -> str:
         """The pod's UID."""
-        return self.pod.uid
+        return self.bound.uid
 
 
-class ExclusiveGpus:
-    """The pods of one node that count GPUs, by UID."""
+class ExclusivePods:
+    """The pods of one node that request whole GPUs, by UID."""
 
     def __init__(self) -> None:
-        self._pods: dict[str, WholePod] = {}
-        self.seen: NodeDevices | None = None
-        """The node with the cordons that people wrote on it."""
+        self._pods: dict[str, ExclusivePod] = {}
+        self.with_cordons: NodeDevices | None = None
+        """The node with its cordoned GPUs."""
 
     @property
-    def pods(self) -> Collection[WholePod]:
+    def pods(self) -> Collection[ExclusivePod]:
         """All of them."""
         return self._pods.values()
 
-    def get(self, uid: str) -> WholePod | None:
-        """The pod of that UID, if it counts GPUs."""
+    def get(self, uid: str) -> ExclusivePod | None:
+        """The pod of that UID, if it requests whole GPUs."""
         return self._pods.get(uid)
 
     def put(self, pod: BoundPod) -> None:
         """A pod was bound, or its record changed."""
-        self._pods[pod.uid] = WholePod(pod, _decided(pod))
+        self._pods[pod.uid] = ExclusivePod(pod, _decided(pod))
 
     def remove(self, uid: str) -> None:
         """A pod has finished or is gone."""
@@ -64,53 +62,55 @@ class ExclusiveGpus:
     def prefer(
         self, node: NodeDevices, ids: DeviceIds, amount: int, available: Iterable[str], must: Sequence[str]
     ) -> list[str]:
-        """The ``amount`` IDs of ``available`` that should be given next, ``must`` among them.
+        """The ``amount`` IDs of ``available`` to take next, ``must`` among them.
 
-        Where nothing was decided, those that are neither promised to others nor cordoned, as long as there are enough.
+        Where nothing was decided, those that are neither decided for other pods nor cordoned, as long as there are enough.
         """
         free = {gpu: its[0] for gpu, its in ids.by_gpu([*available, *must]).items()}
         kept = ids.by_gpu(must).keys()
         waiting = [
             one.decided[container.name]
             for one in sorted(self._pods.values(), key=_since)
-            for container in one.pod.request.containers
+            for container in one.bound.request.containers
             if container.whole_gpus == amount and container.name in one.decided
         ]
-        place = next((gpus for gpus in waiting if kept <= gpus <= free.keys()), None)
-        if place is None:
-            promised = frozenset(
+        gpus = next((gpus for gpus in waiting if kept <= gpus <= free.keys()), None)
+        if gpus is None:
+            reserved = frozenset(
                 gpu for one in self._pods.values() for its in one.decided.values() for gpu in its
             )
             cordoned = (
-                frozenset() if self.seen is None else {one.uuid for one in self.seen.devices if one.cordoned}
+                frozenset()
+                if self.with_cordons is None
+                else {one.uuid for one in self.with_cordons.devices if one.cordoned}
             )
-            place = (
-                _nearest(node, free.keys() - promised - cordoned | kept, amount, kept)
-                or _nearest(node, free.keys() - promised | kept, amount, kept)
-                or _nearest(node, free.keys(), amount, kept)
+            gpus = (
+                _closest(node, free.keys() - reserved - cordoned | kept, amount, kept)
+                or _closest(node, free.keys() - reserved | kept, amount, kept)
+                or _closest(node, free.keys(), amount, kept)
                 or frozenset()
             )
-        chosen = [free[gpu] for gpu in place]
+        chosen = [free[gpu] for gpu in gpus]
         rest = [one for one in in_order(available) if one not in chosen and one not in must]
         return in_order(chosen) if len(chosen) == amount else [*must, *rest][:amount]
 
-    def corrections(
+    def record_patches(
         self, listing: DeviceListing, node: NodeDevices, ids: DeviceIds
-    ) -> list[tuple[WholePod, Correction]]:
-        """What to write on pods whose containers have other GPUs than is recorded, as the kubelet lists them."""
+    ) -> list[tuple[ExclusivePod, RecordPatch]]:
+        """What to write on pods whose containers have other GPUs than recorded, as the kubelet lists them."""
         found = []
         for one in self._pods.values():
-            change = _correction(one, listing.get(one.pod.key, {}), node, ids)
+            change = _record_patch(one, listing.get(one.bound.key, {}), node, ids)
             if change is not None:
                 found.append((one, change))
         return found
 
 
-def _since(one: WholePod) -> tuple[bool, str, str]:
-    return one.pod.running, one.pod.created, one.pod.uid
+def _since(one: ExclusivePod) -> tuple[bool, str, str]:
+    return one.bound.running, one.bound.created, one.bound.uid
 
 
-def _nearest(
+def _closest(
     node: NodeDevices, gpus: Collection[str], amount: int, must: Collection[str]
 ) -> frozenset[str] | None:
     places = {device.uuid: at for at, device in enumerate(node.devices)}
@@ -137,43 +137,43 @@ def _recorded(pod: BoundPod) -> Allocation | None:
     try:
         return read_allocation(pod.annotations, None)
     except MalformedAllocation:
-        return None  # written anew, from what the kubelet gave
+        return None  # replaced by what the kubelet allocated
 
 
-def _correction(
-    one: WholePod, given: Mapping[tuple[str, str], frozenset[str]], node: NodeDevices, ids: DeviceIds
-) -> Correction | None:
-    request = one.pod.request
+def _record_patch(
+    one: ExclusivePod, device_ids: DevicesByContainer, node: NodeDevices, ids: DeviceIds
+) -> RecordPatch | None:
+    request = one.bound.request
     devices = {device.uuid: device for device in node.devices}
     has: dict[str, list[Device]] = {}
     try:
-        for (container, resource), its in given.items():
+        for (container, resource), its in device_ids.items():
             if resource == names.GPU_WHOLE:
                 has[container] = [devices[gpu] for gpu in ids.gpus_of(its)]
     except UnknownDeviceId:
-        return None  # of a GPU that is not found now
+        return None  # of a GPU that is currently not found
     if any(
         container.name not in has
         for container in request.containers
         if container.kind is not ContainerKind.INIT
     ):
         return None  # not all are served yet
-    recorded = _recorded(one.pod)
+    recorded = _recorded(one.bound)
     held = {device.uuid: device for its in has.values() for device in its}
     missing = request.gpu_count - len(held)
     if recorded is not None and missing > 0:
-        # A larger init container had more, and the kubelet tells nothing of those: as decided, they are the pod's.
+        # A larger init container had more, which the kubelet does not list: the pod keeps them as decided.
         more = [devices[gpu.uuid] for gpu in recorded.gpus if gpu.uuid in devices and gpu.uuid not in held]
         held |= {device.uuid: device for device in more[:missing]}
     shares = {device.uuid: _all_of(device, node) for device in held.values()}
-    # Of init containers the kubelet tells nothing: what is recorded stays, as long as it is the pod's.
-    untold = {} if recorded is None else recorded.containers
+    # The kubelet does not list init containers: what is recorded of them stays, as long as it is the pod's.
+    unlisted = {} if recorded is None else recorded.containers
     actual = Allocation(
         tuple(sorted(shares.values(), key=lambda share: share.index)),
         {
             **{
                 name: its
-                for name, its in untold.items()
+                for name, its in unlisted.items()
                 if name not in has and all(share.uuid in shares for share in its)
             },
             **{
@@ -183,9 +183,9 @@ def _correction(
         },
         node.unit,
     )
-    if not actual.gpus or (recorded is not None and _places(recorded) == _places(actual)):
+    if not actual.gpus or (recorded is not None and _gpus_of(recorded) == _gpus_of(actual)):
         return None
-    return Correction(
+    return RecordPatch(
         dict(allocation_annotations(actual, request, Stamp(0, assigned=True))), _note(recorded, actual)
     )
 
@@ -195,7 +195,7 @@ def _all_of(device: Device, node: NodeDevices) -> GpuShare:
     return share_of(device, units, units, 0)
 
 
-def _places(allocation: Allocation) -> tuple[object, ...]:
+def _gpus_of(allocation: Allocation) -> tuple[object, ...]:
     def of(shares: Iterable[GpuShare]) -> frozenset[tuple[str, int]]:
         return frozenset((share.uuid, share.index) for share in shares)
 
@@ -203,14 +203,12 @@ def _places(allocation: Allocation) -> tuple[object, ...]:
 
 
 def _note(recorded: Allocation | None, actual: Allocation) -> str:
-    def worded(allocation: Allocation) -> str:
+    def text(allocation: Allocation) -> str:
         return " and ".join(f"GPU {share.index}" for share in allocation.gpus)
 
     if recorded is None:
-        return f"the kubelet gave {worded(actual)}; the pod's record says so now"
+        return f"the kubelet allocated {text(actual)}, which is recorded now"
     if {share.uuid for share in recorded.gpus} == {share.uuid for share in actual.gpus}:
         return ""
     was = "was" if len(recorded.gpus) == 1 else "were"
-    return (
-        f"{worded(recorded)} {was} decided, the kubelet gave {worded(actual)}; the pod's record says so now"
-    )
+    return f"{text(recorded)} {was} decided, the kubelet allocated {text(actual)}; the record was corrected"

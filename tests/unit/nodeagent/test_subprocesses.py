@@ -21,7 +21,7 @@ from gpushare.api.node.modes import NodeMode
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.nodeagent.allocate.container_response import Grant, Mount
-from gpushare.nodeagent.errors import ClaimRefused
+from gpushare.nodeagent.errors import AllocationRefused
 from gpushare.nodeagent.isolation.backends import daemons, mps, subprocesses
 from gpushare.nodeagent.isolation.backends.subprocesses import Child
 
@@ -220,12 +220,12 @@ async def test_mps_has_a_daemon_for_each_gpu_that_is_started_again(
         str(tmp_path / "mps" / "GPU-a" / "pipe"), "/run/gpushare/mps", read_only=False
     )
     second = GpuShare("GPU-b", 1, 2154, 2, 15)
-    with pytest.raises(ClaimRefused, match="by MPS a container can use one GPU"):
+    with pytest.raises(AllocationRefused, match="by MPS a container can use one GPU"):
         await backend.inject(replace(GRANT, shares=(*GRANT.shares, second)), in_place=False)
     os.kill(int(started["GPU-a"][0]), signal.SIGKILL)
     await watched.until(lambda: "GPU-a" in backend.lacking())
     assert "GPU-b" not in backend.lacking()
-    with pytest.raises(ClaimRefused, match=r"GPU 0 cannot be shared by MPS: .* ended"):
+    with pytest.raises(AllocationRefused, match=r"GPU 0 cannot be shared by MPS: .* ended"):
         await backend.inject(GRANT, in_place=False)
     await watched.until(
         lambda: not backend.lacking() and files["GPU-a"].read_text().split()[0] != started["GPU-a"][0]

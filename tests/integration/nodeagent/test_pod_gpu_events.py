@@ -7,7 +7,7 @@ import pytest
 from tests.integration.nodeagent.cluster_objects import container
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_nvml import gpu
-from tests.integration.nodeagent.test_told_once import again, lose, mend
+from tests.integration.nodeagent.test_node_events import again, lose, mend
 from tests.integration.nodeagent.test_whole_gpus_follow import wants
 
 OUT, BACK = "PodGPUUnhealthy", "PodGPURecovered"

@@ -12,23 +12,24 @@ from hypothesis import strategies as st
 from gpushare.api import names
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
-from gpushare.nodeagent.allocate.matcher import ClaimBook
-from gpushare.nodeagent.allocate.pod_allocations import claim_of
-from gpushare.nodeagent.errors import ClaimRefused
+from gpushare.nodeagent.allocate.matcher import AllocateMatcher
+from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
+from gpushare.nodeagent.allocate.pod_allocations import allocated_pod
+from gpushare.nodeagent.errors import AllocationRefused
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner
 from gpushare.nodeagent.isolation.watchdog.watchdog import Watchdog
 from gpushare.nodeagent.observability.snapshot import Scrape
-from tests.unit.nodeagent.claiming import APP, INIT, SIDECAR, Admitting, claim, node_of, request
-from tests.unit.nodeagent.test_claims import check
+from tests.unit.nodeagent.allocated_pods import APP, INIT, SIDECAR, Admitting, allocated, node_of, request
+from tests.unit.nodeagent.test_matcher import check
 
 
 def test_the_kubelet_is_told_to_take_equal_parts_of_each_gpu() -> None:
     node = node_of(15360, 15360, 15360)
-    book = ClaimBook(node)
-    one = claim(node, "a", (0, 2), request((APP, 3), gpus=2))
+    book = NodeAllocations(node)
+    one = allocated(node, "a", (0, 2), request((APP, 3), gpus=2))
     book.put(one)
     kubelet = Admitting(book)
-    chosen = book.prefer(names.GPU_MEM, 6, kubelet.free(names.GPU_MEM), [])
+    chosen = AllocateMatcher(book).prefer(names.GPU_MEM, 6, kubelet.free(names.GPU_MEM), [])
     assert book.ids.gpus_of(chosen) == {node.devices[0].uuid: 3, node.devices[2].uuid: 3}
     [match] = kubelet.admit(one)
     assert [(share.index, share.units, share.mib) for share in match.shares] == [(0, 3, 3072), (2, 3, 3072)]
@@ -38,8 +39,8 @@ def test_the_kubelet_is_told_to_take_equal_parts_of_each_gpu() -> None:
 
 def test_of_gpus_of_different_sizes_each_gives_its_part() -> None:
     node = node_of(16160, 81559)
-    book = ClaimBook(node)
-    one = claim(node, "a", (0, 1), request((APP, 3), gpus=2))
+    book = NodeAllocations(node)
+    one = allocated(node, "a", (0, 1), request((APP, 3), gpus=2))
     book.put(one)
     [match] = Admitting(book).admit(one)
     assert [(share.units, share.device_units, share.mib) for share in match.shares] == [
@@ -53,9 +54,9 @@ def test_a_container_with_a_gpu_of_its_own_has_nothing_of_its_neighbours() -> No
     node = node_of(16384, 16384, 16384, mode=NodeMode.CORE_MEM)
     wanted = msgspec.structs.replace(request((APP, 10, 30), (APP, 10, 30)), memory_units=10, core_percent=30)
     wanted = msgspec.structs.replace(wanted, gpu_count=2, apart=True)
-    book = ClaimBook(node)
-    decided = claim(node, "a", (0, 2), wanted)
-    one = claim_of(msgspec.structs.replace(decided.pod, containers={"id-0": "c0", "id-1": "c1"}), node)
+    book = NodeAllocations(node)
+    decided = allocated(node, "a", (0, 2), wanted)
+    one = allocated_pod(msgspec.structs.replace(decided.bound, containers={"id-0": "c0", "id-1": "c1"}), node)
     assert one is not None
     book.put(one)
 
@@ -66,10 +67,10 @@ def test_a_container_with_a_gpu_of_its_own_has_nothing_of_its_neighbours() -> No
     assert (has("c0"), has("c1")) == ([(0, 10240)], [(2, 10240)])
     assert has("") == [(0, 10240), (2, 10240)], "the pod"
     whole = SimpleNamespace(pods=[], whole={})
-    asked = SimpleNamespace(present=lambda: node, minors=dict, book=book, whole=whole)
-    scrape = Scrape(asked)  # type: ignore[arg-type]
+    sources = SimpleNamespace(present=lambda: node, minors=dict, book=book, whole=whole)
+    scrape = Scrape(sources)  # type: ignore[arg-type]
     uuids = [device.uuid for device in node.devices]
-    assert sorted((given.container, given.gpu) for given in scrape.given) == [
+    assert sorted((one.container, one.gpu) for one in scrape.allocations) == [
         ("c0", uuids[0]),
         ("c1", uuids[2]),
     ]
@@ -82,34 +83,35 @@ def test_a_container_with_a_gpu_of_its_own_has_nothing_of_its_neighbours() -> No
 
 def test_ids_in_unequal_parts_are_nobodys() -> None:
     node = node_of(15360, 15360)
-    book = ClaimBook(node)
-    book.put(claim(node, "a", (0, 1), request((APP, 2), gpus=2)))
+    book = NodeAllocations(node)
+    book.put(allocated(node, "a", (0, 1), request((APP, 2), gpus=2)))
     first, second = (book.ids.memory_ids(device, MemoryUnit.GIB) for device in node.devices)
     with pytest.raises(
-        ClaimRefused,
-        match=r"waits for 4 units with devices on several GPUs \(3 on GPU 0, 1 on GPU 1\); as much is decided for default/a",
+        AllocationRefused,
+        match=r"waits for 4 units with devices on several GPUs \(3 on GPU 0, 1 on GPU 1\); the scheduler decided for default/a",
     ):
-        book.match(names.GPU_MEM, [*first[:3], second[0]])
+        AllocateMatcher(book).match(names.GPU_MEM, [*first[:3], second[0]])
     with pytest.raises(
-        ClaimRefused, match="waits for 4 units of GPU 0; as much is decided for default/a on GPU 0 and GPU 1"
+        AllocationRefused,
+        match="waits for 4 units of GPU 0; the scheduler decided for default/a on GPU 0 and GPU 1",
     ):
-        book.match(names.GPU_MEM, first[:4])
-    assert book.match(names.GPU_MEM, [*first[:2], *second[:2]]).claim.pod.name == "a"
+        AllocateMatcher(book).match(names.GPU_MEM, first[:4])
+    assert AllocateMatcher(book).match(names.GPU_MEM, [*first[:2], *second[:2]]).pod.bound.name == "a"
 
 
 def test_a_pod_for_one_gpu_is_not_served_from_two() -> None:
     node = node_of(15360, 15360)
-    book = ClaimBook(node)
-    book.put(claim(node, "a", 0, request((APP, 4))))
+    book = NodeAllocations(node)
+    book.put(allocated(node, "a", 0, request((APP, 4))))
     first, second = (book.ids.memory_ids(device, MemoryUnit.GIB) for device in node.devices)
-    with pytest.raises(ClaimRefused):
-        book.match(names.GPU_MEM, [*first[:2], *second[:2]])
+    with pytest.raises(AllocationRefused):
+        AllocateMatcher(book).match(names.GPU_MEM, [*first[:2], *second[:2]])
 
 
 def test_what_a_larger_init_container_leaves_is_its_apps_wherever_it_lies() -> None:
     node = node_of(15360, 15360)
-    book = ClaimBook(node)
-    one = claim(node, "a", (0, 1), request((INIT, 4), (APP, 2), gpus=2))
+    book = NodeAllocations(node)
+    one = allocated(node, "a", (0, 1), request((INIT, 4), (APP, 2), gpus=2))
     book.put(one)
     kubelet = Admitting(book)
     init, app = kubelet.admit(one)
@@ -123,8 +125,8 @@ def test_what_a_larger_init_container_leaves_is_its_apps_wherever_it_lies() -> N
 
 def test_what_a_smaller_init_container_leaves_is_made_up_in_equal_parts() -> None:
     node = node_of(15360, 15360)
-    book = ClaimBook(node)
-    one = claim(node, "a", (0, 1), request((INIT, 2), (APP, 4), gpus=2))
+    book = NodeAllocations(node)
+    one = allocated(node, "a", (0, 1), request((INIT, 2), (APP, 4), gpus=2))
     book.put(one)
     kubelet = Admitting(book)
     kubelet.admit(one)
@@ -133,9 +135,9 @@ def test_what_a_smaller_init_container_leaves_is_made_up_in_equal_parts() -> Non
 
 def test_pods_that_the_kubelet_serves_in_the_other_order_change_their_places() -> None:
     node = node_of(15360, 15360, 15360, 15360)
-    book = ClaimBook(node)
+    book = NodeAllocations(node)
     first, second = (
-        claim(node, name, on, request((APP, 6), (APP, 4), gpus=2))
+        allocated(node, name, on, request((APP, 6), (APP, 4), gpus=2))
         for name, on in (("a", (0, 1)), ("b", (2, 3)))
     )
     for one in (first, second):
@@ -145,9 +147,9 @@ def test_pods_that_the_kubelet_serves_in_the_other_order_change_their_places() -
     notes = kubelet.reconcile()
     assert (
         notes["b"]
-        == "GPU 2 and GPU 3 were decided, the kubelet gave GPU 0 and GPU 1; the pod's record says so now"
+        == "GPU 2 and GPU 3 were decided, the kubelet allocated GPU 0 and GPU 1; the record was corrected"
     )
-    moved = book.claim(first.uid)
+    moved = book.pod(first.uid)
     assert moved is not None
     assert [share.index for share in moved.allocation.gpus] == [2, 3]
     kubelet.admit(moved)
@@ -157,10 +159,10 @@ def test_pods_that_the_kubelet_serves_in_the_other_order_change_their_places() -
 
 def test_a_whole_gpu_is_given_for_the_ids_that_were_asked_for() -> None:
     node = node_of(16160, 16160)
-    book = ClaimBook(node)
-    one = claim(node, "a", 1, request((SIDECAR, 1), (APP, 3), whole=True))
+    book = NodeAllocations(node)
+    one = allocated(node, "a", 1, request((SIDECAR, 1), (APP, 3), whole=True))
     book.put(one)
-    book.put(claim(node, "b", 0, request((APP, 3))))
+    book.put(allocated(node, "b", 0, request((APP, 3))))
     kubelet = Admitting(book)
     sidecar, app = kubelet.admit(one)
     # They divide the GPU as they asked: 1 and 3 of 4 are 3 and 11 of 15.
@@ -172,35 +174,35 @@ def test_a_whole_gpu_is_given_for_the_ids_that_were_asked_for() -> None:
     ]
     assert len(kubelet.held["default/a"]["c1", names.GPU_MEM]) == 3
     assert kubelet.reconcile() == {"a": ""}
-    [held] = [share for each in book.claims if each.pod.name == "a" for share in each.allocation.gpus]
+    [held] = [share for each in book.pods if each.bound.name == "a" for share in each.allocation.gpus]
     assert (held.units, held.mib) == (15, 16160)
 
 
 def test_a_whole_gpu_is_not_given_to_a_pod_that_wants_a_part_of_one() -> None:
     node = node_of(16160, 16160)
-    book = ClaimBook(node)
-    whole = claim(node, "whole", 1, request((APP, 3), whole=True), at_ns=1)
-    part = claim(node, "part", 0, request((APP, 3)), at_ns=2)
+    book = NodeAllocations(node)
+    whole = allocated(node, "whole", 1, request((APP, 3), whole=True), at_ns=1)
+    part = allocated(node, "part", 0, request((APP, 3)), at_ns=2)
     for one in (whole, part):
         book.put(one)
     kubelet = Admitting(book)
     ids = {device.index: book.ids.memory_ids(device, MemoryUnit.GIB)[:3] for device in node.devices}
-    assert book.match(names.GPU_MEM, ids[0]).claim.pod.name == "part"
-    assert book.match(names.GPU_MEM, ids[1]).shares[0].mib == 16160
+    assert AllocateMatcher(book).match(names.GPU_MEM, ids[0]).pod.bound.name == "part"
+    assert AllocateMatcher(book).match(names.GPU_MEM, ids[1]).shares[0].mib == 16160
     kubelet.admit(whole)
-    with pytest.raises(ClaimRefused):
-        book.match(names.GPU_MEM, book.ids.memory_ids(node.devices[1], MemoryUnit.GIB)[3:6])
+    with pytest.raises(AllocationRefused):
+        AllocateMatcher(book).match(names.GPU_MEM, book.ids.memory_ids(node.devices[1], MemoryUnit.GIB)[3:6])
 
 
 def test_labels_that_are_changed_on_a_bound_pod_change_nothing() -> None:
     node = node_of(16160, 16160)
-    decided = claim(node, "a", (0, 1), request((APP, 3), gpus=2)).pod
-    again = claim_of(decided, node)
+    decided = allocated(node, "a", (0, 1), request((APP, 3), gpus=2)).bound
+    again = allocated_pod(decided, node)
     assert again is not None
     assert (again.request.gpu_count, again.request.memory_units, again.request.whole_device) == (2, 3, False)
-    whole = claim(node, "b", 0, request((APP, 3), whole=True)).pod
+    whole = allocated(node, "b", 0, request((APP, 3), whole=True)).bound
     assert not whole.request.gpu_count > 1
-    unlabelled = claim_of(
+    unlabelled = allocated_pod(
         type(whole)(whole.uid, whole.namespace, whole.name, "", request((APP, 3)), whole.annotations), node
     )
     assert unlabelled is not None
@@ -216,7 +218,7 @@ def test_whatever_gpus_the_kubelet_takes_none_is_promised_twice_and_records_beco
     wanted: list[tuple[int, list[int]]], rng: random.Random
 ) -> None:
     node = node_of(6144, 6144, 6144, 12288)
-    book = ClaimBook(node)
+    book = NodeAllocations(node)
     held = [0] * 4
     pods = []
     for at, (units, order) in enumerate(wanted):
@@ -224,7 +226,7 @@ def test_whatever_gpus_the_kubelet_takes_none_is_promised_twice_and_records_beco
         if len(place) == 2:
             for index in place:
                 held[index] += units
-            pods.append(claim(node, f"p{at}", place, request((APP, units), gpus=2)))
+            pods.append(allocated(node, f"p{at}", place, request((APP, units), gpus=2)))
     for one in pods:
         book.put(one)
     kubelet = Admitting(book)
@@ -233,12 +235,12 @@ def test_whatever_gpus_the_kubelet_takes_none_is_promised_twice_and_records_beco
         two = rng.sample(node.devices, 2)
         by_gpu = book.ids.by_gpu(free)
         picked = [one for device in two for one in by_gpu.get(device.uuid, [])[: amount // 2]]
-        return picked if len(picked) == amount else book.prefer(resource, amount, free, must)
+        return picked if len(picked) == amount else AllocateMatcher(book).prefer(resource, amount, free, must)
 
     for one in rng.sample(pods, len(pods)):
         try:
             kubelet.admit(one, anywhere)
-        except ClaimRefused:
+        except AllocationRefused:
             book.remove(one.uid)  # the kubelet fails the pod
         kubelet.reconcile()
         check(kubelet, node)

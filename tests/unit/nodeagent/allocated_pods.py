@@ -13,10 +13,10 @@ from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request, effective_amount
 from gpushare.nodeagent.allocate.grant_log import Slot
-from gpushare.nodeagent.allocate.matcher import ClaimBook, Match
-from gpushare.nodeagent.allocate.pod_allocations import BoundPod, Claim, claim_of
-from gpushare.nodeagent.allocate.requested_devices import amount_of
-from gpushare.nodeagent.reconcile.allocation_patch import Correction, correction, relocation
+from gpushare.nodeagent.allocate.matcher import AllocateMatcher, Match
+from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
+from gpushare.nodeagent.allocate.pod_allocations import AllocatedPod, BoundPod, allocated_pod, amount_of
+from gpushare.nodeagent.reconcile.allocation_patch import RecordPatch, record_patch, relocation_patch
 
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
 _numbers = itertools.count(1)
@@ -57,16 +57,16 @@ def undescribed(node: NodeDevices) -> NodeDevices:
     return msgspec.structs.replace(node, devices=devices)
 
 
-def claim(
+def allocated(
     node: NodeDevices, name: str, on: int | Sequence[int], wanted: Request, *, at_ns: int | None = None
-) -> Claim:
+) -> AllocatedPod:
     """A pod that was decided for GPU ``on``, or for several."""
     number = next(_numbers)
     places = (on,) if isinstance(on, int) else on
     allocation = allocate_over(node, [node.devices[place] for place in places], wanted)
     stamp = Stamp(number if at_ns is None else at_ns, assigned=False)
     annotations = allocation_annotations(allocation, wanted, stamp)
-    made = claim_of(BoundPod(f"uid-{number}", "default", name, "", wanted, annotations), node)
+    made = allocated_pod(BoundPod(f"uid-{number}", "default", name, "", wanted, annotations), node)
     assert made is not None
     return made
 
@@ -77,7 +77,7 @@ PickFn = Callable[[str, int, Sequence[str], Sequence[str]], list[str]]
 class Admitting:
     """Admits pods as the kubelet does, over a book. ``pick`` chooses IDs: (resource, amount, free, must)."""
 
-    def __init__(self, book: ClaimBook) -> None:
+    def __init__(self, book: NodeAllocations) -> None:
         self.book = book
         self.held: dict[str, dict[tuple[str, str], frozenset[str]]] = {}
         self.now_s = 0.0
@@ -96,14 +96,14 @@ class Admitting:
             if one not in used
         ]
 
-    def admit(self, one: Claim, pick: PickFn | None = None) -> list[Match]:
-        """Every ``Allocate`` of the pod; raises ``ClaimRefused`` as the agent would."""
-        choose = pick or self.book.prefer
-        given = self.held.setdefault(one.pod.key, {})
+    def admit(self, one: AllocatedPod, pick: PickFn | None = None) -> list[Match]:
+        """Every ``Allocate`` of the pod; raises ``AllocationRefused`` as the agent would."""
+        choose = pick or AllocateMatcher(self.book).prefer
+        given = self.held.setdefault(one.bound.key, {})
         reusable: dict[str, set[str]] = {}
         matches = []
         try:
-            for container in one.pod.request.containers:
+            for container in one.bound.request.containers:
                 for resource in (names.GPU_MEM, names.GPU_CORE):
                     amount = amount_of(container, resource)
                     if not amount:
@@ -115,24 +115,24 @@ class Admitting:
                         if len(must) == amount
                         else choose(resource, amount, [*self.free(resource), *must], must)
                     )
-                    match = self.book.match(resource, ids)
-                    self.book.answers.grant(
-                        Slot(match.claim.uid, match.container.name, resource), ids, self.now_s
+                    match = AllocateMatcher(self.book).match(resource, ids)
+                    self.book.grants.grant(
+                        Slot(match.pod.uid, match.container.name, resource), ids, self.now_s
                     )
                     matches.append(match)
                     given[container.name, resource] = frozenset(ids)
                     pool.update(ids) if container.kind is INIT else pool.difference_update(ids)
         except BaseException:
-            del self.held[one.pod.key]
+            del self.held[one.bound.key]
             raise
         return matches
 
     def listing(self) -> dict[str, dict[tuple[str, str], frozenset[str]]]:
         """As pod resources list it: without init containers."""
         kinds = {
-            (one.pod.key, container.name): container.kind
-            for one in self.book.claims
-            for container in one.pod.request.containers
+            (one.bound.key, container.name): container.kind
+            for one in self.book.pods
+            for container in one.bound.request.containers
         }
         return {
             key: {name: ids for name, ids in given.items() if kinds.get((key, name[0])) is not INIT}
@@ -142,20 +142,20 @@ class Admitting:
     def reconcile(self) -> dict[str, str]:
         """Look at the list and write what must be written; pod name → what people were told."""
         self.now_s += 1.0
-        self.book.answers.observe(self.listing(), self.now_s)
+        self.book.grants.observe(self.listing(), self.now_s)
         notes = {}
-        while (found := self.book.displaced()) is not None:
-            change = relocation(found.claim, found.devices, self.book.node)
-            notes[found.claim.pod.name] = self._write(found.claim, change)
-            self.book.exchanged(found)
-        for one in list(self.book.claims):
-            change = correction(one, self.book.given(one), self.book.node, self.book.ids)
+        while (found := self.book.find_relocation()) is not None:
+            change = relocation_patch(found.pod, found.devices, self.book.node)
+            notes[found.pod.bound.name] = self._write(found.pod, change)
+            self.book.relocated(found)
+        for one in list(self.book.pods):
+            change = record_patch(one, self.book.device_ids(one), self.book.node, self.book.ids)
             if change is not None:
-                notes[one.pod.name] = self._write(one, change)
+                notes[one.bound.name] = self._write(one, change)
         return notes
 
-    def _write(self, one: Claim, change: Correction) -> str:
-        fresh = claim_of(one.pod.annotated(change.annotations), self.book.node)
+    def _write(self, one: AllocatedPod, change: RecordPatch) -> str:
+        fresh = allocated_pod(one.bound.annotated(change.annotations), self.book.node)
         assert fresh is not None
         self.book.put(fresh)
         return change.note

@@ -9,8 +9,8 @@ from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import ObjectReference, decode_pod
 from gpushare.api.quantity import MemoryUnit
-from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus
-from gpushare.nodeagent.allocate.matcher import ClaimBook
+from gpushare.nodeagent.allocate.exclusive_pods import ExclusivePods
+from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
 from gpushare.nodeagent.allocate.pod_allocations import bound_pod
 from gpushare.nodeagent.driver.nvml import FoundGpu
 from gpushare.nodeagent.reconcile.pod_handler import PodsOnNode
@@ -41,8 +41,8 @@ class Bed:
     told: Told = field(default_factory=Told)
 
     def __post_init__(self) -> None:
-        book = ClaimBook(NodeDevices("n1", NodeMode.SHARE, MemoryUnit.GIB, WELL))
-        self.pods = PodsOnNode(book, ExclusiveGpus(), self.told, lambda: None)
+        book = NodeAllocations(NodeDevices("n1", NodeMode.SHARE, MemoryUnit.GIB, WELL))
+        self.pods = PodsOnNode(book, ExclusivePods(), self.told, lambda: None)
         self.pods.rebuild()
 
     def put(self, made: dict[str, Any], on: int) -> None:
@@ -56,17 +56,17 @@ def test_a_gpu_that_is_not_found_any_more_is_not_back() -> None:
     bed = Bed()
     bed.put(pod("a", container("c", 3)), on=0)
     for devices in ((LOST, WELL[1]), (WELL[1],), (LOST, WELL[1])):
-        bed.pods.tell_of(devices)
+        bed.pods.report_gpus(devices)
     assert bed.told.events == [("a", "PodGPUUnhealthy")]
-    bed.pods.tell_of(WELL)
+    bed.pods.report_gpus(WELL)
     assert bed.told.events == [("a", "PodGPUUnhealthy"), ("a", "PodGPURecovered")]
 
 
 def test_what_is_told_of_a_gpu_that_is_back_names_it_as_its_fault_did() -> None:
     bed = Bed()
     bed.put(pod("a", container("c", 3)), on=0)
-    bed.pods.tell_of((LOST, WELL[1]))
-    bed.pods.tell_of(WELL)
+    bed.pods.report_gpus((LOST, WELL[1]))
+    bed.pods.report_gpus(WELL)
     gone, back = (note.partition(", which")[0] for note in bed.told.notes)
     assert gone == back == f"GPU 0 ({WELL[0].uuid})"
 
@@ -74,17 +74,17 @@ def test_what_is_told_of_a_gpu_that_is_back_names_it_as_its_fault_did() -> None:
 def test_a_pod_whose_record_names_another_gpu_now_hears_nothing_of_the_old_one() -> None:
     bed, made = Bed(), pod("a", container("c", 3))
     bed.put(made, on=0)
-    bed.pods.tell_of((LOST, WELL[1]))
+    bed.pods.report_gpus((LOST, WELL[1]))
     bed.put(made, on=1)
-    bed.pods.tell_of((LOST, WELL[1]))
-    bed.pods.tell_of(WELL)
+    bed.pods.report_gpus((LOST, WELL[1]))
+    bed.pods.report_gpus(WELL)
     assert bed.told.events == [("a", "PodGPUUnhealthy")]
 
 
 def test_a_pod_that_comes_to_a_gpu_out_of_service_is_told_too() -> None:
     bed = Bed()
-    bed.pods.tell_of((LOST, WELL[1]))
+    bed.pods.report_gpus((LOST, WELL[1]))
     bed.put(pod("late", container("c", 3)), on=0)
-    bed.pods.tell_of((LOST, WELL[1]))
-    bed.pods.tell_of((LOST, WELL[1]))
+    bed.pods.report_gpus((LOST, WELL[1]))
+    bed.pods.report_gpus((LOST, WELL[1]))
     assert bed.told.events == [("late", "PodGPUUnhealthy")]

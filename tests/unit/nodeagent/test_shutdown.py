@@ -26,12 +26,12 @@ class Server:
     """Answers with each of ``answers``, then with the last one for good; ``None`` is a list."""
 
     def __init__(self, *answers: Exception | None) -> None:
-        self.answers = list(answers)
+        self.grants = list(answers)
         self.asked = 0
 
     async def ask(self) -> None:
         self.asked += 1
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        answer = self.grants.pop(0) if len(self.grants) > 1 else self.grants[0]
         if answer is not None:
             raise answer
 
