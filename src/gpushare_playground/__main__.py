@@ -15,13 +15,13 @@ from gpushare.options.reading import read
 from gpushare.options.usage_error import refuse
 from gpushare.options.variables import tell_slips
 from gpushare_playground.cluster import Cluster, ClusterError
-from gpushare_playground.cluster.control import Control
+from gpushare_playground.cluster.control_plane import Control
 from gpushare_playground.cluster.embedded import EmbeddedControl
 from gpushare_playground.cluster.isolation import missing as missing_parts
 from gpushare_playground.cluster.real import RealControl
 from gpushare_playground.options import ROLE
 from gpushare_playground.walk.examples import CHAPTERS
-from gpushare_playground.walk.story import Story
+from gpushare_playground.walk.narration import Story
 
 
 def _control(options: SimpleNamespace) -> Control:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpushare_playground.cluster import Cluster
-from gpushare_playground.cluster.control import Control
+from gpushare_playground.cluster.control_plane import Control
 from gpushare_playground.cluster.embedded import EmbeddedControl
 from gpushare_playground.cluster.real import RealControl
 from gpushare_playground.cluster.state import tidy

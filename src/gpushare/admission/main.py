@@ -26,7 +26,7 @@ from gpushare.kube.auth.access import Access
 from gpushare.kube.client.client import Client
 from gpushare.kube.client.session import Session
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
-from gpushare.process.signals import told_to_end
+from gpushare.process.signals import stop_event
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
                 settings.counting,
             )
             reviews = server_of(ReviewApp(reviewer, metrics), stop_s=_STOP_S, tls=tls.context)
-            stop = told_to_end()
+            stop = stop_event()
 
             def closed() -> str:
                 """Why an API server that a Service routes here would get no response."""

@@ -16,7 +16,7 @@ from gpushare.options.reading import read
 from gpushare.options.usage_error import refuse
 from gpushare.options.variables import warn_of_typos
 from gpushare.process import log_setup
-from gpushare.process.signals import told_to_end
+from gpushare.process.signals import stop_event
 from gpushare.uninstall.api import Agents, ApiCluster, OwnObjects
 from gpushare.uninstall.cleaner import Cleaner, Outcome, Pace
 from gpushare.uninstall.options import ROLE
@@ -48,7 +48,7 @@ async def clean(access: Access, agents: Agents, pace: Pace, own: str | None) -> 
 
 
 async def _until_signalled(access: Access, agents: Agents, pace: Pace, own: str | None) -> int:
-    stop = told_to_end()
+    stop = stop_event()
     stopping = asyncio.create_task(stop.wait())
     backoff = Backoff()
     while True:

@@ -11,11 +11,11 @@ import uvloop
 
 from gpushare.api.request.unit_conversion import Counting
 from gpushare.process import log_setup
-from gpushare.process.signals import told_to_end
+from gpushare.process.signals import stop_event
 from gpushare_playground.apiserver.admission import Admission
 from gpushare_playground.apiserver.server import ApiServer
 from gpushare_playground.apiserver.store import HISTORY
-from gpushare_playground.counting import CountingFile
+from gpushare_playground.unit_file import UnitFile
 
 KUBELET_TOKEN_ENV = "GPUSHARE_KUBELET_TOKEN"
 
@@ -76,12 +76,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def _admission(options: argparse.Namespace) -> Admission | None:
     if not options.record_writer:
         return None
-    counting = Counting if options.counting is None else CountingFile(options.counting)
+    counting = Counting if options.counting is None else UnitFile(options.counting)
     return Admission.guarded(options.record_writer, counting)
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    stop = told_to_end()
+    stop = stop_event()
     server = ApiServer(
         options.dir,
         host=options.host,

@@ -22,13 +22,13 @@ from gpushare.kube.auth.access import load_access
 from gpushare.kube.client.errors import KubeError
 from gpushare.kube.client.session import Session
 from gpushare_playground import gpus
-from gpushare_playground.cluster.control import Control, Place
+from gpushare_playground.cluster.control_plane import Control, Place
 from gpushare_playground.cluster.embedded import EmbeddedControl
 from gpushare_playground.cluster.errors import ClusterError
 from gpushare_playground.cluster.isolation import in_one_folder
+from gpushare_playground.cluster.marker_configmap import announce
 from gpushare_playground.cluster.nodes import DEFAULT_NODES, NodeDescription
 from gpushare_playground.cluster.parts import Part
-from gpushare_playground.cluster.presence import announce
 from gpushare_playground.cluster.scraping import Targets
 from gpushare_playground.cluster.state import make_state, remove_state, tidy
 from gpushare_playground.controlplane.ports import LOOPBACK, free_ports

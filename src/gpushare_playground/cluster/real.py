@@ -15,7 +15,7 @@ from gpushare.api.request.unit_conversion import Counting
 from gpushare.kube.auth.access import load_access
 from gpushare.kube.client.errors import KubeError
 from gpushare.kube.client.session import Session
-from gpushare_playground.cluster.control import Place
+from gpushare_playground.cluster.control_plane import Place
 from gpushare_playground.cluster.definitions import define
 from gpushare_playground.cluster.errors import ClusterError
 from gpushare_playground.cluster.parts import Part

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpushare.process.signals import told_to_end
+from gpushare.process.signals import stop_event
 from gpushare_playground.controlplane.binaries import COMPONENTS
 from gpushare_playground.controlplane.errors import ControlPlaneError
 from gpushare_playground.controlplane.plane import ControlPlane
@@ -71,7 +71,7 @@ def _auditing(policy: Path | None, state: Path) -> Sequence[str]:
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    ended = told_to_end()
+    ended = stop_event()
     components = options.component or COMPONENTS
     plane = ControlPlane(
         options.binaries,

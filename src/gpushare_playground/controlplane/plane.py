@@ -10,7 +10,7 @@ from typing import Final, Self
 from gpushare.kube.auth.access import Access, load_access
 from gpushare.kube.client.errors import KubeError
 from gpushare.kube.client.session import Session
-from gpushare_playground.authority import (
+from gpushare_playground.certificate_authority import (
     SERVER_NAMES,
     Authority,
     Identity,

@@ -14,11 +14,11 @@ from gpushare.kube.auth.access import load_access
 from gpushare.kube.client.errors import KubeError
 from gpushare.kube.client.session import Session
 from gpushare.process import log_setup
-from gpushare.process.signals import told_to_end
+from gpushare.process.signals import stop_event
 from gpushare_playground.images.errors import ImageError
 from gpushare_playground.kubelet.agent import Kubelet
+from gpushare_playground.kubelet.cleanup import stop_containers
 from gpushare_playground.kubelet.errors import BadSettings, KubeletError
-from gpushare_playground.kubelet.leftovers import stop_leftovers
 from gpushare_playground.kubelet.settings import Settings, read_settings
 
 
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 async def _run(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
-    told = told_to_end()
+    told = stop_event()
     access = load_access(settings.kubeconfig or None)
     lifeline = _watch_lifeline(settings.lifeline, told)
     try:
@@ -77,7 +77,7 @@ def _stop_leftovers(folders: list[str]) -> int:
         print("kubelet: --stop-leftovers: name the folders of the nodes", file=sys.stderr)
         return 2
     for folder in folders:
-        print(f"{folder}: {stop_leftovers(Path(folder))} containers stopped")
+        print(f"{folder}: {stop_containers(Path(folder))} containers stopped")
     return 0
 
 

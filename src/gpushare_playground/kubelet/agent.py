@@ -21,19 +21,19 @@ from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.event_recorder import EventRecorder
 from gpushare.kube.watch.informer import Informer
 from gpushare_playground.kubelet.allocate import Allocator
-from gpushare_playground.kubelet.belonging import Told
 from gpushare_playground.kubelet.cgroups import Cgroups, told
+from gpushare_playground.kubelet.cleanup import stop_pod
 from gpushare_playground.kubelet.containers import Attempt, Containers
 from gpushare_playground.kubelet.devices import DeviceBook
 from gpushare_playground.kubelet.errors import NotRunning, Waiting
+from gpushare_playground.kubelet.fake_proc import FakeProc
 from gpushare_playground.kubelet.fit import check_fit
-from gpushare_playground.kubelet.folders import read_json, write_whole
-from gpushare_playground.kubelet.leftovers import stop_recorded
 from gpushare_playground.kubelet.nodestatus import NodeStatus
+from gpushare_playground.kubelet.paths import read_json, write_whole
 from gpushare_playground.kubelet.plugins import Plugins
+from gpushare_playground.kubelet.pod_worker import PodWorker
 from gpushare_playground.kubelet.podresources import PodResources
 from gpushare_playground.kubelet.podspec import Pod, decode_pod
-from gpushare_playground.kubelet.podworker import PodWorker
 from gpushare_playground.kubelet.prepare import Preparer
 from gpushare_playground.kubelet.server import Server
 from gpushare_playground.kubelet.settings import Settings
@@ -182,7 +182,7 @@ class Kubelet:
         for folder in await asyncio.to_thread(lambda: sorted(pods.iterdir())):
             if folder.name not in self._workers:
                 _log.info("clearing away a pod that is no more (uid %s)", folder.name)
-                await asyncio.to_thread(stop_recorded, folder, _ORPHAN_GRACE_S)
+                await asyncio.to_thread(stop_pod, folder, _ORPHAN_GRACE_S)
                 await asyncio.to_thread(self._remove, folder.name)
 
     # --- admission -------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class Kubelet:
 
     async def _keep_belonging(self) -> None:
         """Tell whose the processes here are, for the node agent's watchdog."""
-        files = Told(self.settings.folders.proc)
+        files = FakeProc(self.settings.folders.proc)
         while True:
             attempts = [one.attempt for worker in self._workers.values() for one in worker.states.values()]
             running = [one for one in attempts if one is not None and one.ended is None]

@@ -16,7 +16,7 @@ from gpushare.kubeletapi import deviceplugin_pb2 as pb
 from gpushare_playground.kubelet.checkpoint import read_checkpoint, write_checkpoint
 from gpushare_playground.kubelet.devices import EMPTY, DeviceBook, Devices, Grant
 from gpushare_playground.kubelet.errors import DeviceUnavailable, Rejected
-from gpushare_playground.kubelet.folders import Folders
+from gpushare_playground.kubelet.paths import Folders
 from gpushare_playground.kubelet.plugins import Plugins
 from gpushare_playground.kubelet.podspec import Container, Pod
 

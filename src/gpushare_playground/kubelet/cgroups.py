@@ -7,7 +7,7 @@
     ROOT/pods/UID/CONTAINER/ATTEMPT/cgroup       which one is its own, in the kernel's words
 
 Containers here are processes of this machine, whose kernel has them in no such cgroup. A program is in its container's from its
-first instruction, as on a real node, so it is told by its environment; the node agent reads it in ``belonging``'s files.
+first instruction, as on a real node, so it is told by its environment; the node agent reads it in ``fake_proc``'s files.
 """
 
 import shutil

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpushare_playground.kubelet.devices import DeviceBook, Grant
-from gpushare_playground.kubelet.folders import read_json, write_whole
+from gpushare_playground.kubelet.paths import read_json, write_whole
 
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from gpushare_playground.kubelet import shim
 from gpushare_playground.kubelet.cgroups import Cgroups
-from gpushare_playground.kubelet.folders import read_json, write_whole
+from gpushare_playground.kubelet.paths import read_json, write_whole
 
 START_TIMEOUT_S: Final = 30.0
 _ADOPT_TIMEOUT_S: Final = 3.0

@@ -24,7 +24,7 @@ from gpushare.kubeletapi import deviceplugin_pb2 as pb
 from gpushare.kubeletapi import deviceplugin_pb2_grpc as rpc
 from gpushare_playground.kubelet.devices import DeviceBook
 from gpushare_playground.kubelet.errors import BadSettings, DeviceUnavailable
-from gpushare_playground.kubelet.folders import Folders, check_socket_path
+from gpushare_playground.kubelet.paths import Folders, check_socket_path
 
 DIAL_TIMEOUT_S: Final = 10.0
 CALL_TIMEOUT_S: Final = 60.0

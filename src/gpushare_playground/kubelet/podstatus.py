@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gpushare_playground.images.registry import normalised
 from gpushare_playground.kubelet.containers import Attempt
-from gpushare_playground.kubelet.plan import ContainerState, restarts_after
+from gpushare_playground.kubelet.pod_plan import ContainerState, restarts_after
 from gpushare_playground.kubelet.podspec import Container, Pod
 
 _OURS: Final = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")

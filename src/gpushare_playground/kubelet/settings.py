@@ -12,7 +12,7 @@ from typing import Final
 from gpushare.api.errors import ModelError
 from gpushare.api.quantity import parse_amount, parse_quantity
 from gpushare_playground.kubelet.errors import BadSettings
-from gpushare_playground.kubelet.folders import Folders
+from gpushare_playground.kubelet.paths import Folders
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 

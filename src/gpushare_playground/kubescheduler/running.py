@@ -23,7 +23,7 @@ from gpushare_playground.objects import (
     status_of,
     uid_of,
 )
-from gpushare_playground.running import run_together
+from gpushare_playground.supervised import run_together
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 

@@ -7,8 +7,8 @@ from gpushare.api import names
 from gpushare.api.quantity import MemoryUnit
 from gpushare_playground.cluster import Cluster
 from gpushare_playground.walk.limits import no_more_compute, no_more_memory, three_on_one_gpu
+from gpushare_playground.walk.narration import Story
 from gpushare_playground.walk.reading import held_mib, read_json, row
-from gpushare_playground.walk.story import Story
 
 ChapterFn = Callable[[Story, Cluster], Awaitable[None]]
 

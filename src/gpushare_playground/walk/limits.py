@@ -5,8 +5,8 @@ from typing import Final
 
 from gpushare.api import names
 from gpushare_playground.cluster import Cluster
+from gpushare_playground.walk.narration import Story
 from gpushare_playground.walk.reading import read_json, shares
-from gpushare_playground.walk.story import Story
 
 SHARE, CORE_MEM = "share-v100", "core-mem-v100x4"
 _GIVEN_MIB: Final = 2154

@@ -29,7 +29,7 @@ from gpushare.kubeletapi.podresources_pb2 import AllocatableResourcesRequest, Li
 from gpushare.kubeletapi.podresources_pb2_grpc import PodResourcesListerStub
 from gpushare_playground import gpus
 from gpushare_playground.cluster import EXTENDER_COUNTS, Cluster, NodeDescription
-from gpushare_playground.cluster.control import Control
+from gpushare_playground.cluster.control_plane import Control
 from gpushare_playground.cluster.embedded import EmbeddedControl
 from gpushare_playground.cluster.parts import Part
 from gpushare_playground.cluster.real import RealControl

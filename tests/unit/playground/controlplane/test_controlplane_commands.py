@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpushare_playground.authority import SERVER_NAMES, Authority
+from gpushare_playground.certificate_authority import SERVER_NAMES, Authority
 from gpushare_playground.controlplane import COMPONENTS, ControlPlane, ControlPlaneError, commands
 from gpushare_playground.controlplane.__main__ import main
 from gpushare_playground.controlplane.binaries import find, version_of

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner, owner
-from gpushare_playground.kubelet.belonging import Told, belonging, parents
 from gpushare_playground.kubelet.cgroups import told as cgroup_of
 from gpushare_playground.kubelet.containers import Attempt
+from gpushare_playground.kubelet.fake_proc import FakeProc, belonging, parents
 
 UID = "0b1e7c52-93c4-4ff6-8a0d-2f6f4f1f9f10"
 
@@ -39,7 +39,7 @@ def test_the_node_agent_finds_pod_and_container(tmp_path):
 
 
 def test_files_come_and_go_with_processes(tmp_path):
-    told = Told(tmp_path / "proc")
+    told = FakeProc(tmp_path / "proc")
     (tmp_path / "proc" / "4711").mkdir(parents=True)
     waits = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
     with subprocess.Popen(

@@ -19,7 +19,7 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import EventRecorder
 from gpushare_playground.kubelet.containers import Attempt, Containers
 from gpushare_playground.kubelet.errors import Rejected, StartFailed
-from gpushare_playground.kubelet.plan import ContainerState, make_plan, note_end, restarts_after
+from gpushare_playground.kubelet.pod_plan import ContainerState, make_plan, note_end, restarts_after
 from gpushare_playground.kubelet.podspec import Container, Pod
 from gpushare_playground.kubelet.podstatus import CRASHING, rejected_status, running_status
 from gpushare_playground.kubelet.prepare import IMAGE_FAILED, Preparer

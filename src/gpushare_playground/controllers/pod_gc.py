@@ -13,7 +13,7 @@ PATIENCE_S: Final = 40.0
 _log = logging.getLogger(__name__)
 
 
-class LostNodes:
+class PodGc:
     """Reconciles pods whose node does not exist. Keys are pods'."""
 
     name = "lostnodes"

@@ -40,7 +40,7 @@ def parents(proc: Path = PROC) -> dict[int, int]:
     return read
 
 
-class Told:
+class FakeProc:
     """What is written below ``folder``, which is begun anew. Its methods may block."""
 
     def __init__(self, folder: Path) -> None:

@@ -7,7 +7,7 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.unit_conversion import Counting
 
 
-class CountingFile:
+class UnitFile:
     """``UNIT MIB`` in one line: the memory unit, and the memory of the card of which percent is meant."""
 
     def __init__(self, path: Path) -> None:
