@@ -23,7 +23,7 @@ async def run_together(parts: Iterable[Coroutine[None, None, None]]) -> None:
 
 
 def announce_when_synced(caches: Sequence[Cache]) -> None:
-    """Print ``ready`` on stdout once all ``caches`` are complete: whoever started us waits for it."""
+    """Print ``ready`` on stdout once all ``caches`` are complete; the supervisor waits for it."""
     missing = len(caches)
 
     def one_more() -> None:

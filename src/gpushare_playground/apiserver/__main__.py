@@ -54,14 +54,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME",
-        help="let only this user write the records of who holds what; may be repeated (default: everybody may)",
+        help="let only this user write allocation annotations; may be repeated (default: everyone)",
     )
     parser.add_argument(
         "--counting",
         type=Path,
         metavar="FILE",
-        help="with --record-writer: how requests in people's units are counted, as 'UNIT MIB', such as '1GiB 16160'; "
-        "read whenever it is needed (default: 1GiB, and no card)",
+        help="with --record-writer: memory unit and reference GPU for MiB and percentage requests, as 'UNIT MIB', such as '1GiB 16160'; "
+        "read for every pod (default: 1GiB, and no reference GPU)",
     )
     parser.add_argument(
         "--history",

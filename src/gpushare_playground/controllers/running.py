@@ -46,7 +46,7 @@ class Timing:
 
 
 class Controllers:
-    """The controllers over ``caches`` (one per kind of ``WATCHED``), which somebody else feeds.
+    """The controllers over ``caches`` (one per kind of ``WATCHED``), which the caller keeps in sync.
 
     ``recorder`` gives the recorder of events for a controller's name (``job-controller``).
     """

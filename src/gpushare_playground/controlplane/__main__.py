@@ -79,7 +79,7 @@ async def _serve(options: argparse.Namespace) -> None:
         components=components,
         scheduler_config=options.scheduler_config,
         extra=_flags(options),
-        told=lambda line: print(line, file=sys.stderr, flush=True),
+        report=lambda line: print(line, file=sys.stderr, flush=True),
     )
     async with plane:
         print(f"ready {plane.kubeconfig}", flush=True)
@@ -87,7 +87,7 @@ async def _serve(options: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until told to end; 0, or 1 when it cannot start."""
+    """Run until SIGTERM or SIGINT; returns 0, or 1 if it cannot start."""
     try:
         asyncio.run(_serve(_arguments(argv)))
     except ControlPlaneError as error:

@@ -42,7 +42,7 @@ def write_checkpoint(path: Path, book: DeviceBook) -> None:
 def read_checkpoint(path: Path) -> tuple[list[str], list[Grant]]:
     """The registered resources and the grants; both empty where there is no file.
 
-    A file that is broken or does not match its checksum is put aside as ``….broken`` and told of in the
+    A file that is broken or does not match its checksum is renamed to ``….broken`` and reported in the
     log: the pods go on, their devices are forgotten, as when the file is deleted.
     """
     if not path.exists():

@@ -250,7 +250,7 @@ async def _answer(call: Any) -> Any:
     """A call's answer; raises ``AioRpcError``.
 
     When the plugin's device list ends its channel is closed, which cancels the calls that are under way on it:
-    to whoever awaits one that looks as if its own task was cancelled, and must not.
+    the awaiting task must not mistake that for its own cancellation.
     """
     try:
         return await call

@@ -162,7 +162,7 @@ def _container(
 def _terminated(attempt: Attempt) -> dict[str, Any]:
     ended = attempt.ended
     assert ended is not None
-    told: dict[str, Any] = {
+    status: dict[str, Any] = {
         "exitCode": ended.code,
         "reason": ended.reason,
         "startedAt": rfc3339(attempt.started_ns),
@@ -170,8 +170,8 @@ def _terminated(attempt: Attempt) -> dict[str, Any]:
         "containerID": f"playground://{attempt.container_id}",
     }
     if ended.message:
-        told["message"] = ended.message
-    return told
+        status["message"] = ended.message
+    return status
 
 
 def _condition(kind: str, reason: str, message: str, *, holds: bool) -> dict[str, Any]:

@@ -29,7 +29,7 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 class KubeScheduler:
-    """Schedules the pods in ``pods`` onto the nodes in ``nodes``; somebody else feeds both caches.
+    """Schedules the pods in ``pods`` onto the nodes in ``nodes``; the caller keeps both caches in sync.
 
     ``profiles`` gives scheduler names and their extender, if they have one; ``recorder`` the recorder of
     events for a profile's name. Those with an extender leave ``ignored`` resources to it.

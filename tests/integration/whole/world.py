@@ -428,7 +428,7 @@ async def world(
             driver=DRIVER,
             nodes=nodes,
             unit=unit,
-            told=told.append,
+            report=told.append,
             control=control_plane(),
             ignored=ignored,
             dashboard=dashboard,
