@@ -57,6 +57,17 @@ INTERNAL: Final = {
     "playground/kubescheduler/*": "Kubernetes' own words",
     "playground/walk/*": "what the tour expects, beside what came out",
     "playground/images/programs/*": "output of the sample programs",
+    # Lines of reports, which their guides explain.
+    "inspect/views/explain.py:_of_*": "lines of a report",
+    "inspect/views/fragmentation.py:fragments": "lines of a report",
+    "inspect/views/nodes.py": "lines of a report",
+    "inspect/views/recommend.py:_table": "lines of a report",
+    "inspect/views/recommend.py:_history": "lines of a report",
+    "inspect/sources/gang_reservations.py:_line": "lines of a report",
+    "inspect/sources/gang_reservations.py:_share": "lines of a report",
+    "dashboard/data/fragmentation.py": "lines of a report",
+    "simulate/output/report.py": "lines of a report",
+    "simulate/traces/report.py": "lines of a report",
     # Heads of tables, pictures, metrics: no sentences.
     "doctor/findings.py:catalogue": "a table's head",
     "inspect/views/fragmentation.py:_HEAD": "a table's head",

@@ -1,4 +1,5 @@
 #define _GNU_SOURCE /* dladdr */
+#include "description/reading.h"
 #include "node/node.h"
 
 #include <dlfcn.h>

@@ -6,6 +6,7 @@
  * the path between two bus addresses. Slots count words from the table's start. */
 #include <string.h>
 
+#include "description/reading.h"
 #include "node/node.h"
 #include "nvml/answers.h"
 

@@ -1,4 +1,5 @@
 /* How GPUs reach each other and the CPUs: PCIe, NUMA, NVLink. */
+#include "description/reading.h"
 #include "node/topology.h"
 
 #include "node/node.h"

@@ -1,4 +1,4 @@
-/* Devices, contexts and which of them a thread works with: what every other part of this library starts from.
+/* Contexts, and which of them a thread works with: what every other part of this library starts from.
  *
  *     EXPORT CUresult cuSomething(...)
  *     {
@@ -14,23 +14,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "description/description.h"
-#include "interface/cuda.h"
-#include "node/state.h"
+#include "cuda/entry/driver.h"
 
 struct arena;
 struct stream_set; /* the engine's part: what a context has of streams and work */
-
-struct device {
-    struct gpu gpu; /* as described when cuInit was called */
-    int ordinal;
-    pthread_mutex_t mutex; /* guards what follows, and state_reserve */
-    struct state_files state;
-    int slot; /* -1: none yet */
-    CUcontext primary; /* NULL: not active */
-    _Atomic unsigned contexts; /* living ones, the primary one included */
-    unsigned primary_users, primary_flags;
-};
 
 struct CUctx_st {
     _Atomic int alive;
@@ -52,45 +39,6 @@ struct CUctx_st {
     CUcontext whole; /* of a green context's handle: the primary context that it is in all but name */
 };
 
-/* --- the library as a whole (cuda/entry/driver.c) ------------------------------------------------------------------- */
-
-/* CUDA_SUCCESS once cuInit has succeeded; in a child forked after that, CUDA_ERROR_NOT_INITIALIZED for good. */
-CUresult driver_ready(void);
-
-/* Version of CUDA that the description names, as 1000 * major + 10 * minor. */
-int driver_cuda_version(void);
-
-/* One line on stderr: what failed and what to do. */
-void driver_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/* --- devices (cuda/device/device.c) ---------------------------------------------------------------------------------- */
-
-int device_count(void);
-
-/* NULL for an ordinal that no visible GPU has. */
-struct device *device_get(CUdevice ordinal);
-
-/* Maps the state and takes a slot, once. */
-CUresult device_attach(struct device *device);
-
-/* Takes memory from the GPU for this process (rounded by the caller), clearing dead processes if it does not fit at
- * first; CUDA_ERROR_OUT_OF_MEMORY. The device must be attached. */
-CUresult device_reserve(struct device *device, uint64_t bytes);
-void device_release(struct device *device, uint64_t bytes);
-
-/* What a context takes of the GPU's memory for itself. */
-uint64_t context_cost_bytes(const struct device *device);
-
-/* What is free now of the GPU, once dead processes' memory is given back, and what there is; no more than the limits of this
- * process's cgroups leave it. The device must be attached. */
-void device_memory(struct device *device, uint64_t *free_bytes, uint64_t *total_bytes);
-
-/* What CUDA calls the GPU's total: without what the driver keeps for itself. */
-uint64_t device_total_bytes(const struct device *device);
-
-/* What is usable of the GPU: total without what the driver keeps and what the description gives to others. */
-uint64_t device_limit_bytes(const struct device *device);
-
 /* --- contexts (cuda/context/context.c) -------------------------------------------------------------------------------- */
 
 /* The calling thread's current context, if it lives and has no sticky error. NULL makes CUDA_ERROR_INVALID_CONTEXT. */
@@ -109,21 +57,6 @@ CUcontext context_current_part(void);
 /* The primary context if it is active, NULL otherwise. */
 CUcontext context_primary(struct device *device);
 
-/* For functions that need the driver, and no context. */
-#define READY()                                                                                            \
-    do {                                                                                                   \
-        CUresult unready_ = driver_ready();                                                                \
-        if (unready_ != CUDA_SUCCESS)                                                                      \
-            return unready_;                                                                               \
-    } while (0)
-
-/* Declares `device` for an ordinal, or returns the error. */
-#define DEVICE(ordinal, device)                                                                            \
-    READY();                                                                                               \
-    struct device *device = device_get(ordinal);                                                           \
-    if (!device)                                                                                           \
-        return CUDA_ERROR_INVALID_DEVICE
-
 #define ENTER(context)                                                                                     \
     CUcontext context;                                                                                     \
     do {                                                                                                   \
@@ -132,10 +65,15 @@ CUcontext context_primary(struct device *device);
             return refused_;                                                                               \
     } while (0)
 
-#define REQUIRE_CU(condition)                                                                              \
-    do {                                                                                                   \
-        if (!(condition))                                                                                  \
-            return CUDA_ERROR_INVALID_VALUE;                                                               \
-    } while (0)
+/* --- for those who make and end contexts ------------------------------------------------------------------------------ */
+
+/* A zeroed context with a new id; NULL: no memory. */
+CUcontext context_from_pool(void);
+void context_to_pool(CUcontext context);
+
+/* Makes it the calling thread's current one. */
+CUresult context_push(CUcontext context);
+/* Undoes that, if it still is. */
+void context_pop(CUcontext context);
 
 #endif

@@ -2,7 +2,8 @@
 #include <pthread.h>
 
 #include "cuda/context/context.h"
-#include "cuda/stream/hooks.h"
+#include "cuda/stream/capturing.h"
+#include "cuda/stream/context_work.h"
 
 /* A context named by its handle, the current one for NULL. */
 static CUresult resolve(CUcontext *context)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/graph/capture.h"
+#include "cuda/stream/capturing.h"
 
 /* A copy on its way. */
 struct running_copy {

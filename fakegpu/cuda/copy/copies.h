@@ -81,4 +81,7 @@ _Static_assert(sizeof(CUDA_MEMCPY2D) == 128 && sizeof(CUDA_MEMCPY3D) == 200, "co
 /* What a description says, as a copy; `empty`: there is nothing to do. */
 CUresult copy_of_3d(const CUDA_MEMCPY3D *description, struct copy *copy, bool *empty);
 
+/* The work of setting memory (cuda/copy/memset_work.c); false: no memory. */
+bool memset_work(const struct memset_rows *rows, struct work *work);
+
 #endif

@@ -1,8 +1,9 @@
 /* Setting memory as a stream's work. */
 #include <stdlib.h>
 
-#include "cuda/graph/capture.h"
-#include "cuda/stream/hooks.h"
+#include "cuda/copy/copies.h"
+#include "cuda/stream/capturing.h"
+#include "cuda/stream/context_work.h"
 
 static void apply(void *argument, uint64_t done_ns, uint64_t duration_ns)
 {

@@ -13,7 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cuda/device/devices.h"
 
 /* Bytes that are locked, beyond those of any memory. */
 #define HOLDERS ((off_t)1 << 50)
@@ -83,11 +82,16 @@ static uint64_t generation_of(const struct device *device, unsigned slot)
     return slot < SLOTS_MAX ? atomic_load(&device->state.state->slots[slot].generation) : 0;
 }
 
+void shared_prefix(const struct device *device, char *path, size_t size)
+{
+    snprintf(path, size, "%s/%s.ipc-", device->directory, device->gpu.uuid);
+}
+
 bool shared_path(const struct device *device, unsigned slot, uint64_t generation, uint64_t number,
                  char path[SHARED_PATH_BYTES])
 {
     char prefix[STATE_DIRECTORY_MAX + 64];
-    device_ipc_prefix(device, prefix, sizeof prefix);
+    shared_prefix(device, prefix, sizeof prefix);
     return snprintf(path, SHARED_PATH_BYTES, "%s%u-%llu-%llu", prefix, slot, (unsigned long long)generation,
                     (unsigned long long)number) < SHARED_PATH_BYTES;
 }
@@ -278,7 +282,7 @@ static void clear_file(const struct device *device, const char *path)
 static void clear(const struct device *device, unsigned slot)
 {
     char prefix[STATE_DIRECTORY_MAX + 64], path[SHARED_PATH_BYTES], *name;
-    device_ipc_prefix(device, prefix, sizeof prefix);
+    shared_prefix(device, prefix, sizeof prefix);
     size_t used = strlen(prefix);
     snprintf(prefix + used, sizeof prefix - used, "%u-", slot);
     if (!(name = strrchr(prefix, '/')))
@@ -300,4 +304,10 @@ void shared_clear_slot(const struct device *device, unsigned slot)
 {
     clear(device, slot);
     clear(device, NOBODY);
+}
+
+void shared_forget(const struct device *device, struct shared_file *shared)
+{
+    if (shared->number)
+        shared_leave(device, shared);
 }

@@ -7,7 +7,7 @@
 #ifndef FAKEGPU_CUDA_SHARED_H
 #define FAKEGPU_CUDA_SHARED_H
 
-#include "cuda/context/context.h"
+#include "cuda/device/device.h"
 
 /* How this process holds it; number 0: not at all. */
 struct shared_file {
@@ -16,6 +16,9 @@ struct shared_file {
 };
 
 enum { SHARED_PATH_BYTES = 4608 };
+
+/* Where files of a device lie, and how they begin: DIRECTORY/<uuid>.ipc- */
+void shared_prefix(const struct device *device, char *path, size_t size);
 
 /* Path of the file while the owner of `slot` is charged for it. */
 bool shared_path(const struct device *device, unsigned slot, uint64_t generation, uint64_t number,
@@ -35,6 +38,9 @@ CUresult shared_join(const struct device *device, int file, struct shared_file *
 
 /* Holds it no longer. Returns how many bytes of the GPU the caller is to give back: 0 where another process was charged. */
 uint64_t shared_leave(const struct device *device, struct shared_file *shared);
+
+/* The same where the caller gives back what it takes of the GPU anyway: from here on whoever has it open is charged, and nobody opens it any more. */
+void shared_forget(const struct device *device, struct shared_file *shared);
 
 /* Bytes to give back of what only descriptors kept, and no longer do. */
 uint64_t shared_sweep(const struct device *device);

@@ -1,14 +1,10 @@
 /* cuInit, versions, and what this process is to the driver: not initialised, ready, or a fork of one that was. */
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "cuda/context/context.h"
-#include "cuda/device/devices.h"
+#include "cuda/entry/driver.h"
+#include "cuda/entry/log.h"
 #include "node/node.h"
 
 enum phase { NEW, READY, FORKED };
@@ -30,27 +26,9 @@ __attribute__((constructor)) static void watch_forks(void)
     pthread_atfork(NULL, NULL, in_child);
 }
 
-void driver_tell(const char *format, ...)
-{
-    char line[1024] = "fakegpu: ";
-    size_t head = strlen(line);
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(line + head, sizeof line - head - 1, format, arguments);
-    va_end(arguments);
-    strcat(line, "\n");
-    if (write(STDERR_FILENO, line, strlen(line)) < 0)
-        return; /* nobody listens */
-}
-
 CUresult driver_ready(void)
 {
     return atomic_load_explicit(&phase, memory_order_acquire) == READY ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
-}
-
-int driver_cuda_version(void)
-{
-    return cuda_version;
 }
 
 static CUresult from_nvml(nvmlReturn_t status)
@@ -77,7 +55,7 @@ static CUresult initialise(void)
     if (status != NVML_SUCCESS)
         return from_nvml(status);
     if (node_state_directory(directory) != NVML_SUCCESS) {
-        driver_tell("the path of the GPUs' state is too long; set FAKEGPU_STATE to a shorter one");
+        driver_log("the path of the GPUs' state is too long; set FAKEGPU_STATE to a shorter one");
         node_close();
         return CUDA_ERROR_OPERATING_SYSTEM;
     }

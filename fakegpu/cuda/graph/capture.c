@@ -1,10 +1,10 @@
 /* Capturing streams: what they are given becomes nodes, and events carry the order from stream to stream. */
-#include "cuda/graph/capture.h"
+#include "cuda/stream/capturing.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/graph/capture_parts.h"
+#include "cuda/graph/capture.h"
 
 enum { EXTERNAL = 1 };
 

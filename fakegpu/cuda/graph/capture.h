@@ -1,30 +1,46 @@
-/* Capturing: what is given to a stream between begin and end becomes nodes of a graph. */
+/* Captures from inside; for cuda/graph/capture.c and cuda/graph/capture_questions.c. */
 #ifndef FAKEGPU_CUDA_CAPTURE_H
 #define FAKEGPU_CUDA_CAPTURE_H
 
-#include "cuda/copy/copies.h"
-#include "cuda/module/modules.h"
-#include "cuda/stream/hooks.h"
+#include "cuda/graph/graphs.h"
+#include "cuda/stream/capturing.h"
 
-CUresult capture_record(CUstream stream, CUevent event, unsigned flags);
-CUresult capture_kernel(CUstream stream, const struct launch *launch);
-CUresult capture_copy(CUstream stream, const struct copy *copy);
-CUresult capture_memset(CUstream stream, const struct memset_rows *rows);
-/* A graph launched into it becomes a node. */
-CUresult capture_graph(CUstream stream, CUgraph graph);
-/* The legacy stream is used while streams that are in order with it are captured: their captures fail. Returns the error. */
-CUresult capture_implicit(CUcontext context);
-/* A capturing stream ends: so does its part in the capture. */
-void capture_abandon(CUstream stream);
-/* What a capturing stream cannot do ends the capture in failure. Returns the error. */
-CUresult capture_unsupported(CUstream stream);
-CUresult capture_host(CUstream stream, CUhostFn function, void *argument);
-CUresult capture_wait(CUstream stream, CUevent event, unsigned flags);
+enum { MODE_GLOBAL, MODE_THREAD_LOCAL, MODE_RELAXED };
 
-/* The event's record in a capture counts no more. */
-void capture_forget_event(CUevent event);
+/* One capture: from a stream's begin to its end, with all streams that events drew into it. */
+struct recording {
+    unsigned references; /* places and points */
+    CUgraph graph;
+    CUstream origin; /* NULL: ended */
+    bool graph_is_callers;
+    bool invalid;
+    int mode;
+    pthread_t thread;
+    uint64_t id;
+};
 
-/* The work of setting memory (cuda/copy/memset_work.c); false: no memory. */
-bool memset_work(const struct memset_rows *rows, struct work *work);
+/* Where something stands in a capture: what comes next waits for these nodes. */
+struct position {
+    struct recording *recording;
+    CUgraphNode *nodes;
+    size_t count;
+};
+
+/* Of a stream. */
+struct capture {
+    struct position at;
+    struct capture *next;
+    CUstream stream;
+};
+
+/* Guards all of it. */
+extern pthread_mutex_t capture_mutex;
+/* All streams that are captured; how many there are can be read without the lock. */
+extern struct capture *captures;
+extern _Atomic int capture_count;
+
+/* Replaces what comes next waits for, or adds to it; under lock. False: no memory. */
+bool position_set(struct position *at, const CUgraphNode *nodes, size_t count);
+bool position_add(struct position *at, const CUgraphNode *nodes, size_t count);
 
 #endif

@@ -1,5 +1,5 @@
 /* Where a capture stands, and setting it there. */
-#include "cuda/graph/capture_parts.h"
+#include "cuda/graph/capture.h"
 
 enum { STATUS_NONE, STATUS_ACTIVE, STATUS_INVALIDATED };
 enum { SET_DEPENDENCIES = 1 };

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/graph/capture.h"
 #include "cuda/graph/graphs.h"
+#include "cuda/stream/capturing.h"
 
 struct CUgraphExec_st {
     uint32_t magic;

@@ -4,8 +4,8 @@
 
 #include "cuda/copy/copies.h"
 #include "cuda/module/modules.h"
+#include "cuda/stream/context_work.h"
 #include "cuda/stream/events.h"
-#include "cuda/stream/hooks.h"
 
 #define GRAPH_MAGIC UINT32_C(0x67726170)
 #define EXEC_MAGIC UINT32_C(0x65786563)

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "cuda/memory/ipc.h"
-
 /* Free room of a chunk, by rising offset; two gaps never touch. */
 struct gap {
     struct gap *next;
@@ -190,7 +188,7 @@ static void free_chunk(struct arena *arena, struct chunk *chunk)
         chunk->gaps = gap->next;
         free(gap);
     }
-    ipc_forget(arena->device, &chunk->shared_file);
+    shared_forget(arena->device, &chunk->shared_file);
     backing_unmap(chunk->bytes, chunk->size);
     if (chunk->backed) {
         device_release(arena->device, chunk->size);

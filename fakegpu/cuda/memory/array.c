@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "cuda/memory/records.h"
-#include "cuda/stream/hooks.h"
+#include "cuda/stream/context_work.h"
 #include "interface/cuda_memory.h"
 
 struct CUarray_st {

@@ -3,7 +3,7 @@
 #include <sys/mman.h>
 
 #include "cuda/memory/records.h"
-#include "cuda/stream/hooks.h"
+#include "cuda/stream/context_work.h"
 #include "interface/cuda_memory.h"
 
 static size_t whole_pages(size_t size)

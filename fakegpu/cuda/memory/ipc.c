@@ -11,10 +11,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cuda/device/devices.h"
+#include "cuda/device/device.h"
+#include "cuda/entry/log.h"
 #include "cuda/memory/ipc.h"
 #include "cuda/memory/records.h"
-#include "cuda/stream/hooks.h"
+#include "cuda/stream/context_work.h"
 #include "interface/cuda_memory.h"
 
 enum { PAGE_BYTES = 4096, HANDLE_MAGIC = 0x66697063 };
@@ -53,8 +54,8 @@ static CUresult move_to_file(const struct device *device, unsigned char *memory,
     if (shared_make(device, size, shared) && copy_out(shared->file, memory, size) &&
         mmap(memory, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, shared->file, 0) != MAP_FAILED)
         return CUDA_SUCCESS;
-    device_ipc_prefix(device, prefix, sizeof prefix);
-    driver_tell("%.300s: %s; an IPC handle needs room there", prefix, strerror(errno));
+    shared_prefix(device, prefix, sizeof prefix);
+    driver_log("%.300s: %s; an IPC handle needs room there", prefix, strerror(errno));
     if (shared->number)
         shared_unmake(device, shared);
     return CUDA_ERROR_OPERATING_SYSTEM;
@@ -97,12 +98,6 @@ EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
         result = CUDA_ERROR_INVALID_VALUE;
     memory_unlock();
     return result;
-}
-
-void ipc_forget(const struct device *device, struct shared_file *shared)
-{
-    if (shared->number)
-        shared_leave(device, shared);
 }
 
 /* --- the other side ------------------------------------------------------------------------------------------------ */

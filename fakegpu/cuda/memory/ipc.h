@@ -12,8 +12,4 @@ CUresult ipc_export(struct record *record, CUipcMemHandle *handle);
 /* Opens it, for the context or as a piece of the pool. */
 CUresult ipc_open(CUcontext context, void *pool, const CUipcMemHandle *handle, CUdeviceptr *address);
 
-/* The mapping goes, and its caller gives back what it takes of the GPU: from here on whoever has it open is charged, and nobody
- * opens it any more. */
-void ipc_forget(const struct device *device, struct shared_file *shared);
-
 #endif

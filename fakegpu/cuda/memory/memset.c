@@ -5,7 +5,7 @@
 
 #include "cuda/memory/records.h"
 #include "cuda/module/growth.h"
-#include "cuda/stream/hooks.h"
+#include "cuda/stream/context_work.h"
 
 #define PAGE_BYTES ((uintptr_t)4096)
 

@@ -4,7 +4,8 @@
  * later in the stream. It is given back in the stream's order. */
 #include "cuda/memory/pools.h"
 #include "cuda/memory/records.h"
-#include "cuda/stream/hooks.h"
+#include "cuda/stream/capturing.h"
+#include "cuda/stream/context_work.h"
 #include "interface/cuda_memory.h"
 
 static CUresult take(CUmemoryPool pool, size_t size, CUdeviceptr *address)

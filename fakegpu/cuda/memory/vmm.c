@@ -12,8 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cuda/entry/log.h"
 #include "cuda/memory/records.h"
-#include "cuda/stream/hooks.h"
+#include "cuda/stream/context_work.h"
 #include "interface/cuda_memory.h"
 
 struct physical {
@@ -137,7 +138,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, c
     result = device_reserve(device, size);
     if (result == CUDA_SUCCESS && !find_room(physical)) {
         device_release(device, size);
-        driver_tell("cuMemCreate: no file of %zu bytes: %s; raise the limit on open files", size, strerror(errno));
+        driver_log("cuMemCreate: no file of %zu bytes: %s; raise the limit on open files", size, strerror(errno));
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/module/link_image.h"
+#include "cuda/module/fat.h"
 
 #define WRAPPER_MAGIC UINT32_C(0x466243b1)
 
@@ -105,34 +105,6 @@ static CUresult read_elf(const unsigned char *data, size_t size, struct image *i
             return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return CUDA_SUCCESS;
-}
-
-bool fat_begin(struct fat *fat)
-{
-    const struct fat_header header = {.magic = FAT_MAGIC, .version = 1, .header_bytes = sizeof header};
-    fat->bytes = malloc(sizeof header);
-    if (!fat->bytes)
-        return false;
-    memcpy(fat->bytes, &header, sizeof header);
-    fat->size = sizeof header;
-    return true;
-}
-
-bool fat_add(struct fat *fat, unsigned kind, const void *content, size_t size)
-{
-    const struct fat_entry entry = {.kind = (uint16_t)kind, .version = 0x101, .header_bytes = sizeof entry, .bytes = size};
-    struct fat_header header;
-    unsigned char *grown = realloc(fat->bytes, fat->size + sizeof entry + size);
-    if (!grown)
-        return false;
-    memcpy(grown + fat->size, &entry, sizeof entry);
-    memcpy(grown + fat->size + sizeof entry, content, size);
-    fat->bytes = grown;
-    fat->size += sizeof entry + size;
-    memcpy(&header, fat->bytes, sizeof header);
-    header.bytes = fat->size - sizeof header;
-    memcpy(fat->bytes, &header, sizeof header);
-    return true;
 }
 
 static CUresult read_fat(const unsigned char *data, struct image *image)

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/graph/capture.h"
 #include "cuda/module/growth.h"
 #include "cuda/module/modules.h"
+#include "cuda/stream/capturing.h"
 
 /* The parts of a launch's configuration; attributes are 72 bytes each: their kind, padding, and 64 bytes of value. */
 typedef struct {

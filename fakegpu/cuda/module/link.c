@@ -3,10 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/module/fat.h"
 #include "cuda/module/image.h"
-#include "cuda/module/link_image.h"
 
 #define LINK_MAGIC UINT32_C(0x6c696e6b)
+
+/* A fat binary that grows. */
+struct fat {
+    unsigned char *bytes;
+    size_t size;
+};
 
 struct CUlinkState_st {
     uint32_t magic;
@@ -15,6 +21,35 @@ struct CUlinkState_st {
 typedef struct CUlinkState_st *CUlinkState;
 typedef int CUjit_option;
 enum { INPUT_CUBIN = 0, INPUT_PTX = 1, INPUT_FATBINARY = 2 };
+
+/* False: no memory; nothing has changed then. */
+static bool fat_begin(struct fat *fat)
+{
+    const struct fat_header header = {.magic = FAT_MAGIC, .version = 1, .header_bytes = sizeof header};
+    fat->bytes = malloc(sizeof header);
+    if (!fat->bytes)
+        return false;
+    memcpy(fat->bytes, &header, sizeof header);
+    fat->size = sizeof header;
+    return true;
+}
+
+static bool fat_add(struct fat *fat, unsigned kind, const void *content, size_t size)
+{
+    const struct fat_entry entry = {.kind = (uint16_t)kind, .version = 0x101, .header_bytes = sizeof entry, .bytes = size};
+    struct fat_header header;
+    unsigned char *grown = realloc(fat->bytes, fat->size + sizeof entry + size);
+    if (!grown)
+        return false;
+    memcpy(grown + fat->size, &entry, sizeof entry);
+    memcpy(grown + fat->size + sizeof entry, content, size);
+    fat->bytes = grown;
+    fat->size += sizeof entry + size;
+    memcpy(&header, fat->bytes, sizeof header);
+    header.bytes = fat->size - sizeof header;
+    memcpy(fat->bytes, &header, sizeof header);
+    return true;
+}
 
 static bool valid(CUlinkState state)
 {

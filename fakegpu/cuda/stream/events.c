@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/graph/capture.h"
+#include "cuda/stream/capturing.h"
 
 enum { KEPT_FREE = 256 };
 #define EVENT_MAGIC UINT32_C(0x65766e74)

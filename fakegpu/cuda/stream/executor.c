@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/stream/executor_parts.h"
 
 enum { FREE_LISTED_MAX = 4096 };
 

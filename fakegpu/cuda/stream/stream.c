@@ -2,10 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/graph/capture.h"
 #include "cuda/module/growth.h"
-#include "cuda/stream/executor_parts.h"
-#include "cuda/stream/hooks.h"
+#include "cuda/stream/capturing.h"
+#include "cuda/stream/context_work.h"
+#include "cuda/stream/executor.h"
 #include "cuda/stream/streams.h"
 
 /* Streams are never freed, as contexts are not: a stale handle is told as such for a while. */
@@ -182,16 +182,6 @@ CUresult engine_after(CUstream handle, void (*function)(void *), void *argument)
 {
     STREAM(handle, stream);
     return stream_give(stream, &(struct work){.kind = WORK_AFTER, .call = function, .argument = argument});
-}
-
-CUresult engine_work(CUstream handle, uint64_t duration_ns, void (*function)(void *), void *argument)
-{
-    STREAM(handle, stream);
-    const struct work both[] = {
-        {.kind = WORK_TIMED, .duration_ns = duration_ns},
-        {.kind = WORK_AFTER, .call = function, .argument = argument},
-    };
-    return stream_give_all(stream, both, 2);
 }
 
 CUresult engine_stream_synchronize(CUstream handle)

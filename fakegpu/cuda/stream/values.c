@@ -2,8 +2,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "cuda/graph/capture.h"
 #include "cuda/memory/memory.h"
+#include "cuda/stream/capturing.h"
+#include "cuda/stream/streams.h"
 
 enum { WAIT_32 = 1, WRITE_32 = 2, FLUSH = 3, WAIT_64 = 4, WRITE_64 = 5, BARRIER = 6 };
 enum { OPERATIONS_MAX = 256 };

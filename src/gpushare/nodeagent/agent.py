@@ -39,6 +39,8 @@ from gpushare.nodeagent.deviceplugin.resource import Deciders, PluginResource
 from gpushare.nodeagent.deviceplugin.service import DeviceFeed, DevicePlugin
 from gpushare.nodeagent.deviceplugin.shutdown import handed_over, rights_are_gone
 from gpushare.nodeagent.deviceplugin.socket_names import new_generation, socket_name
+from gpushare.nodeagent.dra.driver import DraDriver
+from gpushare.nodeagent.dra.slices import Owner, devices_of
 from gpushare.nodeagent.driver.discovery import GpuWatch, Inventory
 from gpushare.nodeagent.driver.health import HealthBook
 from gpushare.nodeagent.driver.nvml import Nvml
@@ -129,7 +131,7 @@ class Agent:
             settings,
             listing,
             self._limits,
-            live=self._pods.uids,
+            live=lambda: {*self._pods.uids(), *self._dra.claims},
             metrics=self.metrics,
             clock=clock,
             on_change=self._converge,
@@ -191,6 +193,16 @@ class Agent:
             on_change=self._on_succession,
             may_take_over=lambda: self._started and not self._unregistered(),
         )
+        self._dra = DraDriver(
+            settings,
+            session,
+            self._succession.generation,
+            gpus=lambda: self._book.node.devices,
+            isolation=self._isolation,
+            give=self._access.give,
+            clock=clock,
+            on_change=self._converge,
+        )
         self._gpus = GpuWatch(
             nvml,
             self._on_inventory,
@@ -217,6 +229,7 @@ class Agent:
                     *self._watches.running(),
                     self._recorder.run(),
                     self._status.run(),
+                    self._dra.run(),
                     self._serve(tasks),
                 ):
                     tasks.create_task(part)
@@ -251,7 +264,7 @@ class Agent:
             return [f"there is no node {self._settings.node}"]
         if self._inventory is None:
             return ["NVML has not answered yet"]
-        if not self._rules.plugins:
+        if not self._mode.offers_gpus:
             return []
         if self._access.trouble:
             # A new setting that cannot work holds up the roll-out that brings it, and the agent before goes on.
@@ -261,7 +274,11 @@ class Agent:
         if not self._inventory.devices:
             # All that is missing is the node's driver: no agent would be readier, and no roll-out should wait for it.
             return []
-        return [f"{resource} not registered with the kubelet" for resource in self._unregistered()]
+        claims = self._dra.missing if self._mode.claims else []
+        return [
+            *claims,
+            *(f"{resource} not registered with the kubelet" for resource in self._unregistered()),
+        ]
 
     def _unregistered(self) -> list[str]:
         servers = self._servers
@@ -290,7 +307,7 @@ class Agent:
             logger.info("mode of node %s: %s → %s", node.metadata.name, self._mode.value, mode.value)
             self._mode, self._rules = mode, rules_of(mode)
         self._access.take_report(node.reported)
-        if self._rules.plugins:
+        if self._mode.offers_gpus:
             self._access.want(wanted=True)
         self._converge()
 
@@ -348,6 +365,7 @@ class Agent:
             logger.error("there is no node %s; waiting for it", self._settings.node)
         await self._access.decided.wait()
         await self._isolation.decided.wait()
+        await self._dra.adopt()
         tasks.create_task(self._succession.run())
         await self._succession.met.wait()
         self._book.set_node(self._present())
@@ -374,6 +392,8 @@ class Agent:
     def _present(self) -> NodeDevices:
         lacking = self._isolation.lacking() | self._access.lacking()
         kept = self._reconciler.blocked(self._rules)
+        if not self._mode.claims:
+            kept = {**self._dra.held(), **kept}
         # ACK's tables count it where containers only know their share; where they are held to it, nobody could use it.
         reserved_mib = dict(self._inventory.reserved_mib) if self._inventory and self._mode.isolated else {}
         contexts_mib = {**self._before.contexts_mib, **self._isolation.contexts_mib}
@@ -407,6 +427,7 @@ class Agent:
         if not self._succession.newest:
             self._limits.want(())
             self._status.want(None)
+            self._dra.rest()
             return
         node = self._present()
         self._news.present(node.devices)
@@ -416,24 +437,26 @@ class Agent:
             self._reconciler.trigger()
         self._pods.report_gpus(self._inventory.devices)
         self._plan_limits()
-        wanted = self._rules.plugins
+        wanted = self._mode.offers_gpus
         inventory = self._inventory if wanted else Inventory()
         wrong = {
             "access": self._access.trouble if wanted else "",
             "isolation": self._isolation.alarm if wanted else "",
             "fallen": self._isolation.fallen if wanted else "",
+            "claims": self._dra.trouble if self._mode.claims else "",
         }
         seen = self._whole.with_cordons = with_cordons(node, self._node)
         faults = self._access.faults if wanted else ()
         self._news.troubles(inventory, faults=faults, mode=node.mode.value, **wrong)
         for plugin in self._plugins.values():
-            if plugin in wanted and node.devices:
+            if plugin in self._rules.plugins and node.devices:
                 self._advertise(plugin, node)
             elif plugin.name in self._servers or self._is_left_over(plugin.name):
                 self._retire(plugin)
+        self._offer_to_claims(seen)
         shares = node.mode.shares_memory and bool(node.devices)
         # A node that shares no longer is described for as long as pods hold what it gave, so that they can be seen.
-        needed = bool(wanted) or bool(self._book.pods) or bool(self._whole.pods)
+        needed = wanted or bool(self._book.pods) or bool(self._whole.pods) or bool(self._dra.claims)
         described = bool(node.devices) and needed
         self._access.want(wanted=needed)
         self._status.want(
@@ -446,6 +469,16 @@ class Agent:
                 else mislabelled(self._mislabelled),
             )
         )
+
+    def _offer_to_claims(self, node: NodeDevices) -> None:
+        """Have the ResourceSlice of a node whose GPUs are allocated through claims; of another, none."""
+        if self._node is None or self._inventory is None:
+            return
+        owner = Owner(node.name, self._node.metadata.uid) if node.mode.claims else None
+        offered = devices_of(
+            node.devices, dict(self._inventory.hardware), self._settings.isolation.pods_per_gpu
+        )
+        self._dra.want(owner, offered if owner is not None else ())
 
     def _advertise(self, plugin: PluginResource, node: NodeDevices) -> None:
         devices = device_list(plugin, node, self._book.ids)

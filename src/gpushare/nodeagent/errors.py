@@ -28,7 +28,7 @@ class UnknownDeviceId(NodeAgentError):
 
 
 class AllocationRefused(NodeAgentError):
-    """No container can be meant by the IDs that the kubelet gave.
+    """No container can be meant by the IDs that the kubelet gave, or a ResourceClaim cannot be prepared.
 
     ``pods`` are the UIDs of those that the refusal is news for.
     """

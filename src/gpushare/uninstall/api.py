@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from gpushare.api import names
 from gpushare.api.objects import Node
 from gpushare.kube.client.client import Client
 from gpushare.kube.client.errors import ApiError, MalformedAnswer
@@ -79,6 +80,20 @@ class ApiCluster:
     async def patch_node_capacity(self, name: str, resources: Mapping[str, str | None]) -> None:
         """Set capacity and allocatable, or remove them with ``None``."""
         await self._client.patch_node_capacity(name, resources)
+
+    async def remove_slices(self) -> None:
+        """Remove the ResourceSlices of our DRA driver; raises ``KubeError``. Kubernetes before 1.34 has none."""
+        try:
+            await self._session.request(
+                "DELETE",
+                "/apis/resource.k8s.io/v1/resourceslices",
+                params={"fieldSelector": f"spec.driver={names.DRA_DRIVER}"},
+                timeout_s=_TIMEOUT_S,
+                idempotent=True,
+            )
+        except ApiError as error:
+            if not error.not_found:
+                raise
 
     async def set_node_condition(self, name: str, kind: str, said: Mapping[str, str] | None) -> None:
         """Set fields of the node's condition ``kind``, or remove it with ``None``."""

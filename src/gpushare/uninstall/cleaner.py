@@ -41,6 +41,9 @@ class Cluster(NodeWriter, Protocol):
     async def list_nodes(self, *, label_selector: str = "") -> list[Node]:
         """All nodes that match the selector."""
 
+    async def remove_slices(self) -> None:
+        """Remove the ResourceSlices of our DRA driver."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -86,6 +89,7 @@ class Cleaner:
         try:
             await self._agents_gone()
             ended_s = self._clock.monotonic()
+            await self._insist(self._cluster.remove_slices)
             await self._insist(self._undescribe)
             await self._insist(self._forget_used_up)
             while self._dirty_s:

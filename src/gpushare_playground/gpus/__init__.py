@@ -1,6 +1,6 @@
 """Description files of the fake driver: which GPUs a node of the playground has.
 
-``docs/developer/fakegpu.md`` describes the format; the driver (``fakegpu/description*.c``) is what reads it.
+``docs/developer/fakegpu.md`` describes the format; the driver (``fakegpu/description/``) is what reads it.
 """
 
 from gpushare_playground.gpus.description import Gpu, GpuNode, Process, UnknownPreset

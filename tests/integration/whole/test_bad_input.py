@@ -17,7 +17,7 @@ from tests.integration.whole.world import World, environment, gpu_pod, run, shar
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-NODES = (shared_node("single", "v100-16384"), shared_node("compute", "core-mem-4", "core_mem"))
+NODES = (shared_node("four", "core-mem-4"), shared_node("single", "v100-16384"))
 UNREACHABLE = """
 apiVersion: v1
 kind: Config

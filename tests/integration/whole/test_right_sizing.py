@@ -10,7 +10,7 @@ from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-NODES = (shared_node("single", "v100-16384"), shared_node("bare", "t4"))
+NODES = (shared_node("four", "core-mem-4"), shared_node("single", "v100-16384"))
 CUDA = "registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample:cuda-sample-11.0.3"
 HELD = ("take-memory", "--piece_mib", "256", "--most_mib", "3584", "--hold_s", "3600")
 
@@ -107,14 +107,14 @@ async def _advised_and_followed(seen: World) -> None:
 
 
 async def test_nodes_pass_on_to_their_ports_alone(seen: World) -> None:
-    port = seen.nodes.items["bare"]["metadata"]["labels"][names.LABEL_AGENT_PORT]
-    healthy = await seen.kubectl("get", "--raw", f"/api/v1/nodes/bare:{port}/proxy/healthz")
+    port = seen.nodes.items["four"]["metadata"]["labels"][names.LABEL_AGENT_PORT]
+    healthy = await seen.kubectl("get", "--raw", f"/api/v1/nodes/four:{port}/proxy/healthz")
     assert healthy.out == "ok\n"
     for path, said in (
         (f"/api/v1/nodes/none:{port}/proxy/healthz", "NotFound"),
-        ("/api/v1/nodes/bare:x/proxy/healthz", "address not allowed"),
-        (f"/api/v1/nodes/bare:{port}/proxy/none", "could not find the requested resource"),
-        ("/api/v1/nodes/bare:1/proxy/healthz", "error trying to reach service"),
+        ("/api/v1/nodes/four:x/proxy/healthz", "address not allowed"),
+        (f"/api/v1/nodes/four:{port}/proxy/none", "could not find the requested resource"),
+        ("/api/v1/nodes/four:1/proxy/healthz", "error trying to reach service"),
     ):
         refused = await seen.kubectl("get", "--raw", path)
         assert refused.code != 0

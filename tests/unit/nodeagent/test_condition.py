@@ -16,7 +16,7 @@ PRELOAD = "preload (by CDI): mode cgpu"
 
 def said(*devices: Device, trouble: Trouble | None = None, **wrong: str) -> Condition:
     node = NodeDevices("n1", NodeMode.CGPU, MemoryUnit.MIB_128, devices)
-    told = {"access": "", "isolation": "", "fallen": "", "active": PRELOAD, **wrong}
+    told = {"access": "", "isolation": "", "fallen": "", "claims": "", "active": PRELOAD, **wrong}
     return condition_of(node, Inventory(devices, trouble), **told)
 
 

@@ -70,11 +70,6 @@ class Browser:
         return json.loads(answer)
 
 
-@pytest.fixture
-def browser(world: World) -> Browser:
-    return Browser(world)
-
-
 def filter_body(pod: dict[str, Any], *nodes: str) -> dict[str, Any]:
     return {"Pod": pod, "Nodes": None, "NodeNames": list(nodes)}
 

@@ -18,11 +18,6 @@ from tests.unit.scheduler.world import World, gpu_node, pod_object
 GIB = 1024
 
 
-@pytest.fixture
-def browser(world: World) -> Browser:
-    return Browser(world)
-
-
 async def get(browser: Browser, path: str = "") -> Any:
     status, body = await browser.call("GET", f"/gpushare/decisions{path}")
     assert status == 200, body
@@ -50,6 +45,11 @@ async def give(browser: Browser, world: World, name: str, node: str, mem: int, *
     await ask(browser, world, name, node, mem=mem, **settings)
     assert not await bind(browser, name, node)
     world.see(name)
+
+
+def suggestion(world: World, name: str = "waits") -> str:
+    """What is advised to a pod of namespace ``default`` that waits."""
+    return next(one.suggestion for one in world.decisions.waiting() if one.key == f"default/{name}")
 
 
 async def test_a_pod_for_which_no_gpu_has_room_says_which_comes_nearest(

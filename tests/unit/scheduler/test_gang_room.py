@@ -10,7 +10,7 @@ from gpushare.ledger.preemption.victims import Plan
 from gpushare.scheduler.plugins.gangs import reservations
 from gpushare.scheduler.plugins.gangs.reservations import KEPT_S, UNASKED_S
 from tests.unit.scheduler.test_app import Browser
-from tests.unit.scheduler.test_decisions import GIB, ask_again, bind, get, give
+from tests.unit.scheduler.test_decisions import GIB, ask_again, bind, get, give, suggestion
 from tests.unit.scheduler.test_gangs import ask as asked
 from tests.unit.scheduler.test_gangs import gang
 from tests.unit.scheduler.world import World, gpu_node
@@ -37,10 +37,6 @@ async def keep(browser: Browser, world: World, name: str = "g", mem: int = 15, *
     make(world, name, mem, **settings)
     body = {"Pod": world.api.pods[world.api.key(f"{name}a")], "NodeNames": ["n1", "n2"]}
     assert len((await browser.post("filter", body))["NodeNames"]) == 1
-
-
-def suggestion(world: World, name: str = "waits") -> str:
-    return next(one.suggestion for one in world.decisions.waiting() if one.key == f"default/{name}")
 
 
 async def test_who_waits_for_kept_room_is_told_for_which_gang_it_is(browser: Browser, world: World) -> None:

@@ -13,11 +13,6 @@ GPU, NODE = "ack.node.gpu.max-pod", "gpushare.dev/max-pods-per-node"
 AT_MOST = ": node n1 is in mode {}, where a GPU has 1 pod at most, whatever its labels say"
 
 
-@pytest.fixture
-def browser(world: World) -> Browser:
-    return Browser(world)
-
-
 @pytest.mark.parametrize(
     ("mode", "caps", "isolated", "suggestion"),
     [

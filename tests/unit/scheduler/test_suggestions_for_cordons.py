@@ -15,11 +15,7 @@ from tests.unit.scheduler.world import World, gpu_node, pod_object
 UNCORDON = "; or `kubectl uncordon a`: it has room, and is cordoned"
 
 
-@pytest.fixture
-def browser(world: World) -> Browser:
-    for node in world.ledger.node_names():
-        world.view.remove_node(node)
-    return Browser(world)
+pytestmark = pytest.mark.usefixtures("without_nodes")
 
 
 def cordon(world: World, node: NodeDevices, **labels: str) -> None:

@@ -6,19 +6,10 @@ import pytest
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from tests.unit.scheduler.test_app import Browser
-from tests.unit.scheduler.test_decisions import GIB, ask, give
+from tests.unit.scheduler.test_decisions import GIB, ask, give, suggestion
 from tests.unit.scheduler.world import World, gpu_node
 
-
-@pytest.fixture
-def browser(world: World) -> Browser:
-    for node in world.ledger.node_names():
-        world.view.remove_node(node)
-    return Browser(world)
-
-
-def suggestion(world: World) -> str:
-    return next(one.suggestion for one in world.decisions.waiting() if one.key == "default/waits")
+pytestmark = pytest.mark.usefixtures("without_nodes")
 
 
 async def full(browser: Browser, world: World, *units: int) -> None:

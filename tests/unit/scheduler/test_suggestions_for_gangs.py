@@ -11,7 +11,7 @@ from gpushare.scheduler.plugins.gangs import hints
 from gpushare.scheduler.plugins.gangs.reservations import KEPT_S
 from tests.unit.scheduler.policy_world import PolicyWorld
 from tests.unit.scheduler.test_app import Browser, filter_body
-from tests.unit.scheduler.test_decisions import GIB, ask_again, give
+from tests.unit.scheduler.test_decisions import GIB, ask_again, give, suggestion
 from tests.unit.scheduler.test_gangs import args, ask, gang
 from tests.unit.scheduler.test_quotas import tree
 from tests.unit.scheduler.test_suggestions_for_quotas import WHOLE, limit
@@ -19,10 +19,6 @@ from tests.unit.scheduler.world import World, gpu_node
 
 G = gang("g", 3)
 BY_ITSELF = "nothing: it is tried again by itself"
-
-
-def suggestion(world: World, name: str) -> str:
-    return next(one.suggestion for one in world.decisions.waiting() if one.key == f"default/{name}")
 
 
 @pytest.mark.parametrize(("running", "lacking"), [(0, "3 pods"), (1, "2 pods"), (2, "1 pod")])

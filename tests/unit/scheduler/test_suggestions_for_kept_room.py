@@ -7,15 +7,10 @@ from gpushare.api.node.modes import NodeMode
 from gpushare.ledger.preemption.victims import Rank
 from gpushare.scheduler.cache.kubelet_capacity import Sums
 from tests.unit.scheduler.test_app import Browser
-from tests.unit.scheduler.test_decisions import GIB, ask, ask_again, give
+from tests.unit.scheduler.test_decisions import GIB, ask, ask_again, give, suggestion
 from tests.unit.scheduler.world import World, gpu_node
 
 KEEPS = "; node n1 has room, but keeps it for pod default/first"
-
-
-@pytest.fixture
-def browser(world: World) -> Browser:
-    return Browser(world)
 
 
 async def keep(
@@ -28,10 +23,6 @@ async def keep(
     plan = world.ledger.plan(request, ["n1"], lambda _: Rank(0))
     assert plan is not None
     world.ledger.keep(uid or "uid-first", request, plan)
-
-
-def suggestion(world: World) -> str:
-    return next(one.suggestion for one in world.decisions.waiting() if one.key == "default/waits")
 
 
 @pytest.mark.parametrize(("uid", "whose"), [("", "pod default/first"), ("moved:uid-x", "another pod")])

@@ -4,7 +4,7 @@ import pytest
 
 from gpushare.api.node.modes import NodeMode
 from tests.unit.scheduler.test_app import Browser
-from tests.unit.scheduler.test_decisions import GIB, ask, give
+from tests.unit.scheduler.test_decisions import GIB, ask, give, suggestion
 from tests.unit.scheduler.world import World, gpu_node
 
 KINDS = (
@@ -20,10 +20,6 @@ def browser(world: World) -> Browser:
         world.view.remove_node(node)
     world.add_node(gpu_node("both", 16 * GIB, 16 * GIB, mode=NodeMode.CORE_MEM))
     return Browser(world)
-
-
-def suggestion(world: World) -> str:
-    return next(one.suggestion for one in world.decisions.waiting() if one.key == "default/waits")
 
 
 async def test_the_pods_of_the_other_kind_are_named_and_the_command_for_a_node_without_any(

@@ -12,11 +12,7 @@ NO_LABELS = "3 node(s) didn't match Pod's node affinity/selector."
 SELECTS = "a node with what its nodeSelector wants, {}: "
 
 
-@pytest.fixture
-def browser(world: World) -> Browser:
-    for node in world.ledger.node_names():
-        world.view.remove_node(node)
-    return Browser(world)
+pytestmark = pytest.mark.usefixtures("without_nodes")
 
 
 def suggestion(world: World, says: str = NO_LABELS, mem: int = 4, **selector: str) -> str:

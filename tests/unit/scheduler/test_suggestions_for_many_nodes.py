@@ -8,17 +8,13 @@ from gpushare.api.node.modes import NodeMode
 from gpushare.scheduler.cache.cache import NodeRecord
 from gpushare.scheduler.plugins.explain import suggestions
 from tests.unit.scheduler.test_app import Browser
-from tests.unit.scheduler.test_decisions import GIB, ask, give
+from tests.unit.scheduler.test_decisions import GIB, ask, give, suggestion
 from tests.unit.scheduler.world import World, gpu_node
 
 NODES = 300
 
 
-@pytest.fixture
-def browser(world: World) -> Browser:
-    for node in world.ledger.node_names():
-        world.view.remove_node(node)
-    return Browser(world)
+pytestmark = pytest.mark.usefixtures("without_nodes")
 
 
 def large(world: World, *, mode: NodeMode = NodeMode.SHARE, mib: int = 64 * GIB) -> list[str]:
@@ -34,10 +30,6 @@ def sick(node: NodeDevices) -> NodeDevices:
     return msgspec.structs.replace(
         node, devices=tuple(msgspec.structs.replace(one, **gone) for one in node.devices)
     )
-
-
-def suggestion(world: World, name: str = "waits") -> str:
-    return next(one.suggestion for one in world.decisions.waiting() if one.key == f"default/{name}")
 
 
 async def test_the_nearest_node_is_named_where_others_with_more_free_give_nothing_of_the_kind(

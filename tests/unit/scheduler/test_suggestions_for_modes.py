@@ -12,11 +12,7 @@ from tests.unit.scheduler.world import World, gpu_node, pod_object
 SELECTOR = "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."
 
 
-@pytest.fixture
-def browser(world: World) -> Browser:
-    for node in world.ledger.node_names():
-        world.view.remove_node(node)
-    return Browser(world)
+pytestmark = pytest.mark.usefixtures("without_nodes")
 
 
 def selects(world: World, mode: str, mem: int = 2) -> Waiting:

@@ -6,14 +6,9 @@ import pytest
 from gpushare.api.names import LABEL_POD_GPU_COUNT, LABEL_POD_PLACEMENT, POD_PLACEMENT_WHOLE_DEVICE
 from gpushare.api.node.modes import NodeMode
 from tests.unit.scheduler.test_app import Browser
-from tests.unit.scheduler.test_decisions import GIB, ask, ask_again, give
+from tests.unit.scheduler.test_decisions import GIB, ask, ask_again, give, suggestion
 from tests.unit.scheduler.test_quotas import MEM, tree
 from tests.unit.scheduler.world import World, gpu_node, pod_object
-
-
-@pytest.fixture
-def browser(world: World) -> Browser:
-    return Browser(world)
 
 
 def limit(world: World, *, root: int, leaf: int, generation: int = 1) -> None:
@@ -36,10 +31,6 @@ async def ask_whole(browser: Browser, world: World, mem: int, *nodes: str, count
     world.api.create(pod_object("waits", mem, labels=labels))
     world.see("waits")
     await ask_again(browser, world, "waits", *nodes)
-
-
-def suggestion(world: World) -> str:
-    return next(one.suggestion for one in world.decisions.waiting() if one.key == "default/waits")
 
 
 @pytest.mark.parametrize(

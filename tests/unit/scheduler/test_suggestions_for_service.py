@@ -14,11 +14,7 @@ RESET = (
 )
 
 
-@pytest.fixture
-def browser(world: World) -> Browser:
-    for node in world.ledger.node_names():
-        world.view.remove_node(node)
-    return Browser(world)
+pytestmark = pytest.mark.usefixtures("without_nodes")
 
 
 def without(*, lost: str = "", cordoned: str = "") -> NodeDevices:

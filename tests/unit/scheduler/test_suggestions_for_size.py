@@ -10,11 +10,6 @@ from tests.unit.scheduler.test_decisions import GIB, ask, ask_again, bind, give
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 
-@pytest.fixture
-def browser(world: World) -> Browser:
-    return Browser(world)
-
-
 @pytest.mark.parametrize(
     ("limits", "labels", "suggestion"),
     [

@@ -20,11 +20,6 @@ class Leads:
     leads = True
 
 
-@pytest.fixture
-def browser(world: World) -> Browser:
-    return Browser(world)
-
-
 def see(
     world: World, name: str, mem: Any = 2, *, scheduler: str = OURS, says: str = "", gates: Any = None
 ) -> None:
@@ -390,7 +385,7 @@ def test_only_the_condition_that_it_was_not_scheduled_is_read() -> None:
 @pytest.mark.parametrize(
     "slip",
     [
-        "label ack.node.gpu.schedule=cgppu is unknown; use one of default, share, cgpu, core_mem, mps, topology",
+        "label ack.node.gpu.schedule=cgppu is unknown; use one of default, share, cgpu, core_mem, mps, topology, dra",
         "annotation gpushare.dev/cordoned-gpus names no GPU with 'gpu-1': write indices or UUIDs, with commas",
     ],
 )

@@ -132,7 +132,7 @@ def test_each_slip_of_a_node_is_an_event_of_its_own_which_whoever_sees_it_tells_
     assert (
         causes[0]
         == causes[2]
-        == "label ack.node.gpu.schedule=shared is unknown; use one of default, share, cgpu, core_mem, mps, topology"
+        == "label ack.node.gpu.schedule=shared is unknown; use one of default, share, cgpu, core_mem, mps, topology, dra"
     )
     assert shown({}) == []
     assert shown({names.LABEL_PLACEMENT: "sprad"}) == [("InvalidGPULabel", "come")]

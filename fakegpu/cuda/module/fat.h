@@ -1,8 +1,8 @@
-/* Fat binaries: reading the ones that compilers write, and writing one from what was linked. */
-#ifndef FAKEGPU_CUDA_LINK_IMAGE_H
-#define FAKEGPU_CUDA_LINK_IMAGE_H
+/* Fat binaries, as compilers write them. */
+#ifndef FAKEGPU_CUDA_FAT_H
+#define FAKEGPU_CUDA_FAT_H
 
-#include "cuda/module/image.h"
+#include <stdint.h>
 
 #define FAT_MAGIC UINT32_C(0xba55ed50)
 enum {
@@ -27,15 +27,5 @@ struct fat_entry {
     uint32_t architecture, name_offset, name_bytes;
     uint64_t flags;
 };
-
-/* One that grows. */
-struct fat {
-    unsigned char *bytes;
-    size_t size;
-};
-
-/* False: no memory; nothing has changed then. */
-bool fat_begin(struct fat *fat);
-bool fat_add(struct fat *fat, unsigned kind, const void *content, size_t size);
 
 #endif

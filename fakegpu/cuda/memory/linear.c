@@ -1,106 +1,17 @@
-/* The book of memory, and ordinary device memory. */
-#define _GNU_SOURCE /* pthread_rwlock_t */
+/* Ordinary device memory: plain, pitched and managed. */
 #include "cuda/memory/memory.h"
 
 #include <stdlib.h>
 
 #include "cuda/memory/ipc.h"
 #include "cuda/memory/records.h"
-#include "cuda/stream/hooks.h"
+#include "cuda/stream/capturing.h"
+#include "cuda/stream/context_work.h"
 
 #define MIB (UINT64_C(1) << 20)
 /* Pieces below this share pages of the GPU. */
 #define SMALL_BYTES MIB
 #define PITCH_BYTES 512
-
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct ranges book;
-static uint64_t last_id;
-
-/* --- the book --------------------------------------------------------------------------------------------------- */
-
-void memory_lock(void) { pthread_mutex_lock(&mutex); }
-void memory_unlock(void) { pthread_mutex_unlock(&mutex); }
-
-static pthread_rwlock_t use = PTHREAD_RWLOCK_INITIALIZER;
-void memory_use_begin(void) { pthread_rwlock_rdlock(&use); }
-void memory_use_end(void) { pthread_rwlock_unlock(&use); }
-void memory_stop_use(void) { pthread_rwlock_wrlock(&use); }
-void memory_resume_use(void) { pthread_rwlock_unlock(&use); }
-
-struct record *record_add(enum memory_kind kind, void *start, size_t size, struct device *device, CUcontext context)
-{
-    struct record *record = calloc(1, sizeof *record);
-    if (!record)
-        return NULL;
-    record->range.start = (uintptr_t)start;
-    record->range.size = size;
-    record->memory = (struct memory){.start = (uintptr_t)start, .size = size, .kind = kind, .device = device,
-                                     .context = context, .id = ++last_id};
-    ranges_insert(&book, &record->range);
-    return record;
-}
-
-void record_remove(struct record *record)
-{
-    ranges_remove(&book, &record->range);
-    free(record);
-}
-
-struct record *record_at(CUdeviceptr address)
-{
-    return (struct record *)ranges_at(&book, (uintptr_t)address);
-}
-
-struct record *record_from(CUdeviceptr address)
-{
-    return (struct record *)ranges_from(&book, (uintptr_t)address);
-}
-
-bool memory_find(CUdeviceptr address, struct memory *found)
-{
-    memory_lock();
-    struct record *record = record_at(address);
-    if (record)
-        *found = record->memory;
-    memory_unlock();
-    return record;
-}
-
-/* Mappings that lie side by side count as one. */
-static CUresult check(CUdeviceptr address, size_t size, struct memory *found, bool *known)
-{
-    struct record *record = record_at(address);
-    *known = record;
-    if (!record)
-        return address_reserved(address) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-    *found = record->memory;
-    while (record) {
-        if (record->memory.kind == MEMORY_MAPPED && !record->memory.flags)
-            return CUDA_ERROR_INVALID_VALUE; /* nobody was given access */
-        size_t within = record->range.size - ((uintptr_t)address - record->range.start);
-        if (size <= within)
-            return CUDA_SUCCESS;
-        if (record->memory.kind != MEMORY_MAPPED)
-            break;
-        size -= within;
-        address += within;
-        record = record_at(address);
-        if (record && record->memory.kind != MEMORY_MAPPED)
-            break;
-    }
-    return CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult memory_check(CUdeviceptr address, size_t size, struct memory *found, bool *known)
-{
-    memory_lock();
-    CUresult result = check(address, size, found, known);
-    memory_unlock();
-    return result;
-}
-
-/* --- device memory of a context --------------------------------------------------------------------------------- */
 
 static size_t whole_granules(size_t size)
 {
@@ -207,7 +118,7 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned fl
 
 static void free_device_memory(struct record *record)
 {
-    ipc_forget(record->memory.device, &record->shared_file);
+    shared_forget(record->memory.device, &record->shared_file);
     memory_give_back(record->memory.context, &record->piece);
     record_remove(record);
 }

@@ -1,4 +1,4 @@
-#include "description/description.h"
+#include "description/reading.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
-"""Which C source calls which, as the object files say: no two call each other, not even by way of others, and neither do two folders."""
+"""Sources of the C trees depend on each other in one direction: by the headers that they include, and, in isolation, by what they call."""
 
+import re
 import subprocess
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -31,6 +32,16 @@ def calls(objects: Path, sources: Path) -> dict[str, set[str]]:
     }
 
 
+def includes(sources: Path) -> dict[str, set[str]]:
+    """``folder/name`` of a header and a source → those whose headers either includes."""
+    graph: dict[str, set[str]] = {}
+    for file in [*sources.rglob("*.h"), *sources.rglob("*.c")]:
+        name = str(file.relative_to(sources).with_suffix(""))
+        found = re.findall(r'^#include "([^"]+)\.h"', file.read_text(), re.MULTILINE)
+        graph.setdefault(name, set()).update(set(found) - {name})
+    return graph
+
+
 def by_folder(graph: dict[str, set[str]]) -> dict[str, set[str]]:
     folders: dict[str, set[str]] = {}
     for source, called in graph.items():
@@ -46,6 +57,13 @@ def cycle(graph: dict[str, set[str]]) -> list[str]:
     except CycleError as error:
         return list(error.args[1])
     return []
+
+
+@pytest.mark.parametrize("tree", ["isolation", "fakegpu"])
+def test_no_files_include_each_other(tree: str) -> None:
+    graph = includes(ROOT / tree)
+    assert len(graph) > 50
+    assert cycle(graph) == []
 
 
 @pytest.mark.parametrize("part", ["open/cuda", "open/nvml", "arbiter"])
