@@ -67,15 +67,11 @@ INTERNAL: Final = {
     "inspect/sources/gang_reservations.py:_share": "lines of a report",
     "dashboard/data/fragmentation.py": "lines of a report",
     "simulate/output/report.py": "lines of a report",
-    "simulate/traces/report.py": "lines of a report",
     # Heads of tables, pictures, metrics: no sentences.
     "doctor/findings.py:catalogue": "a table's head",
     "inspect/views/fragmentation.py:_HEAD": "a table's head",
     "options/schema.py": "words of the schema, and a table's head",
     "scheduler/observability/gpu_metrics.py": "the form of metrics",
-    "simulate/output/curves.py": "words in a picture",
-    "simulate/output/plot.py": "markup",
-    "simulate/output/image_writer.py:_LETTER": "markup",
     "process/log_setup.py": "the form of a line",
     # Patterns, names, programs, formats, protocols.
     "reasons/categories.py:_BEGINNINGS": "patterns by which reasons are sorted",
