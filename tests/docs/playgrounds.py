@@ -199,7 +199,7 @@ async def _started(want: Wanted, folder: Path) -> AsyncIterator[Playground]:
         isolation=PROJECT / "build" / "isolation",
         nodes=want.nodes,
         unit=want.unit,
-        told=lambda _: None,
+        report=lambda _: None,
     ) as cluster:
         made = Playground(cluster, folder)
         await made.begin()
