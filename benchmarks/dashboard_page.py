@@ -196,7 +196,7 @@ class _Line:
                 "asks": "aliyun.com/gpu-mem: 72, aliyun.com/gpu-core.percentage: 50",
                 "category": "memory",
                 "reason": f"no single GPU has 72 GiB free on {free:,} nodes; node-{number:05} has 71 GiB",
-                "remedy": f"1 GiB more free on one GPU of node-{number:05}",
+                "suggestion": f"1 GiB more free on one GPU of node-{number:05}",
             }
             for number in range(self.pods)
         ]

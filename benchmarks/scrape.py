@@ -21,6 +21,7 @@ from gpushare.api.request.request import ContainerKind, ContainerRequest, Reques
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.kube.watch.informer import InformerFigures
 from gpushare.ledger import Ledger
+from gpushare.reasons.categories import Category
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.binder import RESERVATION_TTL_S, Reservations
@@ -30,7 +31,6 @@ from gpushare.scheduler.observability.cluster_metrics import ClusterMetrics
 from gpushare.scheduler.observability.metrics import Metrics
 from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 from gpushare.scheduler.plugins.explain.pending_pod_events import FromDecisions, PendingPodEvents
-from gpushare.scheduler.plugins.explain.reason_kinds import Category
 
 Figures = dict[str, tuple[float, str]]
 

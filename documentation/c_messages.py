@@ -23,11 +23,11 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 _OF_COMPILERS: Final = frozenset({"_Static_assert", "__asm__", "__attribute__"})
 #: Sources of the stand-in driver → why their texts need no entry.
 INTERNAL: Final = {
-    "cuda/error_table.h": "CUDA's own words for its results, as cuGetErrorString has them",
-    "cuda/ptx.c": "a comment in a program for a GPU that the driver looks for",
-    "description_keys.c": "words for what a key may be, within other messages",
-    "nvml_export_table.c": "a name of a process, and one in a trace of calls",
-    "nvml_session.c": "NVML's own words for its results, as nvmlErrorString has them",
+    "cuda/entry/error_table.h": "CUDA's own words for its results, as cuGetErrorString has them",
+    "cuda/module/ptx.c": "a comment in a program for a GPU that the driver looks for",
+    "description/keys.c": "words for what a key may be, within other messages",
+    "nvml/export_table.c": "a name of a process, and one in a trace of calls",
+    "nvml/session.c": "NVML's own words for its results, as nvmlErrorString has them",
 }
 
 

@@ -1,4 +1,4 @@
-"""What our processes write to their logs at the levels warning and error: lines that somebody should look at."""
+"""Log lines of level warning and error, collected from the sources."""
 
 import ast
 import re
@@ -14,15 +14,17 @@ _FILLED_IN: Final = re.compile(r"%(?:[-+ #0]*\d*(?:\.\d+)?[sdrfigx]|%)")
 
 
 def from_logs(src: Path) -> list[Message]:
-    """Of all modules of our packages below ``src``."""
-    found: list[Message] = []
-    for name, path in modules(src):
-        found += of_module(name, path.read_text())
-    return found
+    """Of all modules of the product below ``src``; the playground's logs are for those who work on it."""
+    return [
+        line
+        for name, path in modules(src)
+        if not name.startswith("playground/")
+        for line in of_module(name, path.read_text())
+    ]
 
 
 def of_module(name: str, source: str) -> list[Message]:
-    """The lines of one module. One that has no word of its own (``%s: %s``) is told by its parts, which have entries."""
+    """The lines of one module. A line without a word of its own (``%s: %s``) is skipped; its parts have entries."""
     if not any(f"{logger}." in source for logger in LOGGERS):
         return []
     lines = [(call.lineno, _template(call)) for call in _lines(ast.parse(source))]

@@ -76,9 +76,7 @@ def compile_into(made: Path, target: Path) -> None:
 def sources() -> list[Path]:
     """Everything that is compiled, and how."""
     return sorted(
-        one
-        for one in SOURCES.iterdir()
-        if one.suffix in (".c", ".h", ".def", ".mk") or one.name == "Makefile"
+        one for one in SOURCES.rglob("*") if one.suffix in (".c", ".h", ".def") or one.name == "Makefile"
     )
 
 

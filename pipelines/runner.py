@@ -12,6 +12,7 @@ from typing import Final
 
 from pipelines import logs
 from pipelines.step import Result, State, Step, UnknownStep
+from tests.patience import Deadline
 
 _TICK_S: Final = 0.5
 #: A pipeline that make started runs makes of its own: flags, variables and job slots of that one are not theirs.
@@ -24,6 +25,7 @@ class _Running:
     group: int
     pidfd: int
     started: float
+    deadline: Deadline
     ended: float = 0.0
     status: int | None = None
     processor_s: float = 0.0
@@ -125,7 +127,9 @@ class Runner:
             )
         process.returncode = 0  # It is waited for here, for its rusage.
         self._say(f"started  {step.name}")
-        return _Running(step, process.pid, os.pidfd_open(process.pid), time.monotonic())
+        return _Running(
+            step, process.pid, os.pidfd_open(process.pid), time.monotonic(), Deadline(step.timeout_s)
+        )
 
     def _look_after(self, one: _Running) -> None:
         now = time.monotonic()
@@ -144,7 +148,7 @@ class Runner:
         if one.status is None and not one.reason:
             if self._stopped:
                 one.reason = "interrupted"
-            elif now - one.started > one.step.timeout_s:
+            elif one.deadline.passed():
                 one.reason = f"killed: it took longer than {one.step.timeout_s:.0f} s"
         # What a step leaves behind ends with it.
         if one.terminated is None and (one.reason or one.status is not None):

@@ -20,6 +20,7 @@ class Step:
     command: str
     """For bash, in the root of the checkout."""
     timeout_s: float
+    """On a machine on which nothing waits for a processor; on a busy one up to five times as long (``tests/patience.py``)."""
     cores: float = 1
     """How many processors it keeps busy. A step with more than the machine has runs alone."""
     needs: tuple[str, ...] = ()

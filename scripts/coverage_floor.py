@@ -16,6 +16,7 @@ import coverage
 FLOORS = {
     "api": 95.0,
     "ledger": 95.0,
+    "reasons": 95.0,
     "kubescheduler": 93.0,
     "simulate": 96.0,
     "scheduler": 95.0,

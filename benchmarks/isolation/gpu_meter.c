@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "state.h"
+#include "node/state.h"
 
 int main(int count, char **words)
 {

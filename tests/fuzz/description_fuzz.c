@@ -1,6 +1,6 @@
 /* The stand-in driver's description of a node: what is taken is within bounds, what is not has one line that says why. */
 #define _GNU_SOURCE
-#include "description.h"
+#include "description/reading.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)

@@ -1,7 +1,7 @@
 /* The limits file: what is taken is within bounds and means the same when it is written anew; what is not has a reason. */
 #define _GNU_SOURCE
 #include "fuzz.h"
-#include "limits.h"
+#include "files/limits.h"
 
 static size_t write_anew(const struct limits *limits, char *text, size_t room)
 {

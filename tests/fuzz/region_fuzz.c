@@ -7,9 +7,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "account.h"
+#include "files/account.h"
 #include "fuzz.h"
-#include "members.h"
+#include "files/members.h"
 
 enum { MEMBERS = 4, GPUS = 3, STEPS_MOST = 512 };
 

@@ -8,10 +8,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "arbiter_page.h"
-#include "arbiter_schedule.h"
+#include "arbiter/page.h"
+#include "arbiter/schedule.h"
 #include "fuzz.h"
-#include "region.h"
+#include "files/region.h"
 
 enum { CONTAINERS = 3, STEPS_MOST = 256 };
 

@@ -42,13 +42,20 @@ PROCESS: Final[dict[str, frozenset[str]]] = {
     "nodeagent/agent.py": frozenset({"there is no node %s; waiting for it"}),
     "nodeagent/allocate/allocator.py": frozenset(
         # The second is what the kubelet's socket says of itself.
-        {"the API server does not say which pods are bound to this node (%s)", "%s"}
+        {"cannot list the pods of this node: %s", "%s"}
+    ),
+    # Of ResourceClaims, which several pods may use, by their own names.
+    "nodeagent/dra/claim_files.py": frozenset({"%s cannot be read and is passed over: %s"}),
+    "nodeagent/dra/driver.py": frozenset({"ResourceClaim %s is gone and was never unprepared", "%s"}),
+    "nodeagent/dra/plugin.py": frozenset({"not prepared: %s", "not unprepared: %s"}),
+    "nodeagent/dra/preparer.py": frozenset(
+        {"ResourceClaim %s: prepared with %s", "ResourceClaim %s: unprepared"}
     ),
     "nodeagent/isolation/storage/garbage_collector.py": frozenset(
         {
-            "whether files of containers were lost is not known yet: %s",
+            "cannot check for lost container files yet: %s",
             "nothing is taken away: %s",
-            "release %s of the isolation libraries is not used any more and removed",
+            "release %s of the isolation libraries is unused and was removed",
         }
     ),
     "nodeagent/isolation/selftest/selftest.py": frozenset(
@@ -57,9 +64,7 @@ PROCESS: Final[dict[str, frozenset[str]]] = {
             "isolation libraries %s on this node's driver: %s: %s",
         }
     ),
-    "nodeagent/reconcile/reconciler.py": frozenset(
-        {"%s; until it answers, records follow what we answered ourselves"}
-    ),
+    "nodeagent/reconcile/reconciler.py": frozenset({"%s; until then records follow our own grants"}),
 }
 
 

@@ -1,4 +1,4 @@
-"""``gpushare config``: the schema of a file, the values that hold and where each comes from, and whether a file is right."""
+"""``gpushare config``: the schema of a file, the effective values and their sources, and validation of a file."""
 
 import argparse
 import json
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0, or 2 where something is wrong, which is told line by line."""
+    """The exit code: 0, or 2 after reporting problems line by line."""
     options, rest = _parser().parse_known_args(argv)
     if rest and options.command != "show":
         return refuse(_PROGRAM, InvalidSettings([f"unrecognized arguments: {' '.join(rest)}"]))

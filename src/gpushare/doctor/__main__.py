@@ -39,8 +39,8 @@ async def of_cluster(access: Access, timeout_s: float, namespace: str | None = N
             reader = Reader(session, timeout_s, namespace)
             facts = await settled(await reader.read(), reader.nodes, _PATIENCE_S, _AGAIN_S)
     except KubeError as error:
-        remedy = "does `kubectl get nodes` work? then name its kubeconfig and context here, too"
-        return [Finding("api-server", "fault", access.server, str(error), remedy)]
+        suggestion = "does `kubectl get nodes` work? then name its kubeconfig and context here, too"
+        return [Finding("api-server", "fault", access.server, str(error), suggestion)]
     return examine(facts, CHECKS)
 
 

@@ -1,4 +1,4 @@
-"""What a check says, and what a check is."""
+"""What a check finds, and what a check is."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal
@@ -18,37 +18,37 @@ class Finding(msgspec.Struct, frozen=True):
     check: str
     state: State
     subject: str
-    says: str
-    remedy: str = ""
+    message: str
+    suggestion: str = ""
 
 
-class Said(msgspec.Struct, frozen=True):
+class Result(msgspec.Struct, frozen=True):
     """A finding before its check is known."""
 
     state: State
     subject: str
-    says: str
-    remedy: str = ""
+    message: str
+    suggestion: str = ""
 
 
-def fault(subject: str, says: str, remedy: str) -> Said:
+def fault(subject: str, message: str, suggestion: str) -> Result:
     """Something does not work."""
-    return Said("fault", subject, says, remedy)
+    return Result("fault", subject, message, suggestion)
 
 
-def warning(subject: str, says: str, remedy: str) -> Said:
-    """Something works, and will or may not."""
-    return Said("warning", subject, says, remedy)
+def warning(subject: str, message: str, suggestion: str) -> Result:
+    """Something works, and may soon not."""
+    return Result("warning", subject, message, suggestion)
 
 
-def unknown(subject: str, why: str, remedy: str = "") -> Said:
+def unknown(subject: str, why: str, suggestion: str = "") -> Result:
     """Something could not be looked at."""
-    return Said("unknown", subject, why, remedy)
+    return Result("unknown", subject, why, suggestion)
 
 
-def fine(subject: str, says: str) -> Said:
+def fine(subject: str, message: str) -> Result:
     """All is well with it, in more words than the check's own."""
-    return Said("ok", subject, says)
+    return Result("ok", subject, message)
 
 
 class Unread(msgspec.Struct, frozen=True):
@@ -68,9 +68,9 @@ class Check(msgspec.Struct, frozen=True):
 
     name: str
     about: str
-    remedy: str
+    suggestion: str
     """What to do, in general; findings say it of their own subject."""
-    look: Callable[[Any], Iterable[Said]]
+    look: Callable[[Any], Iterable[Result]]
     needs: tuple[tuple[str, str], ...] = ()
     """(field of the facts, right that reading it takes): without one of them it must not say that all is well."""
     lacks: Callable[[Any], str] = _nothing
@@ -86,21 +86,23 @@ def examine(facts: object, checks: Sequence[Check]) -> list[Finding]:
         if not said:
             lacks = check.lacks(facts)
             said = [unknown("", lacks) if lacks else fine("", check.about)]
-        found += [Finding(check.name, one.state, one.subject, one.says, one.remedy) for one in said]
+        found += [Finding(check.name, one.state, one.subject, one.message, one.suggestion) for one in said]
     return found
 
 
-def _unseen(facts: object, check: Check, said: Sequence[Said]) -> list[Said]:
+def _unseen(facts: object, check: Check, said: Sequence[Result]) -> list[Result]:
     """What ``check`` could not see, and has not said itself."""
     if any(one.state == "ok" for one in said):
         return []  # it says why it needs nothing
-    told = [one.says for one in said if one.state == "unknown"]
-    found: dict[str, Said] = {}
+    told = [one.message for one in said if one.state == "unknown"]
+    found: dict[str, Result] = {}
     for field, right in check.needs:
         value = getattr(facts, field)
-        if isinstance(value, Unread) and not value.absent and not any(value.why in says for says in told):
-            remedy = f"ask for the right {right}" if value.refused else ""
-            found.setdefault(value.why, unknown("", f"not all of it could be looked at: {value.why}", remedy))
+        if isinstance(value, Unread) and not value.absent and not any(value.why in text for text in told):
+            suggestion = f"ask for the right {right}" if value.refused else ""
+            found.setdefault(
+                value.why, unknown("", f"not all of it could be looked at: {value.why}", suggestion)
+            )
     return list(found.values())
 
 
@@ -112,5 +114,5 @@ def exit_code(findings: Iterable[Finding]) -> int:
 def catalogue(checks: Sequence[Check]) -> str:
     """The checks as a Markdown table."""
     rows = ["| check | well is | otherwise |", "|---|---|---|"]
-    rows += [f"| `{one.name}` | {one.about} | {one.remedy} |" for one in checks]
+    rows += [f"| `{one.name}` | {one.about} | {one.suggestion} |" for one in checks]
     return "\n".join(rows)

@@ -18,7 +18,7 @@ examples:
   gpushare doctor -o json | jq '.findings[] | select(.state == "fault")'
   gpushare doctor node                  this node; as root, or in the agent's pod:
   kubectl -n kube-system exec ds/gpushare-device-plugin-ds -- gpushare doctor node --host-root /host
-every check and its remedy: docs/guide/doctor.md
+every check, and what to do: docs/guide/doctor.md
 """
 
 ROLE: Final = Role(

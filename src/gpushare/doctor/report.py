@@ -30,9 +30,9 @@ def as_table(
     for finding in findings:
         if finding.state == "ok" and finding.subject and not everything:
             continue
-        words = f"{finding.subject}: {finding.says}" if finding.subject else finding.says
+        words = f"{finding.subject}: {finding.message}" if finding.subject else finding.message
         head = f"{finding.state:<9}{finding.check:<{width}}  "
-        todo = f"→ {finding.remedy}" if finding.remedy else ""
+        todo = f"→ {finding.suggestion}" if finding.suggestion else ""
         if not wrapped:
             lines.append(" ".join(filter(None, (f"{head}{words}", todo))))
             continue
@@ -59,7 +59,7 @@ def _wrapped(words: str, first: str, then: str) -> list[str]:
 
 
 def as_json(findings: Sequence[Finding], target: str) -> dict[str, Any]:
-    """``{"schema", "version", "target", "worst", "findings": [{"check", "state", "subject", "says", "remedy"}]}``."""
+    """``{"schema", "version", "target", "worst", "findings": [{"check", "state", "subject", "message", "suggestion"}]}``."""
     worst = max((STATES.index(one.state) for one in findings), default=0)
     return {
         "schema": SCHEMA,

@@ -1,4 +1,4 @@
-"""Who may read pages that are not for everybody: the API server is asked who a token is of, and what they may do.
+"""Authorization of readers: the API server says whose a token is (TokenReview) and what its owner may do (SubjectAccessReview).
 
 As kube-rbac-proxy does it for metrics, with two differences. The token is one of an audience of our own, so that whoever receives it cannot act
 with it on the API server. And it comes in a header of our own, because the API server's proxy takes ``Authorization`` off a request before it
@@ -15,28 +15,27 @@ from gpushare.kube.auth.token_reviews import Caller
 from gpushare.kube.client.errors import KubeError
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 
-#: How long the API server's answer about a token counts: a good one, and one of a token that is nobody's.
+#: How long the API server's answer about a token is cached: a valid one, and an invalid one.
 _GOOD_S: Final = 60.0
 _BAD_S: Final = 10.0
 _MOST_KEPT: Final = 256
-#: Questions to the API server about tokens that were not seen before: so many at once, and so many a second after it. Whoever sends made-up tokens
-#: cannot have us flood it.
+#: Reviews of new tokens: burst, and rate per second. Made-up tokens cannot flood the API server.
 _BURST: Final = 20
 _PER_SECOND: Final = 10.0
 
 
 class Reviews(Protocol):
-    """What asks the API server: ``gpushare.kube.auth.token_reviews``, or what stands for it in tests."""
+    """The client of the API server's reviews: ``gpushare.kube.auth.token_reviews``, or a fake in tests."""
 
     async def caller_of(self, token: str, audience: str) -> Caller | None:
-        """Whom a token of that audience is of; ``None``: nobody. Raises ``KubeError``."""
+        """The owner of a token of that audience; ``None`` if it is invalid. Raises ``KubeError``."""
 
     async def may_get(self, caller: Caller, path: str) -> bool:
-        """Whether RBAC lets them ``get`` the non-resource URL. Raises ``KubeError``."""
+        """Whether RBAC allows ``get`` on the non-resource URL. Raises ``KubeError``."""
 
 
 class Readers:
-    """Checks callers of pages, and remembers answers for a while."""
+    """Checks callers and caches the API server's answers."""
 
     def __init__(self, reviews: Reviews, clock: Clock = SYSTEM_CLOCK) -> None:
         self._reviews = reviews
@@ -46,7 +45,7 @@ class Readers:
         self._refilled_s = clock.monotonic()
 
     async def check(self, token: str, path: str) -> None:
-        """Raise ``Refusal`` unless the token is of somebody who may get ``path``, the name under which RBAC knows the page."""
+        """Raise ``Refusal`` unless the token's owner may ``get`` ``path``, the endpoint's name in RBAC."""
         if not token:
             raise Refusal(
                 401,
@@ -84,6 +83,6 @@ class Readers:
             if await self._reviews.may_get(caller, path):
                 return None
         except KubeError as error:
-            # Not remembered: it says nothing about the token.
+            # Not cached: it says nothing about the token.
             raise Refusal(503, f"it cannot be checked who asks for {path}: {error}") from error
         return Refusal(403, f"{caller.username} may not get the non-resource URL {path}")

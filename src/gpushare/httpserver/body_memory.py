@@ -1,11 +1,11 @@
-"""How much memory the bodies of requests may take together, and which of them gives way."""
+"""A bound on the memory of all request bodies together, and which one is dropped above it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class Coming:
-    """A body of which parts have come. ``is_dropped``: what there was of it is gone, and more need not come."""
+    """A body of which parts have arrived. ``is_dropped``: it was discarded, further parts are ignored."""
 
     def __init__(self, room: "Room | None" = None) -> None:
         self.size = 0
@@ -15,20 +15,20 @@ class Coming:
         self._parts: list[bytes] = []
 
     def add(self, part: bytes) -> None:
-        """Keep a part more; another body may be dropped for it, or this one."""
+        """Add a part; another body may be dropped for it, or this one."""
         self._parts.append(part)
         self.size += len(part)
         if self._room is not None:
             self._room.grown(len(part))
 
     def drop(self) -> None:
-        """Keep nothing of it."""
+        """Discard it."""
         self._parts.clear()
         self.size = 0
         self.is_dropped = True
 
     def whole(self) -> bytes:
-        """All parts, once the last has come; it is not dropped any more."""
+        """The whole body; it is not dropped from here on."""
         self.is_whole = True
         body = b"".join(self._parts)
         self._parts.clear()
@@ -36,9 +36,9 @@ class Coming:
 
 
 class Room:
-    """The bodies of one server: ``most_bytes`` of them at a time, from their first part to their answer.
+    """The bodies of one server: at most ``most_bytes`` together, each from its first part to its response.
 
-    Where there are more, the largest that is still coming is dropped: whoever sends much makes room for who sends little.
+    Above that, the largest incomplete one is dropped: large senders cannot keep small requests out.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -48,7 +48,7 @@ class Room:
 
     @contextmanager
     def body(self) -> Iterator[Coming]:
-        """A place for one, until the end of the block."""
+        """Account for one body until the end of the block."""
         one = Coming(self)
         self._coming.add(one)
         try:
@@ -58,7 +58,7 @@ class Room:
             self._size -= one.size
 
     def grown(self, size: int) -> None:
-        """One has so many bytes more."""
+        """A body has grown by so many bytes."""
         self._size += size
         while self._size > self._most_bytes:
             largest = max((one for one in self._coming if not one.is_whole), key=lambda one: one.size)

@@ -11,7 +11,7 @@ from gpushare.options.option import InvalidSettings
 
 
 class InvalidAddress(ValueError):
-    """An address that cannot be listened at; ``str()`` says what to write instead."""
+    """An address that cannot be listened on; ``str()`` says what to write instead."""
 
 
 def address(option: str, text: str, example: str) -> tuple[str, int]:
@@ -23,12 +23,12 @@ def address(option: str, text: str, example: str) -> tuple[str, int]:
 
 
 def address_if(option: str, text: str | None, example: str) -> tuple[str, int] | None:
-    """The same of an option that may be left out (``None``)."""
+    """The same for an optional option (``None``)."""
     return None if text is None else address(option, text, example)
 
 
 def run(program: str, serving: Coroutine[None, None, None]) -> int:
-    """Run to the end; 0 after a signal, 2 when access or settings are bad, 1 when a part of it failed."""
+    """Run until it ends; returns 0 after a signal, 2 for bad access or settings, 1 when a component failed."""
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serving)

@@ -1,4 +1,4 @@
-"""How many connections a server holds at once, and which of them goes when one more comes."""
+"""A bound on the connections of a server, and which one is closed for a new one."""
 
 from typing import Protocol
 
@@ -8,17 +8,17 @@ class Connection(Protocol):
 
     @property
     def is_answered(self) -> bool:
-        """Whether a whole request has come, and its answer is not sent yet: nobody hangs up on these."""
+        """Whether a complete request has arrived and its response is not sent yet: such connections are not closed."""
 
     def hang_up(self) -> None:
-        """Close it at once, whatever is not sent yet."""
+        """Close it immediately, whatever is not sent yet."""
 
 
 class Crowd:
     """The connections of one server, ``most`` at a time.
 
-    One more takes the place of one that asks for nothing: idle, or still sending its request. Of these goes the oldest of the
-    peer that has the most, so whoever opens many connections closes their own, and probes of others pass.
+    A new one replaces one that is idle or still sending its request: the oldest of the peer that has the most, so that
+    a peer that opens many connections only loses its own.
     """
 
     def __init__(self, most: int) -> None:
@@ -27,20 +27,20 @@ class Crowd:
         self._count = 0
 
     def enter(self, one: Connection, peer: str) -> None:
-        """Take ``one`` in, or hang up on it where all others are being answered."""
+        """Admit ``one``, or close it if all others are being answered."""
         if self._count >= self._most:
             found = self._to_go()
             if found is None:
                 one.hang_up()
                 return
-            # At once: its end is told later, and others may come meanwhile.
+            # Immediately: the event loop reports its end later, and others may arrive meanwhile.
             self.leave(*found)
             found[0].hang_up()
         self._by_peer.setdefault(peer, {})[one] = None
         self._count += 1
 
     def leave(self, one: Connection, peer: str) -> None:
-        """It is closed; nothing happens where it has left already."""
+        """It is closed; no-op if it was removed already."""
         of_peer = self._by_peer.get(peer, {})
         if one in of_peer:
             del of_peer[one]

@@ -1,4 +1,4 @@
-"""One request of ASGI: its body, its answer, and the refusal that ends it early."""
+"""One ASGI request: reading its body, sending its response, rejecting it early."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
@@ -14,7 +14,7 @@ TEXT: Final = b"text/plain; charset=utf-8"
 
 
 class Refusal(Exception):
-    """Ends a request early with a status and a text."""
+    """Rejects a request with a status and a text."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -23,7 +23,7 @@ class Refusal(Exception):
 
 
 async def read_body(receive: Receive, most_bytes: int, coming: Coming | None = None) -> bytes:
-    """The whole body; raises ``Refusal`` when it is cut off or larger, or has no place any more in the room of ``coming``."""
+    """The whole body; raises ``Refusal`` if it is cut off, too large, or dropped by ``coming`` for lack of memory."""
     coming = coming or Coming()
     more = True
     while more:
@@ -42,7 +42,7 @@ async def read_body(receive: Receive, most_bytes: int, coming: Coming | None = N
 async def respond(
     send: Send, status: int, kind: bytes, body: bytes, *, close: bool = False, encoding: bytes = b""
 ) -> None:
-    """Send the answer; ``close`` ends the connection with it, ``encoding`` says how the body is packed."""
+    """Send the response; ``close`` ends the connection after it, ``encoding`` is the body's content encoding."""
     headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
     if encoding:
         headers.append((b"content-encoding", encoding))

@@ -1,4 +1,4 @@
-"""Answers small POSTs as soon as they are read, past ASGI, which costs more than most answers do.
+"""Answers small POSTs as soon as they are read, bypassing ASGI, which costs more than most responses.
 
 Only what is plain goes this way: a POST of known and moderate length, on a connection with nothing else under way, to
 a path that the application knows. All else is uvicorn's, and connections stay its own in every respect: how
@@ -16,30 +16,30 @@ from gpushare.httpserver.limits import BoundedProtocol
 
 logger = logging.getLogger(__name__)
 
-#: Answers a body with JSON, at once or a little later; raises ``Refusal`` for every other status than 200.
+#: Answers a body with JSON, synchronously or not; raises ``Refusal`` for every status but 200.
 VerbFn = Callable[[bytes], bytes | Coroutine[Any, Any, bytes]]
 
-#: Larger bodies go through ASGI, which takes them no faster than they are read.
+#: Larger bodies go through ASGI, which applies back-pressure.
 _MOST_BYTES: Final = 4 * 1024 * 1024
 _OK: Final = STATUS_LINE[200] + b"content-type: " + JSON + b"\r\ncontent-length: "
 
 
 class QuickApp(Protocol):
-    """An application that knows paths which need no ASGI."""
+    """An application some of whose paths bypass ASGI."""
 
     def quick(self, path: bytes) -> VerbFn | None:
-        """What answers a POST to ``path``; ``None`` leaves it to ASGI."""
+        """The handler of a POST to ``path``; ``None`` leaves it to ASGI."""
 
 
 class _Event:
-    """Nobody waits for the parts of a body here."""
+    """Flow control that never waits: bodies are read whole here."""
 
     def set(self) -> None:
         """Nothing."""
 
 
 class _UnderWay:
-    """What uvicorn's protocol looks at of the request under way."""
+    """What uvicorn's protocol reads of the current request."""
 
     __slots__ = ("disconnected", "keep_alive", "response_complete")
     message_event: Final = _Event()
@@ -57,7 +57,7 @@ class QuickProtocol(BoundedProtocol):
     _verb: VerbFn | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """As uvicorn's, but for our own address, which nobody here asks for."""
+        """As uvicorn's, without our own address, which is not used."""
         self.connections.add(self)
         self.transport = transport
         self.flow = FlowControl(transport)
@@ -113,7 +113,7 @@ class QuickProtocol(BoundedProtocol):
         try:
             answer = await coming
         except (Exception, asyncio.CancelledError) as error:
-            # Cancelled only when the server ends and has waited long enough; as uvicorn does, it is answered too.
+            # Cancelled only at the end of a shutdown's grace period; as in uvicorn, it still gets a response.
             self._failed(cycle, error)
         else:
             self._send(cycle, b"%s%d\r\n" % (_OK, len(answer)), answer)

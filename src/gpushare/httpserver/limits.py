@@ -1,4 +1,4 @@
-"""Bounds on what a peer may send us, and keep us waiting for."""
+"""Bounds on what a peer may send, and on how long it may take."""
 
 import asyncio
 from enum import Enum, auto
@@ -7,33 +7,33 @@ from typing import Any, Final
 from gpushare.httpserver.connections import Crowd
 from gpushare.httpserver.lazy_uvicorn import STATUS_LINE, HttpToolsProtocol
 
-#: Longest time for a request's header to arrive, in seconds, from the connection or its first byte.
+#: Timeout for a request's header, in seconds, from the connection or its first byte.
 HEADER_S: Final = 10.0
-#: Longest time for its body after that.
+#: Timeout for its body after that, in seconds.
 BODY_S: Final = 30.0
-#: How long a peer may take nothing of an answer.
+#: How long a peer may read nothing of a response, in seconds.
 STUCK_S: Final = 30.0
-#: Most that is read of a request beside its body: header, trailer, sizes of chunks. What comes at one stroke is looked at whole.
+#: Maximum bytes of a request besides its body: header, trailer, chunk sizes. One read may exceed it.
 MOST_HEADER_BYTES: Final = 64 * 1024
-#: Requests that may wait on a connection for the answers to those before them. Hardly any client sends the next one before; a
-#: peer could send tens of thousands at a stroke, each of which costs far more here than there.
+#: Maximum pipelined requests of a connection. Hardly any client pipelines; a malicious one could send tens of thousands
+#: in one packet, each far more expensive here than there.
 MOST_WAITING: Final = 16
 _TOO_LARGE: Final = STATUS_LINE[431] + b"content-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class _Awaited(Enum):
-    """What a peer has begun to send, and should end."""
+    """What a peer has begun to send and must complete in time."""
 
     HEADER = auto()
     BODY = auto()
 
 
 class _TooManyWait(Exception):
-    """Ends the reading of what came; the connection is closed, as after what is not HTTP."""
+    """Ends the parsing; the connection is closed, as for invalid HTTP."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's connection, which hangs up on who sends too much, or too slowly, or takes no answer."""
+    """uvicorn's connection, closed if the peer sends too much or too slowly, or does not read the response."""
 
     cycle: Any
 
@@ -43,25 +43,25 @@ class BoundedProtocol(HttpToolsProtocol):
         self._peer = ""
         self._beside_body_bytes = 0
         self._awaited: _Awaited | None = _Awaited.HEADER
-        #: What the timer runs for: of a request that comes at one stroke, for nothing.
+        #: What the timer runs for; a request that arrives in one read never starts it.
         self._timed: _Awaited | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None
 
     @property
     def is_answered(self) -> bool:
-        """Whether a whole request has come, and its answer is not sent yet; not where the peer keeps that waiting."""
+        """Whether a complete request has arrived and its response is not sent yet, unless the peer does not read it."""
         at_work = self._awaited is None and self.cycle is not None and not self.cycle.response_complete
         return at_work and self._stuck is None
 
     def hang_up(self) -> None:
-        """Close the connection at once, whatever the peer has not taken yet."""
+        """Close the connection immediately, whatever the peer has not read yet."""
         self.transport.abort()
 
     # --- of the connection ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A connection is there: a request should follow."""
+        """A connection is open: expect a request."""
         super().connection_made(transport)
         self._entered()
 
@@ -72,14 +72,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._crowd.enter(self, self._peer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is there to wait for."""
+        """The peer is gone: stop the timer."""
         self._wait_no_more()
         self._take_again()
         self._crowd.leave(self, self._peer)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read it, as long as it has an end."""
+        """Parse it, within the bounds."""
         self._beside_body_bytes += len(data)
         super().data_received(data)
         if self._beside_body_bytes > MOST_HEADER_BYTES and not self.transport.is_closing():
@@ -90,25 +90,25 @@ class BoundedProtocol(HttpToolsProtocol):
             self._wait()
 
     def pause_writing(self) -> None:
-        """The peer should take what is written."""
+        """The write buffer is full: the peer must read."""
         super().pause_writing()
         self._stuck = self.loop.call_later(STUCK_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It has."""
+        """The peer has read."""
         self._take_again()
         super().resume_writing()
 
     # --- of a request -----------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """A request has begun: its header should end."""
+        """A request has begun: expect the end of its header."""
         super().on_message_begin()
         self._beside_body_bytes = 0
         self._awaited = _Awaited.HEADER
 
     def on_headers_complete(self) -> None:
-        """The header is there: the body should end."""
+        """The header is complete: expect the end of the body."""
         if len(self.pipeline) >= MOST_WAITING:
             raise _TooManyWait
         self._awaited = _Awaited.BODY
@@ -118,7 +118,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body: how long that may be is the application's to say."""
+        """A part of the body, whose length the application bounds."""
         self._beside_body_bytes -= len(body)
         self._take(body)
 
@@ -126,7 +126,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """All of it is there."""
+        """The request is complete."""
         self._awaited = None
         self._wait_no_more()
         self._answer()
@@ -134,7 +134,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _answer(self) -> None:
         super().on_message_complete()
 
-    # --- patience ---------------------------------------------------------------------------------
+    # --- timeouts ---------------------------------------------------------------------------------
 
     def _wait(self) -> None:
         self._wait_no_more()

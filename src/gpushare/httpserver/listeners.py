@@ -1,11 +1,11 @@
-"""Which pages of a process are answered at which of its addresses: whoever may read one need not reach the others."""
+"""Which endpoints of a process are served on which of its addresses, so that each can be exposed separately."""
 
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 PROBES: Final = "probes"
 METRICS: Final = "metrics"
-#: All else: what is told to those alone who show that they may read it, or the page of the dashboard.
+#: Everything else: what only authorized readers get, or the dashboard.
 REST: Final = "pages"
 ALL: Final = frozenset({PROBES, METRICS, REST})
 
@@ -13,7 +13,7 @@ Address = tuple[str, int]
 
 
 class Door(NamedTuple):
-    """Host and port (0: any), and the kinds of pages that are answered there."""
+    """Host and port (0: any free one), and the kinds of endpoints served there."""
 
     address: Address
     pages: frozenset[str]
@@ -27,12 +27,12 @@ def kind_of(path: str) -> str:
 
 
 def elsewhere(path: str, pages: Collection[str]) -> str:
-    """Why a door with ``pages`` does not answer ``path``; empty where it does."""
+    """Why a listener with ``pages`` does not serve ``path``; empty if it does."""
     return "" if kind_of(path) in pages else f"no {path} at this port; another one of the pod has it"
 
 
 def doors(general: Address | None, apart: Mapping[str, Address | None]) -> list[Door]:
-    """``apart``: addresses of kinds that have one of their own; ``general`` has the others (``None``: they are answered nowhere)."""
+    """``apart``: kinds with an address of their own; ``general`` serves the others (``None``: not served)."""
     own = {kind: at for kind, at in apart.items() if at is not None}
     found = [] if general is None else [Door(general, ALL - own.keys())]
     return found + [Door(at, frozenset({kind})) for kind, at in own.items()]

@@ -1,4 +1,4 @@
-"""Probes and metrics as an ASGI application, alone or beside what a role serves."""
+"""Probes and metrics as an ASGI application, alone or next to what a role serves."""
 
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
@@ -13,7 +13,7 @@ from gpushare.httpserver.listeners import elsewhere
 _EXPOSITION: Final = b"text/plain; version=0.0.4; charset=utf-8"
 AppFn = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# Beside each counter and histogram the library tells when it was made, as a gauge of its own that says nothing of a cluster.
+# The library exports the creation time of each counter and histogram as a gauge, which is useless here.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -24,22 +24,22 @@ class Exposition:
         self.registry = CollectorRegistry()
 
     def watch(self, name: str, help_text: str, read: Callable[[], float]) -> None:
-        """Export ``read()`` as a gauge, called at each scrape."""
+        """Export ``read()`` as a gauge; it is called at each scrape."""
         Gauge(name, help_text, registry=self.registry).set_function(read)
 
     def watch_total(self, name: str, help_text: str, read: Callable[[], float]) -> None:
-        """Export ``read()``, which only grows, as the counter ``name`` with ``_total``, called at each scrape."""
+        """Export ``read()``, which only grows, as the counter ``NAME_total``; it is called at each scrape."""
         self.registry.register(_Total(name, help_text, read))
 
     def render(self) -> bytes:
-        """The exposition text."""
-        # It brings HTTP servers along, for which nobody should wait before the first scrape.
+        """The metrics in the exposition format."""
+        # It imports HTTP servers, which would slow down the start.
         from prometheus_client.exposition import generate_latest
 
         return generate_latest(self.registry)
 
     async def answer(self, *, packed: bool) -> tuple[bytes, bool]:
-        """The exposition text for one scrape, and whether it is packed by gzip, as it may be if ``packed``."""
+        """The metrics for one scrape, and whether they are gzipped, which they may be if ``packed``."""
         return self.render(), False
 
 
@@ -53,7 +53,7 @@ class _Total(Collector):
 
 
 class Probes:
-    """``GET /healthz``, ``/readyz`` and ``/metrics``; ``missing`` says why not ready, empty when nothing is."""
+    """``GET /healthz``, ``/readyz`` and ``/metrics``; ``missing`` says why the process is not ready, empty if it is."""
 
     def __init__(self, missing: Callable[[], str], metrics: Exposition) -> None:
         self._missing = missing
@@ -75,10 +75,10 @@ class Probes:
         await respond(send, status, kind, body, encoding=encoding)
 
     async def admit(self, scope: Scope) -> None:
-        """Raise ``Refusal`` where this peer may not ask for that; everybody may ask for probes and metrics."""
+        """Raise ``Refusal`` if the peer is not authorized; probes and metrics need no authorization."""
 
     async def answer(self, method: str, path: str, receive: Receive) -> tuple[bytes, bytes]:
-        """Type and body of the answer; raises ``Refusal`` for every other than 200."""
+        """Content type and body of the response; raises ``Refusal`` for every status but 200."""
         if method not in ("GET", "HEAD"):
             raise Refusal(405, "only /healthz, /readyz and /metrics are here, for GET")
         if path == "/healthz":
@@ -95,7 +95,7 @@ class Probes:
 
 
 def at_door(app: AppFn, pages: Collection[str]) -> AppFn:
-    """``app`` (ASGI) for ``pages`` (``gpushare.httpserver.listeners``), and 404 for all others."""
+    """``app`` (ASGI) restricted to ``pages`` (``gpushare.httpserver.listeners``); 404 for all others."""
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
         if why := elsewhere(scope["path"], pages):

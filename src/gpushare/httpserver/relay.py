@@ -1,4 +1,4 @@
-"""A process of its own that faces the network for one that must not be kept from its work.
+"""A separate process that faces the network for one whose event loop must not be blocked.
 
 Usage: ``python -m gpushare.httpserver.relay SOCKET FD=PAGES…``. SOCKET is the abstract Unix socket of the process behind, FD a listening socket that
 it inherits, PAGES what is answered there (``gpushare.httpserver.listeners``), with commas between. However many ask, the process behind is asked for each page a few times a second at
@@ -20,18 +20,18 @@ from gpushare.httpserver.listeners import elsewhere
 from gpushare.httpserver.small_http import TEXT, Answer, Get, SmallServer
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 
-#: How long an answer is handed on to others who ask for the same.
+#: How long a response is reused for the same request, in seconds.
 FRESH_S: Final = 0.25
-#: For how many times as long as an answer took nothing more of its kind is asked, and for how long at most: a probe that
-#: comes after one that was not answered is answered in time.
+#: Pause between requests of a kind, as a multiple of the last response time, and its maximum in seconds: a probe after one
+#: that timed out is answered in time.
 _REST: Final = 4.0
 _MOST_REST_S: Final = 0.5
-#: How long an answer may take: less than probes wait.
+#: Response timeout, in seconds: less than the timeout of probes.
 _ANSWER_S: Final = 4.0
-#: Different questions of a kind that may wait at once, and answers that are kept.
+#: Maximum pending distinct requests of a kind, and cached responses.
 _MOST_WAITING: Final = 64
 _MOST_AT_ONCE: Final = 512
-#: Each of these is a kind, so that none waits for another; all else is one more.
+#: Each of these is a kind of its own, so that none waits for another; everything else is one more kind.
 _KINDS: Final = ("/healthz", "/readyz", "/metrics")
 _LESS_URGENT: Final = 10
 _DIES_WITH_PARENT: Final = 1
@@ -40,7 +40,7 @@ AskFn = Callable[[Get], Awaitable[Answer]]
 
 
 class _Kind:
-    """Questions that are asked one after the other."""
+    """Requests that are sent one after the other."""
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
@@ -50,7 +50,7 @@ class _Kind:
 
 
 class Relay:
-    """Answers from what ``ask`` answered a moment ago."""
+    """Answers requests, reusing recent responses of ``ask``."""
 
     def __init__(self, ask: AskFn, clock: Clock = SYSTEM_CLOCK) -> None:
         self._ask = ask
@@ -58,7 +58,7 @@ class Relay:
         self._kinds: dict[str, _Kind] = {}
 
     async def answer(self, get: Get) -> Answer:
-        """What the process behind answers, or 503 where it does not, or too much else is asked."""
+        """The response of the process behind, or 503 if it does not answer or too many requests are pending."""
         kind = self._kinds.setdefault(get.path if get.path in _KINDS else "", _Kind())
         kept, until_s = kind.kept.get(get, (None, 0.0))
         if kept is not None and self._clock.monotonic() < until_s:
@@ -68,7 +68,7 @@ class Relay:
             if len(kind.asked) >= _MOST_WAITING:
                 return Answer(503, TEXT, b"too much is asked at once; ask again in a second\n")
             asked = kind.asked[get] = asyncio.create_task(self._asked(kind, get))
-        # Who asked first may hang up; the others wait for the same.
+        # The first requester may disconnect; others wait for the same response.
         return await asyncio.shield(asked)
 
     async def _asked(self, kind: _Kind, get: Get) -> Answer:
@@ -92,7 +92,7 @@ class Relay:
 
 
 def asking(name: str) -> AskFn:
-    """Asks the process that listens on the abstract Unix socket ``name``; raises ``OSError``, ``EOFError`` or ``ValueError``."""
+    """A client of the process that listens on the abstract Unix socket ``name``; it raises ``OSError``, ``EOFError`` or ``ValueError``."""
 
     async def ask(get: Get) -> Answer:
         reader, writer = await asyncio.open_unix_connection(f"\0{name}")
@@ -116,7 +116,7 @@ def asking(name: str) -> AskFn:
 
 
 def at_door(answer: AskFn, pages: Collection[str]) -> AskFn:
-    """``answer`` for ``pages``, and 404 for all others."""
+    """``answer`` restricted to ``pages``; 404 for all others."""
 
     async def answered(get: Get) -> Answer:
         if why := elsewhere(get.path, pages):
@@ -130,7 +130,7 @@ async def _serve(name: str, doors: dict[socket.socket, list[str]]) -> None:
     relay = Relay(asking(name))
     async with AsyncExitStack() as open_doors:
         for listening, pages in doors.items():
-            # Each has connections of its own: whoever takes all of one leaves the others theirs.
+            # Separate connection limits: exhausting one listener does not affect the others.
             door = SmallServer(at_door(relay.answer, pages), _MOST_AT_ONCE)
             await open_doors.enter_async_context(await door.start_on(listening))
         await asyncio.Event().wait()
@@ -140,7 +140,7 @@ def main() -> int:
     """Serve until killed."""
     name, *given = sys.argv[1:]
     parent = os.getppid()
-    # It holds the ports, and whoever follows on its parent wants that.
+    # It holds the ports, which the parent's successor needs.
     ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
         return 1

@@ -1,4 +1,4 @@
-"""Has a relay (``gpushare.httpserver.relay``) face the network, for as long as this process lives."""
+"""Runs a relay (``gpushare.httpserver.relay``) for as long as this process lives."""
 
 import asyncio
 import logging
@@ -17,9 +17,9 @@ _LEAST_S, _MOST_S = 0.1, 5.0
 
 
 def behind_relay() -> socket.socket:
-    """A listening Unix socket that only relays on this machine's network namespace reach."""
+    """A listening Unix socket, reachable only within this network namespace."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # The kernel chooses an abstract name: no folder need be writable, and nothing is left behind.
+    # The kernel chooses an abstract name: no writable directory is needed, and nothing is left behind.
     made.bind("")
     made.listen(_BACKLOG)
     made.setblocking(False)
@@ -27,9 +27,9 @@ def behind_relay() -> socket.socket:
 
 
 async def relay(doors: Mapping[socket.socket, Collection[str]], behind: socket.socket) -> None:
-    """Answer on each of the listening sockets those of its pages that are answered on ``behind``, until cancelled, and close them then.
+    """Serve the listeners' endpoints from ``behind`` until cancelled, then close the sockets.
 
-    A relay that ends, or that a machine short of memory does not start, is started again: nobody else need end for it.
+    A relay that ends, or cannot be started for lack of memory, is started again; this process goes on.
     """
     name = behind.getsockname().removeprefix(b"\0").decode()
     again = Backoff(_LEAST_S, _MOST_S)

@@ -19,14 +19,14 @@ from gpushare.httpserver.tls_handshakes import Handshakes
 #: kube-scheduler and API servers keep idle connections for 90 s; closing them earlier than they do would lose requests.
 _KEEP_ALIVE_S: Final = 120
 _BACKLOG: Final = 512
-#: Connections at once.
+#: Maximum concurrent connections.
 _MOST_AT_ONCE: Final = 512
 
 
 class Server(_Server):
-    """Leaves signals to us: uvicorn would raise them again once it has stopped, before we have.
+    """uvicorn without its signal handlers, which would raise signals again before we have stopped.
 
-    With ``tls`` we accept connections ourselves: uvicorn takes certificates from files only, once, and bounds no handshakes.
+    With ``tls`` we accept connections ourselves: uvicorn reads certificates only from files, once, and does not limit handshakes.
     """
 
     def __init__(self, config: Config, crowd: Crowd, tls: ssl.SSLContext | None) -> None:
@@ -51,7 +51,7 @@ class Server(_Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Do not capture signals."""
         yield
 
 
@@ -64,7 +64,7 @@ def server_of(
 ) -> Server:
     """A server for ``app``; ``serve(sockets=[…])`` runs it until its ``should_exit`` is set.
 
-    Requests under way may take ``stop_s`` seconds more then.
+    Requests in progress get ``stop_s`` more seconds then.
     """
     crowd = Crowd(_MOST_AT_ONCE)
     config = Config(
@@ -86,7 +86,7 @@ def server_of(
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A bound socket that does not listen yet; raises ``OSError`` naming the address."""
+    """A bound socket that is not listening yet; raises ``OSError`` with the address."""
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -101,7 +101,7 @@ def bind(host: str, port: int) -> socket.socket:
 def open_doors(
     doors: Iterable[Door], opened: ExitStack, backlog: int = _BACKLOG
 ) -> dict[socket.socket, list[str]]:
-    """Listen at each address; the pages that are answered there by its socket, which ``opened`` closes. Raises ``OSError`` naming the address."""
+    """Listen on each address; returns the endpoints of each socket, which ``opened`` closes. Raises ``OSError`` with the address."""
     pages = {}
     for door in doors:
         listening = opened.enter_context(closing(bind(*door.address)))
@@ -111,9 +111,9 @@ def open_doors(
 
 
 def write_ports(option: str, path: Path, *bound: socket.socket) -> None:
-    """Write the sockets' ports whole or not at all: others wait for this file and read it at once.
+    """Write the sockets' ports atomically: others read the file as soon as it exists.
 
-    Raises ``OSError`` naming the ``option`` that asked for it.
+    Raises ``OSError`` with the ``option`` that named it.
     """
     fresh = path.with_name(f".{path.name}.new")
     try:

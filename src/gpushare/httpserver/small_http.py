@@ -15,12 +15,12 @@ from gpushare.httpserver.connections import Crowd
 
 logger = logging.getLogger(__name__)
 
-#: How long a request may take to come, and how long a peer may take nothing of its answer.
+#: Timeout for a request to arrive, and for a peer that does not read the response, in seconds.
 _READ_S: Final = 5.0
 _STUCK_S: Final = 5.0
 _MOST_HEADER_BYTES: Final = 16384
 _END: Final = b"\r\n\r\n"
-#: So much of an answer is handed to the kernel at once: large ones are in memory once, however many are sent.
+#: Bytes of a response handed to the kernel per write: a large one is in memory once, however many readers there are.
 _CHUNK_BYTES: Final = 65536
 _PHRASES: Final = {
     200: "OK",
@@ -66,35 +66,35 @@ class _Visit:
         self.peer: str = address[0] if address else ""
 
     def hang_up(self) -> None:
-        """Close it at once: whoever reads from it finds its end."""
+        """Close it immediately; a pending read ends."""
         self._writer.transport.abort()
 
 
 class SmallServer:
-    """Serves ``answer`` until closed; ``most`` connections at once."""
+    """Serves ``answer`` until closed, to at most ``most`` connections."""
 
     def __init__(self, answer: Callable[[Get], Awaitable[Answer]], most: int) -> None:
         self._answer = answer
         self._crowd = Crowd(most)
 
     async def start(self, host: str, port: int) -> asyncio.Server:
-        """Listen; the caller closes what it gets. Raises ``OSError`` when the address cannot be had."""
+        """Listen; the caller closes the returned server. Raises ``OSError`` if the address is not available."""
         return await asyncio.start_server(self._serve, host, port, limit=_MOST_HEADER_BYTES)
 
     async def start_on(self, listening: socket.socket) -> asyncio.Server:
-        """The same on a socket that listens already."""
+        """The same on a listening socket."""
         return await asyncio.start_server(self._serve, sock=listening, limit=_MOST_HEADER_BYTES)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         visit = _Visit(writer)
-        # All of an answer is taken when the connection is closed: nothing is left that nobody waits for.
+        # Closing the connection drains the response: no write is left pending.
         writer.transport.set_write_buffer_limits(0)
         self._crowd.enter(visit, visit.peer)
         try:
             header = await read_header(reader)
             visit.is_answered = True
             head, body = await self._response(header)
-            # From here on it depends on the peer alone how long it takes: it may go if others come.
+            # From here on only the peer determines how long it takes: it may be closed for a new connection.
             visit.is_answered = False
             writer.write(head)
             for at in range(0, len(body), _CHUNK_BYTES):
@@ -111,7 +111,7 @@ class SmallServer:
     async def _response(self, header: bytes) -> tuple[bytes, bytes]:
         first, *fields = header.split(b"\r\n")
         words = first.decode("latin-1").split(" ")
-        # A line feed in a path would be a header of whom a relay asks.
+        # A line feed in a path would inject a header into the relayed request.
         if len(words) != 3 or not (words[1].isascii() and words[1].isprintable()):
             return _head(Answer(400, TEXT, body := b"not HTTP\n")), body
         method, target, _ = words
@@ -130,9 +130,9 @@ class SmallServer:
 
 
 async def read_header(reader: asyncio.StreamReader) -> bytes:
-    """A request's header; raises ``TimeoutError`` where it does not come in time.
+    """A request's header; raises ``TimeoutError`` if it does not arrive in time.
 
-    A process that had no processor for so long finds its time used up and the request there: that one counts.
+    A process that was starved of CPU finds the timeout expired and the request there: such a request is accepted.
     """
     try:
         async with asyncio.timeout(_READ_S):

@@ -1,6 +1,6 @@
-"""Connections that are to speak TLS, from their first byte: counted, and hung up on where the handshake does not end.
+"""TLS connections from their first byte: counted, and closed if the handshake does not complete.
 
-The servers of asyncio and uvloop show a connection to nobody before its handshake has ended, so that nothing bounds how many there are.
+asyncio's and uvloop's servers report a connection only after its handshake, so nothing would bound how many there are.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from gpushare.httpserver.connections import Crowd
 
 logger = logging.getLogger(__name__)
 
-#: Longest time for a handshake, in seconds.
+#: Timeout of a handshake, in seconds.
 HANDSHAKE_S: Final = 10.0
-#: After a connection could not be accepted, mostly for want of descriptors.
+#: Pause after a failed accept, mostly for lack of file descriptors, in seconds.
 _REST_S: Final = 0.1
 
 
 class _Handshake:
-    """One connection until its handshake has ended."""
+    """One connection until the end of its handshake."""
 
     is_answered = False
 
@@ -31,7 +31,7 @@ class _Handshake:
         self.peer = peer
 
     def hang_up(self) -> None:
-        """Close it: the handshake, which may have yet to begin, finds its end."""
+        """Close it; the handshake ends, or never begins."""
         with suppress(OSError):
             self.accepted.shutdown(socket.SHUT_RDWR)
 
@@ -56,12 +56,12 @@ class Handshakes:
         self._tasks = {asyncio.create_task(self._accept(), name="accepting")}
 
     def close(self) -> None:
-        """Accept none any more; handshakes under way end."""
+        """Accept no more connections; running handshakes end."""
         for task in self._tasks:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait until they have."""
+        """Wait until they have ended."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _accept(self) -> None:
@@ -78,7 +78,7 @@ class Handshakes:
             task = asyncio.create_task(self._shake_hands(one))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            # Where very many wait, others have their turn in between.
+            # Yield to other tasks when very many connections are waiting.
             await asyncio.sleep(0)
 
     async def _shake_hands(self, one: _Handshake) -> None:

@@ -44,7 +44,7 @@ Flags:
       --prometheus=URL      ask it for what was used, not the node agents; a path is asked through the API server
       --window=TIME         how far back: 1h, 7d (default: all that agents remember; of a Prometheus 7d)
       --why=POD             the scheduler's decision about a pod ([NAMESPACE/]NAME or pod/NAME); with -d every node's answer
-      --pending             the pods that wait, with reason and remedy
+      --pending             pending pods, each with reason and suggestion
       --pods                the pods on GPUs, with real use beside what they were given
       --top                 the same, live; keys: m by memory, c by compute, q to leave; with -o json one document
       --scheduler=NAMESPACE/NAME  the Service of the scheduler (default kube-system/ack-co-scheduler)

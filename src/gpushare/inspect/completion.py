@@ -22,7 +22,7 @@ FLAGS: Final = {
     "--interval": "how often --watch and --top look, in seconds",
     "--fragmentation": "the pods that wait, and whose moves would let them in",
     "--why": "the scheduler's decision about a pod",
-    "--pending": "the pods that wait, with reason and remedy",
+    "--pending": "pending pods, each with reason and suggestion",
     "--pods": "the pods on GPUs, with what they really use",
     "--top": "the same, live",
     "--scheduler": "the Service of the scheduler",

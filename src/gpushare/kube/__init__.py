@@ -1,5 +1,5 @@
-"""The API server: how to reach it, and the few reads, writes, watches and events that we need.
+"""Client of the API server: access, and the few reads, writes, watches and events that gpushare needs.
 
-``access`` tells where it is and who we are, ``session`` speaks HTTP to it, ``informer`` keeps a view
+``access`` holds its address and our credentials, ``session`` speaks HTTP to it, ``informer`` keeps a view
 of a collection, ``client`` reads and writes single objects, ``events`` tells people what happened.
 """

@@ -1,4 +1,4 @@
-"""How long to wait before the next try."""
+"""Exponential backoff with jitter."""
 
 import random
 from collections.abc import Callable
@@ -10,9 +10,9 @@ chance: RandomFn = random.SystemRandom().random
 
 
 class Backoff(msgspec.Struct):
-    """Waits that double from ``first_s`` to ``most_s``, each cut by up to half at random.
+    """Waits that double from ``first_s`` to ``most_s``, each reduced by a random part of up to half.
 
-    The cut keeps a thousand node agents from coming back in the same moment.
+    The jitter keeps a thousand node agents from retrying at the same moment.
     """
 
     first_s: float = 0.2
@@ -21,11 +21,11 @@ class Backoff(msgspec.Struct):
     tries: int = 0
 
     def next_s(self, at_least_s: float = 0.0) -> float:
-        """The next wait in seconds, at least what the server asked for."""
+        """The next wait in seconds, at least what the server requested."""
         whole = min(self.first_s * 2.0 ** min(self.tries, 32), self.most_s)
         self.tries += 1
         return max(whole * (1.0 - self.chance() / 2.0), at_least_s)
 
     def reset(self) -> None:
-        """Begin again at ``first_s``."""
+        """Start again at ``first_s``."""
         self.tries = 0

@@ -1,4 +1,4 @@
-"""Time as a seam, so that tests own it."""
+"""The clock as an interface, so that tests can control time."""
 
 import asyncio
 import time
@@ -6,20 +6,20 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What tells the time and waits."""
+    """Reads the time and sleeps."""
 
     def monotonic(self) -> float:
-        """Seconds from an unknown beginning, never going back."""
+        """Monotonic seconds from an arbitrary start."""
 
     def time_ns(self) -> int:
         """Nanoseconds since 1970, UTC."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait that many seconds."""
+        """Sleep that many seconds."""
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The system clock."""
 
     def monotonic(self) -> float:
         """``time.monotonic``."""

@@ -1,4 +1,4 @@
-"""The definitions of our own kinds, ResourcePolicy and ElasticQuotaTree: copies of those that the chart ack-co-scheduler installs."""
+"""The CustomResourceDefinitions of ResourcePolicy and ElasticQuotaTree: copies of those in chart ack-co-scheduler."""
 
 from copy import deepcopy
 from functools import cache
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _FOLDER: Final = Path(__file__).parent / "kinds"
-#: Name of the definition → its manifest.
+#: Name of the definition → manifest.
 MANIFESTS: Final = {
     "resourcepolicies.scheduling.alibabacloud.com": _FOLDER / "resourcepolicies.yaml",
     "elasticquotatrees.scheduling.sigs.k8s.io": _FOLDER / "elasticquotatree.yaml",
@@ -14,13 +14,13 @@ MANIFESTS: Final = {
 
 
 def definition(name: str) -> dict[str, Any]:
-    """The CustomResourceDefinition of that name, as this release has it; raises ``KeyError``."""
+    """This release's CustomResourceDefinition of that name; raises ``KeyError``."""
     return deepcopy(_read(MANIFESTS[name]))
 
 
 @cache
 def _read(manifest: Path) -> dict[str, Any]:
-    # Large, and most who ask for a path or a name need none of it.
+    # Large, and most callers need only a path or a name.
     import yaml
 
     read: dict[str, Any] = yaml.safe_load(manifest.read_text())

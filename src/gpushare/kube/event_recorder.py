@@ -1,4 +1,4 @@
-"""Tells people what happened, through events.k8s.io/v1.
+"""Records Events (events.k8s.io/v1).
 
 ``record`` only notes; ``run`` writes. The same news of the same object within some minutes is one Event whose
 ``series`` counts, and so is news of one ``cause`` whose words differ (its figures do): a written Event's note cannot be changed, so
@@ -31,14 +31,14 @@ logger = logging.getLogger(__name__)
 WAITING_LIMIT = 1000
 KNOWN_LIMIT = 2000
 SERIES_END_S = 360.0
-"""News that stay away this long are news again (as in Kubernetes' own recorder)."""
+"""After this many seconds without an occurrence, the next one starts a new Event (as in Kubernetes' own recorder)."""
 NOTE_LIMIT_BYTES = 1024
 _SERIES_FIRST_S = 1.0
 _SERIES_MOST_S = 60.0
 _NAME_LIMIT = 253
 _WORD_LIMIT = 128
 _TURN_S = 1.0
-"""How long, at most, news wait behind counts that are not yet due."""
+"""Maximum time that a new Event waits behind count updates that are not due, in seconds."""
 JUST_TOLD_S = 60.0
 """An Event that was told this shortly ago by another is of the same coming of the fault; an older one is of an earlier."""
 COMINGS = 3
@@ -54,14 +54,14 @@ EventContent = tuple[ObjectReference, str, str, str, str]
 
 
 class _Series(msgspec.Struct):
-    """How often an Event was told, and when last."""
+    """The count of an Event and its last occurrence."""
 
     count: int = 1
     last: str = msgspec.field(name="lastObservedTime", default="")
 
 
 class _There(msgspec.Struct, rename="camel"):
-    """An Event of our name that is there already."""
+    """An existing Event with our name."""
 
     event_time: str | None = None
     reporting_instance: str = ""
@@ -69,7 +69,7 @@ class _There(msgspec.Struct, rename="camel"):
 
 
 class _Known(msgspec.Struct):
-    """An Event that we wrote or shall write. ``written`` is the count that the server knows; 0 before it exists.
+    """An Event that is written or queued. ``written`` is the count that the server has; 0 before it exists.
 
     ``number`` tells the comings of one fault apart, ``comings`` is how many of them had an Event since it stayed away long.
     """
@@ -90,13 +90,13 @@ class _Known(msgspec.Struct):
     comings: int = 1
 
     def rename(self) -> None:
-        """Another name: of the next coming, or one that nobody else has."""
+        """Choose another name: that of the next recurrence, or a unique one."""
         self.number += 1
         self.name = _name(self.news, self.telling, self.number, self.first_ns)
 
 
 class Recorder(Protocol):
-    """Where events for people go: what those who tell them need of an ``EventRecorder``."""
+    """What callers need of an ``EventRecorder``."""
 
     def record(
         self,
@@ -109,11 +109,11 @@ class Recorder(Protocol):
         cause: str = "",
         telling: Telling = "each",
     ) -> None:
-        """Say ``note`` about ``regarding``; never blocks. News of the same ``cause`` are the same, whatever their words."""
+        """Record ``note`` about ``regarding``; never blocks. Equal ``cause`` means the same Event, whatever the text."""
 
 
 class EventRecorder:
-    """Writes Events in the name of ``controller`` (``gpushare.dev/scheduler``), ``instance`` (this process's pod)."""
+    """Writes Events as ``controller`` (``gpushare.dev/scheduler``) and ``instance`` (this process's pod)."""
 
     def __init__(
         self,
@@ -140,11 +140,11 @@ class EventRecorder:
         self.written = 0
         """Successful writes."""
         self.dropped = 0
-        """News left unwritten, for want of room or because the server refused them."""
+        """Events dropped because the queue was full or the server rejected them."""
 
     @property
     def waiting(self) -> int:
-        """How many Events wait to be written."""
+        """Number of queued Events."""
         return len(self._waiting)
 
     def record(
@@ -158,7 +158,7 @@ class EventRecorder:
         cause: str = "",
         telling: Telling = "each",
     ) -> None:
-        """Note the news; never blocks, never raises. ``note`` is cut to 1024 bytes of UTF-8.
+        """Queue an occurrence; never blocks, never raises. ``note`` is cut to 1024 bytes of UTF-8.
 
         ``cause`` tells news of one reason apart, where given; else ``note`` does. Who tells of what lasts says each change once.
 
@@ -172,7 +172,7 @@ class EventRecorder:
             known = before
             known.count += 1
             if known.written:
-                # What is written keeps its words; where the server has forgotten it, the next one has today's.
+                # A written Event keeps its text; once it has expired on the server, the next one has the new text.
                 known.note = note
             known.last_ns, known.last_s = now_ns, now_s
         else:
@@ -193,7 +193,7 @@ class EventRecorder:
         self._woken.set()
 
     async def run(self) -> None:
-        """Write what is noted until cancelled. Failures are logged and waited out, never raised."""
+        """Write the queue until cancelled. Failures are logged and retried, never raised."""
         while True:
             await self._woken.wait()
             known = self._next_due()
@@ -205,7 +205,7 @@ class EventRecorder:
                 await self._clock.sleep(wait_s)
 
     async def flush(self) -> None:
-        """Write all that waits now, counts included, trying each once; for the end of a process.
+        """Write the whole queue, counts included, trying each Event once; for the end of a process.
 
         The caller sets the bound (``asyncio.timeout``).
         """
@@ -217,7 +217,7 @@ class EventRecorder:
         return next((known for known in self._waiting.values() if known.due_s <= now_s), None)
 
     async def _try(self, known: _Known) -> float:
-        """Write one Event; the wait in seconds before the next write."""
+        """Write one Event; returns the pause in seconds before the next."""
         try:
             if known.written == 0:
                 await self._create(known)
@@ -226,7 +226,7 @@ class EventRecorder:
                 await self._count(known, count)
         except ApiError as error:
             if error.not_found and known.written:
-                # The Event has outlived its time in the server; it is told again as a new one.
+                # The Event has expired on the server; write it as a new one.
                 known.written = 0
                 known.first_ns, known.count = known.last_ns, 1
                 known.rename()
@@ -235,7 +235,7 @@ class EventRecorder:
                 self._give_up(known, error)
                 return 0.0
             if error.status >= 500 and self._waiting.get(known.news) is known:
-                # It may be so of this one alone, as where a webhook is away that sees one namespace: others go first.
+                # It may affect this Event only, such as an unavailable webhook for one namespace: others go first.
                 self._waiting.move_to_end(known.news)
             return self._wait_out(error, error.retry_after_s or 0.0)
         except (InvalidName, UnicodeError) as error:
@@ -253,22 +253,22 @@ class EventRecorder:
         return 0.0
 
     async def _create(self, known: _Known) -> None:
-        """Write it as a new one, or find that it is told."""
+        """Create it, or find that it exists."""
         for _ in range(_MOST_NAMES):
             try:
                 await self._session.request("POST", _path(known.namespace), body=self._event(known))
             except ApiError as error:
                 if not error.conflict:
                     raise
-                # A random name is ours alone: an earlier try, whose answer was lost, has written it.
+                # A random name is unique to us: an earlier attempt, whose response was lost, has created it.
                 if known.telling != "each" and not await self._is_told(known):
                     continue
             break
         known.written = max(known.written, 1)
 
     async def _is_told(self, known: _Known) -> bool:
-        """Whether the Event that has this name tells these news: then we go on with it. Else there is another name."""
-        # A patch of nothing is answered with the object, and needs no right to read.
+        """Whether the existing Event of this name is the same one: then continue it; else choose another name."""
+        # An empty patch returns the object without needing read permission.
         try:
             raw = await self._session.request(
                 "PATCH",
@@ -292,7 +292,7 @@ class EventRecorder:
         if known.telling in ("found", "come") and not is_ours:
             last_s = _epoch_s(series.last or there.event_time or "")
             since_s = self._clock.time_ns() / 1e9 - JUST_TOLD_S
-            # What was told before this process saw that all was well is of an earlier time.
+            # An Event from before this process saw the recovery belongs to an earlier occurrence.
             if last_s <= (max(since_s, self._began_s) if known.telling == "come" else since_s):
                 known.rename()
                 return False
@@ -329,7 +329,7 @@ class EventRecorder:
         )
 
     def _give_up(self, known: _Known, error: Exception) -> None:
-        # The words may be what no encoding can write, and a log is written too.
+        # The text may not be encodable; it is logged too.
         regarding = known.news[0]
         news = _written(f"event {known.news[2]} about {regarding.kind} {regarding.name}")
         logger.error("%s is not written: %s", news, error, extra=_about(regarding))
@@ -350,7 +350,7 @@ class EventRecorder:
 
 
 def _goes_on(before: _Known, telling: Telling, now_s: float) -> bool:
-    """Whether these news are counted on the Event of before."""
+    """Whether this occurrence counts on the previous Event."""
     if telling == "standing":
         return True
     return now_s - before.last_s < SERIES_END_S and (telling == "each" or before.comings >= COMINGS)
@@ -379,7 +379,7 @@ def _name(news: EventContent, telling: Telling, number: int, at_ns: int) -> str:
 
 
 def _epoch_s(moment: str) -> float:
-    """Seconds since 1970; 0 for what is no time."""
+    """Seconds since 1970; 0 for an invalid time."""
     try:
         return datetime.fromisoformat(moment).timestamp()
     except ValueError:
@@ -398,7 +398,7 @@ def _as_object(reference: ObjectReference) -> dict[str, str]:
 
 
 def _about(reference: ObjectReference) -> dict[str, Any] | None:
-    """Whose line of the log it is."""
+    """The log line's subject."""
     name = _written(reference.name)
     key, uid = _written(f"{reference.namespace}/{reference.name}"), _written(reference.uid)
     return (

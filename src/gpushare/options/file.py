@@ -1,6 +1,6 @@
 """Options in a file, YAML or JSON: a section for each role, and in it the options by name.
 
-``scheduler: {listen: "127.0.0.1:9451"}``. Read strictly: what is not known, is there twice or has another type is refused.
+``scheduler: {listen: "127.0.0.1:9451"}``. Unknown keys, duplicates and wrong types are rejected.
 """
 
 import json
@@ -12,12 +12,12 @@ from gpushare.options.option import InvalidSettings, Option, Role, TwiceThere
 from gpushare.options.reading import Setting
 from gpushare.options.roles import ROLES, installed_role_of
 
-#: No configuration is larger.
+#: Maximum size of a configuration file, in bytes.
 _MOST_BYTES: Final = 1 << 20
 
 
 def read_file(path: Path, role: Role, problems: list[str]) -> Mapping[str, Setting]:
-    """What the file says of the options of ``role``; what is wrong with any section is added to ``problems``."""
+    """The options of ``role`` in the file; problems of any section are added to ``problems``."""
     sections = _sections(path, problems)
     found: Mapping[str, Setting] = {}
     for name, section in sections.items():
@@ -31,7 +31,7 @@ def read_file(path: Path, role: Role, problems: list[str]) -> Mapping[str, Setti
 
 
 def check_file(path: Path) -> list[str]:
-    """All that is wrong with the file, a line each."""
+    """All problems of the file, a line each."""
     problems: list[str] = []
     sections = _sections(path, problems)
     for name, section in sections.items():
@@ -41,7 +41,7 @@ def check_file(path: Path) -> list[str]:
 
 
 def _sections(path: Path, problems: list[str]) -> dict[str, dict[str, Any]]:
-    """The sections by role that can be read; what is wrong with the others is added to ``problems``."""
+    """The readable sections by role; problems of the others are added to ``problems``."""
     try:
         whole = _parsed(path)
     except InvalidSettings as error:
@@ -74,7 +74,7 @@ def _parsed(path: Path) -> Any:
         text = raw.decode()
         if path.suffix == ".json":
             return json.loads(text, object_pairs_hook=_once)
-        # The kubectl plugin as one file runs where there is no PyYAML.
+        # The single-file kubectl plugin runs without PyYAML.
         from gpushare.options.yaml_text import parsed
 
         return parsed(text)

@@ -1,4 +1,4 @@
-"""The kinds of values that options have, and how each is read: from a text, or from a value of a file.
+"""The types of option values, and how each is parsed, from a text or from a value of a file.
 
 Everything is read strictly: a number in quotes is a number to a flag, and to a file a text. A time may have a unit (``5m``);
 without one it is in the unit of its option.
@@ -14,7 +14,7 @@ import msgspec
 
 from gpushare.api.quantity import MemoryUnit
 
-# Compiled only where a time is given: a process reads its options before it can serve.
+# Compiled on first use: option parsing delays the start of every process.
 _SPAN: Final = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)"
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
@@ -22,7 +22,7 @@ _NUMBER: Final = r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?"
 
 
 class Text(str):
-    """What a flag or a variable says: a text that stands for a value of any kind."""
+    """The text of a flag or variable, to be parsed as any type."""
 
     __slots__ = ()
 
@@ -114,7 +114,7 @@ def _paths(raw: Any) -> list[Path]:
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """One kind. ``words`` say what may be given; ``schema`` says it as JSON Schema; ``several``: a flag may be repeated."""
+    """A type. ``words`` describe valid values, ``schema`` the same as JSON Schema; ``several``: the flag may be repeated."""
 
     metavar: str
     words: str
@@ -126,7 +126,7 @@ class Kind(msgspec.Struct, frozen=True):
 
     @property
     def is_switch(self) -> bool:
-        """Whether its flag has no value: it says true, and with ``--no-`` before it false."""
+        """Whether its flag takes no value: ``--x`` is true, ``--no-x`` false."""
         return self is SWITCH
 
 

@@ -6,12 +6,12 @@ import msgspec
 
 from gpushare.options.kinds import Kind
 
-#: What every variable of ours begins with.
+#: Prefix of every environment variable of gpushare.
 PREFIX: Final = "GPUSHARE_"
 
 
 class InvalidSettings(Exception):
-    """What cannot be used of flags, environment and file: a line for each, all of them at once."""
+    """Invalid flags, variables and file entries: a line for each, all together."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -19,16 +19,15 @@ class InvalidSettings(Exception):
 
 
 class TwiceThere(ValueError):
-    """A key that a mapping of a file has twice."""
+    """A key that occurs twice in a mapping of a file."""
 
 
 class Option(msgspec.Struct, frozen=True):
     """One option. ``name`` is its flag without dashes, and its key in a file.
 
-    ``default`` is a value as the kind reads it, ``None`` where there is none. ``absent`` says in words what holds by default
-    where the value does not.
-    ``least`` and ``most`` bound numbers, in the kind's unit; ``variables`` are read, in this order, after our own. ``role`` is named
-    in our own where other roles mean something else by the name.
+    ``default`` is a parsed value, or ``None``; ``absent`` describes the default in words where the value does not.
+    ``least`` and ``most`` bound numbers, in the kind's unit; ``variables`` are read, in this order, after the option's own.
+    ``role`` is part of the own variable's name where other roles use the same option name with another meaning.
     """
 
     name: str
@@ -48,12 +47,12 @@ class Option(msgspec.Struct, frozen=True):
 
     @property
     def flag(self) -> str:
-        """As it is typed: ``--log-level``."""
+        """The flag: ``--log-level``."""
         return f"--{self.name}"
 
     @property
     def attribute(self) -> str:
-        """Its name in Python: ``log_level``."""
+        """The Python name: ``log_level``."""
         return self.name.replace("-", "_")
 
     @property
@@ -64,14 +63,14 @@ class Option(msgspec.Struct, frozen=True):
 
     @property
     def allowed(self) -> str:
-        """What may be given, in words: ``seconds from 0.01 to 86400``."""
+        """Valid values in words: ``seconds from 0.01 to 86400``."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         return self.kind.words + self.bounds
 
     @property
     def bounds(self) -> str:
-        """The bounds of a number in words, with a blank before them; empty where there are none."""
+        """The bounds of a number in words, with a leading blank; empty without bounds."""
         least, most, above = self.least, self.most, self.above
         if least is not None and most is not None:
             return f" from {least:g} to {most:.10g}"
@@ -80,7 +79,7 @@ class Option(msgspec.Struct, frozen=True):
         return "" if least is None else f" from {least:g}"
 
     def read(self, raw: Any) -> Any:
-        """The value that ``raw`` means; raises ``ValueError`` with what may be given."""
+        """Parse ``raw``; raises ``ValueError`` with the valid values."""
         try:
             value = self.kind.read(raw)
         except (ValueError, TypeError):
@@ -101,23 +100,23 @@ class Option(msgspec.Struct, frozen=True):
 
     @property
     def default_words(self) -> str:
-        """What holds where nobody says otherwise."""
+        """The default in words."""
         if self.absent or self.default is None:
             return self.absent or "none"
         return self.kind.show(self.default)
 
 
 class Role(msgspec.Struct, frozen=True):
-    """The command line of one role of ``gpushare``. ``epilog`` ends its help, as it stands."""
+    """The command line of one role of ``gpushare``. ``epilog`` is appended to its help verbatim."""
 
     name: str
     about: str
     options: tuple[Option, ...]
     epilog: str = ""
     groups: dict[str, str] = {}
-    """What the options of a group are about, by its name."""
+    """Descriptions of option groups by name."""
 
     @property
     def program(self) -> str:
-        """As it is called: ``gpushare scheduler``."""
+        """The command: ``gpushare scheduler``."""
         return f"gpushare {self.name}"

@@ -1,4 +1,4 @@
-"""Command lines that need a closer look than ``reading`` has: help, flags of one letter, and mistakes."""
+"""Command lines that the fast parser in ``reading`` does not handle: help, one-letter flags, and mistakes."""
 
 import argparse
 from collections.abc import Sequence
@@ -9,16 +9,16 @@ from gpushare.options.reading import CONFIG
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with a command line in one line."""
+    """An argument parser that reports mistakes in one line."""
 
     def error(self, message: str) -> NoReturn:
         raise InvalidSettings([f"{message}; {self.prog} --help tells the options"])
 
 
 def parsed(role: Role, argv: Sequence[str], problems: list[str]) -> dict[str, Any]:
-    """The flags that are given, as texts by attribute; unknown ones are added to ``problems``.
+    """The flags of the command line, as texts by attribute; unknown ones are added to ``problems``.
 
-    Raises ``InvalidSettings`` where it cannot go on, and ``SystemExit`` when it has shown the help.
+    Raises ``InvalidSettings`` if parsing fails, and ``SystemExit`` after showing the help.
     """
     found, unknown = parser_of(role).parse_known_args(argv)
     if unknown:
@@ -29,7 +29,7 @@ def parsed(role: Role, argv: Sequence[str], problems: list[str]) -> dict[str, An
 
 
 def parser_of(role: Role) -> argparse.ArgumentParser:
-    """A parser that knows the flags of ``role``; values are left as texts."""
+    """A parser for the flags of ``role``; values stay texts."""
     parser = _Parser(
         prog=role.program,
         description=role.about,
@@ -50,7 +50,7 @@ def parser_of(role: Role) -> argparse.ArgumentParser:
 
 
 def _add(group: Any, option: Option) -> None:
-    # argparse fills in what follows percent signs.
+    # argparse interpolates percent signs.
     words = f"{option.help} [{_facts(option)}]".replace("%", "%%")
     flags = (option.short, option.flag) if option.short else (option.flag,)
     if option.kind.is_switch:

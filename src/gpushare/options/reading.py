@@ -1,4 +1,4 @@
-"""What an option is set to: by a flag, else by the environment, else by a file, else its default.
+"""The value of each option: from a flag, else the environment, else a file, else its default.
 
 All that is wrong in any of them is told at once, and then nothing is used. What a process does not need is not imported: it
 reads its options before it can serve.
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from gpushare.options.kinds import FILE, Text
 from gpushare.options.option import InvalidSettings, Option, Role
 
-#: Every role has it.
+#: The option that every role has.
 CONFIG: Final = Option(
     "config", FILE, "file with options of this role and of others, YAML or JSON: docs/guide/configuration.md"
 )
@@ -20,7 +20,7 @@ DEFAULT: Final = "default"
 
 
 class Setting(NamedTuple):
-    """What an option is set to, and where that is said: a flag, a variable, ``FILE: KEY`` or ``default``."""
+    """An option's value and its source: a flag, a variable, ``FILE: KEY`` or ``default``."""
 
     value: Any
     source: str
@@ -29,26 +29,26 @@ class Setting(NamedTuple):
 def read(role: Role, argv: Sequence[str] | None, environ: Mapping[str, str]) -> SimpleNamespace:
     """The values of all options of ``role``, as attributes; raises ``InvalidSettings``.
 
-    ``argv``: without the program and its role; ``None`` takes the process's own.
+    ``argv``: arguments without program and role; ``None``: those of this process.
     """
     settings = gather(role, argv, environ)
     return SimpleNamespace(**{name.replace("-", "_"): one.value for name, one in settings.items()})
 
 
 def gather(role: Role, argv: Sequence[str] | None, environ: Mapping[str, str]) -> dict[str, Setting]:
-    """What each option of ``role`` is set to, by name; raises ``InvalidSettings``."""
+    """The setting of each option of ``role`` by name; raises ``InvalidSettings``."""
     problems: list[str] = []
     words = sys.argv[1:] if argv is None else argv
     flags = _plain(role, words)
     if flags is None:
-        # argparse takes longer to import and to set up than all of this.
+        # argparse takes longer to import and set up than all of this.
         from gpushare.options.parser import parsed
 
         flags = parsed(role, words, problems)
     filed: Mapping[str, Setting] = {}
     config = _of_flag_or_variable(CONFIG, flags, environ, problems)
     if config is not None:
-        # YAML is imported only where there is a file.
+        # YAML is imported only if there is a file.
         from gpushare.options.file import read_file
 
         filed = read_file(config.value, role, problems)
@@ -74,7 +74,7 @@ def _of_flag_or_variable(
             return _read(option, list(raw), option.flag, ",".join(raw), problems)
         return _read(option, Text(raw), option.flag, raw, problems)
     for variable in (option.variable, *option.variables):
-        # An empty variable is one that a manifest leaves open.
+        # Manifests leave a variable empty to mean unset.
         text = environ.get(variable)
         if text:
             return _read(option, Text(text), variable, text, problems)
@@ -90,7 +90,7 @@ def _read(option: Option, raw: Any, source: str, shown: str, problems: list[str]
 
 
 def _plain(role: Role, words: Sequence[str]) -> dict[str, Any] | None:
-    """The flags of a command line that has nothing but known ones with their values; ``None``: somebody else must look."""
+    """The flags of a command line that consists of known ones with values; ``None`` if it needs the full parser."""
     known = {option.flag: option for option in (*role.options, CONFIG)}
     known |= {f"--no-{option.name}": option for option in role.options if option.kind.is_switch}
     found: dict[str, Any] = {}

@@ -1,11 +1,11 @@
-"""Which roles have options of this kind, and where they are declared. Imports each only when it is asked for."""
+"""The roles with options, and the modules that declare them, imported on demand."""
 
 import importlib
 from typing import Final
 
 from gpushare.options.option import Role
 
-#: Role → the module whose ``ROLE`` declares its options.
+#: Role → module whose ``ROLE`` declares its options.
 ROLES: Final = {
     "scheduler": "gpushare.scheduler.options",
     "node-agent": "gpushare.nodeagent.options",
@@ -21,7 +21,7 @@ ROLES: Final = {
 
 
 def installed_role_of(name: str) -> Role | None:
-    """As ``role_of``; ``None`` where this installation lacks the role: images have no playground, the kubectl plugin as one file has no other role."""
+    """As ``role_of``; ``None`` if this installation lacks the role: images have no playground, the single-file kubectl plugin has only its own role."""
     try:
         return role_of(name)
     except ModuleNotFoundError as error:
@@ -31,7 +31,7 @@ def installed_role_of(name: str) -> Role | None:
 
 
 def role_of(name: str) -> Role:
-    """The options of the role of that name, which is one of ``ROLES``."""
+    """The role of that name, one of ``ROLES``."""
     role = importlib.import_module(ROLES[name]).ROLE
     assert isinstance(role, Role)
     return role

@@ -1,4 +1,4 @@
-"""The options of roles as JSON Schema, and as tables for people."""
+"""The options of roles as JSON Schema and as Markdown tables."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -9,7 +9,7 @@ _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema_of(roles: Iterable[Role], others: Iterable[str] = ()) -> dict[str, Any]:
-    """The JSON Schema of a file with sections for ``roles``; sections of ``others`` are let pass as they are."""
+    """The JSON Schema of a file with sections for ``roles``; sections of ``others`` are not validated."""
     sections: dict[str, Any] = {name: {"type": ["object", "null"]} for name in others}
     sections |= {role.name: _section(role) for role in roles}
     return {

@@ -1,4 +1,4 @@
-"""Options that many roles have, with the same words everywhere."""
+"""Options that many roles share."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
-"""Variables that begin like ours and that nobody reads: a slip, in most cases, that nothing else would ever show.
+"""Unknown environment variables with our prefix: usually typos, which nothing else would reveal.
 
-They are told of and passed over: Kubernetes itself gives a pod variables that are named after the Services of its namespace.
+They are reported and ignored: Kubernetes itself gives a pod variables that are named after the Services of its namespace.
 """
 
 import logging
@@ -15,9 +15,9 @@ from gpushare.options.roles import ROLES, installed_role_of
 
 logger = logging.getLogger(__name__)
 
-#: How alike a variable must be to one that is read to be taken for a slip, without the prefix that all have.
+#: Similarity, without the common prefix, from which an unknown variable counts as a typo of a known one.
 _ALIKE: Final = 0.8
-#: After the name of a Service, in upper case: what the kubelet gives of it. The first is there for each.
+#: Suffixes of the variables that the kubelet sets for each Service; the first always exists.
 _HOST: Final = "_SERVICE_HOST"
 _LINK: Final = re.compile(
     r"_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?", re.ASCII
@@ -25,19 +25,19 @@ _LINK: Final = re.compile(
 
 
 def unread(environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables of ours that no role reads, each with the one that is meant, empty where none is like it."""
+    """Variables with our prefix that no role reads, each with the one probably meant, or empty."""
     strange = _unknown(environ, CONFIG.variable)
     return {one: nearest(one, _of_all()) for one in strange - _of_all()} if strange else {}
 
 
 def warn_of_typos(role: Role, environ: Mapping[str, str]) -> None:
-    """Log those that are nearly one that ``role`` reads. What is like none of them may be anybody's."""
+    """Log those that resemble one that ``role`` reads. Others may belong to something else."""
     for one, meant in _slips(role, environ).items():
         logger.warning("variable %s is read by nobody: did you mean %s?", one, meant)
 
 
 def tell_slips(role: Role, environ: Mapping[str, str], program: str = "") -> None:
-    """As ``warn_of_typos``, on stderr, for a command that somebody typed: ``program`` as its other lines begin."""
+    """As ``warn_of_typos``, on stderr, for interactive commands; lines begin with ``program``."""
     for one, meant in _slips(role, environ).items():
         print(
             f"{program or role.program}: variable {one} is read by nobody: did you mean {meant}?",
@@ -48,13 +48,13 @@ def tell_slips(role: Role, environ: Mapping[str, str], program: str = "") -> Non
 def _slips(role: Role, environ: Mapping[str, str]) -> dict[str, str]:
     own = _of((role,))
     near = {one: meant for one in sorted(_unknown(environ, *own)) if (meant := nearest(one, own))}
-    # The options of other roles are imported only where there is something to be said.
+    # The options of other roles are imported only if there is something to report.
     read = _of_all() if near else set()
     return {one: meant for one, meant in near.items() if one not in read}
 
 
 def nearest(variable: str, known: Collection[str]) -> str:
-    """Which of ``known`` is meant by a variable that is none of them; empty where none is like it."""
+    """Which of ``known`` an unknown variable probably means; empty if none resembles it."""
     from difflib import get_close_matches
 
     tails = [one.removeprefix(PREFIX) for one in known if one.startswith(PREFIX)]
@@ -63,7 +63,7 @@ def nearest(variable: str, known: Collection[str]) -> str:
 
 
 def _unknown(environ: Mapping[str, str], *known: str) -> set[str]:
-    """Variables that begin like ours, are none of ``known``, and are of no Service."""
+    """Variables with our prefix that are not in ``known`` and do not come from a Service."""
     ours = {one for one in environ if one.startswith(PREFIX) and one not in known}
     services = tuple(one.removesuffix(_HOST) for one in ours if one.endswith(_HOST))
     return {

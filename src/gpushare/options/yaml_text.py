@@ -1,4 +1,4 @@
-"""YAML as people write it: files of options, and manifests."""
+"""Strict reading of YAML: option files and manifests."""
 
 import re
 from collections.abc import Callable
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class _Finite(yaml.SafeLoader):
-    """YAML in which nothing contains itself; what looks like a date is a text."""
+    """YAML without recursive values, and with dates as texts."""
 
     def construct_document(self, node: yaml.Node) -> Any:
-        # Each value is made whole before what holds it, so that one which holds itself is come upon.
+        # Children are built before their parents, which detects recursion.
         self.deep_construct = True
         return super().construct_document(node)
 
@@ -35,7 +35,7 @@ _Finite.yaml_implicit_resolvers = {
 
 
 class _Loader(_Finite):
-    """YAML without its surprises: no key twice, and ``on``, ``off``, ``yes`` and ``no`` are texts."""
+    """YAML without surprises: no duplicate keys, and ``on``, ``off``, ``yes`` and ``no`` are texts."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001 - PyYAML's
         seen: set[str] = set()
@@ -56,12 +56,12 @@ _Loader.add_implicit_resolver(_BOOLEAN, re.compile("^(?:true|True|TRUE|false|Fal
 
 
 def parsed(text: str) -> Any:
-    """What a file of options says; raises ``ValueError`` where it is no YAML."""
+    """The value in an option file; raises ``ValueError`` for invalid YAML."""
     return _read(lambda: yaml.load(text, _Loader))  # noqa: S506 - a SafeLoader
 
 
 def documents(raw: bytes) -> list[Any]:
-    """What each document of a file of manifests says; raises ``ValueError`` where it is no YAML."""
+    """The documents of a file of manifests; raises ``ValueError`` for invalid YAML."""
     return _read(lambda: list(yaml.load_all(raw, _Finite)))
 
 
@@ -71,5 +71,5 @@ def _read(load: Callable[[], T]) -> T:
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
     except (AttributeError, LookupError, TypeError) as error:
-        # PyYAML does not look before it reads a value by the tag that a file puts before it.
+        # PyYAML does not check a value before it applies an explicit tag.
         raise ValueError(f"a value is not what its tag (!!...) says ({error})") from None

@@ -1,6 +1,6 @@
-"""Something that happens, and who is called when it does.
+"""Events with subscribers.
 
-An object that others follow has one ``Event`` for each thing that may happen to it. Listeners are called at once, in the order in which
+An observable object has one ``Event`` for each thing that may happen to it. Listeners are called synchronously, in the order in which
 they subscribed, before the emitter goes on: no queue and no task lies between, so nobody sees a state in between two awaits.
 """
 
@@ -12,7 +12,7 @@ P = ParamSpec("P")
 
 
 class Event(Generic[P]):
-    """Calling it calls every listener with the same arguments. Not for several threads."""
+    """Calling it calls every listener with the same arguments. Not thread-safe."""
 
     __slots__ = ("_listeners",)
 
@@ -20,7 +20,7 @@ class Event(Generic[P]):
         self._listeners: tuple[Callable[P, object], ...] = ()
 
     def subscribe(self, listener: Callable[P, object]) -> None:
-        """Have ``listener`` called from now on, after those that subscribed before."""
+        """Call ``listener`` from now on, after earlier subscribers."""
         self._listeners = (*self._listeners, listener)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:  # noqa: D102 - the class says it
@@ -29,7 +29,7 @@ class Event(Generic[P]):
 
     @contextmanager
     def muted(self) -> Iterator[None]:
-        """Nobody is called within: for what is tried and undone."""
+        """Suppress calls within the block, for trials that are undone."""
         listeners, self._listeners = self._listeners, ()
         try:
             yield

@@ -1,6 +1,6 @@
-"""Imports libraries without the parts of them that nobody here uses: these are read when somebody does.
+"""Imports libraries without the parts that gpushare does not use; those are imported on first use.
 
-The scheduler has to be ready in a fraction of a second, and most of that goes by in imports: of a command line, of web
+The scheduler has to be ready in a fraction of a second, most of which is spent on imports: of a command line, of web
 sockets, of documentation, and in compiling patterns for headers that no API server sends. Nothing is left out for good: what
 stands in for a name or a pattern reads the real one at its first use, and is it from then on.
 """
@@ -20,7 +20,7 @@ _METHODS: Final = frozenset({"findall", "finditer", "fullmatch", "match", "searc
 
 
 class _Late:
-    """Stands for ``name`` of a module. It can be called, indexed and stand in annotations as the real one can."""
+    """A placeholder for ``name`` of a module. It can be called, indexed and used in annotations like the real one."""
 
     def __init__(self, module: str, name: str) -> None:
         self._module = module
@@ -47,7 +47,7 @@ class _Late:
 
 
 class _PlaceholderPod(ModuleType):
-    """Stands for a module, with what others take from it at their import; all else is taken from the real one."""
+    """A placeholder for a module, with the names that others import from it; everything else comes from the real one."""
 
     def __init__(self, module: str, taken: Iterable[str]) -> None:
         super().__init__(module)
@@ -63,7 +63,7 @@ class _PlaceholderPod(ModuleType):
 
 
 class _LatePackage(ModuleType):
-    """A package whose modules can be imported, and whose own ``__init__`` is run when something of it is asked for."""
+    """A package whose modules can be imported, and whose own ``__init__`` runs on first attribute access."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -78,7 +78,7 @@ class _LatePackage(ModuleType):
 
 
 class _LatePattern:
-    """A pattern that is compiled when it is first used."""
+    """A pattern that is compiled on first use."""
 
     def __init__(self, pattern: Any, flags: Any) -> None:
         self._asked = (pattern, flags)
@@ -87,7 +87,7 @@ class _LatePattern:
     def _real(self) -> re.Pattern[Any]:
         if self._compiled is None:
             self._compiled = _compile(*self._asked)
-            # From now on they are found without being looked for.
+            # From now on attribute lookup finds them directly.
             self.__dict__.update((name, getattr(self._compiled, name)) for name in _METHODS)
         return self._compiled
 
@@ -98,7 +98,7 @@ class _LatePattern:
         if name.startswith("__"):
             raise AttributeError(name)
         if name in _METHODS and self._compiled is None:
-            # Modules keep a pattern's method more often than the pattern.
+            # Modules usually keep a pattern's method rather than the pattern.
             return partial(self._call, name)
         return getattr(self._real(), name)
 
@@ -107,10 +107,10 @@ class _LatePattern:
 def putting_off(
     parts: Mapping[str, Iterable[str]] | None = None, *, patterns: bool = False
 ) -> Iterator[None]:
-    """Within, modules that are imported get stand-ins for ``parts``: module → names that are taken from it at import.
+    """Within the block, imported modules get placeholders for ``parts``: module → names that are imported from it.
 
-    With ``patterns`` those that they compile at import are compiled when first used. Modules that were read before stay as
-    they are. Not for code that derives from what is stood in for, or asks whether something is an instance of it.
+    With ``patterns``, regular expressions compiled at import are compiled on first use instead. Modules that are already
+    imported do not change. Not for code that subclasses a replaced name or uses it in ``isinstance``.
     """
     standing = {
         name: _PlaceholderPod(name, taken) for name, taken in (parts or {}).items() if name not in sys.modules
@@ -119,7 +119,7 @@ def putting_off(
         sys.modules[name] = one
         package, _, child = name.rpartition(".")
         if package in sys.modules:
-            # Who says ``import package.child`` looks for it there.
+            # ``import package.child`` looks for it there.
             setattr(sys.modules[package], child, one)
     before = re.compile
     if patterns:
@@ -134,10 +134,10 @@ def putting_off(
 
 
 def initialize_later(package: str, *modules: str) -> None:
-    """Have the ``__init__`` of a top package run only when something of it is asked for, and not of its modules.
+    """Run the ``__init__`` of a top-level package on first attribute access, not when one of its modules is imported.
 
-    ``modules`` are those that its modules ask the package itself for. A package that was imported before, or that there is
-    not, stays as it is.
+    ``modules`` are those that its modules access through the package. A package that is already imported, or does not
+    exist, does not change.
     """
     if package in sys.modules or (spec := importlib.util.find_spec(package)) is None:
         return

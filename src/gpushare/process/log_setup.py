@@ -1,4 +1,4 @@
-"""How every process of ours logs: one line an event on stderr, as text or as JSON.
+"""Logging of every process: one line per event on stderr, as text or JSON.
 
 What a line is about is told beside its words, so that one search finds all that is about one pod: ``logger.info("…",
 extra=about(pod=key, uid=uid))``. A pod's UID is the request that its lines carry, in every process that knows it: from the
@@ -13,28 +13,28 @@ from typing import Any, Final, Literal
 
 LAYOUTS: Final = ("text", "json")
 LEVELS: Final = ("debug", "info", "warning", "error")
-#: What a JSON line has, in this order; those that say nothing are left out, ``error`` is a traceback.
+#: Fields of a JSON line, in this order; empty ones are omitted, ``error`` is a traceback.
 FIELDS: Final = ("ts", "level", "role", "msg", "pod", "uid", "node", "request", "logger", "error")
 _ABOUT: Final = "about"
-#: Control characters, and what else ends a line somewhere: as Python writes them.
+#: Control characters and other line separators, escaped as in Python.
 _ESCAPED: Final = {
     code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029) if code != 9
 }
 
 
 def about(*, pod: str = "", uid: str = "", node: str = "", request: str = "") -> dict[str, Any]:
-    """``extra`` of a line: the pod (``NAMESPACE/NAME``) and its UID, the node, and the request if that is not the UID."""
+    """The ``extra`` of a line: the pod (``NAMESPACE/NAME``), its UID, the node, and the request if it is not the UID."""
     return {_ABOUT: (pod, uid, node, request or uid)}
 
 
 class _Lines(logging.Formatter):
-    """For people: the words, and behind them whose request it is.
+    """Text format: the message, followed by the request.
 
-    Texts that others wrote begin no line and move no cursor: a line that begins with a time is one of ours.
+    Text from others cannot begin a line or move the cursor: every line that begins with a time is ours.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """The line, without control characters."""
+        """The line, with control characters escaped."""
         return super().formatMessage(record).translate(_ESCAPED)
 
     def format(self, record: logging.LogRecord) -> str:
@@ -46,7 +46,7 @@ class _Lines(logging.Formatter):
 
 
 class _JsonLines(logging.Formatter):
-    """An object a line, with ``FIELDS``."""
+    """JSON format: an object per line, with ``FIELDS``."""
 
     def __init__(self, role: str, node: str) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def configure(
 ) -> None:
     """Set logging up for this process; ``level`` is one of ``LEVELS``, ``layout`` one of ``LAYOUTS``.
 
-    ``role`` is this process's, ``node`` the node that it is for, where it is for one.
+    ``role`` is the process's role, ``node`` its node, if any.
     """
     handler = logging.StreamHandler(sys.stderr)
     if layout == "json":

@@ -1,12 +1,12 @@
-"""How a process of ours is told to end."""
+"""Termination by signal."""
 
 import asyncio
 import signal
 
 
-def told_to_end() -> asyncio.Event:
-    """Set by SIGTERM and SIGINT, which end nothing by themselves then; of the running event loop."""
-    told = asyncio.Event()
+def stop_event() -> asyncio.Event:
+    """An event set by SIGTERM and SIGINT, which no longer end the process themselves; for the running event loop."""
+    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
-    return told
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop

@@ -8,7 +8,7 @@ set. Other rules can be put beside them: a list of mutating and a list of valida
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -29,8 +29,8 @@ from gpushare.admission.rules.unit_rules import conversion
 from gpushare.api import names
 from gpushare.api.objects import Pod
 from gpushare.api.request.unit_conversion import Counting
-from gpushare.lint.likely_mistakes import slips_of, slips_of_change
 from gpushare.process.log_setup import about
+from gpushare.reasons.mistakes.pods import slips_of, slips_of_change
 from gpushare_playground.apiserver.errors import ApiError, Object, qualified
 from gpushare_playground.apiserver.patching import json_patch
 from gpushare_playground.apiserver.resources import Resource
@@ -40,19 +40,8 @@ logger = logging.getLogger(__name__)
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 #: Namespaces that are never looked at, as the chart has it.
 EXCLUDED: Final = frozenset({"kube-system"})
-_TEMPLATE: Final = (("spec", "template"), "-templates")
-#: Where objects carry a pod, and what the names of the policies about them end with.
-_PLACES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
-    "pods": ((), ""),
-    "deployments.apps": _TEMPLATE,
-    "replicasets.apps": _TEMPLATE,
-    "statefulsets.apps": _TEMPLATE,
-    "daemonsets.apps": _TEMPLATE,
-    "jobs.batch": _TEMPLATE,
-    "replicationcontrollers": _TEMPLATE,
-    "cronjobs.batch": (("spec", "jobTemplate", "spec", "template"), "-cronjobs"),
-    "podtemplates": (("template",), "-podtemplates"),
-}
+#: Kinds of which the controllers here make pods.
+_WORKLOADS: Final = frozenset({"deployments.apps", "replicasets.apps", "statefulsets.apps", "jobs.batch"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +65,7 @@ Mutating = Callable[[Review], None]
 Validating = Callable[[Review], None]
 """Raises ``ApiError`` to refuse."""
 CountingFn = Callable[[], Counting]
-"""How requests in people's units become units, now."""
+"""How MiB and percentage requests become units, at this moment."""
 
 
 def _pod_in(resource: Resource, obj: Object) -> Pod | None:
@@ -93,10 +82,12 @@ def _pod_in(resource: Resource, obj: Object) -> Pod | None:
 
 def _template_in(resource: Resource, obj: Object) -> Object | None:
     """``obj`` itself where it is a pod, or the template of one that it carries, as written."""
-    place = _PLACES.get(resource.storage)
-    found: Any = None if place is None else obj
-    for step in place[0] if place else ():
-        found = found.get(step) if isinstance(found, dict) else None
+    if resource.storage == "pods":
+        return obj
+    if resource.storage not in _WORKLOADS:
+        return None
+    spec = obj.get("spec")
+    found = spec.get("template") if isinstance(spec, dict) else None
     return found if isinstance(found, dict) else None
 
 
@@ -130,7 +121,7 @@ def name_scheduler(review: Review) -> None:
 
 
 def count_in_units(counting: CountingFn) -> Mutating:
-    """A function that turns what pods ask for in people's units into units."""
+    """A function that converts MiB and percentage requests of pods to units."""
 
     def count(review: Review) -> None:
         if review.resource.storage != "pods" or _excluded(review):
@@ -157,7 +148,7 @@ def check_requests(counting: CountingFn, writers: Collection[str] = ()) -> Valid
         before = None if review.old is None else _pod_in(review.resource, review.old)
         if before is not None and judged_alike(pod, before):
             return
-        ending = _PLACES[review.resource.storage][1]
+        ending = "" if review.resource.storage == "pods" else "-templates"
         may_have_node = False
         if not ending:
             # Who may write records on pods depends on who it is, and is asked elsewhere.
@@ -173,7 +164,7 @@ def check_requests(counting: CountingFn, writers: Collection[str] = ()) -> Valid
 
 
 def warn_of_typos(counting: CountingFn) -> Validating:
-    """A function that refuses nothing, and warns whoever submits what can only be a slip."""
+    """A function that rejects nothing, and warns about likely mistakes."""
 
     def warn(review: Review) -> None:
         if review.subresource or _excluded(review):
@@ -181,18 +172,18 @@ def warn_of_typos(counting: CountingFn) -> Validating:
         pod = _pod_in(review.resource, review.obj)
         if pod is None:
             return
-        ending = _PLACES[review.resource.storage][1]
-        told = None
+        ending = "" if review.resource.storage == "pods" else "-templates"
+        found = None
         if review.old is not None and not ending:
             before = _pod_in(review.resource, review.old)
-            ending, told = "-bound", [] if before is None else slips_of_change(pod, before)
+            ending, found = "-bound", [] if before is None else slips_of_change(pod, before)
         elif review.old is not None:
             # Templates are looked at whenever they change.
             now, then = (_template_in(review.resource, obj) for obj in (review.obj, review.old))
             if now == then:
                 return
         named = f"gpushare-slips{ending}"
-        for text in slips_of(pod, counting().unit) if told is None else told:
+        for text in slips_of(pod, counting().unit) if found is None else found:
             review.warnings.append(
                 f"Validation failed for ValidatingAdmissionPolicy '{named}' with binding '{named}': {text}"
             )
@@ -200,7 +191,7 @@ def warn_of_typos(counting: CountingFn) -> Validating:
     return warn
 
 
-def tell_admitted(review: Review) -> None:
+def log_admitted(review: Review) -> None:
     """Log that a pod that asks for a GPU is taken, as the product's webhook does."""
     if review.resource.storage != "pods" or review.subresource or review.old is not None or _excluded(review):
         return
@@ -268,7 +259,7 @@ class Admission:
                 check_requests(counting, writers),
                 guard_records(writers),
                 warn_of_typos(counting),
-                tell_admitted,
+                log_admitted,
             ),
         )
 

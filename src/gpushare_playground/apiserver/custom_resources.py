@@ -39,7 +39,6 @@ def resources_of(definition: Object) -> list[Resource]:
                 custom=True,
                 columns=tuple(version.get("additionalPrinterColumns") or ()),
                 validation=(version.get("schema") or {}).get("openAPIV3Schema"),
-                scale_paths=parts.get("scale"),
                 selectable=tuple(
                     one["jsonPath"].lstrip(".") for one in version.get("selectableFields") or ()
                 ),

@@ -36,7 +36,7 @@ _IS_TYPE: Final[dict[str, Callable[[Any], bool]]] = {
 }
 
 
-def settle_custom(resource: Resource, obj: Object, *, defaults: bool) -> list[str]:
+def settle_custom(resource: Resource, obj: Object) -> list[str]:
     """Drop fields that the schema does not know, and set its defaults; gives the paths of the former."""
     schema = resource.validation
     if schema is None:
@@ -45,7 +45,7 @@ def settle_custom(resource: Resource, obj: Object, *, defaults: bool) -> list[st
     root = {key: value for key, value in schema.get("properties", {}).items() if key not in _ROOT}
     kept = {key: obj[key] for key in _ROOT if key in obj}
     rest = {key: value for key, value in obj.items() if key not in _ROOT}
-    _prune({**schema, "properties": root}, rest, "", unknown, defaults=defaults)
+    _prune({**schema, "properties": root}, rest, "", unknown)
     obj.clear()
     obj |= kept | rest
     return unknown
@@ -57,30 +57,24 @@ def first_custom_status(resource: Resource) -> Object | None:
     return copy.deepcopy(part.get("default"))
 
 
-def _prune(schema: Object, value: Any, path: str, unknown: list[str], *, defaults: bool) -> None:
+def _prune(schema: Object, value: Any, path: str, unknown: list[str]) -> None:
     """Drop unknown fields of ``value`` and set defaults, in place."""
     if isinstance(value, list):
         for index, one in enumerate(value):
-            _prune(
-                schema.get("items") or {_PRESERVE: True}, one, f"{path}[{index}]", unknown, defaults=defaults
-            )
+            _prune(schema.get("items") or {_PRESERVE: True}, one, f"{path}[{index}]", unknown)
         return
     if not isinstance(value, dict):
         return
     properties, others = schema.get("properties") or {}, schema.get("additionalProperties")
     for name, part in properties.items():
-        if (
-            defaults
-            and "default" in part
-            and (name not in value or (value[name] is None and not part.get("nullable")))
-        ):
+        if "default" in part and (name not in value or (value[name] is None and not part.get("nullable"))):
             value[name] = copy.deepcopy(part["default"])
     prefix = f"{path}." if path else ""
     for name in list(value):
         if name in properties:
-            _prune(properties[name], value[name], prefix + name, unknown, defaults=defaults)
+            _prune(properties[name], value[name], prefix + name, unknown)
         elif isinstance(others, dict):
-            _prune(others, value[name], prefix + name, unknown, defaults=defaults)
+            _prune(others, value[name], prefix + name, unknown)
         elif others is not True and not schema.get(_PRESERVE):
             if schema.get("x-kubernetes-embedded-resource") and name in _ROOT:
                 continue

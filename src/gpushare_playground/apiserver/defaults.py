@@ -5,7 +5,7 @@ A function here changes the (fresh) object that it is given. ``status`` starts o
 
 import base64
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from gpushare_playground.apiserver.admission import DEFAULT_SCHEDULER
 from gpushare_playground.apiserver.errors import Object
@@ -13,22 +13,6 @@ from gpushare_playground.apiserver.errors import Object
 _COMPUTE: Final = ("cpu", "memory")
 _OUTAGES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _OUTAGE_S: Final = 300
-
-
-def _probe(probe: Object) -> None:
-    probe.setdefault("timeoutSeconds", 1)
-    probe.setdefault("periodSeconds", 10)
-    probe.setdefault("successThreshold", 1)
-    probe.setdefault("failureThreshold", 3)
-    _handler(probe)
-
-
-def _handler(handler: Object) -> None:
-    if isinstance(handler.get("httpGet"), dict):
-        handler["httpGet"].setdefault("path", "/")
-        handler["httpGet"].setdefault("scheme", "HTTP")
-    if isinstance(handler.get("grpc"), dict):
-        handler["grpc"].setdefault("service", "")
 
 
 def _pull_policy(image: str) -> str:
@@ -47,45 +31,28 @@ def _container(container: Object) -> None:
     container.setdefault("resources", {})
     for port in container.get("ports") or ():
         port.setdefault("protocol", "TCP")
-    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        if isinstance(container.get(name), dict):
-            _probe(container[name])
     for variable in container.get("env") or ():
         reference = (variable.get("valueFrom") or {}).get("fieldRef")
         if reference is not None:
             reference.setdefault("apiVersion", "v1")
-    for hook in (container.get("lifecycle") or {}).values():
-        if isinstance(hook, dict):
-            _handler(hook)
 
 
 _VOLUME_MODE: Final = 0o644
 
 
-def _downward(items: Any) -> None:
-    for item in items or ():
-        if "fieldRef" in item:
-            item["fieldRef"].setdefault("apiVersion", "v1")
-
-
 def _volume(volume: Object) -> None:
     if len(volume) == 1:
         volume["emptyDir"] = {}
-    for source in ("configMap", "secret", "downwardAPI", "projected"):
+    for source in ("configMap", "secret"):
         if isinstance(volume.get(source), dict):
             volume[source].setdefault("defaultMode", _VOLUME_MODE)
     if "hostPath" in volume:
         volume["hostPath"].setdefault("type", "")
-    _downward((volume.get("downwardAPI") or {}).get("items"))
-    for source in (volume.get("projected") or {}).get("sources") or ():
-        _downward((source.get("downwardAPI") or {}).get("items"))
-        if "serviceAccountToken" in source:
-            source["serviceAccountToken"].setdefault("expirationSeconds", 3600)
 
 
 def default_pod_spec(spec: Object) -> None:
     """Defaults of a pod spec, in a pod as in a template."""
-    for name in ("initContainers", "containers", "ephemeralContainers"):
+    for name in ("initContainers", "containers"):
         for container in spec.get(name) or ():
             _container(container)
     for volume in spec.get("volumes") or ():
@@ -182,17 +149,8 @@ def _replica_set(obj: Object) -> None:
         obj["metadata"].setdefault("labels", dict(labels))
 
 
-def _daemon_set(obj: Object) -> None:
-    _template(obj)
-    obj["spec"].setdefault("revisionHistoryLimit", 10)
-    strategy = obj["spec"].setdefault("updateStrategy", {})
-    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", 1)
-        rolling.setdefault("maxSurge", 0)
-
-
-def _job_spec(spec: Object) -> None:
+def _job(obj: Object) -> None:
+    spec = obj.setdefault("spec", {})
     template = spec.setdefault("template", {})
     template.setdefault("metadata", {})
     default_pod_spec(template.setdefault("spec", {}))
@@ -204,10 +162,6 @@ def _job_spec(spec: Object) -> None:
     spec.setdefault("suspend", False)
     spec.setdefault("manualSelector", False)
     spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
-
-
-def _job(obj: Object) -> None:
-    _job_spec(obj.setdefault("spec", {}))
 
 
 def name_job_pods(obj: Object) -> None:
@@ -223,17 +177,6 @@ def name_job_pods(obj: Object) -> None:
     spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
     if not metadata.get("labels"):
         metadata["labels"] = dict(labels)
-
-
-def _cron_job(obj: Object) -> None:
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("concurrencyPolicy", "Allow")
-    spec.setdefault("suspend", False)
-    spec.setdefault("successfulJobsHistoryLimit", 3)
-    spec.setdefault("failedJobsHistoryLimit", 1)
-    job = spec.setdefault("jobTemplate", {}).setdefault("spec", {})
-    template = job.setdefault("template", {})
-    default_pod_spec(template.setdefault("spec", {}))
 
 
 def _service(obj: Object) -> None:
@@ -292,9 +235,7 @@ _BY_STORAGE: Final[dict[str, Callable[[Object], None]]] = {
     "deployments.apps": _deployment,
     "statefulsets.apps": _stateful_set,
     "replicasets.apps": _replica_set,
-    "daemonsets.apps": _daemon_set,
     "jobs.batch": _job,
-    "cronjobs.batch": _cron_job,
     "priorityclasses.scheduling.k8s.io": _priority_class,
     "customresourcedefinitions.apiextensions.k8s.io": _custom_definition,
 }
@@ -336,13 +277,6 @@ def first_status(storage: str, obj: Object) -> Object | None:
             return {"replicas": 0, "availableReplicas": 0}
         case "replicasets.apps":
             return {"replicas": 0}
-        case "daemonsets.apps":
-            return {
-                "currentNumberScheduled": 0,
-                "desiredNumberScheduled": 0,
-                "numberMisscheduled": 0,
-                "numberReady": 0,
-            }
         case "poddisruptionbudgets.policy":
             return {"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0}
         case "nodes":

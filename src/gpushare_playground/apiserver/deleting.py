@@ -1,8 +1,8 @@
-"""Deleting objects: preconditions, grace for pods, finalizers, and what happens to dependents.
+"""Deleting objects: preconditions, grace for pods, finalizers.
 
 A pod on a node is only marked; its kubelet ends it and deletes it again with a grace of 0. Objects with
-finalizers stay, marked, until the last finalizer is taken off. ``Foreground`` and ``Orphan`` are such
-finalizers, worked off by the garbage collector (``garbage.py``).
+finalizers stay, marked, until the last finalizer is taken off. Dependents follow in the background
+(``garbage.py``); ``--cascade=foreground`` and ``orphan`` are rejected.
 """
 
 from dataclasses import dataclass
@@ -16,9 +16,6 @@ from gpushare_playground.apiserver.naming import WallClock, timestamp
 from gpushare_playground.apiserver.resources import Resource
 from gpushare_playground.apiserver.store import Record, Store
 
-FOREGROUND: Final = "foregroundDeletion"
-ORPHAN: Final = "orphan"
-_POLICIES: Final = ("Background", "Foreground", "Orphan")
 _ENDED: Final = ("Succeeded", "Failed")
 DEFAULT_GRACE_S: Final = 30
 
@@ -28,7 +25,6 @@ class DeleteOptions:
     """How to delete. ``grace_s`` None takes the pod's own; ``uid`` and ``revision`` are preconditions."""
 
     grace_s: int | None = None
-    policy: str = "Background"
     uid: str | None = None
     revision: str | None = None
     dry_run: bool = False
@@ -47,16 +43,12 @@ class DeleteOptions:
                 raise errors.bad_request(f"gracePeriodSeconds must be a whole number, got {text[:20]!r}")
             grace = int(text)
         policy = options.get("propagationPolicy") or query.get("propagationPolicy")
-        if policy is None:
-            orphan = options.get("orphanDependents", query.get("orphanDependents") == "true")
-            policy = "Orphan" if orphan else "Background"
-        if policy not in _POLICIES:
-            found = [errors.unsupported("propagationPolicy", policy, (*_POLICIES, "nil"))]
+        if policy not in (None, "Background"):
+            found = [errors.unsupported("propagationPolicy", policy, ("Background",))]
             raise errors.invalid("DeleteOptions", "meta.k8s.io", "", found)
         conditions = options.get("preconditions") or {}
         return cls(
             grace_s=grace,
-            policy=policy,
             uid=conditions.get("uid"),
             revision=conditions.get("resourceVersion"),
             dry_run=bool(options.get("dryRun")) or query.get("dryRun") == "All",
@@ -100,19 +92,13 @@ class Deleter:
             return self._delete_namespace(resource, record, options)
         metadata = record.obj["metadata"]
         grace_s = _grace_s(resource, record.obj, options)
-        finalizers = self._finalizers(metadata.get("finalizers") or [], options)
-        marked = "deletionTimestamp" in metadata
-        if grace_s == 0 and not finalizers:
+        if grace_s == 0 and not metadata.get("finalizers"):
             if not options.dry_run:
                 record = self._store.remove(resource.storage, namespace, name) or record
             return Deleted(record, gone=True)
-        if marked:
-            left = metadata.get("deletionGracePeriodSeconds", 0)
-            shorter = left > 0 and grace_s < left
-            if not shorter and finalizers == (metadata.get("finalizers") or []):
-                return Deleted(record, gone=False)
-            grace_s = min(grace_s, left)
-        return Deleted(self._mark(resource, record, grace_s, finalizers, options), gone=False)
+        if "deletionTimestamp" in metadata and grace_s >= metadata.get("deletionGracePeriodSeconds", 0):
+            return Deleted(record, gone=False)
+        return Deleted(self._mark(resource, record, grace_s, options), gone=False)
 
     @staticmethod
     def _check_preconditions(resource: Resource, record: Record, options: DeleteOptions) -> None:
@@ -127,32 +113,12 @@ class Deleter:
                 )
                 raise errors.conflict(resource.plural, resource.group, record.name, why)
 
-    @staticmethod
-    def _finalizers(present: list[str], options: DeleteOptions) -> list[str]:
-        kept = [one for one in present if one not in (FOREGROUND, ORPHAN)]
-        match options.policy:
-            case "Foreground":
-                return [*kept, FOREGROUND]
-            case "Orphan":
-                return [*kept, ORPHAN]
-        return kept
-
-    def _mark(
-        self,
-        resource: Resource,
-        record: Record,
-        grace_s: int,
-        finalizers: list[str],
-        options: DeleteOptions,
-    ) -> Record:
+    def _mark(self, resource: Resource, record: Record, grace_s: int, options: DeleteOptions) -> Record:
         metadata = dict(record.obj["metadata"])
         if "deletionTimestamp" not in metadata and "generation" in metadata:
             metadata["generation"] += 1
         metadata["deletionTimestamp"] = timestamp(self._now() + timedelta(seconds=grace_s))
         metadata["deletionGracePeriodSeconds"] = grace_s
-        metadata.pop("finalizers", None)
-        if finalizers:
-            metadata["finalizers"] = finalizers
         obj = {**record.obj, "metadata": metadata}
         if options.dry_run:
             return Record(record.namespace, record.name, obj, record.revision)

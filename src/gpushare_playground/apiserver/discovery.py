@@ -1,10 +1,12 @@
-"""What is served, as clients ask for it: groups, resources (one by one and aggregated), the version."""
+"""The discovery documents that kubectl and client-go read: all groups with their resources at once, and the version.
+
+The older form, one document per group and version, is not served: clients use it only where this one is missing.
+"""
 
 from typing import Final
 
-from gpushare_playground.apiserver import errors
 from gpushare_playground.apiserver.errors import Object
-from gpushare_playground.apiserver.resources import Registry, Resource, scale_target
+from gpushare_playground.apiserver.resources import Registry, Resource
 from gpushare_playground.apiserver.reviews import REVIEWS
 
 VERSION: Final[Object] = {
@@ -27,7 +29,6 @@ _SUBRESOURCE_KINDS: Final[dict[str, tuple[str, str, str, tuple[str, ...]]]] = {
     # subresource → group, version, kind ("" = the resource's own), verbs
     "status": ("", "", "", ("get", "patch", "update")),
     "finalize": ("", "", "", ("update",)),
-    "ephemeralcontainers": ("", "", "", ("get", "patch", "update")),
     "resize": ("", "", "", ("get", "patch", "update")),
     "scale": ("autoscaling", "v1", "Scale", ("get", "patch", "update")),
     "binding": ("", "v1", "Binding", ("create",)),
@@ -35,16 +36,7 @@ _SUBRESOURCE_KINDS: Final[dict[str, tuple[str, str, str, tuple[str, ...]]]] = {
     "token": ("authentication.k8s.io", "v1", "TokenRequest", ("create",)),
     "log": ("", "", "", ("get",)),
     "exec": ("", "v1", "PodExecOptions", ("create", "get")),
-    "attach": ("", "v1", "PodAttachOptions", ("create", "get")),
-    "portforward": ("", "v1", "PodPortForwardOptions", ("create", "get")),
 }
-
-
-def _offered(resource: Resource) -> list[str]:
-    names = set(resource.subresources)
-    if scale_target(resource) is not None:
-        names.add("scale")
-    return sorted(names)
 
 
 def _groups(registry: Registry) -> dict[str, list[str]]:
@@ -116,7 +108,7 @@ def _aggregated_resource(resource: Resource) -> Object:
     if resource.categories:
         found["categories"] = list(resource.categories)
     subresources = []
-    for name in _offered(resource):
+    for name in sorted(resource.subresources):
         group, version, kind, verbs = _SUBRESOURCE_KINDS[name]
         subresources.append(
             {
@@ -128,75 +120,3 @@ def _aggregated_resource(resource: Resource) -> Object:
     if subresources:
         found["subresources"] = subresources
     return found
-
-
-def core_versions() -> Object:
-    """``/api``."""
-    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
-
-
-def _group(name: str, versions: list[str]) -> Object:
-    listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
-    return {"name": name, "versions": listed, "preferredVersion": listed[0]}
-
-
-def group_list(registry: Registry) -> Object:
-    """``/apis``."""
-    groups = [_group(name, versions) for name, versions in _groups(registry).items() if name]
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
-
-
-def one_group(registry: Registry, name: str) -> Object:
-    """``/apis/GROUP``. Raises ``ApiError`` 404."""
-    versions = _groups(registry).get(name)
-    if not versions or not name:
-        raise errors.unknown_path()
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)}
-
-
-def resource_list(registry: Registry, group: str, version: str) -> Object:
-    """``/apis/GROUP/VERSION`` or ``/api/v1``. Raises ``ApiError`` 404."""
-    found: list[Object] = []
-    for resource in registry.serving(group, version):
-        entry: Object = {
-            "name": resource.plural,
-            "singularName": resource.singular,
-            "namespaced": resource.namespaced,
-            "kind": resource.kind,
-            "verbs": list(resource.verbs),
-        }
-        if resource.short_names:
-            entry["shortNames"] = list(resource.short_names)
-        if resource.categories:
-            entry["categories"] = list(resource.categories)
-        found.append(entry)
-        for name in _offered(resource):
-            other_group, other_version, kind, verbs = _SUBRESOURCE_KINDS[name]
-            sub: Object = {
-                "name": f"{resource.plural}/{name}",
-                "singularName": "",
-                "namespaced": resource.namespaced,
-                "kind": kind or resource.kind,
-                "verbs": list(verbs),
-            }
-            if kind and other_group != resource.group:
-                sub["group"], sub["version"] = other_group, other_version
-            found.append(sub)
-    for plural, kind in REVIEWS.get((group, version), ()):
-        found.append(
-            {
-                "name": plural,
-                "singularName": kind.lower(),
-                "namespaced": False,
-                "kind": kind,
-                "verbs": ["create"],
-            }
-        )
-    if not found:
-        raise errors.unknown_path()
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": f"{group}/{version}" if group else version,
-        "resources": found,
-    }

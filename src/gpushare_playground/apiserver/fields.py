@@ -1,15 +1,13 @@
 """What fields the served kinds have, and what follows from it.
 
 One table (``fields/*.txt``) says for every type its fields and their types. From it come the check
-for unknown fields, the canonical form of quantities, the merge keys of strategic merge and of
-server-side apply, and the OpenAPI documents that ``kubectl explain`` and ``kubectl apply`` read.
+for unknown fields, the canonical form of quantities, the merge keys of strategic merge, and the OpenAPI documents that ``kubectl explain`` and ``kubectl apply`` read.
 
 Notation, one type a paragraph: ``Type field=N:T field!=N:T field?=N:T …`` where N is the field's number
 in protobuf (``2.1`` = field 1 of the part that is embedded as 2), ``!`` says that it is always present,
 ``?`` that its zero is kept apart from its absence, and T is one of
 ``str int bool float time microtime quantity intstr bytes any``, another type's name, ``{T}`` (map
-from string), or ``[T]`` (list, replaced as a whole). ``[T;key]`` is a list merged by ``key`` (a
-second name after a comma belongs to the key in server-side apply only), ``[T;]`` a set of scalars,
+from string), or ``[T]`` (list, replaced as a whole). ``[T;key]`` is a list merged by ``key``, ``[T;]`` a set of scalars,
 ``;retain`` and a trailing ``~`` say that a patch may carry ``$retainKeys``. ``@Object`` stands for the
 fields that all objects have.
 """
@@ -133,7 +131,7 @@ class FieldTypeError(ValueError):
 
 
 def settle(type_name: str | None, given: Object) -> tuple[Object, list[str]]:
-    """An object in the form in which it is kept, and the paths of its fields that nobody knows.
+    """An object in the form in which it is kept, and the paths of its unknown fields.
 
     Typed kinds lose unknown fields, nulls and empty maps and lists, and quantities become canonical,
     as they would by a round through Go's types. ``type_name`` None (a kind that the table does not

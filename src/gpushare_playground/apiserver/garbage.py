@@ -1,7 +1,6 @@
 """What the garbage collector and the namespace controller of a real cluster do, inside the API server.
 
-Owned objects go when their owner has gone (``Background``), before it (``Foreground``) or stay without it
-(``Orphan``); a terminating namespace is emptied; events older than an hour are dropped.
+Owned objects go once their owner has gone; a terminating namespace is emptied; events older than an hour are dropped.
 
 The collector listens to the store and keeps an index of uids and of owners, so that its work per write is
 O(owners of the object). The deleting itself is done by one task, after the write that caused it.
@@ -13,11 +12,11 @@ import logging
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
-from gpushare_playground.apiserver.deleting import FOREGROUND, ORPHAN, DeleteOptions, Deleter
+from gpushare_playground.apiserver.deleting import DeleteOptions, Deleter
 from gpushare_playground.apiserver.errors import ApiError, Object
 from gpushare_playground.apiserver.naming import WallClock
 from gpushare_playground.apiserver.resources import Registry
-from gpushare_playground.apiserver.store import DELETED, Change, Record, Store
+from gpushare_playground.apiserver.store import DELETED, Change, Store
 
 _LOG: Final = logging.getLogger("gpushare_playground.apiserver")
 EVENT_AGE: Final = timedelta(hours=1)
@@ -39,7 +38,6 @@ class GarbageCollector:
         self._alive: dict[str, Key] = {}
         self._dependents: dict[str, set[Key]] = {}
         # Each a set of things to look at once: bounded by what there is, however often it changes.
-        self._owners: dict[str, None] = {}
         self._orphans: dict[Key, None] = {}
         self._namespaces: dict[str, None] = {}
         self._wake = asyncio.Event()
@@ -72,10 +70,8 @@ class GarbageCollector:
         owners = metadata.get("ownerReferences") or ()
         if change.kind == DELETED:
             self._alive.pop(uid, None)
-            if uid in self._dependents:
-                self._later(self._owners, uid)
-            for owner in owners:
-                self._later(self._owners, owner["uid"])
+            for dependent in self._dependents.get(uid, ()):
+                self._later(self._orphans, dependent)
             self._look_at_namespace(record.namespace)
             return
         self._alive[uid] = key
@@ -83,12 +79,8 @@ class GarbageCollector:
             self._dependents.setdefault(owner["uid"], set()).add(key)
             if owner["uid"] not in self._alive:
                 self._later(self._orphans, key)
-        if "deletionTimestamp" in metadata:
-            finalizers = metadata.get("finalizers") or ()
-            if FOREGROUND in finalizers or ORPHAN in finalizers:
-                self._later(self._owners, uid)
-            if collection == "namespaces":
-                self._later(self._namespaces, record.name)
+        if "deletionTimestamp" in metadata and collection == "namespaces":
+            self._later(self._namespaces, record.name)
 
     def _later(self, queue: dict[_K, None], key: _K) -> None:
         queue[key] = None
@@ -118,53 +110,21 @@ class GarbageCollector:
                 self._wake.set()
 
     async def _work(self) -> None:
-        while self._owners or self._orphans or self._namespaces:
-            if self._owners:
-                self._settle_owner(self._owners.popitem()[0])
-            elif self._orphans:
+        while self._orphans or self._namespaces:
+            if self._orphans:
                 self._collect(self._orphans.popitem()[0])
             else:
                 self._empty(self._namespaces.popitem()[0])
             # Requests come first.
             await asyncio.sleep(0)
 
-    def _delete(self, key: Key, policy: str = "Background") -> None:
+    def _delete(self, key: Key) -> None:
         resource = self._registry.of_storage(key[0])
         if resource is None:
             self._store.remove(*key)
             return
         with contextlib.suppress(ApiError):
-            self._deleter.delete(resource, key[1], key[2], DeleteOptions(policy=policy))
-
-    def _settle_owner(self, uid: str) -> None:
-        """An owner has gone, or waits for its dependents."""
-        key = self._alive.get(uid)
-        dependents = list(self._dependents.get(uid, ()))
-        if key is None:
-            for dependent in dependents:
-                self._collect(dependent)
-            return
-        record = self._store.get(*key)
-        if record is None or "deletionTimestamp" not in record.obj["metadata"]:
-            return
-        finalizers = record.obj["metadata"].get("finalizers") or []
-        if ORPHAN in finalizers:
-            for dependent in dependents:
-                self._disown(dependent, {uid})
-            self._take_finalizer(key, record, ORPHAN)
-        elif FOREGROUND in finalizers:
-            waiting = False
-            for dependent in dependents:
-                found = self._store.get(*dependent)
-                if found is None:
-                    continue
-                waiting = waiting or _blocks(found.obj, uid)
-                if "deletionTimestamp" not in found.obj["metadata"]:
-                    has_own = bool(self._dependents.get(found.obj["metadata"]["uid"]))
-                    self._delete(dependent, "Foreground" if has_own else "Background")
-            # A dependent that went at once has queued this owner again.
-            if not waiting:
-                self._take_finalizer(key, record, FOREGROUND)
+            self._deleter.delete(resource, key[1], key[2], DeleteOptions())
 
     def _collect(self, key: Key) -> None:
         """Delete a dependent none of whose owners is left, or take the absent owners off it."""
@@ -192,17 +152,6 @@ class GarbageCollector:
             metadata["ownerReferences"] = kept
         self._store.put(*key, {**record.obj, "metadata": metadata})
 
-    def _take_finalizer(self, key: Key, record: Record, finalizer: str) -> None:
-        metadata = dict(record.obj["metadata"])
-        kept = [one for one in metadata.get("finalizers") or () if one != finalizer]
-        metadata.pop("finalizers", None)
-        if kept:
-            metadata["finalizers"] = kept
-        if not kept and not metadata.get("deletionGracePeriodSeconds"):
-            self._store.remove(*key)
-        else:
-            self._store.put(*key, {**record.obj, "metadata": metadata})
-
     def _empty(self, namespace: str) -> None:
         """Delete what a terminating namespace holds; the namespace itself once it is empty."""
         space = self._store.get("namespaces", "", namespace)
@@ -224,13 +173,6 @@ class GarbageCollector:
         for record in self._store.items("events"):
             if _last_seen(record.obj) < oldest:
                 self._store.remove("events", record.namespace, record.name)
-
-
-def _blocks(obj: Object, owner_uid: str) -> bool:
-    return any(
-        owner["uid"] == owner_uid and owner.get("blockOwnerDeletion")
-        for owner in obj["metadata"].get("ownerReferences") or ()
-    )
 
 
 def _last_seen(event: Object) -> datetime:

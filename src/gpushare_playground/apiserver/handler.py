@@ -9,23 +9,20 @@ import orjson
 from aiohttp import web
 
 from gpushare_playground.apiserver import convert, discovery, errors, openapi
-from gpushare_playground.apiserver.apply import apply_object
 from gpushare_playground.apiserver.custom_resources import STORAGE as CUSTOM_DEFINITIONS
 from gpushare_playground.apiserver.custom_resources import CustomResources
 from gpushare_playground.apiserver.deleting import Deleted, DeleteOptions, Deleter
 from gpushare_playground.apiserver.errors import ApiError, Object
 from gpushare_playground.apiserver.kubelet_proxy import KubeletProxy
 from gpushare_playground.apiserver.lists import Reader, selection
-from gpushare_playground.apiserver.naming import WallClock, timestamp
+from gpushare_playground.apiserver.naming import WallClock
 from gpushare_playground.apiserver.patching import json_patch, merge_patch
 from gpushare_playground.apiserver.requests import (
-    APPLY_PATCH,
     JSON_PATCH,
     MERGE_PATCH,
     STRATEGIC_PATCH,
     ResourcePath,
     decode_json,
-    decode_yaml,
     is_true,
     media_type,
     negotiate,
@@ -33,7 +30,7 @@ from gpushare_playground.apiserver.requests import (
     read_body,
     read_object,
 )
-from gpushare_playground.apiserver.resources import Registry, Resource, scale_target
+from gpushare_playground.apiserver.resources import Registry, Resource
 from gpushare_playground.apiserver.reviews import AccountTokens, review
 from gpushare_playground.apiserver.service_proxy import pass_on
 from gpushare_playground.apiserver.store import Record, Store
@@ -44,9 +41,8 @@ from gpushare_playground.apiserver.writing import IGNORE, STRICT, WARN, Outcome,
 
 _LOG: Final = logging.getLogger("gpushare_playground.apiserver")
 _OPEN_PATHS: Final = ("/healthz/", "/livez/", "/readyz/", "/version/")
-_PROXIED: Final = ("log", "exec", "attach", "portforward")
-_PATCH_TYPES: Final = f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_PATCH}, {APPLY_PATCH}"
-DISCOVERY_AS: Final = "as=APIGroupDiscoveryList"
+_PROXIED: Final = ("log", "exec")
+_PATCH_TYPES: Final = f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_PATCH}"
 
 
 def _json(body: bytes, status: int = 200, warnings: list[str] | None = None) -> web.Response:
@@ -151,19 +147,9 @@ class Handler:
         accept = request.headers.get("Accept", "")
         parts = path.strip("/").split("/")
         match parts:
-            case ["api" | "apis"] if DISCOVERY_AS in accept and "v=v2;" in accept.replace(" ", "") + ";":
+            case ["api" | "apis"]:
                 body = orjson.dumps(discovery.aggregated(self._registry, core=parts[0] == "api"))
                 return web.Response(body=body, headers={"Content-Type": discovery.AGGREGATED_TYPE})
-            case ["api"]:
-                return _answer(discovery.core_versions())
-            case ["apis"]:
-                return _answer(discovery.group_list(self._registry))
-            case ["api", version]:
-                return _answer(discovery.resource_list(self._registry, "", version))
-            case ["apis", group]:
-                return _answer(discovery.one_group(self._registry, group))
-            case ["apis", group, version]:
-                return _answer(discovery.resource_list(self._registry, group, version))
             case ["openapi", *rest]:
                 return self._openapi(rest, accept)
             case [""]:
@@ -175,9 +161,9 @@ class Handler:
     def _openapi(self, rest: list[str], accept: str) -> web.Response:
         match rest:
             case ["v2"]:
-                if openapi.V2_PROTOBUF in accept or openapi.V2_PROTOBUF_TOLD in accept:
-                    told = {"Content-Type": openapi.V2_PROTOBUF_TOLD}
-                    return web.Response(body=openapi.document_v2_protobuf(), headers=told)
+                if openapi.V2_PROTOBUF in accept or openapi.V2_PROTOBUF_SENT in accept:
+                    headers = {"Content-Type": openapi.V2_PROTOBUF_SENT}
+                    return web.Response(body=openapi.document_v2_protobuf(), headers=headers)
                 return _answer(openapi.document_v2())
             case ["v3"]:
                 return _answer(openapi.index_v3(self._registry))
@@ -302,7 +288,6 @@ class Handler:
 
     def _options(self, request: web.BaseRequest, user: str) -> WriteOptions:
         query = request.query
-        agent = request.headers.get("User-Agent", "")
         validation = query.get("fieldValidation", WARN)
         if validation not in (IGNORE, WARN, STRICT):
             found = [errors.unsupported("fieldValidation", validation, ("", IGNORE, WARN, STRICT))]
@@ -312,7 +297,6 @@ class Handler:
             raise errors.invalid("CreateOptions", "meta.k8s.io", "", found)
         return WriteOptions(
             user=user,
-            manager=query.get("fieldManager") or agent.partition("/")[0][:128] or "unknown",
             dry_run="dryRun" in query,
             validation=validation,
         )
@@ -327,21 +311,6 @@ class Handler:
     ) -> Outcome:
         body, media = await read_body(request), media_type(request)
         options, namespace = self._options(request, user), parsed.namespace or ""
-        if media == APPLY_PATCH:
-            wanted = decode_yaml(body)
-            return apply_object(
-                self._writer,
-                self._store,
-                resource,
-                namespace,
-                parsed.name,
-                wanted,
-                options,
-                subresource=subresource,
-                manager_given="fieldManager" in request.query,
-                force=is_true(request.query, "force"),
-                now=timestamp(self._now()),
-            )
         patch = decode_json(body)
         match media:
             case "application/json-patch+json":
@@ -379,7 +348,7 @@ class Handler:
         self, request: web.BaseRequest, resource: Resource, parsed: ResourcePath, user: str
     ) -> web.StreamResponse:
         name, namespace = parsed.subresource, parsed.namespace or ""
-        if name == "scale" and scale_target(resource) is not None:
+        if name == "scale" and name in resource.subresources:
             return await self._scale(request, resource, parsed, user)
         if resource.plural == "nodes" and name.partition("/")[0] == "proxy" and request.method == "GET":
             return await self._proxy.node(request, parsed.name, name.removeprefix("proxy"))
@@ -390,7 +359,7 @@ class Handler:
         if name in _PROXIED:
             record = self._writer.present(resource, namespace, parsed.name)
             return await self._proxy.serve(request, record, name)
-        if name in ("status", "finalize", "ephemeralcontainers", "resize"):
+        if name in ("status", "finalize", "resize"):
             return await self._part(request, resource, parsed, user)
         if request.method != "POST":
             raise errors.method_not_allowed()
@@ -407,7 +376,7 @@ class Handler:
         self, request: web.BaseRequest, resource: Resource, parsed: ResourcePath, user: str
     ) -> web.StreamResponse:
         namespace = parsed.namespace or ""
-        # Finalizing a namespace and adding ephemeral containers write the object itself.
+        # Finalizing a namespace writes the object itself.
         part = parsed.subresource if parsed.subresource in ("status", "resize") else ""
         match request.method:
             case "GET":
@@ -432,7 +401,7 @@ class Handler:
         self, request: web.BaseRequest, resource: Resource, parsed: ResourcePath, user: str
     ) -> web.StreamResponse:
         record = self._writer.present(resource, parsed.namespace or "", parsed.name)
-        scale: Object = scale_of(resource, record)
+        scale: Object = scale_of(record)
         match request.method:
             case "GET":
                 return _answer(scale)
@@ -449,4 +418,4 @@ class Handler:
         # The body was awaited: the workload may have changed in the meantime.
         record = self._writer.present(resource, parsed.namespace or "", parsed.name)
         written = set_scale(self._writer, resource, record, wanted, self._options(request, user))
-        return _answer(scale_of(resource, written))
+        return _answer(scale_of(written))

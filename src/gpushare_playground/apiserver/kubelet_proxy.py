@@ -1,4 +1,4 @@
-"""logs, exec, attach and port-forward: passed on, byte for byte, to the kubelet of the pod's node.
+"""Logs and exec: passed on, byte for byte, to the kubelet of the pod's node.
 
 The kubelet's address is what its Node says (``InternalIP`` and ``kubeletEndpoint.Port``); it is spoken to
 in plain HTTP with a shared bearer token, for it listens on loopback only. Upgrades are WebSocket from end
@@ -74,14 +74,14 @@ class KubeletProxy:
         try:
             if subresource == "log":
                 return await self._log(request, pod)
-            return await self._upgrade(request, pod, subresource)
+            return await self._exec(request, pod)
         finally:
             self._streams.discard(stream)
 
     async def node(self, request: web.BaseRequest, named: str, path: str) -> web.StreamResponse:
-        """Pass a GET on to whoever listens at a port of a node (``NAME:PORT``, or ``http:NAME:PORT``).
+        """Forward a GET to a port of a node (``NAME:PORT``, or ``http:NAME:PORT``).
 
-        Raises ``ApiError``: 404 no such node, 400 no port, 503 nobody listens there.
+        Raises ``ApiError``: 404 no such node, 400 no port, 503 nothing listens there.
         """
         assert self._session is not None
         named = named.removeprefix("http:")
@@ -112,10 +112,9 @@ class KubeletProxy:
         groups: list[list[str]] = [
             [one["name"] for one in spec.get(key) or ()] for key in ("containers", "initContainers")
         ]
-        groups.append([one["name"] for one in spec.get("ephemeralContainers") or ()])
         wanted = request.query.get("container", "")
         if wanted:
-            if wanted not in groups[0] + groups[1] + groups[2]:
+            if wanted not in groups[0] + groups[1]:
                 raise errors.bad_request(f"container {wanted} is not valid for pod {pod.name}")
             return wanted
         if len(groups[0]) == 1:
@@ -171,18 +170,15 @@ class KubeletProxy:
         except aiohttp.ClientConnectorError as error:
             raise self._unreachable(pod, error) from None
 
-    async def _upgrade(self, request: web.BaseRequest, pod: Record, subresource: str) -> web.StreamResponse:
+    async def _exec(self, request: web.BaseRequest, pod: Record) -> web.StreamResponse:
         assert self._session is not None
         base = self._base(pod)
-        if subresource == "portforward":
-            path = f"/portForward/{quote(pod.namespace)}/{quote(pod.name)}"
-        else:
-            container = self._container(request, pod)
-            path = f"/{subresource}/{quote(pod.namespace)}/{quote(pod.name)}/{quote(container)}"
+        container = self._container(request, pod)
+        path = f"/exec/{quote(pod.namespace)}/{quote(pod.name)}/{quote(container)}"
         # Asked last: kubectl tries SPDY after any refusal, and shows the answer to that.
         if request.headers.get("Upgrade", "").lower() != "websocket":
             raise errors.bad_request(
-                f"{subresource} needs a WebSocket upgrade (v5.channel.k8s.io); SPDY is not served here"
+                "exec needs a WebSocket upgrade (v5.channel.k8s.io); SPDY is not served here"
             )
         params = [(name, value) for name, value in request.query.items() if name != "container"]
         offered = [
@@ -198,7 +194,7 @@ class KubeletProxy:
             raise ApiError(
                 error.status if error.status in (400, 403, 404) else 500,
                 "BadRequest" if error.status == 400 else "InternalError",
-                f"the kubelet refused {subresource} on pod {pod.name}: {error.message}",
+                f"the kubelet refused exec on pod {pod.name}: {error.message}",
             ) from None
         except aiohttp.ClientConnectorError as error:
             raise self._unreachable(pod, error) from None

@@ -185,18 +185,6 @@ def check_template(template: Object, path: str, restart: tuple[str, ...]) -> lis
     return check_pod_spec(template.get("spec") or {}, f"{path}.spec", restart)
 
 
-def check_template_resources(template: Object, path: str) -> list[FieldError]:
-    """What is wrong with the amounts in a pod template that is kept as it comes, without defaults."""
-    spec = template.get("spec") or {}
-    found = _check_pod_level(spec.get("resources") or {}, f"{path}.spec.resources")
-    for field in ("containers", "initContainers"):
-        for index, container in enumerate(spec.get(field) or ()):
-            found += _check_resources(
-                container.get("resources") or {}, f"{path}.spec.{field}[{index}].resources"
-            )
-    return found
-
-
 def check_pod(pod: Object) -> list[FieldError]:
     """Everything wrong with a pod."""
     found = check_pod_spec(pod["spec"], "spec")
@@ -218,7 +206,7 @@ def _without_changeable(spec: Object) -> Object:
     rest = {
         key: value
         for key, value in spec.items()
-        if key not in ("activeDeadlineSeconds", "tolerations", "schedulingGates", "ephemeralContainers")
+        if key not in ("activeDeadlineSeconds", "tolerations", "schedulingGates")
     }
     for field in ("containers", "initContainers"):
         rest[field] = [

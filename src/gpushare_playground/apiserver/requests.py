@@ -6,7 +6,6 @@ from enum import Enum
 from typing import Any, Final
 
 import orjson
-import yaml
 from aiohttp import web
 
 from gpushare_playground.apiserver import errors, protobuf
@@ -14,11 +13,9 @@ from gpushare_playground.apiserver.errors import ApiError, Object
 
 BODY_MAX: Final = 3 * 1024 * 1024
 JSON_TYPES: Final = ("application/json", "")
-YAML_TYPES: Final = ("application/yaml",)
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
-APPLY_PATCH: Final = "application/apply-patch+yaml"
 _NAMESPACE_SUBRESOURCES: Final = ("status", "finalize")
 
 
@@ -51,7 +48,7 @@ def parse_path(path: str) -> ResourcePath | None:
 
 
 class Form(Enum):
-    """The shape of an answer: whole objects, a table for people, or metadata alone."""
+    """The shape of a response: whole objects, a table, or metadata only."""
 
     FULL = "full"
     TABLE = "Table"
@@ -106,24 +103,6 @@ def decode_json(body: bytes) -> Any:
         raise errors.bad_request(f"the body is not valid JSON: {error}") from None
 
 
-def decode_yaml(body: bytes) -> Any:
-    """YAML (of which JSON is a part). Raises ``ApiError`` 400."""
-    try:
-        return yaml.load(body, Loader=_Loader)  # noqa: S506 - made from a safe loader
-    except yaml.YAMLError as error:
-        raise errors.bad_request(f"the body is not valid YAML: {str(error)[:300]}") from None
-
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Times stay texts, as in JSON."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 async def read_object(
     request: web.BaseRequest, schema_of: protobuf.SchemaOf, *, optional: bool = False
 ) -> Object:
@@ -134,12 +113,10 @@ async def read_object(
         return {}
     if media in JSON_TYPES or media == "*/*":
         decoded = decode_json(body)
-    elif media in YAML_TYPES:
-        decoded = decode_yaml(body)
     elif media == protobuf.MEDIA_TYPE:
         decoded = protobuf.decode(body, schema_of)
     else:
-        raise errors.unsupported_media(media, f"application/json, application/yaml, {protobuf.MEDIA_TYPE}")
+        raise errors.unsupported_media(media, f"application/json, {protobuf.MEDIA_TYPE}")
     if not isinstance(decoded, dict):
         raise errors.bad_request("the body must be an object")
     return decoded

@@ -5,7 +5,7 @@ Kinds come from the table below; a CustomResourceDefinition adds its own while t
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from gpushare_playground.apiserver.errors import Object, qualified
 
@@ -37,7 +37,6 @@ class Resource:
     custom: bool = False
     columns: tuple[Object, ...] = ()
     validation: Object | None = None
-    scale_paths: Object | None = None
     selectable: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
 
@@ -52,14 +51,13 @@ class Resource:
         return "status" in self.subresources
 
 
-_WORKLOADS: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
 _STATUS: Final = "status"
 
 # group, version, kind, plural, short names, scope, subresources, what else
 _TABLE: Final[tuple[tuple[str, str, str, str, str, str, str, str], ...]] = (
     ("", "v1", "Namespace", "namespaces", "ns", "cluster", "status finalize", ""),
     ("", "v1", "Node", "nodes", "no", "cluster", "status", ""),
-    ("", "v1", "Pod", "pods", "po", "", "status binding eviction log exec attach portforward ephemeralcontainers resize", "all generation"),
+    ("", "v1", "Pod", "pods", "po", "", "status binding eviction log exec resize", "all generation"),
     ("", "v1", "Service", "services", "svc", "", "status", "all"),
     ("", "v1", "ConfigMap", "configmaps", "cm", "", "", ""),
     ("", "v1", "Secret", "secrets", "", "", "", ""),
@@ -67,54 +65,45 @@ _TABLE: Final[tuple[tuple[str, str, str, str, str, str, str, str], ...]] = (
     ("", "v1", "Endpoints", "endpoints", "ep", "", "", ""),
     ("", "v1", "Event", "events", "ev", "", "", ""),
     ("", "v1", "ResourceQuota", "resourcequotas", "quota", "", "status", ""),
-    ("", "v1", "LimitRange", "limitranges", "limits", "", "", ""),
-    ("", "v1", "PodTemplate", "podtemplates", "", "", "", ""),
-    ("", "v1", "ReplicationController", "replicationcontrollers", "rc", "", "status scale", "all generation"),
-    ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", "pvc", "", "status", ""),
-    ("", "v1", "PersistentVolume", "persistentvolumes", "pv", "cluster", "status", ""),
+    ("", "v1", "LimitRange", "limitranges", "limits", "", "", "raw"),
+    ("", "v1", "ReplicationController", "replicationcontrollers", "rc", "", "status", "all generation raw"),
+    ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", "pvc", "", "status", "raw"),
+    ("", "v1", "PersistentVolume", "persistentvolumes", "pv", "cluster", "status", "raw"),
     ("apps", "v1", "Deployment", "deployments", "deploy", "", "status scale", "all generation"),
     ("apps", "v1", "StatefulSet", "statefulsets", "sts", "", "status scale", "all generation"),
     ("apps", "v1", "ReplicaSet", "replicasets", "rs", "", "status scale", "all generation"),
-    ("apps", "v1", "DaemonSet", "daemonsets", "ds", "", "status", "all generation"),
-    ("apps", "v1", "ControllerRevision", "controllerrevisions", "", "", "", ""),
+    ("apps", "v1", "DaemonSet", "daemonsets", "ds", "", "status", "all generation raw"),
+    ("apps", "v1", "ControllerRevision", "controllerrevisions", "", "", "", "raw"),
     ("batch", "v1", "Job", "jobs", "", "", "status", "all generation"),
-    ("batch", "v1", "CronJob", "cronjobs", "cj", "", "status", "all generation"),
     ("coordination.k8s.io", "v1", "Lease", "leases", "", "", "", ""),
-    ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", "", "", "", "generation"),
+    ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", "", "", "", "generation raw"),
     ("events.k8s.io", "v1", "Event", "events", "ev", "", "", ""),
     ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", "pdb", "", "status", "generation"),
-    ("rbac.authorization.k8s.io", "v1", "Role", "roles", "", "", "", ""),
-    ("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", "", "", "", ""),
-    ("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", "", "cluster", "", ""),
-    ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", "", "cluster", "", ""),
+    ("rbac.authorization.k8s.io", "v1", "Role", "roles", "", "", "", "raw"),
+    ("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", "", "", "", "raw"),
+    ("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", "", "cluster", "", "raw"),
+    ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", "", "cluster", "", "raw"),
     ("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", "pc", "cluster", "", "generation"),
-    ("storage.k8s.io", "v1", "StorageClass", "storageclasses", "sc", "cluster", "", ""),
-    ("storage.k8s.io", "v1", "CSINode", "csinodes", "", "cluster", "", ""),
-    ("storage.k8s.io", "v1", "CSIDriver", "csidrivers", "", "cluster", "", ""),
-    ("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", "", "", "", ""),
-    ("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", "", "cluster", "status", ""),
-    ("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", "", "", "status", ""),
-    ("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", "", "cluster", "", ""),
-    ("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", "", "cluster", "", ""),
+    ("storage.k8s.io", "v1", "StorageClass", "storageclasses", "sc", "cluster", "", "raw"),
+    ("storage.k8s.io", "v1", "CSINode", "csinodes", "", "cluster", "", "raw"),
+    ("storage.k8s.io", "v1", "CSIDriver", "csidrivers", "", "cluster", "", "raw"),
+    ("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", "", "", "", "raw"),
+    ("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", "", "cluster", "status", "raw"),
+    ("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", "", "", "status", "raw"),
+    ("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", "", "cluster", "", "raw"),
+    ("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", "", "cluster", "", "raw"),
     ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", "crd crds", "cluster", "status", "generation"),
 )  # fmt: skip
-# Kinds without a schema (below) are kept as they come; they are there because a real kube-scheduler lists them.
+# Nothing here acts on the raw kinds: they are kept as they come, for clients that list them (kube-scheduler, kubectl describe, doctor).
 
-_SCHEMAS: Final = {
-    ("events.k8s.io", "Event"): "events.Event",
-    ("discovery.k8s.io", "EndpointSlice"): "discovery.EndpointSlice",
-}
 _BODIES: Final = ("Binding", "DeleteOptions", "Eviction", "Scale")
-_NO_SCHEMA: Final = ("storage.k8s.io", "resource.k8s.io")
-_NO_SCHEMA_KINDS: Final = ("ReplicationController", "PersistentVolume")
 
 
 def _builtin(row: tuple[str, str, str, str, str, str, str, str]) -> Resource:
     group, version, kind, plural, shorts, scope, subresources, flags = row
     # One collection holds all events; the core form is the one that is kept.
     stored_in_core = kind == "Event"
-    kept_as_given = group in _NO_SCHEMA or kind in _NO_SCHEMA_KINDS
-    schema = None if kept_as_given else _SCHEMAS.get((group, kind), kind)
+    schema = "events.Event" if group == "events.k8s.io" else kind
     return Resource(
         group=group,
         version=version,
@@ -127,7 +116,7 @@ def _builtin(row: tuple[str, str, str, str, str, str, str, str]) -> Resource:
         short_names=tuple(shorts.split()),
         categories=("all",) if "all" in flags.split() else (),
         subresources=frozenset(subresources.split()),
-        schema=schema,
+        schema=None if "raw" in flags.split() else schema,
         generation="generation" in flags,
     )
 
@@ -196,12 +185,3 @@ class Registry:
             for resource in self._by_path.values()
             if resource.group == group and resource.version == version
         ]
-
-
-def scale_target(resource: Resource) -> dict[str, Any] | None:
-    """Dotted paths of replicas and selector of a scalable resource, None when it is not scalable."""
-    if resource.scale_paths is not None:
-        return resource.scale_paths
-    if resource.kind in _WORKLOADS and not resource.custom:
-        return {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
-    return None

@@ -190,7 +190,6 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "services": ("spec.clusterIP", "spec.type"),
     "jobs.batch": ("status.successful",),
     "replicasets.apps": ("status.replicas",),
-    "replicationcontrollers": ("status.replicas",),
     "events": (
         "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
         "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",

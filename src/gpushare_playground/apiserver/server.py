@@ -26,7 +26,7 @@ from gpushare_playground.apiserver.resources import Registry
 from gpushare_playground.apiserver.store import HISTORY, Store
 from gpushare_playground.apiserver.watches import BOOKMARK_S, Watcher
 from gpushare_playground.apiserver.writing import WriteOptions, Writer
-from gpushare_playground.authority import kubeconfig_text, write_private
+from gpushare_playground.certificate_authority import kubeconfig_text, write_private
 
 ADMIN: Final = "playground-admin"
 NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -126,7 +126,7 @@ class ApiServer:
 
     def _seed(self) -> None:
         """What every new cluster has."""
-        options = WriteOptions(user="system:apiserver", manager="kube-apiserver")
+        options = WriteOptions(user="system:apiserver")
         namespaces = self.registry.find("", "v1", "namespaces")
         classes = self.registry.find("scheduling.k8s.io", "v1", "priorityclasses")
         assert namespaces is not None

@@ -1,12 +1,12 @@
 """``binding``, ``eviction`` and ``scale``: writes that have a body of their own kind."""
 
-from typing import Any, Final
+from typing import Final
 
 from gpushare_playground.apiserver import errors
 from gpushare_playground.apiserver.deleting import DeleteOptions, Deleter
 from gpushare_playground.apiserver.errors import ApiError, Object
 from gpushare_playground.apiserver.naming import WallClock, timestamp
-from gpushare_playground.apiserver.resources import Resource, scale_target
+from gpushare_playground.apiserver.resources import Resource
 from gpushare_playground.apiserver.selectors import selector_requirements, selector_text
 from gpushare_playground.apiserver.store import Record, Store
 from gpushare_playground.apiserver.writing import WriteOptions, Writer, copy_of
@@ -120,22 +120,11 @@ def _take_from_budget(store: Store, budget: Record, options: DeleteOptions) -> N
         store.put("poddisruptionbudgets.policy", budget.namespace, budget.name, obj)
 
 
-def _at(obj: Object, path: str) -> Any:
-    found: Any = obj
-    for step in path.strip(".").split("."):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found
-
-
-def scale_of(resource: Resource, record: Record) -> Object:
+def scale_of(record: Record) -> Object:
     """The ``autoscaling/v1`` ``Scale`` of a workload."""
-    paths = scale_target(resource) or {}
-    obj, metadata = record.obj, record.obj["metadata"]
-    if resource.custom:
-        selector = _at(obj, paths["labelSelectorPath"]) if paths.get("labelSelectorPath") else None
-    else:
-        selector = selector_text((obj.get("spec") or {}).get("selector"))
-    status: Object = {"replicas": _at(obj, paths["statusReplicasPath"]) or 0}
+    metadata, spec = record.obj["metadata"], record.obj["spec"]
+    selector = selector_text(spec.get("selector"))
+    status: Object = {"replicas": (record.obj.get("status") or {}).get("replicas", 0)}
     if selector:
         status["selector"] = selector
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -143,7 +132,7 @@ def scale_of(resource: Resource, record: Record) -> Object:
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {key: metadata[key] for key in kept if key in metadata},
-        "spec": {"replicas": _at(obj, paths["specReplicasPath"]) or 0},
+        "spec": {"replicas": spec.get("replicas", 0)},
         "status": status,
     }
 
@@ -159,15 +148,8 @@ def set_scale(
     wanted = (scale.get("metadata") or {}).get("resourceVersion")
     if wanted and wanted != record.obj["metadata"]["resourceVersion"]:
         raise errors.conflict(resource.plural, resource.group, record.name, errors.MODIFIED)
-    steps = (scale_target(resource) or {})["specReplicasPath"].strip(".").split(".")
 
     def with_replicas(obj: Object) -> Object:
-        wanted_obj = dict(obj)
-        place = wanted_obj
-        for step in steps[:-1]:
-            place[step] = dict(place.get(step) or {})
-            place = place[step]
-        place[steps[-1]] = replicas
-        return wanted_obj
+        return {**obj, "spec": {**obj["spec"], "replicas": replicas}}
 
     return writer.patch(resource, record.namespace, record.name, with_replicas, options).record

@@ -99,21 +99,6 @@ def yes_no(path: str) -> Cell:
     return lambda obj, _now: "true" if dig(obj, path) else "false"
 
 
-def length(path: str) -> Cell:
-    """How many elements the list at ``path`` has."""
-    return lambda obj, _now: len(dig(obj, path) or ())
-
-
-def joined(path: str) -> Cell:
-    """The list at ``path`` with commas."""
-    return lambda obj, _now: ",".join(dig(obj, path) or ())
-
-
-def since(path: str) -> Cell:
-    """How long ago the time at ``path`` was."""
-    return lambda obj, now: "<none>" if dig(obj, path) is None else _span(dig(obj, path), now)
-
-
 def data_count(obj: Object, _now: datetime) -> int:
     """Entries of a config map or secret."""
     return len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
@@ -133,11 +118,6 @@ def selector(obj: Object, _now: datetime) -> str:
     return selector_text(dig(obj, "spec.selector")) or "<none>"
 
 
-def node_selector(obj: Object, _now: datetime) -> str:
-    """A daemon set's node selector."""
-    return _pairs(dig(obj, "spec.template.spec.nodeSelector"))
-
-
 def template_containers(obj: Object, _now: datetime) -> str:
     """Names of a template's containers."""
     return ",".join(one.get("name", "") for one in dig(obj, "spec.template.spec.containers") or ())
@@ -151,14 +131,6 @@ def template_images(obj: Object, _now: datetime) -> str:
 def ready_of_replicas(obj: Object, _now: datetime) -> str:
     """``1/3``."""
     return f"{dig(obj, 'status.readyReplicas') or 0}/{dig(obj, 'spec.replicas') or 0}"
-
-
-def controller(obj: Object, _now: datetime) -> str:
-    """The owner that controls the object."""
-    for owner in obj["metadata"].get("ownerReferences") or ():
-        if owner.get("controller"):
-            return f"{owner['kind'].lower()}.{owner['apiVersion'].partition('/')[0]}/{owner['name']}"
-    return "<none>"
 
 
 def node_status(node: Object, _now: datetime) -> str:
@@ -218,34 +190,6 @@ def service_ports(service: Object, _now: datetime) -> str:
     )
 
 
-def _few(found: list[str]) -> str:
-    if not found:
-        return "<none>"
-    return ",".join(found[:3]) + (f" + {len(found) - 3} more..." if len(found) > 3 else "")
-
-
-def endpoint_addresses(endpoints: Object, _now: datetime) -> str:
-    """The first addresses and ports."""
-    found = [
-        f"{address['ip']}:{port['port']}"
-        for subset in endpoints.get("subsets") or ()
-        for port in subset.get("ports") or ()
-        for address in subset.get("addresses") or ()
-    ]
-    return _few(found)
-
-
-def slice_ports(obj: Object, _now: datetime) -> str:
-    """Ports of an endpoint slice."""
-    return _few([str(one.get("port", "*")) for one in obj.get("ports") or ()]).replace("<none>", "<unset>")
-
-
-def slice_addresses(obj: Object, _now: datetime) -> str:
-    """Addresses of an endpoint slice."""
-    found = [address for one in obj.get("endpoints") or () for address in one.get("addresses") or ()]
-    return _few(found).replace("<none>", "<unset>")
-
-
 def quota(prefix: str) -> Cell:
     """``cpu: 1/2``: used of hard, for requests (and counts) or for limits."""
 
@@ -267,14 +211,12 @@ def _condition(obj: Object, kind: str) -> bool:
 
 
 def job_status(job: Object, _now: datetime) -> str:
-    """``Complete``, ``Failed``, ``Suspended``, ``Terminating`` or ``Running``."""
+    """``Complete``, ``Failed``, ``Terminating`` or ``Running``."""
     for kind, word in (("Complete", "Complete"), ("Failed", "Failed")):
         if _condition(job, kind):
             return word
     if job["metadata"].get("deletionTimestamp"):
         return "Terminating"
-    if _condition(job, "Suspended"):
-        return "Suspended"
     if _condition(job, "FailureTarget"):
         return "FailureTarget"
     return "SuccessCriteriaMet" if _condition(job, "SuccessCriteriaMet") else "Running"

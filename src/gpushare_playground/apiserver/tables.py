@@ -1,4 +1,4 @@
-"""Objects as tables for people: the columns of ``kubectl get``, and of ``-o wide``.
+"""Objects as tables: the columns of ``kubectl get``, and of ``-o wide``.
 
 A kind's columns are rows of ``(name, priority, function)``; columns of priority 1 are shown with
 ``-o wide`` only. A kind without an entry shows name and age, a custom kind the columns of its definition.
@@ -64,17 +64,7 @@ _COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
     ),
     "configmaps": (("Data", 0, cells.data_count), _AGE),
     "secrets": (("Type", 0, cells.text("type", "")), ("Data", 0, cells.data_count), _AGE),
-    "endpoints": (("Endpoints", 0, cells.endpoint_addresses), _AGE),
     "resourcequotas": (("Request", 0, cells.quota("requests.")), ("Limit", 0, cells.quota("limits.")), _AGE),
-    "limitranges": (("Created At", 0, cells.text("metadata.creationTimestamp", "")),),
-    "persistentvolumeclaims": (
-        ("Status", 0, cells.text("status.phase", "")),
-        ("Volume", 0, cells.text("spec.volumeName", "")),
-        ("Capacity", 0, cells.text("status.capacity.storage", "")),
-        ("Access Modes", 0, cells.joined("status.accessModes")),
-        ("StorageClass", 0, cells.text("spec.storageClassName", "")),
-        _AGE,
-    ),
     "deployments.apps": (
         ("Ready", 0, cells.ready_of_replicas),
         ("Up-to-date", 0, cells.number("status.updatedReplicas")),
@@ -90,21 +80,6 @@ _COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         _AGE,
         *_TEMPLATE,
     ),
-    "daemonsets.apps": (
-        ("Desired", 0, cells.number("status.desiredNumberScheduled")),
-        ("Current", 0, cells.number("status.currentNumberScheduled")),
-        ("Ready", 0, cells.number("status.numberReady")),
-        ("Up-to-date", 0, cells.number("status.updatedNumberScheduled")),
-        ("Available", 0, cells.number("status.numberAvailable")),
-        ("Node Selector", 0, cells.node_selector),
-        _AGE,
-        *_TEMPLATE,
-    ),
-    "controllerrevisions.apps": (
-        ("Controller", 0, cells.controller),
-        ("Revision", 0, cells.number("revision")),
-        _AGE,
-    ),
     "jobs.batch": (
         ("Status", 0, cells.job_status),
         ("Completions", 0, cells.job_completions),
@@ -112,21 +87,7 @@ _COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         _AGE,
         *_TEMPLATE,
     ),
-    "cronjobs.batch": (
-        ("Schedule", 0, cells.text("spec.schedule", "")),
-        ("Timezone", 0, cells.text("spec.timeZone", "<none>")),
-        ("Suspend", 0, cells.yes_no("spec.suspend")),
-        ("Active", 0, cells.length("status.active")),
-        ("Last Schedule", 0, cells.since("status.lastScheduleTime")),
-        _AGE,
-    ),
     "leases.coordination.k8s.io": (("Holder", 0, cells.text("spec.holderIdentity", "")), _AGE),
-    "endpointslices.discovery.k8s.io": (
-        ("AddressType", 0, cells.text("addressType", "")),
-        ("Ports", 0, cells.slice_ports),
-        ("Endpoints", 0, cells.slice_addresses),
-        _AGE,
-    ),
     "poddisruptionbudgets.policy": (
         ("Min Available", 0, cells.text("spec.minAvailable", "N/A")),
         ("Max Unavailable", 0, cells.text("spec.maxUnavailable", "N/A")),
@@ -158,9 +119,7 @@ _EVENTS: Final[tuple[Column, ...]] = (
     ("Name", 1, cells.text("metadata.name", "")),
 )
 _NAME: Final[Column] = ("Name", 0, cells.text("metadata.name", ""))
-_INTEGERS: Final = frozenset(
-    ("Up-to-date", "Available", "Desired", "Current", "Data", "Value", "Count", "Active", "Revision")
-)
+_INTEGERS: Final = frozenset(("Up-to-date", "Available", "Desired", "Current", "Data", "Value", "Count"))
 
 
 def _columns(resource: Resource) -> tuple[Column, ...]:

@@ -6,7 +6,6 @@ from typing import Any, Final
 from gpushare_playground.apiserver.errors import (
     FieldError,
     Object,
-    duplicate,
     forbidden_field,
     invalid_value,
     required,
@@ -17,7 +16,6 @@ from gpushare_playground.apiserver.pod_validation import (
     check_pod,
     check_pod_update,
     check_template,
-    check_template_resources,
 )
 from gpushare_playground.apiserver.resources import Resource
 from gpushare_playground.apiserver.selectors import is_label_key, is_label_value, selector_requirements
@@ -155,27 +153,6 @@ def _check_lease(obj: Object) -> list[FieldError]:
     return []
 
 
-def _check_service(obj: Object) -> list[FieldError]:
-    spec = obj["spec"]
-    ports = spec.get("ports") or []
-    found: list[FieldError] = []
-    if not ports and spec["type"] != "ExternalName" and spec.get("clusterIP") != "None":
-        found.append(required("spec.ports"))
-    seen: set[str] = set()
-    for index, port in enumerate(ports):
-        path, name = f"spec.ports[{index}]", port.get("name", "")
-        if len(ports) > 1 and not name:
-            found.append(required(f"{path}.name"))
-        if name in seen:
-            found.append(duplicate(f"{path}.name", name))
-        seen.add(name)
-        if not 1 <= port.get("port", 0) <= 65535:
-            found.append(
-                invalid_value(f"{path}.port", port.get("port", 0), "must be between 1 and 65535, inclusive")
-            )
-    return found
-
-
 def _check_custom_definition(obj: Object) -> list[FieldError]:
     spec = obj["spec"]
     wanted = spec.get("names") or {}
@@ -195,45 +172,13 @@ def _check_custom_definition(obj: Object) -> list[FieldError]:
     return found
 
 
-def _check_priority_class(obj: Object) -> list[FieldError]:
-    if "value" not in obj:
-        obj["value"] = 0
-    name = obj["metadata"].get("name", "")
-    if name.startswith("system-") and name not in ("system-node-critical", "system-cluster-critical"):
-        detail = "priority class names with 'system-' prefix are reserved for system use only"
-        return [forbidden_field("metadata.name", detail)]
-    if obj["value"] > 1_000_000_000 and not name.startswith("system-"):
-        detail = "maximum allowed value of a user defined priority is 1000000000"
-        return [forbidden_field("value", detail)]
-    return []
-
-
-def _check_cron_job(obj: Object) -> list[FieldError]:
-    job = ((obj.get("spec") or {}).get("jobTemplate") or {}).get("spec") or {}
-    return check_template_resources(job.get("template") or {}, "spec.jobTemplate.spec.template")
-
-
-def _check_controller(obj: Object) -> list[FieldError]:
-    return check_template_resources((obj.get("spec") or {}).get("template") or {}, "spec.template")
-
-
-def _check_pod_template(obj: Object) -> list[FieldError]:
-    return check_template_resources(obj.get("template") or {}, "template")
-
-
 _BY_STORAGE: Final[dict[str, Callable[[Object], list[FieldError]]]] = {
     "pods": check_pod,
     "deployments.apps": _check_replicated,
     "statefulsets.apps": _check_replicated,
     "replicasets.apps": _check_replicated,
-    "daemonsets.apps": _check_replicated,
     "jobs.batch": _check_job,
-    "cronjobs.batch": _check_cron_job,
-    "replicationcontrollers": _check_controller,
-    "podtemplates": _check_pod_template,
-    "services": _check_service,
     "leases.coordination.k8s.io": _check_lease,
-    "priorityclasses.scheduling.k8s.io": _check_priority_class,
     "customresourcedefinitions.apiextensions.k8s.io": _check_custom_definition,
 }
 
@@ -249,7 +194,6 @@ _IMMUTABLE: Final = "field is immutable"
 _FROZEN: Final[dict[str, tuple[str, ...]]] = {
     "deployments.apps": ("selector",),
     "replicasets.apps": ("selector",),
-    "daemonsets.apps": ("selector",),
     "jobs.batch": ("selector", "template", "completionMode"),
 }
 _STATEFUL_SET_FREE: Final = frozenset(
@@ -265,15 +209,7 @@ def check_update(resource: Resource, old: Object, new: Object) -> list[FieldErro
     storage = resource.storage
     if storage == "pods":
         return check_pod_update(old, new)
-    if storage in ("configmaps", "secrets") and old.get("immutable"):
-        fields = ("data", "binaryData", "immutable", "type")
-        if any(old.get(name) != new.get(name) for name in fields):
-            return [forbidden_field("data", "field is immutable when `immutable` is set")]
-        return []
     old_spec, new_spec = old.get("spec") or {}, new.get("spec") or {}
-    if storage == "jobs.batch" and old_spec.get("suspend") and not (old.get("status") or {}).get("startTime"):
-        # A suspended job that never ran may still get node selectors and tolerations from a queue.
-        return []
     found = [
         invalid_value(f"spec.{name}", new_spec.get(name), _IMMUTABLE)
         for name in _FROZEN.get(storage, ())

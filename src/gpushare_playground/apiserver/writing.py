@@ -15,7 +15,6 @@ from gpushare_playground.apiserver.admission import Admission, Review
 from gpushare_playground.apiserver.custom_validation import check_custom, first_custom_status, settle_custom
 from gpushare_playground.apiserver.defaults import apply_defaults, first_status, name_job_pods
 from gpushare_playground.apiserver.errors import Object
-from gpushare_playground.apiserver.field_ownership import note_update
 from gpushare_playground.apiserver.fields import FieldTypeError, settle
 from gpushare_playground.apiserver.naming import WallClock, generated_name, new_uid, timestamp
 from gpushare_playground.apiserver.priorities import admit_priority
@@ -36,19 +35,16 @@ _SERVER_FIELDS: Final = (
     "deletionGracePeriodSeconds",
     "selfLink",
     "generateName",
+    "managedFields",
 )
 IGNORE, WARN, STRICT = "Ignore", "Warn", "Strict"
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How to write.
-
-    ``manager`` names the writer in ``managedFields``; ``validation`` is one of Ignore, Warn, Strict.
-    """
+    """How to write; ``validation`` is one of Ignore, Warn, Strict."""
 
     user: str = ""
-    manager: str = "unknown"
     dry_run: bool = False
     validation: str = WARN
 
@@ -76,13 +72,8 @@ class Writer:
         self._now = now
         self._quotas = ResourceQuotas(store)
 
-    def take_in(
-        self, resource: Resource, given: Object, validation: str, *, defaults: bool = True
-    ) -> tuple[Object, list[str]]:
-        """A client's object in settled form, with warnings. Raises ``ApiError`` 400 for what cannot be one.
-
-        ``defaults`` False leaves out the defaults of a custom kind's schema.
-        """
+    def take_in(self, resource: Resource, given: Object, validation: str) -> tuple[Object, list[str]]:
+        """A client's object in settled form, with warnings. Raises ``ApiError`` 400 for what cannot be one."""
         kind = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
         if given.get("kind", resource.kind) != resource.kind:
             raise errors.bad_request(
@@ -103,7 +94,7 @@ class Writer:
         if not isinstance(settled.setdefault("metadata", {}), dict):
             raise errors.bad_request(f"{kind}: metadata must be an object")
         if resource.custom:
-            unknown += settle_custom(resource, settled, defaults=defaults)
+            unknown += settle_custom(resource, settled)
         if unknown and validation == STRICT:
             listed = ", ".join(f'unknown field "{path}"' for path in unknown)
             raise errors.bad_request(f"{kind}: strict decoding error: {listed}")
@@ -116,9 +107,8 @@ class Writer:
         namespace: str,
         given: Object,
         options: WriteOptions,
-        managed: list[Object] | None = None,
     ) -> Outcome:
-        """Create an object, with ``managed`` as its ``managedFields``.
+        """Create an object.
 
         Raises ``ApiError``: 403 above a quota, 404 without the namespace, 409 when it exists, 422 when it is invalid.
         """
@@ -145,8 +135,6 @@ class Writer:
             raise errors.already_exists(resource.plural, resource.group, name)
         if resource.storage == "pods":
             self._quotas.admit(obj)
-        if managed:
-            metadata["managedFields"] = managed
         return Outcome(self._keep(resource, namespace, name, obj, options), True, warnings + review.warnings)
 
     def _namespace_of(self, resource: Resource, namespace: str, metadata: Object) -> dict[str, str]:
@@ -288,7 +276,6 @@ class Writer:
             metadata["generation"] = before.get("generation", 0) + 1
         review = Review(resource, {}, obj, options.user, old.obj, subresource, warnings)
         self._admission.validate(review)
-        note_update(resource.schema, old.obj, obj, options.manager, subresource, timestamp(self._now()))
         metadata["resourceVersion"] = before["resourceVersion"]
         if obj == old.obj:
             return Outcome(old, warnings=warnings)

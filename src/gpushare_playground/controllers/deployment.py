@@ -8,7 +8,7 @@ from gpushare.kube.client.errors import ApiError
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
 from gpushare_playground.cache import Cache, Expectations
-from gpushare_playground.controllers.freshest import Freshest
+from gpushare_playground.controllers.latest_version import LatestVersions
 from gpushare_playground.controllers.podcontrol import reference_to
 from gpushare_playground.controllers.podtemplate import template_hash
 from gpushare_playground.controllers.rollout import Limits, SetSize, limits_of, recreate, roll
@@ -23,7 +23,6 @@ from gpushare_playground.objects import (
     is_deleting,
     name_of,
     namespace_of,
-    seconds_of,
     spec_of,
     status_of,
     time_text,
@@ -52,8 +51,8 @@ class Deployments:
         clock: Clock,
     ) -> None:
         self._objects = objects
-        self._deployments = Freshest(DEPLOYMENTS, objects, deployments)
-        self._sets = Freshest(REPLICA_SETS, objects, sets)
+        self._deployments = LatestVersions(DEPLOYMENTS, objects, deployments)
+        self._sets = LatestVersions(REPLICA_SETS, objects, sets)
         self._made = Expectations(sets, time.monotonic)
         self._pods = pods
         self._recorder = recorder
@@ -72,7 +71,8 @@ class Deployments:
             item, new = await self._ensure_new(item, name, new, old)
             new = await self._resize(item, new, old)
             await self._drop_history(item, old)
-        return await self._report(item, new, old)
+        await self._report(item, new, old)
+        return None
 
     async def _ensure_new(
         self, item: Json, name: str, new: Json | None, old: list[Json]
@@ -110,8 +110,6 @@ class Deployments:
                 "template": {**template, "metadata": {**metadata, "labels": labels}},
             },
         }
-        if spec_of(item).get("minReadySeconds"):
-            body["spec"]["minReadySeconds"] = spec_of(item)["minReadySeconds"]
         try:
             made = await self._objects.create(REPLICA_SETS, namespace_of(item), body)
         except ApiError as error:
@@ -163,22 +161,15 @@ class Deployments:
         for one in idle[: max(len(idle) - keep, 0)]:
             await self._objects.delete(REPLICA_SETS, one)
 
-    async def _report(self, item: Json, new: Json | None, old: list[Json]) -> float | None:
+    async def _report(self, item: Json, new: Json | None, old: list[Json]) -> None:
         now = self._clock.time_ns()
         sets = [*([new] if new is not None else []), *(self._sets.newer(one) for one in old)]
         status = _counts(item, new, sets)
-        before = status_of(item)
-        moved = any(
-            before.get(name) != status.get(name)
-            for name in ("updatedReplicas", "availableReplicas", "replicas")
-        )
-        conditions = with_condition(before.get("conditions") or [], _available(item, status, now))
-        progress, wait_s = _progress(item, new, status, moved=moved, now=now)
-        if progress is not None:
-            conditions = with_condition(conditions, progress)
+        conditions = with_condition(status_of(item).get("conditions") or [], _available(item, status, now))
+        if new is not None:
+            conditions = with_condition(conditions, _progress(item, new, status, now))
         status["conditions"] = conditions
         await self._deployments.write_status(item, status)
-        return wait_s
 
 
 def _revision(one: Json) -> int:
@@ -259,40 +250,15 @@ def _available(item: Json, status: Json, now: int) -> Json:
     return _unless_same(item, _condition("Available", status=enough, reason=reason, message=message, now=now))
 
 
-def _progress(
-    item: Json, new: Json | None, status: Json, *, moved: bool, now: int
-) -> tuple[Json | None, float | None]:
-    """The Progressing condition, and the seconds after which the rollout counts as stuck."""
-    if new is None:
-        return None, None
+def _progress(item: Json, new: Json, status: Json, now: int) -> Json:
+    """The Progressing condition: how ``kubectl rollout status`` knows that it is over."""
     replicas = int(spec_of(item).get("replicas", 1))
     subject = f'ReplicaSet "{name_of(new)}"'
     counts = [int(status.get(name) or 0) for name in ("updatedReplicas", "replicas", "availableReplicas")]
-
-    def condition(*, status: bool, reason: str, message: str) -> Json:
-        return _condition("Progressing", status=status, reason=reason, message=message, now=now)
-
-    if counts == [replicas] * 3:
-        done = condition(
-            status=True,
-            reason="NewReplicaSetAvailable",
-            message=f"{subject} has successfully progressed.",
-        )
-        return _unless_same(item, done), None
-    deadline_s = float(spec_of(item).get("progressDeadlineSeconds", 600))
-    before = condition_of(item, "Progressing")
-    since = seconds_of((before or {}).get("lastUpdateTime")) or now / 1e9
-    left_s = since + deadline_s - now / 1e9
-    ongoing = before is not None and before.get("reason") in ("ReplicaSetUpdated", "ProgressDeadlineExceeded")
-    if ongoing and not moved:
-        if left_s > 0:
-            return before, left_s
-        late = condition(
-            status=False, reason="ProgressDeadlineExceeded", message=f"{subject} has timed out progressing."
-        )
-        return _unless_same(item, late), None
-    going = condition(status=True, reason="ReplicaSetUpdated", message=f"{subject} is progressing.")
-    return going, deadline_s
+    done = counts == [replicas] * 3
+    reason = "NewReplicaSetAvailable" if done else "ReplicaSetUpdated"
+    message = f"{subject} has successfully progressed." if done else f"{subject} is progressing."
+    return _unless_same(item, _condition("Progressing", status=True, reason=reason, message=message, now=now))
 
 
 def _unless_same(item: Json, condition: Json) -> Json:

@@ -6,7 +6,6 @@ from gpushare.kube.client.errors import ApiError
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
 from gpushare_playground.cache import Cache
-from gpushare_playground.controllers.freshest import Freshest
 from gpushare_playground.controllers.jobcount import (
     FIRST_BACKOFF_S,
     TRACKING,
@@ -21,6 +20,7 @@ from gpushare_playground.controllers.jobcount import (
     unsupported,
     wanted_active,
 )
+from gpushare_playground.controllers.latest_version import LatestVersions
 from gpushare_playground.controllers.podcontrol import PodControl, owner_key, reference_to
 from gpushare_playground.controllers.podtemplate import pod_from
 from gpushare_playground.controllers.replicaset import deletion_order
@@ -32,9 +32,7 @@ from gpushare_playground.objects import (
     condition_of,
     controller_of,
     is_deleting,
-    is_true,
     name_of,
-    seconds_of,
     spec_of,
     status_of,
     time_text,
@@ -62,7 +60,7 @@ class Jobs:
         first_backoff_s: float = FIRST_BACKOFF_S,
     ) -> None:
         self._objects = objects
-        self._jobs = Freshest(JOBS, objects, jobs)
+        self._jobs = LatestVersions(JOBS, objects, jobs)
         self._pods = pods
         self._control = control
         self._recorder = recorder
@@ -85,7 +83,7 @@ class Jobs:
         if is_over(job):
             for pod in self._control.owned(job):
                 await self._release(pod)
-            return await self._expire(job)
+            return None
         missing = unsupported(job)
         if missing:
             note = f"{missing} is not supported by the playground; remove it from the Job"
@@ -99,7 +97,7 @@ class Jobs:
         found = tally(job, pods, self._released, self._control.is_going)
         ending = ending_of(job, found, now_ns / 1e9)
         wait_s: float | None = None
-        if ending is not None or spec_of(job).get("suspend"):
+        if ending is not None:
             for pod in found.active:
                 await self._control.delete(job, pod)
         else:
@@ -166,21 +164,6 @@ class Jobs:
             ):
                 await self._release(pod)
 
-    async def _expire(self, job: Json) -> float | None:
-        """Delete a Job that ended ``ttlSecondsAfterFinished`` ago."""
-        ttl = spec_of(job).get("ttlSecondsAfterFinished")
-        if ttl is None:
-            return None
-        over = condition_of(job, "Complete") if is_true(job, "Complete") else condition_of(job, "Failed")
-        ended_s = seconds_of((over or {}).get("lastTransitionTime"))
-        if ended_s is None:
-            return None
-        left_s = ended_s + float(ttl) - self._clock.time_ns() / 1e9
-        if left_s > 0:
-            return left_s
-        await self._objects.delete(JOBS, job)
-        return None
-
     def _record(self, job: Json, kind: Literal["Normal", "Warning"], reason: str, note: str) -> None:
         self._recorder.record(
             reference_to(JOBS, job), kind=kind, reason=reason, action="Reconciling", note=note
@@ -213,9 +196,8 @@ def _status(job: Json, found: Tally, ending: Ending | None, now_ns: int, *, coun
     status["uncountedTerminatedPods"] = uncounted
     numbers = {"active": len(found.active), "succeeded": succeeded, "failed": failed}
     status |= {name: number for name, number in numbers.items() if number}
-    conditions = _suspension(job, old.get("conditions") or [], now_ns)
-    if not spec_of(job).get("suspend"):
-        status["startTime"] = old.get("startTime") or time_text(now_ns)
+    conditions = old.get("conditions") or []
+    status["startTime"] = old.get("startTime") or time_text(now_ns)
     if ending is not None:
         ends = [ending.first_condition]
         if counted and not found.active and not found.terminating:
@@ -228,20 +210,6 @@ def _status(job: Json, found: Tally, ending: Ending | None, now_ns: int, *, coun
                 conditions = with_condition(conditions, _condition(kind, "True", reason, message, now_ns))
     status["conditions"] = conditions
     return status
-
-
-def _suspension(job: Json, conditions: list[Json], now_ns: int) -> list[Json]:
-    if spec_of(job).get("suspend"):
-        if is_true(job, "Suspended"):
-            return conditions
-        return with_condition(
-            conditions, _condition("Suspended", "True", "JobSuspended", "Job suspended", now_ns)
-        )
-    if is_true(job, "Suspended"):
-        return with_condition(
-            conditions, _condition("Suspended", "False", "JobResumed", "Job resumed", now_ns)
-        )
-    return conditions
 
 
 def _condition(kind: str, status: str, reason: str, message: str, now_ns: int) -> Json:

@@ -152,13 +152,13 @@ def backoff_left_s(pods: Iterable[Json], now_s: float, first_s: float) -> float:
 
 
 def is_over(job: Json) -> bool:
-    """Whether the Job has ended for good."""
+    """Whether the Job has completed or failed."""
     return is_true(job, "Complete") or is_true(job, "Failed")
 
 
 def unsupported(job: Json) -> str:
-    """What the Job asks for that is not built here; empty when there is nothing."""
+    """The field that the Job uses and that is not implemented here; empty when there is none."""
     spec = spec_of(job)
     if spec.get("completionMode") == "Indexed":
         return "completionMode: Indexed"
-    return next((name for name in ("podFailurePolicy", "successPolicy") if spec.get(name)), "")
+    return next((name for name in ("podFailurePolicy", "successPolicy", "suspend") if spec.get(name)), "")

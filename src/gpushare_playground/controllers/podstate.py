@@ -1,6 +1,6 @@
 """What controllers want to know about a pod."""
 
-from gpushare_playground.objects import Json, condition_of, is_deleting, is_true, seconds_of, status_of
+from gpushare_playground.objects import Json, is_deleting, is_true, seconds_of, status_of
 
 
 def phase_of(pod: Json) -> str:
@@ -9,7 +9,7 @@ def phase_of(pod: Json) -> str:
 
 
 def is_finished(pod: Json) -> bool:
-    """Whether its containers have ended for good."""
+    """Whether it has succeeded or failed."""
     return phase_of(pod) in ("Succeeded", "Failed")
 
 
@@ -21,16 +21,6 @@ def is_active(pod: Json) -> bool:
 def is_ready(pod: Json) -> bool:
     """Whether it runs and its Ready condition is true."""
     return phase_of(pod) == "Running" and is_true(pod, "Ready")
-
-
-def available_in_s(pod: Json, min_ready_s: float, now_s: float) -> float | None:
-    """Seconds until it has been ready for ``min_ready_s``: 0 when it is available, ``None`` when not ready."""
-    if not is_ready(pod):
-        return None
-    since = seconds_of((condition_of(pod, "Ready") or {}).get("lastTransitionTime"))
-    if min_ready_s <= 0 or since is None:
-        return 0.0
-    return max(0.0, since + min_ready_s - now_s)
 
 
 def restarts_of(pod: Json) -> int:

@@ -2,17 +2,10 @@
 
 from typing import Final
 
-from gpushare.kube.clock import Clock
 from gpushare_playground.cache import Cache
-from gpushare_playground.controllers.freshest import Freshest
+from gpushare_playground.controllers.latest_version import LatestVersions
 from gpushare_playground.controllers.podcontrol import PodControl
-from gpushare_playground.controllers.podstate import (
-    available_in_s,
-    is_finished,
-    is_ready,
-    phase_of,
-    restarts_of,
-)
+from gpushare_playground.controllers.podstate import is_finished, is_ready, phase_of, restarts_of
 from gpushare_playground.controllers.podtemplate import pod_from
 from gpushare_playground.objects import (
     REPLICA_SETS,
@@ -38,10 +31,9 @@ class ReplicaSets:
 
     name = "replicaset"
 
-    def __init__(self, objects: Objects, sets: Cache, pods: PodControl, clock: Clock) -> None:
-        self._sets = Freshest(REPLICA_SETS, objects, sets)
+    def __init__(self, objects: Objects, sets: Cache, pods: PodControl) -> None:
+        self._sets = LatestVersions(REPLICA_SETS, objects, sets)
         self._pods = pods
-        self._clock = clock
 
     async def reconcile(self, key: str) -> float | None:
         """Create what is missing, delete what is too much, report the counts."""
@@ -57,13 +49,9 @@ class ReplicaSets:
             await self._pods.create_generated(item, f"{name_of(item)}-", lambda name: _pod(item, name))
         for pod in sorted(active, key=deletion_order)[: max(-missing, 0)]:
             await self._pods.delete(item, pod)
-        now_s = self._clock.time_ns() / 1e9
         kept = active if missing >= 0 else [pod for pod in active if not self._pods.is_going(pod)]
-        waits = [available_in_s(pod, float(spec_of(item).get("minReadySeconds") or 0), now_s) for pod in kept]
-        await self._sets.write_status(item, _status(item, kept, waits, len(pods) - len(kept)))
-        if missing > BURST:
-            return 0.0
-        return min((wait for wait in waits if wait), default=None)
+        await self._sets.write_status(item, _status(item, kept, len(pods) - len(kept)))
+        return 0.0 if missing > BURST else None
 
 
 def deletion_order(pod: Json) -> tuple[object, ...]:
@@ -90,13 +78,14 @@ def _pod(item: Json, name: str) -> Json:
     return pod_from(REPLICA_SETS, item, spec_of(item).get("template") or {}, name)
 
 
-def _status(item: Json, pods: list[Json], waits: list[float | None], going: int) -> Json:
+def _status(item: Json, pods: list[Json], going: int) -> Json:
     described = ((spec_of(item).get("template") or {}).get("metadata") or {}).get("labels") or {}
     status = {key: value for key, value in status_of(item).items() if key == "conditions"}
+    ready = sum(is_ready(pod) for pod in pods)
     counts = {
         "fullyLabeledReplicas": sum(described.items() <= dict(labels_of(pod)).items() for pod in pods),
-        "readyReplicas": sum(is_ready(pod) for pod in pods),
-        "availableReplicas": sum(wait == 0.0 for wait in waits),
+        "readyReplicas": ready,
+        "availableReplicas": ready,
     }
     status["terminatingReplicas"] = going
     status["replicas"] = len(pods)

@@ -1,17 +1,24 @@
 """``python -m gpushare_playground.gpus``: write a preset's description to stdout, or check a file."""
 
 import argparse
+import ctypes
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from gpushare_playground.gpus import PRESETS, preset, read, render
+from gpushare_playground.gpus import PRESETS, preset, render
+
+_LIBRARY: Final = Path(__file__).parents[3] / "build" / "fakegpu" / "libnvidia-ml.so.1"
+#: What ``nvmlInit`` returns for a description that cannot be read (``NVML_ERROR_UNKNOWN``).
+_UNREADABLE: Final = 999
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m gpushare_playground.gpus",
-        description="Describe a node's simulated GPUs for the stand-in driver (docs/developer/fakegpu.md).",
+        description="Describe a node's simulated GPUs for the fake driver (docs/developer/fakegpu.md).",
         epilog=f"presets: {', '.join(PRESETS)}",
     )
     parser.add_argument(
@@ -21,24 +28,37 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--node", default="node", help="name that the UUIDs are made from (default: %(default)s)"
     )
     parser.add_argument("--count", type=int, help="number of GPUs, where PRESET is a model (default: 1)")
-    parser.add_argument(
-        "--check", type=Path, metavar="FILE", help="read a description and say whether it is good"
-    )
+    parser.add_argument("--check", type=Path, metavar="FILE", help="have the fake driver read a description")
     given = parser.parse_args(arguments)
     if (given.preset is None) == (given.check is None):
         parser.error("name one PRESET, or a FILE to --check")
     return given
 
 
+def _check(file: Path) -> int:
+    """The exit code: 0, or 1 after the driver has written on stderr what is wrong with the description."""
+    if not file.is_file():
+        print(f"{file}: no such file", file=sys.stderr)
+        return 1
+    if not _LIBRARY.exists():
+        print(f"no fake driver in {_LIBRARY.parent}; build it with: make fakegpu", file=sys.stderr)
+        return 1
+    os.environ["FAKEGPU_NODE"] = str(file.absolute())
+    driver = ctypes.CDLL(str(_LIBRARY))
+    if driver.nvmlInit_v2() == _UNREADABLE:
+        return 1
+    driver.nvmlShutdown()
+    print(f"{file}: good")
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0, or 1 with one line on stderr."""
     given = _arguments(arguments)
+    if given.check is not None:
+        return _check(given.check)
     try:
-        if given.check is not None:
-            node = read(given.check)
-            print(f"{given.check}: good; GPUs described: {len(node.gpus)}")
-        else:
-            sys.stdout.write(render(preset(given.preset, given.node, count=given.count)))
+        sys.stdout.write(render(preset(given.preset, given.node, count=given.count)))
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1

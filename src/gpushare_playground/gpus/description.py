@@ -1,17 +1,7 @@
-"""What a description says, as values, and the errors of reading one."""
+"""What a description says, as values."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-
-
-class DescriptionError(ValueError):
-    """A description that cannot be read; ``str()`` is one line, ``FILE:LINE: KEY: problem; what to do``."""
-
-    def __init__(self, file: str, line: int, problem: str) -> None:
-        super().__init__(f"{file[:300]}:{line}: {problem}")
-        self.file = file
-        self.line = line
-        self.problem = problem
 
 
 class UnknownPreset(ValueError):

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpushare_playground.gpus.description import Gpu, GpuNode
-from gpushare_playground.gpus.reading import parse
 
 
 def _switches(gpu: Gpu) -> Iterator[str]:
@@ -57,10 +56,7 @@ def _gpu(gpu: Gpu) -> Iterator[str]:
 
 
 def render(node: GpuNode) -> str:
-    """The description of a node, which `parse` reads back to an equal node.
-
-    Raises `DescriptionError` for a node that no file may describe.
-    """
+    """The description of a node, in the driver's format."""
     lines = ["fakegpu 1", f"driver {node.driver}", f"cuda {node.cuda}"]
     if node.fault:
         lines.append(f"fault {node.fault}")
@@ -70,13 +66,11 @@ def render(node: GpuNode) -> str:
         lines.append("")
     lines += [f"path {a} {b} {path}" for (a, b), path in node.paths.items()]
     lines += [f"nvlink {a} {b} {links}" for (a, b), links in node.nvlinks.items()]
-    text = "\n".join(lines) + "\n"
-    parse(text.encode(), "description")
-    return text
+    return "\n".join(lines) + "\n"
 
 
 def write(path: Path, node: GpuNode) -> None:
-    """Replace the file at once, so that no reader ever sees half of it.
+    """Replace the file in one step, so that no reader ever sees half of it.
 
     The library knows a new version by inode and time; the kernel's own stamps may be as coarse as its timer tick, so
     the time is set.

@@ -73,24 +73,6 @@ class VolumeMount(_Camel):
     name: str
     mount_path: str
     sub_path: str = ""
-    read_only: bool = False
-
-
-class ExecAction(msgspec.Struct):
-    """A command that a probe runs."""
-
-    command: list[str] = []
-
-
-class Probe(_Camel):
-    """A check of a container; only ``exec`` is carried out here."""
-
-    exec: ExecAction | None = None
-    initial_delay_seconds: int = 0
-    period_seconds: int = 10
-    timeout_seconds: int = 1
-    success_threshold: int = 1
-    failure_threshold: int = 3
 
 
 class Container(_Camel):
@@ -106,10 +88,6 @@ class Container(_Camel):
     resources: Resources | None = None
     volume_mounts: list[VolumeMount] | None = None
     restart_policy: str | None = None
-    liveness_probe: Probe | None = None
-    readiness_probe: Probe | None = None
-    startup_probe: Probe | None = None
-    tty: bool = False
 
     @property
     def sidecar(self) -> bool:
@@ -162,7 +140,6 @@ class Volume(_Camel):
 
     name: str
     host_path: HostPath | None = None
-    empty_dir: dict[str, Any] | None = None
     config_map: ConfigMapVolume | None = None
     secret: SecretVolume | None = None
 
@@ -189,7 +166,6 @@ class Spec(_Camel):
     node_name: str = ""
     restart_policy: str = "Always"
     termination_grace_period_seconds: int = 30
-    active_deadline_seconds: int | None = None
     hostname: str = ""
     host_network: bool = False
     service_account_name: str = ""
@@ -206,7 +182,6 @@ class Status(_Camel):
     conditions: list[dict[str, Any]] | None = None
     container_statuses: list[dict[str, Any]] | None = None
     init_container_statuses: list[dict[str, Any]] | None = None
-    qos_class: str = ""
 
 
 class Pod(msgspec.Struct):
@@ -243,7 +218,7 @@ class Pod(msgspec.Struct):
 
     @property
     def finished(self) -> bool:
-        """Whether it has ended for good."""
+        """Whether it has succeeded or failed."""
         return self.status.phase in ("Succeeded", "Failed")
 
     @property

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gpushare_playground.images.registry import normalised
 from gpushare_playground.kubelet.containers import Attempt
-from gpushare_playground.kubelet.plan import ContainerState, restarts_after
+from gpushare_playground.kubelet.pod_plan import ContainerState, restarts_after
 from gpushare_playground.kubelet.podspec import Container, Pod
 
 _OURS: Final = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
@@ -35,7 +35,7 @@ def running_status(
     """
     initialized = _initialized(pod, states, outcome)
     phase = outcome or _phase(pod, states, initialized)
-    unready = [one.name for one in pod.spec.containers if not states[one.name].ready]
+    unready = [one.name for one in pod.spec.containers if not states[one.name].running]
     uninitialized = [one.name for one in pod.init_containers if not _done(one, states[one.name])]
     pod_ip, host_ip = addresses
     status: dict[str, Any] = {
@@ -113,7 +113,7 @@ def _initialized(pod: Pod, states: Mapping[str, ContainerState], outcome: str) -
 
 
 def _done(container: Container, state: ContainerState) -> bool:
-    return state.started if container.sidecar else state.exit_code == 0
+    return state.running if container.sidecar else state.exit_code == 0
 
 
 def _container(
@@ -124,8 +124,8 @@ def _container(
         "image": container.image,
         "imageID": "",
         "restartCount": state.restarts,
-        "ready": state.ready,
-        "started": state.running and state.started,
+        "ready": state.running,
+        "started": state.running,
         "state": {},
     }
     shown, last = state.attempt, state.last
@@ -162,7 +162,7 @@ def _container(
 def _terminated(attempt: Attempt) -> dict[str, Any]:
     ended = attempt.ended
     assert ended is not None
-    told: dict[str, Any] = {
+    status: dict[str, Any] = {
         "exitCode": ended.code,
         "reason": ended.reason,
         "startedAt": rfc3339(attempt.started_ns),
@@ -170,8 +170,8 @@ def _terminated(attempt: Attempt) -> dict[str, Any]:
         "containerID": f"playground://{attempt.container_id}",
     }
     if ended.message:
-        told["message"] = ended.message
-    return told
+        status["message"] = ended.message
+    return status
 
 
 def _condition(kind: str, reason: str, message: str, *, holds: bool) -> dict[str, Any]:

@@ -55,19 +55,18 @@ async def choose(
         else:
             feasible.append(state)
     total = len(nodes)
-    asked = extender if extender is not None and extender.is_interested(pod) else None
     kept = feasible
-    hopeless: set[str] = set()
-    if asked is not None and feasible:
-        kept = await _ask(asked, pod, feasible, reasons, hopeless)
+    unresolvable: set[str] = set()
+    if extender is not None and feasible:
+        kept = await _ask(extender, pod, feasible, reasons, unresolvable)
     if not kept:
-        message = f"{fit_error(total, reasons.values())} {aftermath(pod, wanted, nodes, hopeless)}"
+        message = f"{fit_error(total, reasons.values())} {aftermath(pod, wanted, nodes, unresolvable)}"
         raise Unschedulable(message, by_extender=len(kept) != len(feasible))
     if len(kept) == 1:
         return Choice(kept[0].name, 1)
     points = score(wanted, kept)
-    if asked is not None:
-        points = await _add_extender_points(asked, pod, kept, points)
+    if extender is not None:
+        points = await _add_extender_points(extender, pod, kept, points)
     return Choice(best(kept, points, chance).name, len(kept))
 
 
@@ -76,12 +75,12 @@ async def _ask(
     pod: Json,
     feasible: list[NodeState],
     reasons: dict[str, list[str]],
-    hopeless: set[str],
+    unresolvable: set[str],
 ) -> list[NodeState]:
     result = await extender.filter(pod, [state.name for state in feasible])
-    unresolvable = result.failed_and_unresolvable_nodes or {}
-    hopeless.update(unresolvable)
-    for name, reason in ((result.failed_nodes or {}) | unresolvable).items():
+    failed = result.failed_and_unresolvable_nodes or {}
+    unresolvable.update(failed)
+    for name, reason in ((result.failed_nodes or {}) | failed).items():
         reasons[name] = [reason]
     by_name = {state.name: state for state in feasible}
     return [by_name[name] for name in result.node_names or ()]

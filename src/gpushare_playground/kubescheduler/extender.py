@@ -5,35 +5,20 @@ Source: kubernetes 1.36 ``pkg/scheduler/extender.go`` with ``nodeCacheCapable: t
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
 import msgspec
 
-from gpushare.kubescheduler.resources import asks_for
 from gpushare.kubescheduler.scores import MAX_NODE_SCORE
 from gpushare_playground.objects import Json, name_of, namespace_of, uid_of
 
 MAX_PRIORITY: Final = 10
+WEIGHT: Final = 5
 
 
 class ExtenderError(Exception):
     """The extender did not do what was asked: ``str()`` is the text for the pod's event."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExtenderSettings:
-    """One entry of ``extenders`` in a KubeSchedulerConfiguration."""
-
-    url_prefix: str
-    weight: int = 5
-    http_timeout_s: float = 10.0
-    managed_resources: frozenset[str] = frozenset()
-    """It is asked about pods that name one of these; none: about all."""
-    filter_verb: str = "filter"
-    prioritize_verb: str = "prioritize"
-    bind_verb: str = "bind"
 
 
 class FilterResult(msgspec.Struct, rename="pascal"):
@@ -64,42 +49,38 @@ _BINDING = msgspec.json.Decoder(_BindingResult)
 class Extender:
     """Calls one extender over ``http``. All methods raise ``ExtenderError``."""
 
-    def __init__(self, settings: ExtenderSettings, http: aiohttp.ClientSession) -> None:
-        self.settings = settings
+    def __init__(self, url_prefix: str, http: aiohttp.ClientSession, *, timeout_s: float = 10.0) -> None:
         self._http = http
-        self._prefix = settings.url_prefix.rstrip("/")
-
-    def is_interested(self, pod: Json) -> bool:
-        """Whether the extender is asked about the pod."""
-        managed = self.settings.managed_resources
-        return not managed or asks_for(pod, managed)
+        self._url = url_prefix
+        self._prefix = url_prefix.rstrip("/")
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
 
     async def filter(self, pod: Json, nodes: Sequence[str]) -> FilterResult:
         """Which of ``nodes`` take the pod, and why the others do not."""
-        raw = await self._send(self.settings.filter_verb, _arguments(pod, nodes))
+        raw = await self._send("filter", _arguments(pod, nodes))
         try:
             result = _FILTER.decode(raw)
         except msgspec.DecodeError as error:
-            raise ExtenderError(f"{self._prefix}/{self.settings.filter_verb}: {error}") from None
+            raise ExtenderError(f"{self._prefix}/filter: {error}") from None
         if result.error:
             raise ExtenderError(result.error)
         known = set(nodes)
         for name in result.node_names or ():
             if name not in known:
                 raise ExtenderError(
-                    f'extender "{self.settings.url_prefix}" claims a filtered node "{name}" '
+                    f'extender "{self._url}" claims a filtered node "{name}" '
                     "which is not found in the input node list"
                 )
         return result
 
     async def prioritize(self, pod: Json, nodes: Sequence[str]) -> dict[str, int]:
         """Points a node, on the scale of the in-tree scores and weighted."""
-        raw = await self._send(self.settings.prioritize_verb, _arguments(pod, nodes))
+        raw = await self._send("prioritize", _arguments(pod, nodes))
         try:
             listed = _PRIORITIES.decode(raw) or []
         except msgspec.DecodeError as error:
-            raise ExtenderError(f"{self._prefix}/{self.settings.prioritize_verb}: {error}") from None
-        scale = self.settings.weight * (MAX_NODE_SCORE // MAX_PRIORITY)
+            raise ExtenderError(f"{self._prefix}/prioritize: {error}") from None
+        scale = WEIGHT * (MAX_NODE_SCORE // MAX_PRIORITY)
         return {one.host: one.score * scale for one in listed}
 
     async def bind(self, pod: Json, node: str) -> None:
@@ -110,11 +91,11 @@ class Extender:
             "PodUID": uid_of(pod),
             "Node": node,
         }
-        raw = await self._send(self.settings.bind_verb, arguments)
+        raw = await self._send("bind", arguments)
         try:
             result = _BINDING.decode(raw)
         except msgspec.DecodeError as error:
-            raise ExtenderError(f"{self._prefix}/{self.settings.bind_verb}: {error}") from None
+            raise ExtenderError(f"{self._prefix}/bind: {error}") from None
         if result.error:
             raise ExtenderError(result.error)
 
@@ -125,7 +106,7 @@ class Extender:
                 url,
                 data=msgspec.json.encode(arguments),
                 headers={"Content-Type": "application/json"},
-                timeout=aiohttp.ClientTimeout(total=self.settings.http_timeout_s),
+                timeout=self._timeout,
                 allow_redirects=False,
             ) as response:
                 body = await response.read()

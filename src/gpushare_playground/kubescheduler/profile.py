@@ -118,7 +118,7 @@ class Profile:
     async def _bind(self, waiting: Waiting, pod: Json, node: str) -> None:
         """The binding cycle, beside the scheduling of the next pods."""
         try:
-            if self._extender is not None and self._extender.is_interested(pod):
+            if self._extender is not None:
                 await self._extender.bind(pod, node)
             else:
                 await self._objects.bind(pod, node)

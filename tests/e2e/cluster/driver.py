@@ -6,11 +6,12 @@ at ``/etc/fakegpu/node.conf``. What containers get: all of that, as ``nvidia-ctk
 """
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gpushare_playground.gpus import preset, read, write
+from gpushare_playground.gpus import preset, write
 from tests.e2e.cluster.cluster import Node
 
 ROOT: Final = Path(__file__).parents[3]
@@ -58,16 +59,21 @@ def install(node: Node, *, cdi: bool = True) -> Installed:
         raise DriverMissing(f"{LIBRARY}: not built; run: make fakegpu")
     if not node.gpu_file.exists():
         describe(node)
-    described = read(node.gpu_file)
+    described = node.gpu_file.read_text()
+    version = re.findall(r"^driver (\S+)", described, re.MULTILINE)[0]
     links = []
     for library in (LIBRARY, CUDA):
         if library.is_file():
             stem = library.name.removesuffix(".1")
-            _put(node, library, f"{LIBRARIES}/{stem}.{described.driver}", 0o644)
-            links += [f"ln -sf {stem}.{described.driver} {stem}.1", f"ln -sf {stem}.1 {stem}"]
+            _put(node, library, f"{LIBRARIES}/{stem}.{version}", 0o644)
+            links += [f"ln -sf {stem}.{version} {stem}.1", f"ln -sf {stem}.1 {stem}"]
     if SMI.is_file():
         _put(node, SMI, "/usr/bin/nvidia-smi", 0o755)
-    minors = [index if gpu.minor is None else gpu.minor for index, gpu in enumerate(described.gpus)]
+    sections = re.split(r"^gpu \d+", described, flags=re.MULTILINE)[1:]
+    minors = [
+        int(found[0]) if (found := re.findall(r"^\s*minor (\d+)", gpu, re.MULTILINE)) else index
+        for index, gpu in enumerate(sections)
+    ]
     devices = [(f"nvidia{minor}", _MAJOR, minor) for minor in minors]
     devices += [
         ("nvidiactl", _MAJOR, 255),
@@ -85,7 +91,7 @@ def install(node: Node, *, cdi: bool = True) -> Installed:
         ),
     ]
     node.run("sh", "-c", "\n".join(lines))
-    return Installed(len(described.gpus), write_cdi(node) if cdi else "")
+    return Installed(len(minors), write_cdi(node) if cdi else "")
 
 
 def remove(node: Node) -> None:

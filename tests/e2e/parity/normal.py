@@ -79,8 +79,7 @@ def normal(step: Step, text: str) -> str:
         stripped = _MARK.sub(r'\1"MARK"', stripped)
     if stripped.startswith(("{", "[")):
         try:
-            managed = "--show-managed-fields" in step.command
-            return json.dumps(_plain(json.loads(stripped), managed=managed), indent=1, sort_keys=True)
+            return json.dumps(_plain(json.loads(stripped)), indent=1, sort_keys=True)
         except ValueError:
             pass
     lines = [re.sub(r"\s{2,}|\t", "  ", line).strip() for line in _worded(stripped).splitlines()]
@@ -95,23 +94,19 @@ def _worded(text: str) -> str:
     return text
 
 
-def _plain(value: Any, name: str = "", *, managed: bool) -> Any:
+def _plain(value: Any, name: str = "") -> Any:
     if name in _IDENTITY:
         return name.upper()
     if name == "pod-template-hash":
         return "HASH"
     if isinstance(value, dict):
-        plain = {key: _plain(each, key, managed=managed) for key, each in value.items()}
+        plain = {key: _plain(each, key) for key, each in value.items()}
         # Go writes a struct that holds nothing as null or {}.
         empty = (None, {}, [], "LASTPROBETIME")
-        return {
-            key: each
-            for key, each in plain.items()
-            if each not in empty and (managed or key != "managedFields")
-        }
+        return {key: each for key, each in plain.items() if each not in empty and key != "managedFields"}
     if isinstance(value, list):
-        several = [_plain(each, managed=managed) for each in value if not _of_account(each)]
-        return sorted(several, key=json.dumps) if name in ("conditions", "managedFields") else several
+        several = [_plain(each) for each in value if not _of_account(each)]
+        return sorted(several, key=json.dumps) if name == "conditions" else several
     return _worded(value) if isinstance(value, str) else value
 
 

@@ -158,22 +158,10 @@ STEPS: Final = (
         unordered=True,
     ),
     Step(
-        "server-side",
-        "apply --server-side -f -",
+        "apply a config map",
+        "apply -f -",
         sent({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}),
     ),
-    Step(
-        "server-side by another",
-        "apply --server-side --field-manager=other -f -",
-        sent({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "2"}}),
-        code=1,
-    ),
-    Step(
-        "server-side by force",
-        "apply --server-side --field-manager=other --force-conflicts -f -",
-        sent({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "2"}}),
-    ),
-    Step("who manages what", "get configmap c -o json --show-managed-fields"),
     Step(
         "diff", "diff -f -", sent(pod("two", metadata={"labels": {"app": "two", "b": "d"}}, **_ON_T4)), code=1
     ),

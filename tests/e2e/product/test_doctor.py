@@ -86,7 +86,7 @@ def test_who_may_read_little_is_told_what_was_not_looked_at(product: Product, tm
     assert ("permissions", "warning", "you") in found
     assert not [one for one in found if one[1] == "fault"], said
     assert {one[0] for one in found if one[1] == "unknown"} >= {"process-rights", "admission"}, said
-    (permissions,) = [one["says"] for one in json.loads(said)["findings"] if one["check"] == "permissions"]
+    (permissions,) = [one["message"] for one in json.loads(said)["findings"] if one["check"] == "permissions"]
     assert "clusterroles" in permissions
 
 
@@ -98,6 +98,6 @@ def test_an_agent_looks_its_own_node_over(product: Product) -> None:
         *("kubectl", "-n", NAMESPACE, "exec", agent, "--", "gpushare"),
         *("doctor", "node", "-o", "json", "--host-root", "/host"),
     )
-    told = {one["check"]: (one["state"], one["says"]) for one in json.loads(ran.out)["findings"]}
+    told = {one["check"]: (one["state"], one["message"]) for one in json.loads(ran.out)["findings"]}
     for check in ("driver", "gpus", "kubelet", "agent", "permissions", "isolation"):
         assert told[check][0] == "ok", told

@@ -7,35 +7,12 @@ import pytest
 from gpushare.api import names
 from tests.e2e.cluster import Cluster
 from tests.e2e.cluster.waiting import wait_for
-from tests.e2e.product.product import EXAMPLES, Json, Product, Ran, gpu_pod
+from tests.e2e.product.product import Json, Product, Ran, gpu_pod
 from tests.e2e.product.stream import settle
 
 CGPU, CORE_MEM = "cgpu-t4", "core-mem-v100x4"
 #: Far below the five minutes after which kube-scheduler tries every pod by itself.
 AT_ONCE_S = 60.0
-
-
-def test_a_percentage_that_is_no_multiple_of_5_is_refused_by_the_api_server(product: Product) -> None:
-    ran = product.run("kubectl", "apply", "-f", str(EXAMPLES / "invalid-core.yaml"))
-    assert ran.code == 1
-    assert f"{names.GPU_CORE} must be a multiple of 5 from 5 to 100: container main asks for 7" in ran.text
-    assert not product.pods()
-
-
-def test_a_wrong_percentage_is_refused_in_the_template_of_a_job(product: Product) -> None:
-    job = json.loads(
-        product.kubectl("create", "--dry-run=client", "-o", "json", "-f", str(EXAMPLES / "05-core-mem.yaml"))
-    )
-    job["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"][names.GPU_CORE] = 7
-    ran = product.run("kubectl", "apply", "-f", "-", stdin=json.dumps(job))
-    assert ran.code == 1
-    assert "multiple of 5" in ran.text
-    assert not product.json("get", "jobs")["items"]
-    # What can only be a slip is taken, and told at once.
-    job["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {"aliyun.com/gpu-memory": 2}
-    ran = product.run("kubectl", "apply", "--dry-run=server", "-f", "-", stdin=json.dumps(job))
-    assert ran.code == 0, ran.text
-    assert "asks for aliyun.com/gpu-memory (write aliyun.com/gpu-mem in units" in ran.text
 
 
 def test_a_pod_that_names_no_scheduler_goes_to_ours(product: Product) -> None:
@@ -136,15 +113,6 @@ def test_a_pod_that_is_resized_in_place_keeps_its_share(product: Product, k8s: s
     assert after["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
-def test_memory_alone_and_memory_with_compute_are_never_on_one_node(product: Product) -> None:
-    product.offers(CORE_MEM, gpu_mem=60, gpu_core=400)
-    product.apply(gpu_pod("with-core", 2, 30, labels={"app": "with-core"}, node=CORE_MEM))
-    product.running("app=with-core")
-    product.apply(gpu_pod("without-core", 2, labels={"app": "without-core"}, node=CORE_MEM))
-    wait_for("a reason", lambda: product.events("without-core"), timeout=20)
-    assert not product.node_of("without-core")
-
-
 def test_records_of_who_holds_what_are_written_by_our_components_alone(product: Product) -> None:
     product.apply(gpu_pod("held", 3, labels={"app": "held"}))
     product.running("app=held")
@@ -155,28 +123,3 @@ def test_records_of_who_holds_what_are_written_by_our_components_alone(product: 
     ran = product.run("kubectl", "annotate", "node", CGPU, f"{names.ANN_DEVICES}=nonsense", "--overwrite")
     assert ran.code == 1
     product.kubectl("annotate", "pod", "held", "note=mine")
-
-
-@pytest.mark.parametrize("mode", ["core_mem", "share"])
-def test_relabelling_a_node_under_running_pods_is_carried(product: Product, mode: str) -> None:
-    product.offers(CGPU, gpu_mem=15)
-    product.apply(gpu_pod("stays", 3, labels={"app": "stays"}, node=CGPU))
-    (pod,) = product.running("app=stays")
-    try:
-        product.label(CGPU, mode)
-        wait_for(
-            f"the node says that it is {mode}",
-            lambda: (
-                json.loads(product.json("get", "node", CGPU)["metadata"]["annotations"][names.ANN_DEVICES])[
-                    "mode"
-                ]
-                == mode
-            ),
-            timeout=30,
-        )
-        assert product.row(CGPU)[2].startswith("3/")
-        (same,) = product.running("app=stays")
-        assert same["metadata"]["uid"] == pod["metadata"]["uid"]
-    finally:
-        product.label(CGPU, "cgpu")
-        product.offers(CGPU, gpu_mem=15, gpu_core=0)

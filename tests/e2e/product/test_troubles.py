@@ -40,8 +40,7 @@ def test_a_gpu_that_falls_off_the_bus_takes_nothing_new_and_a_waiting_pod_goes_i
 ) -> None:
     product.apply(gpu_pod("holds", 3, labels={"app": "holds"}, node=CGPU))
     product.running("app=holds")
-    whole = gpus.read(node.gpu_file)
-    broken = gpus.preset(str(node.preset), node.name)
+    whole, broken = (gpus.preset(str(node.preset), node.name) for _ in range(2))
     (gpu,) = broken.gpus
     object.__setattr__(gpu, "fault", "lost")
     gpus.write(node.gpu_file, broken)

@@ -40,7 +40,7 @@ def test_the_leader_says_where_a_pod_went_and_why_another_waits(product: Product
     assert gone["record"]["holds"]["node"] == product.node_of("goes")
     chosen = [gpu["index"] for gpu in gone["record"]["choice"]["gpus"] if gpu["chosen"]]
     assert chosen == [gpu["index"] for gpu in gone["record"]["holds"]["gpus"]]
-    assert stays["remedy"] == "1 more pod of gang default/g: 1 of 2 is there"
+    assert stays["suggestion"] == "1 more pod of gang default/g: 1 of 2 is there"
     product.delete_all()
 
 

@@ -47,29 +47,6 @@ async def test_get_shows_each_kind_in_its_own_columns(kubectl, create, get, head
     assert (await kubectl("get", get)).out.splitlines()[0].rstrip() == heading
 
 
-@pytest.mark.parametrize(
-    ("kind", "spec", "heading"),
-    [
-        ("StatefulSet", {}, "NAME   READY   AGE"),
-        ("ReplicaSet", {}, "NAME   DESIRED   CURRENT   READY   AGE"),
-    ],
-)
-async def test_get_shows_workloads_in_their_own_columns(kubectl, kind, spec, heading):
-    template = {
-        "metadata": {"labels": {"a": "b"}},
-        "spec": {"containers": [{"name": "c", "image": "i:1"}]},
-    }
-    workload = {
-        "apiVersion": "apps/v1",
-        "kind": kind,
-        "metadata": {"name": "x"},
-        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template, **spec},
-    }
-    await kubectl.apply(workload)
-    assert (await kubectl("get", kind.lower())).out.splitlines()[0].rstrip() == heading
-    assert "i:1" in (await kubectl("get", kind.lower(), "-o", "wide")).out
-
-
 async def test_get_leases_and_events_in_their_own_columns(kubectl, api):
     lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15}}
     await api("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", lease, code=201)
@@ -127,16 +104,6 @@ async def test_get_selects_by_labels_and_by_fields(kubectl, make_pod, bound_pod)
     assert await names("--field-selector", "metadata.name=r,metadata.namespace=default") == ["pod/r"]
     refused = await kubectl("get", "pods", "--field-selector", "spec.color=red", code=1)
     assert "field label not supported: spec.color" in refused.err
-
-
-async def test_get_pages_through_a_long_list(kubectl, api):
-    for number in range(25):
-        body = {"metadata": {"name": f"cm-{number:02}"}}
-        await api("POST", "/api/v1/namespaces/default/configmaps", body, code=201)
-    result = await kubectl("get", "cm", "--chunk-size=10", "--no-headers")
-    assert [line.split()[0] for line in result.out.splitlines()] == [
-        f"cm-{number:02}" for number in range(25)
-    ]
 
 
 @pytest.mark.parametrize("flag", ["-w", "--watch-only"])
@@ -231,46 +198,6 @@ async def test_wait_for_creation_condition_field_and_deletion(kubectl, api, make
     await gone
 
 
-async def test_wait_gives_up_in_time(kubectl, make_pod):
-    await kubectl.apply(make_pod())
-    result = await kubectl("wait", "--for=condition=Ready", "pod/p", "--timeout=1s", code=1)
-    assert "timed out waiting for the condition on pods/p" in result.err
-
-
-@pytest.mark.parametrize("kind", ["deployments", "statefulsets"])
-async def test_rollout_status_follows_the_controllers_status(kubectl, api, kind):
-    singular = {"deployments": "Deployment", "statefulsets": "StatefulSet"}[kind]
-    template = {
-        "metadata": {"labels": {"a": "b"}},
-        "spec": {"containers": [{"name": "c", "image": "i:1"}]},
-    }
-    workload = {
-        "apiVersion": "apps/v1",
-        "kind": singular,
-        "metadata": {"name": "x"},
-        "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template},
-    }
-    await kubectl.apply(workload)
-    process = await kubectl.start("rollout", "status", f"{kind}/x", "--timeout=15s")
-    async with asyncio.timeout(10):
-        assert b"Waiting for" in await process.stdout.readline()
-    status = {
-        "observedGeneration": 1,
-        "replicas": 2,
-        "updatedReplicas": 2,
-        "readyReplicas": 2,
-        "availableReplicas": 2,
-        "currentRevision": "x-1",
-        "updateRevision": "x-1",
-    }
-    path = f"/apis/apps/v1/namespaces/default/{kind}/x/status"
-    await api("PATCH", path, {"status": status}, media="application/merge-patch+json", code=200)
-    async with asyncio.timeout(15):
-        assert await process.wait() == 0
-    await kubectl("rollout", "restart", f"{kind}/x")
-    await kubectl("rollout", "history", f"{kind}/x")
-
-
 async def test_discovery_version_and_raw(kubectl):
     resources = (await kubectl("api-resources", "-o", "name")).out.split()
     assert {"pods", "jobs.batch", "leases.coordination.k8s.io", "events.events.k8s.io"} <= set(resources)
@@ -301,7 +228,6 @@ async def test_a_custom_definition_serves_its_kind_with_columns_defaults_and_err
                 "properties": {
                     "size": {"type": "integer", "minimum": 1},
                     "mode": {"type": "string", "enum": ["a", "b"], "default": "a"},
-                    "replicas": {"type": "integer"},
                 },
             },
             "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
@@ -312,10 +238,7 @@ async def test_a_custom_definition_serves_its_kind_with_columns_defaults_and_err
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": schema},
-        "subresources": {
-            "status": {},
-            "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"},
-        },
+        "subresources": {"status": {}},
         "additionalPrinterColumns": [
             {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
             {"name": "Mode", "type": "string", "jsonPath": ".spec.mode", "priority": 1},
@@ -347,12 +270,7 @@ async def test_a_custom_definition_serves_its_kind_with_columns_defaults_and_err
     assert 'spec.mode: Unsupported value: "c": supported values: "a", "b"' in refused.err
     unknown = await kubectl.apply({**widget, "spec": {"size": 1, "colour": "red"}}, code=1)
     assert 'unknown field "spec.colour"' in unknown.err
-    await kubectl("scale", "widget/w", "--replicas=4")
-    assert (await kubectl("get", "wd", "w", "-o", "jsonpath={.spec}")).json == {
-        "mode": "a",
-        "replicas": 4,
-        "size": 3,
-    }
+    assert (await kubectl("get", "wd", "w", "-o", "jsonpath={.spec}")).json == {"mode": "a", "size": 3}
     await kubectl("delete", "crd", "widgets.example.dev")
     assert "the server could not find the requested resource" in (await kubectl("get", "wd", code=1)).err
 

@@ -18,7 +18,7 @@ VIEWS = {
     "node": (f"#/node/{node_name(0)}", "article"),
     "gpu": (f"#/node/{node_name(0)}/gpu/0", "article"),
     "pod": ("#/pod/default/pod-0", "table"),
-    "pod that waits": ("#/pod/default/pod-60", ".remedy"),
+    "pod that waits": ("#/pod/default/pod-60", ".suggestion"),
     "waiting": ("#/waiting", "table"),
     "fragmentation": ("#/fragmentation", "table"),
     "history": ("#/history", "svg.never, .chart svg"),
@@ -81,7 +81,10 @@ async def test_on_a_phone_all_is_there_without_scrolling_sideways(
         "key": f"default/{'a-long-name-' * 5}0",
         "asks": "1,000,000 GiB of GPU memory, 100% of compute",
     }
-    made.line = [WAITS, {**long, "reason": "each node in its turn says more than a line, " * 5, "remedy": ""}]
+    made.line = [
+        WAITS,
+        {**long, "reason": "each node in its turn says more than a line, " * 5, "suggestion": ""},
+    ]
     size = {"width": width, "height": 800}
     async with looking(window, made, viewport=size, has_touch=True, bypass_csp=True) as look:
         page, findings = look.page, []

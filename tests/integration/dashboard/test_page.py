@@ -18,7 +18,7 @@ WAITS = {
     "asks": "3 GiB",
     "category": "memory",
     "reason": "no GPU has 3 units free <img src=x onerror=alert(1)>",
-    "remedy": "free 3 units on one GPU",
+    "suggestion": "free 3 units on one GPU",
 }
 
 
@@ -256,7 +256,7 @@ async def test_searches_lead_to_nodes_gpus_and_pods(window: Browser, made: Bed) 
         await expect(page.get_by_role("heading", name="GPU 0", exact=True)).to_be_visible()
 
 
-async def test_who_waits_is_told_with_reason_and_remedy_as_text(window: Browser, made: Bed) -> None:
+async def test_who_waits_is_told_with_reason_and_suggestion_as_text(window: Browser, made: Bed) -> None:
     made.line = [WAITS]
     async with looking(window, made, "#/waiting") as look:
         row = look.page.get_by_role("row").filter(has_text="default/pod-60")
@@ -272,7 +272,7 @@ async def test_commands_among_what_is_told_are_set_apart_and_a_lone_backtick_sta
     window: Browser, made: Bed
 ) -> None:
     made.line = [
-        {**WAITS, "reason": "a ` alone", "remedy": "ask `kubectl inspect cgpu <b>` and `kubectl get po`"}
+        {**WAITS, "reason": "a ` alone", "suggestion": "ask `kubectl inspect cgpu <b>` and `kubectl get po`"}
     ]
     async with looking(window, made, "#/waiting") as look:
         row = look.page.get_by_role("row").filter(has_text="default/pod-60")

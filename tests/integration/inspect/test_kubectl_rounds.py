@@ -19,19 +19,20 @@ def test_large_answers_and_long_complaints_do_not_stop_each_other(kubectl: Scrip
 
 
 def test_kubectl_that_does_not_end_is_given_up(kubectl: ScriptedKubectl, tmp_path: Path) -> None:
-    fifo = tmp_path / "began"
-    os.mkfifo(fifo)
+    quick, slow = tmp_path / "quick", tmp_path / "slow"
+    for fifo in (quick, slow):
+        os.mkfifo(fifo)
+    kubectl.act("/quick", f"echo $$ > '{quick}'; echo '{{}}'; exit 0")
     kubectl.act(
-        "/slow", f"echo 'open https://login.example to sign in' >&2; echo $$ > '{fifo}'; exec sleep 600"
+        "/slow", f"echo 'open https://login.example to sign in' >&2; echo $$ > '{slow}'; exec sleep 600"
     )
-    kubectl.answer("/quick", "{}")
-    # The quick one is through by then, on a busy machine too.
-    begun = Round(str(kubectl.path), (), ["/quick", "/slow"], 3.0)
-    child = int(fifo.read_text())
+    begun = Round(str(kubectl.path), (), ["/quick", "/slow"], 0.2)
+    child = int(slow.read_text())
+    os.waitid(os.P_PID, int(quick.read_text()), os.WEXITED | os.WNOWAIT)
     with pytest.raises(KubectlFailed) as caught:
         begun.finish()
     assert str(caught.value) == (
-        "kubectl could not read /slow: no end after 3 s; it said: open https://login.example to sign in"
+        "kubectl could not read /slow: no end after 0 s; it said: open https://login.example to sign in"
     )
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)

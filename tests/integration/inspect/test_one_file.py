@@ -74,7 +74,7 @@ def cluster(kubectl: ScriptedKubectl) -> None:
                 "asks": "aliyun.com/gpu-mem: 12",
                 "category": "memory",
                 "reason": "no single GPU has 12 GiB free (largest free: 9 GiB on GPU 0)",
-                "remedy": "a GPU with 12 free: ü",
+                "suggestion": "a GPU with 12 free: ü",
             }
         ],
     }

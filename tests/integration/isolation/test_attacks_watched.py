@@ -17,7 +17,7 @@ from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import ObjectReference
 from gpushare.api.quantity import MemoryUnit
-from gpushare.nodeagent.allocate.matcher import ClaimBook
+from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
 from gpushare.nodeagent.driver.nvml import DriverNvml
 from gpushare.nodeagent.isolation.options import Watch
 from gpushare.nodeagent.isolation.watchdog.watchdog import REASON_KILLED, REASON_MEMORY, Watchdog
@@ -28,13 +28,13 @@ from tests.integration.isolation.placed import AS_TENANT, SLICE_MIB, Way, compil
 from tests.integration.isolation.test_ways_to_the_driver import NAMED, PLACED, REACH
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation.building import MIB, Container
-from tests.unit.nodeagent.claiming import APP, claim, request
+from tests.unit.nodeagent.allocated_pods import APP, allocated, request
 
 pytestmark = needs_root
 
 PYTHON: Final = sys.executable
 GRACE_S: Final = 30.0
-#: Of the region's first GPU: the sum of all processes (isolation/region.h).
+#: Of the region's first GPU: the sum of all processes (isolation/files/region.h).
 TOTAL_AT: Final = 4096 * 17
 
 TAKES = (
@@ -166,7 +166,7 @@ class Node:
     def __init__(self, folder: Path, gpu: gpus.GpuNode) -> None:
         self.folder = folder
         device = Device(0, gpu.gpus[0].uuid, 16160)
-        self.book = ClaimBook(NodeDevices("n1", NodeMode.CGPU, MemoryUnit.GIB, (device,)))
+        self.book = NodeAllocations(NodeDevices("n1", NodeMode.CGPU, MemoryUnit.GIB, (device,)))
         self.clock, self.events = Clock(), Events()
         self.nvml = DriverNvml(folder)
         self.watchdog = Watchdog(
@@ -181,7 +181,7 @@ class Node:
 
     def runs(self, pod: str, pid: int) -> None:
         """A pod with 2 of the GPU's 15 units, and its process, as the kernel tells whose it is."""
-        made = claim(self.book.node, pod, 0, request((APP, 2)))
+        made = allocated(self.book.node, pod, 0, request((APP, 2)))
         self.book.put(made)
         process = self.folder / "proc" / str(pid)
         process.mkdir(parents=True)
@@ -266,7 +266,7 @@ async def test_who_gets_past_the_limit_is_seen_and_ended_and_a_neighbour_is_not(
         assert attacker.wait(60) == -9
         who, reason, note = node.events.told[-1]
         assert (who, reason) == ("attacker", REASON_KILLED)
-        assert note.endswith(f"ended by the node agent with SIGKILL: {attacker.pid}")
+        assert note.endswith(f"killed by the node agent: {attacker.pid}")
 
         assert neighbour.stdin
         neighbour.stdin.write("\n")

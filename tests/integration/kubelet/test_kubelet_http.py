@@ -211,12 +211,6 @@ async def test_logs_follow_to_the_end_of_the_container(cluster, client, tmp_path
         assert await answer.content.read() == b"two\n"
 
 
-async def test_log_options_reach_the_kubelet(cluster, pod):
-    assert (await cluster.log("p", timestamps="true")).endswith("Z up\n")
-    assert await cluster.log("p", tailLines="0") == ""
-    assert await cluster.log("p", limitBytes="1") == "u"
-
-
 @pytest.mark.parametrize(
     ("path", "status", "text"),
     [

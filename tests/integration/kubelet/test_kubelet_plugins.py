@@ -95,14 +95,6 @@ async def test_a_preference_for_devices_that_are_not_free_is_not_followed(cluste
     assert len(set(given) & {"a", "b"}) == 1
 
 
-async def test_a_plugin_without_preference_is_not_asked(cluster, plugins):
-    plugin = await plugins(prefers=False).start()
-    await cluster.create("p", waiting(**limits(2)))
-    await cluster.running("p")
-    assert plugin.preferences == []
-    assert len(plugin.allocations[0]) == 2
-
-
 async def test_allocate_is_called_for_all_containers_before_any_starts_and_init_devices_are_reused(
     cluster, plugin
 ):
@@ -262,15 +254,6 @@ async def test_pod_resources_list_a_pod_from_the_moment_it_is_its_turn_to_be_adm
     await cluster.running("q")
     listed = await ask(cluster, "List", resources_pb.ListPodResourcesRequest())
     assert {one.name for one in listed.pod_resources} == {"p", "q"}
-
-
-async def test_pod_resources_of_an_unknown_pod_are_an_error_that_names_it(cluster):
-    with pytest.raises(aio.AioRpcError) as caught:
-        await ask(
-            cluster, "Get", resources_pb.GetPodResourcesRequest(pod_name="nope", pod_namespace="default")
-        )
-    assert caught.value.code() is grpc.StatusCode.UNKNOWN
-    assert caught.value.details() == "pod nope in namespace default not found"
 
 
 async def test_pod_resources_tell_every_healthy_device(cluster, plugin):

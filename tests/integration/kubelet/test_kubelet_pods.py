@@ -88,14 +88,6 @@ async def test_a_crashing_container_is_restarted_with_back_off_and_its_last_end_
     await until(told_of, "the back-off is told of")
 
 
-async def test_on_failure_restarts_until_it_succeeds(cluster, tmp_path):
-    text = f"test -e {tmp_path}/x && exit 0; touch {tmp_path}/x; exit 1"
-    await cluster.create("p", script(text), restartPolicy="OnFailure")
-    pod = await cluster.finished("p")
-    assert pod["status"]["phase"] == "Succeeded"
-    assert container_of(pod)["restartCount"] == 1
-
-
 async def test_init_containers_run_in_order_and_a_sidecar_ends_with_the_pod(cluster, tmp_path):
     await cluster.create(
         "p",
@@ -113,19 +105,6 @@ async def test_init_containers_run_in_order_and_a_sidecar_ends_with_the_pod(clus
     assert pod["status"]["phase"] == "Succeeded"
     assert terminated(pod, "init")["reason"] == "Completed"
     assert cluster.attempt("p", "side").ended is not None
-
-
-async def test_a_failing_init_container_keeps_the_pod_pending(cluster):
-    await cluster.create("p", initContainers=[script("exit 1", "init")])
-    pod = await cluster.pod_where(
-        "p",
-        lambda pod: (
-            pod["status"].get("initContainerStatuses") and container_of(pod, "init")["restartCount"] >= 2
-        ),
-        "its init container was restarted",
-    )
-    assert pod["status"]["phase"] == "Pending"
-    assert container_of(pod)["state"]["waiting"]["reason"] == "PodInitializing"
 
 
 async def test_an_unknown_image_waits_and_names_the_known_ones(cluster):
@@ -233,25 +212,6 @@ async def test_what_a_container_leaves_behind_ends_with_it(cluster, tmp_path):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-async def test_a_readiness_probe_decides_when_a_pod_is_ready(cluster, tmp_path):
-    probe = {"exec": {"command": ["test", "-e", f"{tmp_path}/ready"]}, "periodSeconds": 1}
-    await cluster.create("p", waiting(readinessProbe=probe))
-    pod = await cluster.running("p")
-    assert container_of(pod)["ready"] is False
-    (tmp_path / "ready").touch()
-    await cluster.pod_where("p", lambda pod: container_of(pod)["ready"], "is ready")
-
-
-async def test_a_failed_liveness_probe_restarts_the_container(cluster):
-    probe = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
-    await cluster.create("p", waiting(livenessProbe=probe))
-    await cluster.pod_where(
-        "p",
-        lambda pod: pod["status"].get("containerStatuses") and container_of(pod)["restartCount"] >= 1,
-        "was restarted",
-    )
-
-
 async def test_what_others_patch_into_the_node_stays_and_what_they_remove_goes(bare):
     await bare.start_kubelet(status_interval_s=0.1)
     path = "/api/v1/nodes/n1/status"
@@ -259,12 +219,6 @@ async def test_what_others_patch_into_the_node_stays_and_what_they_remove_goes(b
     await bare.amounts_are(("8", "8"), "aliyun.com/gpu-count")
     await bare.patch(path, {"status": {"capacity": {"aliyun.com/gpu-count": None}}})
     await bare.amounts_are((None, None), "aliyun.com/gpu-count")
-
-
-async def test_a_pod_beyond_the_nodes_cpu_is_rejected(cluster):
-    await cluster.create("p", waiting(resources={"requests": {"cpu": "9"}}))
-    pod = await cluster.finished("p")
-    assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "OutOfcpu")
 
 
 async def test_pods_that_come_together_do_not_count_against_each_other_before_they_are_admitted(cluster):

@@ -10,7 +10,7 @@ from gpushare.api.node.modes import MODES, NodeMode, add
 from gpushare.api.objects import decode_node
 from gpushare.api.quantity import MemoryUnit
 from gpushare.nodeagent.allocate.container_response import Injection
-from gpushare.nodeagent.allocate.pod_allocations import Claim
+from gpushare.nodeagent.allocate.pod_allocations import AllocatedPod
 from gpushare.nodeagent.deviceplugin.resource import PluginResource
 from gpushare.nodeagent.deviceplugin.socket_names import PRESENCE
 from gpushare.nodeagent.modes.rules import RULES, all_plugins
@@ -47,7 +47,7 @@ class SliceRules:
         ),
     )
 
-    def kept_back(self, claims: Iterable[Claim], whole: Mapping[str, str]) -> Mapping[str, str]:
+    def kept_back(self, claims: Iterable[AllocatedPod], whole: Mapping[str, str]) -> Mapping[str, str]:
         return {
             share.uuid: "until its shares are given back" for one in claims for share in one.allocation.gpus
         }
@@ -130,8 +130,6 @@ async def test_a_node_that_shares_no_longer_is_described_until_no_pod_holds_a_sh
 
 async def test_an_unlabelled_node_registers_nothing(world: World) -> None:
     await world.start(mode=None, ready=False)
-    agent = world.agent
-    assert agent is not None
     world.api.put("nodes", NODE, node(None))
     await world.changes.until(lambda: any("WATCH /api/v1/nodes" in one for one in world.api.requests))
     relabel(world, "share")

@@ -33,8 +33,7 @@ async def listing(world: World) -> AsyncIterator[None]:
 
 def known(world: World) -> set[str]:
     """The names of the pods that the agent counts."""
-    assert world.agent is not None
-    return {claim.pod.name for claim in world.agent._book.claims}
+    return {allocated.bound.name for allocated in world.agent._book.pods}
 
 
 async def test_a_pod_that_goes_while_it_is_listed_is_gone(world: World) -> None:
@@ -54,10 +53,9 @@ async def test_a_record_that_is_written_while_it_is_listed_stays_known(world: Wo
     await world.start()
     made = world.bind("a", container("c", 3), on=0)
     agent = world.agent
-    assert agent is not None
 
     def place() -> list[int]:
-        return [share.index for claim in agent._book.claims for share in claim.allocation.gpus]
+        return [share.index for allocated in agent._book.pods for share in allocated.allocation.gpus]
 
     await world.changes.until(lambda: place() == [0])
     async with listing(world):

@@ -43,7 +43,7 @@ async def test_a_pod_gets_the_gpus_that_the_scheduler_decided_for(world: World) 
     await world.changes.until(lambda: world.api.told("GPUAllocationReconciled"), "told")
     assert (
         world.api.told("GPUAllocationReconciled")[0]["note"]
-        == "the kubelet gave GPU 0; the pod's record says so now"
+        == "the kubelet allocated GPU 0, which is recorded now"
     )
 
 

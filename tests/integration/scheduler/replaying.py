@@ -99,14 +99,13 @@ async def serving(
     world: World,
     *,
     policies: Policies | None = None,
-    missing: str = "",
 ) -> AsyncIterator[Replay]:
-    """An extender over ``world``; ``missing`` is what it still has to read."""
+    """An extender over ``world``."""
     app = ExtenderApp(
         world.view,
         world.binder,
         Metrics(),
-        lambda: missing,
+        lambda: "",
         framework=world.framework(world.verb(policies)),
     )
     bound = bind("127.0.0.1", 0)

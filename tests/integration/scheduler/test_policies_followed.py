@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,11 @@ from gpushare.api import names
 from gpushare.kube.auth.access import load_access
 from gpushare.kube.client.errors import ApiError
 from gpushare.kube.client.session import MERGE_PATCH, Session
-from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.scheduler.main import serve
 from gpushare.scheduler.plugins.resource_policy import status_writer, watch
-from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.settings import Settings
 from gpushare_playground.apiserver import ApiServer
 from gpushare_playground.cluster.definitions import define
-from tests.unit.scheduler.resource_policy.policy_samples import policy
 
 DEADLINE_S = 30.0
 PODS = "/api/v1/namespaces/default/pods"
@@ -259,19 +255,6 @@ async def test_changes_of_policies_nodes_and_pods_are_followed(beside: Beside) -
     await beside.offered("p", "b1")
 
 
-async def test_a_policy_that_goes_and_comes_again_counts_what_is_there(beside: Beside) -> None:
-    await define(beside.server.kubeconfig_path)
-    await beside.policy("x", in_pool("a", max=1), in_pool("b"))
-    await beside.pod("one", nodeName="a1")
-    await beside.summary("x", "1/1, 0")
-    await beside.api.request("DELETE", f"{POLICIES}/x")
-    await beside.cost("one", "")
-    await beside.policy("y", in_pool("a", max=1), in_pool("b"))
-    await beside.summary("y", "1/1, 0")
-    await beside.pod("p")
-    await beside.offered("p", "b1")
-
-
 async def test_an_extender_that_starts_again_knows_the_units_and_cleans_up_after_policies_that_went(
     beside: Beside,
 ) -> None:
@@ -290,31 +273,6 @@ async def test_an_extender_that_starts_again_knows_the_units_and_cleans_up_after
     await beside.cost("one", "")
 
 
-async def test_of_two_policies_the_younger_decides_when_the_older_goes(beside: Beside) -> None:
-    await define(beside.server.kubeconfig_path)
-    await beside.policy("x", in_pool("b"))
-    await beside.policy("y", in_pool("a"))
-    await beside.pod("p")
-    await beside.offered("p", "b1")
-    await beside.api.request("DELETE", f"{POLICIES}/x")
-    await beside.offered("p", "a1")
-
-
-async def test_the_status_is_written_beside_the_kube_scheduler_that_leads(beside: Beside) -> None:
-    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-    meta = {"name": "ack", "namespace": "default"}
-    await beside.create(leases, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta})
-    await define(beside.server.kubeconfig_path)
-    await beside.stop()
-    await beside.start(("default", "ack"))
-    await beside.policy("x", in_pool("a"))
-    await beside.pod("p")
-    await beside.offered("p", "a1")
-    assert "status" not in await beside.read(f"{POLICIES}/x")
-    await beside.change(f"{leases}/ack", {"spec": {"holderIdentity": f"{socket.gethostname()}_1"}})
-    await beside.summary("x", "0")
-
-
 async def test_policies_that_may_not_be_read_are_told_and_not_heeded(
     beside: Beside, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -327,13 +285,3 @@ async def test_policies_that_may_not_be_read_are_told_and_not_heeded(
     monkeypatch.setattr(beside.api, "request", refuse)
     assert not await watches._is_there()
     assert "may not be read" in caplog.text
-
-
-def test_policies_of_too_many_namespaces_are_passed_over_with_a_word(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(watch, "MOST_NAMESPACES", 0)
-    policies = Policies(SYSTEM_CLOCK)
-    watch.PolicyWatches(policies, None).upsert(policy({}))  # type: ignore[arg-type]
-    assert not policies.in_use
-    assert "is passed over" in caplog.text

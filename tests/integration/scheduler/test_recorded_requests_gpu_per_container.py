@@ -57,23 +57,6 @@ async def test_containers_get_a_gpu_each_of_the_node_that_has_as_many(version: s
 
 @every_version
 @every_recording
-async def test_too_few_gpus_with_room_refuse_such_a_pod_though_its_sum_is_free(
-    version: str, form: str
-) -> None:
-    """Three of four GPUs have 9 of 15 units taken: 33 are free, and 10 at a time on one GPU alone."""
-    world = world_of(four())
-    for name in ("first", "second", "third"):
-        await hold(world, name, f"uid-{name}", 9)
-    async with serving(version, form, world) as replay:
-        words = "needs 2 GPUs with 10 GiB free each, only GPU 3 has"
-        assert (await replay.refusals("gpu-per-container"))["four"] == words
-        late = await replay.send("gpu-per-container", "bind")
-        assert words in late["Error"]
-        assert world.ledger.held(PAIR) is None
-
-
-@every_version
-@every_recording
 async def test_compute_is_counted_by_the_gpu_of_each_container(version: str, form: str) -> None:
     """60 percent each: together they are more than a GPU has."""
     world = world_of(four(mode=NodeMode.CORE_MEM), gpu_node("single", 16384))

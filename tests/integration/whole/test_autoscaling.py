@@ -1,6 +1,6 @@
 """What autoscalers are told of nodes to come is what nodes advertise, and pods wait in the form that they look for.
 
-Where they would not see that a node is needed a placeholder pod asks for it; and a node's startup taint goes when it has its GPUs.
+Where they would not see that a node is needed a placeholder pod asks for it.
 """
 
 import contextlib
@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gpushare.api import names
-from gpushare.api.node.startup_taint import STARTUP_TAINT
 from gpushare.api.quantity import MemoryUnit
 from gpushare.scheduler.plugins.autoscaling.settings import INSTANCE_TYPE
 from tests.autoscaler_rules import Answer, simulated
@@ -55,24 +54,6 @@ async def test_a_template_says_what_a_node_of_the_group_has_in_each_unit(seen: W
     finally:
         await seen.cluster.set_unit(MemoryUnit.GIB)
         await seen.offers("four", UNITS[MemoryUnit.GIB])
-
-
-async def test_a_pod_that_no_single_gpu_holds_waits_in_the_form_that_autoscalers_look_for(
-    seen: World,
-) -> None:
-    there = [f"there-{number}" for number in range(4)]
-    await seen.create(*(gpu_pod(name, 10, node="four") for name in there))
-    await seen.run_all(*there)
-    await seen.create(gpu_pod("large", 8, node="four"))
-    await seen.pods.until(
-        lambda: "no single GPU has 8 GiB free" in waits_because(seen.pod("large")), "it waits"
-    )
-    (condition,) = (one for one in seen.pod("large")["status"]["conditions"] if one["type"] == "PodScheduled")
-    assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
-    assert not seen.pod("large")["status"].get("nominatedNodeName")
-
-
-# --- placeholder pods ------------------------------------------------------------------------------------
 
 
 def placeholders(seen: World) -> list[Json]:
@@ -157,35 +138,3 @@ async def test_a_scheduler_that_is_killed_makes_no_second_one_and_forgets_none(s
         seen.cluster.kill("extender")
         await seen.delete("large", "larger")
         await until_gone(seen)
-
-
-# --- nodes that start ------------------------------------------------------------------------------
-
-
-def taints(seen: World, node: str) -> set[str]:
-    return {one["key"] for one in seen.nodes.items[node]["spec"].get("taints") or ()}
-
-
-async def test_a_node_loses_its_startup_taint_when_it_has_its_gpus_and_no_other(seen: World) -> None:
-    agent = seen.cluster.parts["node-agent single"]
-    await agent.stop()
-    started = False
-    try:
-        await seen.offers("single", 0)
-        for node in ("four", "single"):
-            for taint in (f"{STARTUP_TAINT}=:NoSchedule", "mine=yes:PreferNoSchedule"):
-                assert (await seen.kubectl("taint", "node", node, taint)).code == 0
-        async with seen.opted_in("--startup-taint"):
-            await seen.nodes.until(lambda: STARTUP_TAINT not in taints(seen, "four"), "four has its GPUs")
-            assert STARTUP_TAINT in taints(seen, "single")
-            agent.start()
-            started = True
-            await seen.nodes.until(lambda: STARTUP_TAINT not in taints(seen, "single"), "single has, too")
-            assert seen.allocatable("single") == "16"
-            assert "mine" in taints(seen, "single") & taints(seen, "four")
-    finally:
-        if not started:
-            agent.start()
-        for node in ("four", "single"):
-            await seen.kubectl("taint", "node", node, "mine-", f"{STARTUP_TAINT}-")
-        await seen.offers("single", 16)

@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from gpushare.api import names
-from gpushare_playground import gpus
 from tests.integration.whole.seen import Json, is_running, phase_of, waits_because
 from tests.integration.whole.world import World, environment, gpu_pod, run, shared_node, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-NODES = (shared_node("single", "v100-16384"), shared_node("compute", "core-mem-4", "core_mem"))
+NODES = (shared_node("four", "core-mem-4"), shared_node("single", "v100-16384"))
 UNREACHABLE = """
 apiVersion: v1
 kind: Config
@@ -27,30 +26,8 @@ contexts: [{name: a, context: {cluster: c, user: u}}]
 clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
 users: [{name: u, user: {token: t}}]
 """
-BROKEN = {
-    "no YAML": "clusters: [",
-    "a wrong shape": "clusters: 7",
-    "nothing to use": "apiVersion: v1\nkind: Config\n",
-}
-LIMIT = f"spec.containers[0].resources.limits[{names.GPU_MEM}]"
 GPUSHARE = (sys.executable, "-m", "gpushare")
 INSPECT = ("kubectl-inspect-cgpu",)
-
-
-@pytest.mark.parametrize(
-    ("units", "says"),
-    [
-        (1.5, f'{LIMIT}: Invalid value: "1500m": must be an integer'),
-        ("500m", f'{LIMIT}: Invalid value: "500m": must be an integer'),
-        (-1, f'{LIMIT}: Invalid value: "-1": must be greater than or equal to 0'),
-        ("many", "cannot be handled as a Pod: quantities must match the regular expression"),
-    ],
-)
-async def test_an_amount_that_is_none_cannot_be_submitted(seen: World, units: str, says: str) -> None:
-    ran = await seen.apply(gpu_pod("bad-amount", units))
-    assert ran.code == 1
-    assert says in ran.err
-    assert seen.pods.items == {}
 
 
 @pytest.mark.parametrize(
@@ -74,14 +51,6 @@ async def test_a_huge_amount_waits_with_a_reason(seen: World, number: int, units
     assert (await seen.kubectl("inspect", "cgpu", "-d")).code == 0
 
 
-async def test_a_pod_that_asks_for_nothing_runs_and_holds_nothing(seen: World) -> None:
-    assert (await seen.apply(gpu_pod("nothing", 0))).code == 0
-    await seen.pods.until(
-        lambda: is_running(seen.pod("nothing")), "it runs", tell=lambda: waits_because(seen.pod("nothing"))
-    )
-    assert (await seen.metrics())["allocated_pods"] == 0
-
-
 async def test_a_slip_is_told_by_kubectl_at_once_and_holds_nothing_up(seen: World) -> None:
     slip = gpu_pod("slip", None, limits={"aliyun.com/gpu-memory": 3})
     slip["metadata"]["labels"] = {**slip["metadata"].get("labels", {}), names.LABEL_MODE: "share"}
@@ -103,18 +72,6 @@ async def test_a_slip_is_told_by_kubectl_at_once_and_holds_nothing_up(seen: Worl
     ran = await seen.apply(gpu_pod("no-slip", 2))
     assert (ran.code, ran.err) == (0, "")
     await seen.kubectl("delete", "deployment", "slip")
-
-
-async def test_compute_without_memory_cannot_be_submitted(seen: World) -> None:
-    ran = await seen.apply(gpu_pod("compute-alone", None, limits={names.GPU_CORE: 30}))
-    assert ran.code == 1
-    assert f"add {names.GPU_MEM} to the limits of container main" in ran.err
-
-
-async def test_a_share_of_compute_that_is_none_cannot_be_submitted(seen: World) -> None:
-    ran = await seen.apply(gpu_pod("odd", 2, limits={names.GPU_CORE: 7}))
-    assert ran.code == 1
-    assert "must be a multiple of 5 from 5 to 100: container main asks for 7" in ran.err
 
 
 async def test_a_record_that_is_broken_under_a_running_pod_is_told_on_the_pod(seen: World) -> None:
@@ -194,53 +151,32 @@ async def test_pods_that_another_scheduler_binds_never_take_what_was_decided_for
     assert set(await seen.devices("single")) == {("default/ours-0", "main"), ("default/ours-1", "main")}
 
 
-@pytest.mark.parametrize("slip", list(BROKEN))
 @pytest.mark.parametrize(
     "command",
     [(*GPUSHARE, "scheduler", "--listen", "127.0.0.1:0"), (*GPUSHARE, "node-agent", "--node", "n"), INSPECT],
     ids=["scheduler", "node-agent", "inspect"],
 )
-async def test_a_broken_kubeconfig_is_told_in_one_line(
-    tmp_path: Path, command: tuple[str, ...], slip: str
-) -> None:
+async def test_a_broken_kubeconfig_is_reported_in_one_line(tmp_path: Path, command: tuple[str, ...]) -> None:
     file = tmp_path / "kubeconfig"
-    file.write_text(BROKEN[slip])
-    # kubectl itself, which inspect asks, falls back to localhost where a kubeconfig says nothing.
-    named = "localhost:8080" if command is INSPECT and slip == "nothing to use" else str(file)
+    file.write_text("clusters: [")
     ran = await run(*command, "--kubeconfig", str(file))
     assert ran.code == (1 if command is INSPECT else 2)
-    assert named in ran.err
+    assert str(file) in ran.err
     assert len(ran.err.strip().splitlines()) == 1, ran.err
 
 
-async def test_inspect_says_in_one_line_that_the_api_server_cannot_be_reached(tmp_path: Path) -> None:
-    file = tmp_path / "kubeconfig"
-    file.write_text(UNREACHABLE)
-    ran = await run(*INSPECT, "--kubeconfig", str(file))
-    assert (ran.code, ran.out) == (1, "")
-    assert "127.0.0.1:1" in ran.err
-    assert len(ran.err.strip().splitlines()) == 1, ran.err
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("scheduler", "--listen", "127.0.0.1:0", "--port-file", "PORT"),
-        ("node-agent", "--node", "n", "--kubelet-dir", "FOLDER"),
-    ],
-    ids=["scheduler", "node-agent"],
-)
-async def test_what_runs_for_ever_says_that_the_api_server_is_away_and_tries_again(
-    tmp_path: Path, command: tuple[str, ...]
-) -> None:
+async def test_a_node_agent_says_that_the_api_server_is_away_and_tries_again(tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text(UNREACHABLE)
     # Sockets have short paths: the kernel takes 107 bytes.
     sockets = Path(tempfile.mkdtemp(prefix="gsn"))
-    places = {"PORT": str(tmp_path / "port"), "FOLDER": str(sockets)}
     process = await asyncio.create_subprocess_exec(
         *GPUSHARE,
-        *(places.get(one, one) for one in command),
+        "node-agent",
+        "--node",
+        "n",
+        "--kubelet-dir",
+        str(sockets),
         "--kubeconfig",
         str(file),
         stdout=asyncio.subprocess.DEVNULL,
@@ -255,8 +191,6 @@ async def test_what_runs_for_ever_says_that_the_api_server_is_away_and_tries_aga
                 line = (await process.stderr.readline()).decode()
                 assert line, f"it ended: {said}"
                 said.append(line)
-        if command[0] == "scheduler":
-            assert b" 503 " in await _asked((tmp_path / "port").read_text(), "/readyz")
         os.kill(process.pid, signal.SIGTERM)
         async with asyncio.timeout(30):
             rest = (await process.stderr.read()).decode()
@@ -268,49 +202,3 @@ async def test_what_runs_for_ever_says_that_the_api_server_is_away_and_tries_aga
         shutil.rmtree(sockets)
     assert "http://127.0.0.1:1" in "".join(said)
     assert "Traceback" not in "".join(said) + rest
-
-
-async def _asked(port: str, path: str) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-    answer = await reader.read()
-    writer.close()
-    return answer
-
-
-@pytest.mark.parametrize(
-    "command", [("scheduler",), ("node-agent", "--node", "n"), ("playground", "--no-walk")]
-)
-async def test_an_unknown_unit_is_told_in_one_line(command: tuple[str, ...]) -> None:
-    ran = await run(*GPUSHARE, *command, "--unit", "2GiB")
-    assert ran.code == 2
-    assert ran.err.strip() == f"gpushare {command[0]}: --unit 2GiB: give a memory unit: 1GiB or 128MiB"
-
-
-async def test_a_typo_in_a_gpu_file_is_told_by_the_check_and_by_the_agents_library(seen: World) -> None:
-    file = seen.cluster.gpu_file("single")
-    good = gpus.read(file)
-    text = file.read_text().replace("memory 16384", "memroy 16384")
-    beside = file.with_suffix(".new")
-    try:
-        beside.write_text(text)
-        beside.replace(file)
-        line = text.splitlines().index("  memroy 16384") + 1
-        slip = f"{file}:{line}: memroy: unknown key; did you mean 'memory'?"
-        ran = await run(sys.executable, "-m", "gpushare_playground.gpus", "--check", str(file))
-        assert (ran.code, ran.err.strip()) == (1, slip)
-
-        async def logged(words: str) -> bool:
-            return words in seen.logs()["node-agent-single"]
-
-        await until(
-            lambda: logged(f"fakegpu: {slip} (the description before it stays in force)"), "it is told live"
-        )
-        assert seen.allocatable("single") == "16"
-        seen.cluster.kill("node-agent single")
-        await until(lambda: logged(f"fakegpu: {slip}\n"), "it is told at the start")
-        await seen.offers("single", 0)
-        await seen.event("single", "DriverFailed", "its own words are in the node agent's log")
-    finally:
-        gpus.write(file, good)
-    await seen.offers("single", 16)

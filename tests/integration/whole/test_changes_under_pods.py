@@ -1,6 +1,5 @@
 """Memory unit, GPU health and node mode change while pods hold GPUs; every figure stays right."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -140,36 +139,9 @@ async def test_the_unit_changes_there_and_back_with_pods_coming_and_going_and_ev
     await figures_are(seen, {"again": held["again"], "whole": V100_MIB})
 
 
-async def test_a_pod_that_is_resized_in_place_keeps_its_share_and_every_figure(seen: World) -> None:
-    pod = gpu_pod("resized", 3, node="single", limits={"memory": "32Mi"})
-    await runs(seen, pod)
-    before = seen.pod("resized")
-
-    async def resize(**limits: object) -> str:
-        patch = {
-            "spec": {"containers": [{"name": "main", "resources": {"limits": limits, "requests": limits}}]}
-        }
-        ran = await seen.kubectl("patch", "pod", "resized", "--subresource=resize", "-p", json.dumps(patch))
-        return "" if ran.code == 0 else ran.text
-
-    assert await resize(memory="64Mi") == ""
-    await seen.pods.until(
-        lambda: seen.pod("resized")["spec"]["containers"][0]["resources"]["limits"]["memory"] == "64Mi",
-        "it asks for more",
-    )
-    assert "only cpu and memory resources are mutable" in await resize(**{names.GPU_MEM: 4})
-    await runs(seen, gpu_pod("beside", 13, node="single"))
-    await figures_are(seen, {"resized": 3 * 1024, "beside": 13 * 1024})
-    after = seen.pod("resized")
-    assert is_running(after)
-    assert record_of(after) == record_of(before)
-    assert after["status"]["containerStatuses"] == before["status"]["containerStatuses"]
-    await gone(seen, "resized", "beside")
-
-
 async def test_a_gpu_that_fails_takes_nothing_new_and_keeps_its_pods_until_it_recovers(seen: World) -> None:
     file = seen.cluster.gpu_file("four")
-    good = gpus.read(file)
+    good = seen.cluster.gpus_of("four")
     await runs(seen, gpu_pod("stays", 3, node="four"))
     [share] = record_of(seen.pod("stays"))
     number = share["index"]
@@ -214,31 +186,6 @@ async def test_a_node_is_relabelled_there_and_back_with_a_pod_running(seen: Worl
     await figures_are(seen, {"stays": 4096, "fits": 12288})
 
 
-@pytest.mark.parametrize(
-    ("trouble", "event"),
-    [
-        ("no GPU", "NoGPU: the NVIDIA driver runs but finds no GPU"),
-        ("driver-not-loaded", "DriverFailed: NVML: Driver Not Loaded"),
-    ],
-)
-async def test_a_node_that_shares_but_has_no_gpu_says_so(seen: World, trouble: str, event: str) -> None:
-    file = seen.cluster.gpu_file("single")
-    good = gpus.read(file)
-    bad = (
-        replace(good, gpus=(), paths={}, nvlinks={}) if trouble == "no GPU" else replace(good, fault=trouble)
-    )
-    try:
-        gpus.write(file, bad)
-        seen.cluster.kill("node-agent single")
-        await seen.event("single", event)
-        await seen.offers("single", 0)
-        await waits(seen, gpu_pod("waits", 1, node="single"), "0/2 nodes are available")
-    finally:
-        gpus.write(file, good)
-    await seen.offers("single", 16)
-    await seen.pods.until(lambda: is_running(seen.pod("waits")), "it is placed once there are GPUs")
-
-
 async def test_the_placement_changes_under_pods_which_stay_and_those_that_come_follow_it(seen: World) -> None:
     await runs_on(seen, "packed", 3, 0, node="four")
     await runs_on(seen, "beside", 3, 0, node="four")
@@ -261,7 +208,7 @@ async def test_a_node_that_comes_back_with_another_gpu_gives_that_one_and_its_po
     seen: World,
 ) -> None:
     file = seen.cluster.gpu_file("single")
-    good, other = gpus.read(file), gpus.preset("v100-16384", "another")
+    good, other = seen.cluster.gpus_of("single"), gpus.preset("v100-16384", "another")
     await runs(seen, gpu_pod("stays", 4, node="single"))
     record = record_of(seen.pod("stays"))
     assert record[0]["uuid"] == good.gpus[0].uuid
@@ -298,39 +245,3 @@ async def test_a_node_that_comes_back_with_another_gpu_gives_that_one_and_its_po
         await come_back_with(good)
     await runs(seen, gpu_pod("whole", 16, node="single"))
     await figures_are(seen, {"whole": V100_MIB})
-
-
-async def test_a_gpu_that_fails_under_pods_of_several_gpus_and_gangs_keeps_every_figure(seen: World) -> None:
-    file = seen.cluster.gpu_file("four")
-    good = gpus.read(file)
-    gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
-    pair = {names.LABEL_POD_GPU_COUNT: "2"}
-    await runs(seen, gpu_pod("pair", 10, node="four", labels=pair))
-    await runs(seen, *(gpu_pod(f"g-{number}", 11, node="four", labels=gang) for number in range(2)))
-    records = {name: record_of(seen.pod(name)) for name in ("pair", "g-0", "g-1")}
-    number = records["pair"][1]["index"]
-    held = {
-        "pair": 2 * granted(V100_OLD_MIB, 5, 1024),
-        **dict.fromkeys(("g-0", "g-1"), granted(V100_OLD_MIB, 11, 1024)),
-    }
-
-    broken = [replace(gpu, fault="lost") if index == number else gpu for index, gpu in enumerate(good.gpus)]
-    gpus.write(file, replace(good, gpus=tuple(broken)))
-    await seen.offers("four", 45)
-    await figures_are(seen, held)
-    why = await waits(seen, gpu_pod("new", 12, node="four", labels=pair), "needs 2 GPUs with 6 GiB free each")
-    assert f"GPU {number} is unhealthy" in why, why
-    await gone(seen, "new")
-    again = {names.LABEL_GANG_NAME: "h", names.LABEL_GANG_LEAST: "2"}
-    await seen.create(*(gpu_pod(f"h-{other}", 6, node="four", labels=again) for other in range(2)))
-    for name in ("h-0", "h-1"):
-        await reason(seen, name, "gang default/h needs room for 2 pods at once and there is room for 1")
-    assert {name: record_of(seen.pod(name)) for name in records} == records
-    assert all(is_running(seen.pod(name)) for name in records)
-    await figures_are(seen, held)
-
-    gpus.write(file, good)
-    await seen.offers("four", 60)
-    await seen.run_all("h-0", "h-1")
-    await gone(seen, "h-0", "h-1")
-    await figures_are(seen, held)

@@ -49,7 +49,7 @@ async def test_what_happens_in_a_cluster_is_seen_on_the_page(cluster: World) -> 
         # A GPU breaks.
         await page.get_by_role("link", name="Overview", exact=True).click()
         file = cluster.cluster.gpu_file(V100)
-        good = gpus.read(file)
+        good = cluster.cluster.gpus_of(V100)
         gpus.write(file, replace(good, gpus=(replace(good.gpus[0], fault="lost"), *good.gpus[1:])))
         await look.tile("GPUs", "1 unhealthy")
         # The dashboard is killed: the page says that it is not live, and goes on when it is there again.

@@ -100,26 +100,6 @@ async def test_nothing_moves_until_it_is_asked_for_and_then_the_one_that_waited_
         assert "kept on node single" in moved["note"]
 
 
-async def test_a_budget_keeps_everybody_where_they_are_and_the_event_says_so(seen: World) -> None:
-    async with fragmented(seen) as before:
-        budget = {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": "stay", "namespace": "default"},
-            "spec": {"minAvailable": 4, "selector": {"matchLabels": {"part": "of-it"}}},
-        }
-        assert (await seen.apply(budget)).code == 0
-        async with seen.opted_in(*OPTIONS):
-            await seen.create(gpu_pod("wide", 14))
-            await waits(seen, "wide")
-            await seen.event("wide", "DefragmentationRefused", "PodDisruptionBudget protects")
-            assert {pod["metadata"]["uid"] for pod in pods_of(seen, *APPS)} == before
-            assert all(map(is_running, pods_of(seen, *APPS)))
-            assert (await seen.kubectl("delete", "pdb", "stay")).code == 0
-            await seen.run_all("wide")
-            await all_settled(seen)
-
-
 async def test_a_scheduler_that_is_killed_while_pods_move_leaves_nobody_without_a_place(seen: World) -> None:
     async with fragmented(seen) as before, seen.opted_in(*OPTIONS):
         await seen.create(gpu_pod("wide", 14))

@@ -1,7 +1,6 @@
 """Two namespaces share four GPUs by an ElasticQuotaTree: borrow, give back, and go on when the tree is wrong."""
 
 import json
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -147,20 +146,6 @@ async def test_what_one_team_borrowed_goes_back_to_the_other_up_to_its_min(share
     assert (len(shared.running("team-a")), len(shared.running("team-b"))) == (2, 2)
 
 
-async def test_a_team_stops_at_its_max_though_there_is_room(shared: Shared) -> None:
-    await shared.create("team-b", *(f"b-{number}" for number in range(4)))
-    await shared.run("team-b", 3)
-    (waiting,) = {f"b-{number}" for number in range(4)} - {
-        key.partition("/")[2] for key in shared.running("team-b")
-    }
-    await shared.waits("team-b", waiting, "elastic quota root/team-b: 45 of 45")
-    # More is allowed by a changed tree, and the pod is tried again by itself.
-    text = EXAMPLE.read_text().replace("gpu-mem: 45", "gpu-mem: 60")
-    ran = await shared.seen.kubectl("apply", "-f", "-", stdin=text)
-    assert ran.code == 0, ran.text
-    await shared.run("team-b", 4)
-
-
 async def test_a_wrong_tree_changes_nothing_also_when_the_scheduler_starts_again(shared: Shared) -> None:
     text = EXAMPLE.read_text().replace("gpu-mem: 45", "gpu-mem: 20")
     ran = await shared.seen.kubectl("apply", "-f", "-", stdin=text)
@@ -183,25 +168,3 @@ async def test_a_wrong_tree_changes_nothing_also_when_the_scheduler_starts_again
         key.partition("/")[2] for key in shared.running("team-b")
     }
     await shared.waits("team-b", waiting, "elastic quota root/team-b: 45 of 45")
-
-
-async def test_pods_without_a_gpu_share_processors_as_others_do_gpu_memory(shared: Shared) -> None:
-    # The tree of the example with processors besides: two, of which each team is sure of one.
-    text = re.sub(
-        r"^( +)aliyun.com/gpu-mem: (60|30|45)$",
-        lambda found: f"{found[0]}\n{found[1]}cpu: {1 if found[2] == '30' else 2}",
-        EXAMPLE.read_text(),
-        flags=re.MULTILINE,
-    )
-    ran = await shared.seen.kubectl("apply", "-f", "-", stdin=text)
-    assert ran.code == 0, ran.text
-    await shared.create_plain("team-a", "other", cpu="500m", scheduler="default-scheduler")
-    await shared.create_plain("team-a", "a-0", "a-1", "a-2", cpu="500m")
-    await shared.run("team-a", 4)
-    await shared.create_plain("team-a", "a-3", cpu="500m")
-    await shared.waits("team-a", "a-3", "elastic quota root/team-a: 2 of 2 cpu used (max), 500m asked for")
-    await shared.create_plain("team-b", "b-0", "b-1", cpu="500m")
-    await shared.run("team-b", 2)
-    await shared.run("team-a", 2)
-    assert "team-a/other" in shared.running("team-a"), "its successor would be back at once"
-    await shared.trees.until(lambda: shared.used("cpu") == ["2", "1", "1"], "the status says so")

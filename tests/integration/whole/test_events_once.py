@@ -8,7 +8,7 @@ import pytest
 
 from gpushare.api import names
 from gpushare_playground import gpus
-from tests.integration.whole.seen import Json, annotations_of, waits_because
+from tests.integration.whole.seen import Json, annotations_of
 from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -73,7 +73,7 @@ async def killed(seen: World, node: str, offers: int) -> None:
 async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_killed(seen: World) -> None:
     await seen.create(gpu_pod("waits", 16, node="four"))
     file = seen.cluster.gpu_file("four")
-    good = gpus.read(file)
+    good = seen.cluster.gpus_of("four")
     gpus.write(file, replace(good, gpus=(good.gpus[0], replace(good.gpus[1], fault="lost"), *good.gpus[2:])))
     await told(seen, "four", "GPUUnhealthy")
     assert (await says(seen, "four", "True", "SomeGPUsUnhealthy")).startswith("GPU 1: GPU is lost; mode ")
@@ -103,27 +103,6 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
     await seen.delete_all()
 
 
-async def test_the_only_gpu_of_a_node_is_lost_and_that_is_one_event(seen: World) -> None:
-    file = seen.cluster.gpu_file("single")
-    good = gpus.read(file)
-    gpus.write(file, replace(good, gpus=(replace(good.gpus[0], fault="lost"),)))
-    await told(seen, "single", "GPUUnhealthy")
-    await says(seen, "single", "False", "GPUUnhealthy")
-    described = await seen.kubectl("describe", "node", "single")
-    assert "GPUShareReady" in described.out
-    seen.cluster.kill("node-agent single")
-    seen.cluster.kill("extender")
-    await seen.cluster.extender_ready()
-    await seen.create(gpu_pod("waits", 1, node="single"))
-    await seen.pods.until(lambda: waits_because(seen.pod("waits")), "a pod waits for it")
-    await told(seen, "single", "GPUUnhealthy")
-    gpus.write(file, good)
-    await seen.run_all("waits")
-    await told(seen, "single", "GPUUnhealthy", "GPURecovered")
-    await says(seen, "single", "True", "Sharing")
-    await seen.delete_all()
-
-
 async def test_a_slip_in_a_label_is_one_event_of_whoever_sees_it_first(seen: World) -> None:
     before = await of_node(seen, "single")
     await seen.label("single", {names.LABEL_MODE: "shrae", names.LABEL_PLACEMENT: "sprad"})
@@ -140,16 +119,6 @@ async def test_a_slip_in_a_label_is_one_event_of_whoever_sees_it_first(seen: Wor
     await seen.offers("single", 16)
     await says(seen, "single", "True", "Sharing")
     assert new_of(await of_node(seen, "single"), before) == SLIPS
-
-
-async def test_an_agent_that_ends_says_so_and_one_that_starts_takes_it_back(seen: World) -> None:
-    part = seen.cluster.parts["node-agent single"]
-    await part.stop()
-    assert (await says(seen, "single", "Unknown", "AgentStopped")).startswith(
-        "the node agent has ended; before"
-    )
-    part.start()
-    await says(seen, "single", "True", "Sharing")
 
 
 async def test_what_went_on_left_no_trace_of_a_fault(seen: World) -> None:

@@ -5,12 +5,10 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 
 from gpushare.api import names
-from gpushare_playground import gpus
 from tests.integration.whole.seen import Json, held_mib, is_running, node_of, record_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
@@ -158,34 +156,6 @@ async def test_containers_outlive_a_killed_kubelet_and_capacity_and_records_come
         assert (again["containerID"], again["restartCount"]) == (status["containerID"], 0)
     log = (seen.cluster.state / "log" / "node-agent-four.log").read_text()
     assert log.count("aliyun.com/gpu-mem is registered with the kubelet") >= 2
-
-
-async def test_a_gpu_that_is_back_takes_pods_once_the_kubelet_knows_too(seen: World) -> None:
-    """Bound before that, the kubelet would give the pod's units of other GPUs, which fit by the sum, and fail it for good."""
-    file = seen.cluster.gpu_file("four")
-    good = gpus.read(file)
-    filling = [f"fills-{number}" for number in range(3)]
-    await seen.create(gpu_pod("stays", 3, node="four"))
-    await all_run(seen, ["stays"])
-    number = record_of(seen.pod("stays"))[0]["index"]
-    await seen.create(*(gpu_pod(name, 13, node="four") for name in filling))
-    await all_run(seen, filling)
-    lost = [replace(gpu, fault="lost") if index == number else gpu for index, gpu in enumerate(good.gpus)]
-    gpus.write(file, replace(good, gpus=tuple(lost)))
-    await seen.offers("four", 45)
-
-    async with stopped(seen, "kubelet four"):
-        gpus.write(file, good)
-        await seen.event("four", "GPURecovered", f"GPU {number}")
-        await seen.create(gpu_pod("new", 3, node="four"))
-        why = "the kubelet offers 15 aliyun.com/gpu-mem less than the node's GPUs have"
-        await seen.pods.until(
-            lambda: why in waits_because(seen.pod("new")),
-            "it waits for the kubelet",
-            tell=lambda: (node_of(seen.pod("new")), waits_because(seen.pod("new"))),
-        )
-    await all_run(seen, ["new"])
-    assert record_of(seen.pod("new"))[0]["index"] == number
 
 
 async def test_nothing_is_lost_while_the_api_server_does_not_answer(seen: World) -> None:

@@ -54,7 +54,7 @@ PLUGIN_AWAY = (
     "code = Canceled",
 )
 #: What our agent says of a pod whose GPU was taken by a twin's exchange while it was decided, and how many such there may be.
-OVERTAKEN, MOST_OVERTAKEN = "and it can be given nowhere else", 4
+OVERTAKEN, MOST_OVERTAKEN = "and no other GPU has room", 4
 
 
 def never_above_capacity(seen: World) -> CheckFn:

@@ -5,9 +5,8 @@ import json
 
 import pytest
 
-from gpushare.api import names
 from gpushare_playground.cluster.embedded import EmbeddedControl
-from tests.integration.whole.seen import Json, is_running, node_of, waits_because
+from tests.integration.whole.seen import Json, is_running, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -85,74 +84,6 @@ async def test_a_budget_protects_its_pods_and_the_reason_is_told(seen: World) ->
     # The first pod that ends by itself makes the room.
     await seen.delete("low-0")
     await seen.run_all("high")
-
-
-async def test_nobody_ends_beside_a_pod_that_two_budgets_cover(seen: World) -> None:
-    """Whatever they allow: the eviction API lets it not go."""
-    await classes(seen)
-    await seen.create(pod("twice", 8, "low", "single", app="db"), pod("other", 8, "low", "single"))
-    await seen.run_all("twice", "other")
-    for name in ("db", "db-too"):
-        budget = {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"minAvailable": 0, "selector": {"matchLabels": {"app": "db"}}},
-        }
-        assert (await seen.apply(budget)).code == 0
-        if isinstance(seen.cluster.control, EmbeddedControl):
-            # No controller of the playground's counts for budgets.
-            allows = json.dumps({"status": {"disruptionsAllowed": 1}})
-            patched = await seen.kubectl(
-                "patch", "pdb", name, "--subresource=status", "--type=merge", "-p", allows
-            )
-            assert patched.code == 0, patched.err
-        else:
-            await seen.kubectl("wait", "pdb", name, "--for=jsonpath={.status.disruptionsAllowed}=1")
-    await seen.create(pod("high", 16, "high", "single"))
-    await seen.event("high", "PreemptionRefused", "PodDisruptionBudget protects")
-    assert all(is_running(seen.pod(name)) for name in ("twice", "other"))
-    assert not any(seen.pod(name)["metadata"].get("deletionTimestamp") for name in ("twice", "other"))
-    await seen.kubectl("delete", "pdb", "db", "db-too")
-
-
-async def test_where_the_sum_is_short_too_the_victims_are_of_one_gpu(seen: World) -> None:
-    """By kube-scheduler's sums the node is full: it asks about it all the same, for it does not count GPUs."""
-    await classes(seen)
-    low = [f"low-{number}" for number in range(4)]
-    await seen.create(*(pod(name, 14, "low", "four") for name in low))
-    await seen.run_all(*low)
-    await seen.create(pod("high", 15, "high", "four"))
-    await seen.run_all("high")
-    assert sum(is_running(seen.pod(name)) for name in low) == 3
-    assert node_of(seen.pod("high")) == "four"
-
-
-async def test_a_gang_gets_room_for_all_of_its_pods_and_no_pod_more_ends(seen: World) -> None:
-    await classes(seen)
-    low = [f"low-{number}" for number in range(4)]
-    await seen.create(*(pod(name, 11, "low", "four") for name in low))
-    await seen.run_all(*low)
-    labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
-    await seen.create(*(pod(f"g-{number}", 8, "high", "four", **labels) for number in range(2)))
-    await seen.run_all("g-0", "g-1")
-    # Two of 8 lie on one GPU of 15 as little as beside a pod of 11.
-    assert sum(is_running(seen.pod(name)) for name in low) == 2
-
-
-async def test_nobody_ends_for_a_pod_that_may_not_preempt(seen: World) -> None:
-    await classes(seen)
-    await seen.create(pod("low", 16, "low", "single"))
-    await seen.run_all("low")
-    await seen.create(pod("never", 8, "polite", "single"))
-    await seen.pods.until(lambda: bool(waits_because(seen.pod("never"))), "it waits")
-    assert is_running(seen.pod("low"))
-    assert (
-        json.loads((await seen.kubectl("get", "pod", "low", "-o", "json")).out)["metadata"].get(
-            "deletionTimestamp"
-        )
-        is None
-    )
 
 
 async def test_what_kube_schedulers_victims_leave_goes_to_the_pod_that_it_has_nominated(seen: World) -> None:

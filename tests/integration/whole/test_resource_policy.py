@@ -6,7 +6,7 @@ import pytest
 
 from gpushare.api import names
 from tests.integration.whole.seen import Json, is_finished, is_running, node_of, waits_because
-from tests.integration.whole.world import CHECKOUT, World, gpu_pod, shared_node, until
+from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -146,19 +146,6 @@ async def test_the_documented_deployment_grows_to_6_and_shrinks_to_2_over_its_th
     await drop(seen, "nginx")
 
 
-async def test_the_example_of_the_guide_works_as_it_stands(seen: World) -> None:
-    ran = await seen.kubectl("apply", "-f", str(CHECKOUT / "examples" / "12-resource-policy.yaml"))
-    assert ran.code == 0, ran.text
-    await are_on(seen, "nginx", first=2)
-    await seen.kubectl("scale", "deployment/nginx", "--replicas=6")
-    # The last unit is every real node that is in no unit before it.
-    await are_on(seen, "nginx", first=2, second=2, wide=2)
-    await status_says(seen, "nginx", "2/2, 2/2, 2")
-    await seen.kubectl("scale", "deployment/nginx", "--replicas=2")
-    await are_on(seen, "nginx", first=2)
-    await drop(seen, "nginx")
-
-
 async def test_a_max_is_never_exceeded_by_pods_with_and_without_gpus_while_the_extender_is_killed(
     seen: World,
 ) -> None:
@@ -200,95 +187,6 @@ async def test_a_pod_waits_for_its_unit_as_long_as_the_policy_says_whoever_asks_
     )
     assert since <= bound
     await drop(seen, "patient")
-
-
-async def test_what_a_unit_puts_on_pods_is_there_and_goes_with_the_policy_where_it_is_a_cost(
-    seen: World,
-) -> None:
-    labelled = {**DOCUMENTED[0], "max": 1, "podLabels": {"tier": "gold"}, "podAnnotations": {"note": "first"}}
-    await seen.create(plain_pod("older", "marked", nodeName="first"))
-    await seen.run_all("older")
-    await put(seen, policy("marked", labelled, DOCUMENTED[1]))
-    await seen.create(plain_pod("one", "marked"), plain_pod("two", "marked"))
-    # The older one does not carry the label, so it does not count.
-    await are_on(seen, "marked", first=2, second=1)
-    pods = {name: seen.pod(name)["metadata"] for name in ("one", "two")}
-    gold = [name for name, meta in pods.items() if meta["labels"].get("tier") == "gold"]
-    assert len(gold) == 1
-    assert pods[gold[0]]["annotations"]["note"] == "first"
-    await status_says(seen, "marked", "1/1, 1")
-
-    def costs() -> dict[str, str]:
-        return {
-            name: (seen.pod(name)["metadata"].get("annotations") or {}).get(names.ANN_DELETION_COST, "")
-            for name in ("older", "one", "two")
-        }
-
-    assert sorted(costs().values()) == ["", "100", "200"]
-    # The scheduler is away while the policy goes, and cleans up when it is back.
-    seen.cluster.kill("extender")
-    await seen.kubectl("delete", "resourcepolicy", "marked")
-    await seen.pods.until(lambda: not any(costs().values()), "no pod has a cost", tell=costs)
-    await drop(seen, "marked")
-
-
-async def test_pods_that_were_there_before_the_policy_get_a_cost_and_one_of_a_user_stays(seen: World) -> None:
-    await seen.create(
-        plain_pod("early", "late", nodeName="second"), plain_pod("theirs", "late", nodeName="first")
-    )
-    await seen.run_all("early", "theirs")
-    await seen.kubectl("annotate", "pod", "theirs", f"{names.ANN_DELETION_COST}=-5")
-    await put(seen, policy("late", *DOCUMENTED))
-
-    def cost(name: str) -> str:
-        return str((seen.pod(name)["metadata"].get("annotations") or {}).get(names.ANN_DELETION_COST, ""))
-
-    await seen.pods.until(lambda: cost("early") == "200", "the pod has a cost", tell=lambda: cost("early"))
-    assert cost("theirs") == "-5"
-    await drop(seen, "late")
-
-
-async def test_a_policy_that_makes_no_sense_is_refused_with_the_field(seen: World) -> None:
-    for wrong, words in (
-        ({"units": []}, "spec.units"),
-        ({"units": [{"resource": "moon"}]}, "moon"),
-        ({"units": [{"max": -1}]}, "spec.units[0].max"),
-        ({"strategy": "required"}, "required"),
-        ({"whenTryNextUnits": {"policy": "Never"}}, "Never"),
-        ({"whenTryNextUnits": {"policy": "TimeoutOrExceedMax", "timeout": "soon"}}, "timeout"),
-    ):
-        item = policy("wrong", *DOCUMENTED)
-        item["spec"] |= wrong
-        ran = await seen.apply(item)
-        assert ran.code == 1, wrong
-        assert words in ran.text, ran.text
-
-
-async def test_less_important_pods_are_ended_for_a_unit_only_if_the_policy_puts_that_before_the_next(
-    seen: World,
-) -> None:
-    for name, value in (("low", 10), ("high", 1000)):
-        meta = {"name": name}
-        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-        await put(seen, {**kind, "metadata": meta, "value": value})
-    low = [gpu_pod(f"low-{number}", 11, node="wide") for number in range(4)]
-    for one in low:
-        one["spec"]["priorityClassName"] = "low"
-    await seen.create(*low)
-    await seen.run_all(*(f"low-{number}" for number in range(4)))
-    units = [{"nodeSelector": {"paidtype": "reserved"}}, DOCUMENTED[0]]
-    for name, when in (("patient", "AfterAllUnits"), ("urgent", "BeforeNextUnit")):
-        await put(seen, policy(name, *units, preemptPolicy=when))
-        made = gpu_pod(name, 8, labels={"app": name})
-        made["spec"]["priorityClassName"] = "high"
-        await seen.create(made)
-        await seen.run_all(name)
-    # By its sum the node had room for both, on no GPU for either.
-    assert node_of(seen.pod("patient")) == "first"
-    assert node_of(seen.pod("urgent")) == "wide"
-    assert sum(f"default/low-{number}" in seen.pods.items for number in range(4)) == 3
-    await seen.kubectl("delete", "resourcepolicy", "patient")
-    await drop(seen, "urgent")
 
 
 async def test_a_policy_of_a_tenant_records_nothing_on_a_pod(seen: World) -> None:

@@ -8,7 +8,6 @@ from gpushare.api import names
 from gpushare.kube.client.session import MERGE_PATCH
 from gpushare_playground.cluster.embedded import EmbeddedControl
 from tests.integration.whole.seen import Json, node_of, record_of, waits_because
-from tests.integration.whole.test_resource_policy import POLICIES, policy, put
 from tests.integration.whole.world import PODS, World, gpu_pod, shared_node
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -78,8 +77,8 @@ async def test_why_a_pod_waits_and_what_would_let_it_in(seen: World) -> None:
     reason = listed["default/waits"]["reason"]
     assert reason.startswith("none of 2 nodes takes it: ")
     assert "no single GPU has 9 GiB free" in reason
-    assert "node four has as much in all, on several GPUs" in listed["default/waits"]["remedy"]
-    assert listed["default/gang"]["remedy"] == "2 more pods of gang default/g: 1 of 3 is there"
+    assert "node four has as much in all, on several GPUs" in listed["default/waits"]["suggestion"]
+    assert listed["default/gang"]["suggestion"] == "2 more pods of gang default/g: 1 of 3 is there"
     told = await why(seen, "waits")
     assert told["record"]["waiting"]["reason"] == listed["default/waits"]["reason"]
     assert (told["record"]["answer"]["nodes"], told["record"]["answer"]["fits"]) == (2, 0)
@@ -91,86 +90,6 @@ async def test_why_a_pod_waits_and_what_would_let_it_in(seen: World) -> None:
 
 async def waiting(seen: World, name: str) -> Json:
     return dict((await why(seen, name))["record"]["waiting"])
-
-
-async def test_the_reason_follows_the_node_that_the_pods_own_rules_leave(seen: World) -> None:
-    """A node in the wrong mode is named with what to do; rules that refuse it later are told in place of what its GPUs lacked."""
-    if not isinstance(seen.cluster.control, EmbeddedControl):
-        return  # the scheduler's record is read through the API server's proxy
-    await seen.label("four", {names.LABEL_MODE: "core_mem"})
-    # Until its agent has changed the mode, it has no room that could be told of.
-    await seen.cluster.node_ready("four")
-    await seen.label("single", {"disk": "fast"})
-    asks = gpu_pod("asks", 2, limits={names.GPU_CORE: 10})
-    large = gpu_pod("large", 99)
-    for pod in (asks, large):
-        pod["spec"]["nodeSelector"] = {"disk": "fast"}
-    await seen.create(asks, large)
-    await refused(seen, "asks")
-    await refused(seen, "large")
-
-    told = await waiting(seen, "asks")
-    assert told["category"] == "node"
-    assert told["reason"].startswith("node gives out no compute (it is in mode share; ")
-    assert told["remedy"] == (
-        "the pod's node selector, affinity or tolerations leave only node single, which is in mode share: `kubectl label node "
-        "single ack.node.gpu.schedule=core_mem --overwrite`; or other rules: node four has room"
-    )
-    assert (await waiting(seen, "large"))["category"] == "size"
-
-    # Since then no node has what its selector wants: kube-scheduler asks about none.
-    await seen.label("single", {"disk": None})
-    await seen.pods.until(
-        lambda: "affinity/selector" in waits_because(seen.pod("large")), "its own rules refuse the pod"
-    )
-    told = await waiting(seen, "large")
-    while told["category"] == "size":  # what stood there may be older than the question, for two seconds
-        told = await waiting(seen, "large")
-    assert told["category"] == "rules"
-    assert "didn't match Pod's node affinity/selector" in told["reason"]
-    assert told["remedy"].startswith(
-        "a node with what its nodeSelector wants, disk=fast: no node has room for the pod now, whatever its labels; or"
-    )
-
-    # What was said to help does.
-    await seen.label("single", {"disk": "fast", names.LABEL_MODE: "core_mem"})
-    await seen.run_all("asks")
-    assert node_of(seen.pod("asks")) == "single"
-    await seen.delete("asks", "large")
-    await seen.label("four", {names.LABEL_MODE: "share"})
-    await seen.label("single", {names.LABEL_MODE: "share", "disk": None})
-
-
-async def test_no_room_is_promised_that_a_pods_policy_keeps_from_it(seen: World) -> None:
-    """Node single has room, and the policy's only unit is node four: the nearest is told of that."""
-    if not isinstance(seen.cluster.control, EmbeddedControl):
-        return  # the scheduler's record is read through the API server's proxy
-    await seen.label("four", {"pool": "first"})
-    there = [gpu_pod(f"there-{number}", 8) for number in range(4)]
-    for pod in there:
-        pod["spec"]["nodeSelector"] = {"pool": "first"}
-    await seen.create(*there)
-    await seen.run_all(*(pod["metadata"]["name"] for pod in there))
-    tied = policy("tied", {"resource": "ecs", "nodeSelector": {"pool": "first"}})
-    await put(seen, tied)
-    await seen.create(gpu_pod("asks", 9, labels={"app": "tied"}))
-    await refused(seen, "asks")
-
-    told = await waiting(seen, "asks")
-    assert told["category"] == "memory"
-    assert told["remedy"].startswith("a GPU with 9 GiB free: the nearest has 7 GiB free, GPU ")
-    assert "of node four" in told["remedy"]
-    assert "single" not in told["remedy"]
-    await seen.session.request("DELETE", f"{POLICIES}/tied")
-    await seen.run_all("asks")
-    assert node_of(seen.pod("asks")) == "single"
-    await seen.label("four", {"pool": None})
-
-
-async def test_a_pod_that_is_not_there_is_an_error(seen: World) -> None:
-    ran = await seen.kubectl("inspect", "cgpu", "--why", "nobody")
-    assert ran.code == 1
-    assert 'pod "nobody" not found in namespace default; -n names another' in ran.err
 
 
 async def test_a_killed_scheduler_says_what_it_cannot_know(seen: World) -> None:
@@ -202,7 +121,7 @@ async def test_pods_that_nobody_asks_about_are_told_why_on_the_pod_and_to_who_as
             "a node with what its nodeSelector wants, disk=fast: ",
         ),
         "gated": ("scheduling gates keep every scheduler from it: example.com/later", "their removal"),
-        "lost": ("none seems to run for schedulerName nobody", "the pod made anew with schedulerName "),
+        "lost": ("none seems to run for schedulerName nobody", "the pod recreated with schedulerName "),
     }
     told = {
         name: await seen.event(name, "GPUSchedulingPending: waits for aliyun.com/gpu-mem: 2: ", *said)
@@ -220,7 +139,7 @@ async def test_pods_that_nobody_asks_about_are_told_why_on_the_pod_and_to_who_as
         for name, note in told.items():
             record = (await why(seen, name))["record"]["waiting"]
             assert record == listed[name]
-            assert note.endswith(f"{record['reason']}. What would help: {record['remedy']}")
+            assert note.endswith(f"{record['reason']}. What would help: {record['suggestion']}")
 
     # What was said to help does.
     body = b'{"spec":{"schedulingGates":null}}'

@@ -12,7 +12,7 @@ from gpushare.api.node.startup_taint import lacks
 from gpushare.api.objects import Node, decode_node
 from gpushare.api.quantity import MemoryUnit
 from gpushare.ledger import Ledger, Refused
-from gpushare.scheduler.plugins.explain.hints.modes import selected, wanted_mode
+from gpushare.reasons.suggestions.modes import selected, wanted_mode
 from tests.unit.ledger.ledger_samples import V100, asks, counts, share
 
 SLICE = "example.com/gpu-slice"
@@ -104,5 +104,6 @@ def test_a_change_of_mode_keeps_pods_held_where_the_same_holds_them_to_as_much()
         for after in MODES.values()
         if before.isolated and before.keeps_held(after)
     }
-    assert kept == {("cgpu", "cgpu"), ("cgpu", "core_mem"), ("core_mem", "core_mem"), ("mps", "mps")}
+    limits = {("core_mem", "core_mem"), ("core_mem", "dra"), ("dra", "core_mem"), ("dra", "dra")}
+    assert kept == {("cgpu", "cgpu"), ("cgpu", "core_mem"), ("cgpu", "dra"), ("mps", "mps"), *limits}
     assert all(NodeMode.SHARE.keeps_held(after) for after in MODES.values())

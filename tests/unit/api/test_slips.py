@@ -11,8 +11,9 @@ import yaml
 from gpushare.api import names
 from gpushare.api.objects import Pod
 from gpushare.api.quantity import MemoryUnit
-from gpushare.lint import likely_mistakes, name_suggestions
-from gpushare.lint.likely_mistakes import slips_of
+from gpushare.reasons.mistakes import names as similar_names
+from gpushare.reasons.mistakes import pods as mistakes
+from gpushare.reasons.mistakes.pods import slips_of
 
 CHECKOUT = Path(__file__).parents[3]
 RESOURCES = (
@@ -109,10 +110,10 @@ def test_every_manifest_of_the_examples_is_without_slips() -> None:
 
 def test_the_chart_has_the_same_patterns() -> None:
     chart = (CHECKOUT / "charts/ack-ai-installer/templates/admission/_slips.tpl").read_text()
-    source = Path(name_suggestions.__file__).read_text() + Path(likely_mistakes.__file__).read_text()
+    source = Path(similar_names.__file__).read_text() + Path(mistakes.__file__).read_text()
     written = re.findall(r'r"(\(\?i\).*)"', source)
     assert len(written) == 3
     assert re.findall(r"matches\(r'(.*)'\)", chart) == written
-    assert f"div {likely_mistakes.MOST_GPU_MIB} " in chart
-    assert f"div (add {likely_mistakes.CONTEXT_MIB - 1} $unit) $unit" in chart
-    assert f"({likely_mistakes.CONTEXT_MIB} on an H200)" in chart
+    assert f"div {mistakes.MOST_GPU_MIB} " in chart
+    assert f"div (add {mistakes.CONTEXT_MIB - 1} $unit) $unit" in chart
+    assert f"({mistakes.CONTEXT_MIB} on an H200)" in chart

@@ -18,10 +18,8 @@ from gpushare.dashboard.data.history import History, Sample
 from gpushare.dashboard.data.pending import Waiting
 from gpushare.dashboard.server.app import Asked
 from gpushare.httpserver.exchange import Refusal
-from gpushare.inspect.sources import decision_client
 from gpushare.ledger import Ledger
 from gpushare.scheduler.cache.cache import NodeRecord
-from gpushare.scheduler.plugins.explain.reason_kinds import NOT_ROOM
 from tests.unit.dashboard.showing import Shown, described, exposed, gpu, holder, share, waiter
 from tests.unit.dashboard.test_board import Page, read_snapshot
 
@@ -236,7 +234,7 @@ async def test_a_pod_that_waits_is_told_with_why_and_what_would_help() -> None:
     async def why() -> tuple[str, str, str]:
         await shown.clock.turn(pending.FRESH_S)
         pod = await ask(shown, "pod", key="default/big")
-        return pod["reason"], pod["remedy"], pod["unexplained"]
+        return pod["reason"], pod["suggestion"], pod["unexplained"]
 
     told = Waiting("default/big", 5.0, "40", "memory", "no GPU is so large", "ask for less")
     other = [Waiting(f"default/p{n}", 1.0, "1", "memory", "no", "") for n in range(pending.MOST_SHOWN)]
@@ -379,10 +377,6 @@ async def test_what_else_than_room_keeps_a_pod_is_told_beside_its_moves() -> Non
     assert (len(ways["room"]["moves"]), ways["room"]["note"]) == (1, "")
 
 
-def test_the_dashboard_and_kubectl_inspect_mean_the_same_kinds() -> None:
-    assert set(NOT_ROOM) == set(decision_client.NOT_ROOM)
-
-
 async def test_more_who_wait_than_are_looked_at_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fragmentation, "MOST_LOOKED_AT", 1)
     shown = Shown()
@@ -412,7 +406,7 @@ async def test_who_waits_is_pushed_when_it_changes() -> None:
     number = shown.stream.number
     url = "http://scheduler/gpushare/decisions"
     shown.asks.answers[url] = (
-        b'[{"key":"default/big","since":5.0,"asks":"40","category":"memory","reason":"no","remedy":"less"}]'
+        b'[{"key":"default/big","since":5.0,"asks":"40","category":"memory","reason":"no","suggestion":"less"}]'
     )
     await shown.live.look_at_waiting()
     await shown.live.look_at_waiting()

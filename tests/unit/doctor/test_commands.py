@@ -20,7 +20,7 @@ _OF_OTHERS = "is no name of ours"
 @pytest.mark.parametrize("changes", [one[1] for one in FAULTS], ids=[one[0] for one in FAULTS])
 def test_what_a_finding_tells_to_type_would_be_understood(changes: dict[str, Any]) -> None:
     for one in examine(sound(**changes), CHECKS):
-        for said in trouble(Told(f"doctor/{one.check}", one.remedy), PROJECT):
+        for said in trouble(Told(f"doctor/{one.check}", one.suggestion), PROJECT):
             assert one.check == "node-labels", said
             assert _OF_OTHERS in said
 
@@ -37,7 +37,7 @@ def test_a_label_that_nobody_reads_is_put_right_and_what_is_right_stays(
     labels: dict[str, str], told: str
 ) -> None:
     found = examine(sound(nodes=[node_of(labels=labels, annotations={})], pods=[]), CHECKS)
-    assert f"`kubectl label node n1 {told}`" in {one.remedy for one in found}
+    assert f"`kubectl label node n1 {told}`" in {one.suggestion for one in found}
 
 
 def test_commands_name_the_release_and_the_namespace_that_the_cluster_has() -> None:
@@ -45,4 +45,4 @@ def test_commands_name_the_release_and_the_namespace_that_the_cluster_has() -> N
     deployment["metadata"] |= {"namespace": "gpu", "annotations": {"meta.helm.sh/release-name": "mine"}}
     found = examine(sound(deployments=[deployment], definitions=[]), CHECKS)
     upgrade = "`helm upgrade mine charts/ack-co-scheduler -n gpu`"
-    assert upgrade in {one.remedy for one in found if one.check == "definitions"}
+    assert upgrade in {one.suggestion for one in found if one.check == "definitions"}

@@ -57,20 +57,20 @@ def test_a_leader_without_its_extender_is_told_of_with_the_pod_to_delete(said: s
     first = unready(scheduler_pod(), "extender", PULLS)
     (found,) = led("ack-co-scheduler-1_4b9e", first, other(), said=said)
     assert found.state == "fault"
-    assert found.says.endswith("; it leads, so that nothing is placed")
-    assert found.remedy == f"{DELETE}{DESCRIBE} says why"
+    assert found.message.endswith("; it leads, so that nothing is placed")
+    assert found.suggestion == f"{DELETE}{DESCRIBE} says why"
 
 
 def test_one_that_does_not_lead_or_is_alone_is_not_deleted() -> None:
     first = unready(scheduler_pod(), "extender", PULLS)
     (idle,) = led("ack-co-scheduler-2_4b9e", first, other())
-    assert (idle.says, idle.remedy) == (
+    assert (idle.message, idle.suggestion) == (
         f"its extender does not say that it is ready: {SAYS}",
         f"{DESCRIBE} says why",
     )
     (alone,) = led("ack-co-scheduler-1_4b9e", first)
-    assert alone.says.endswith("; it leads, so that nothing is placed")
-    assert alone.remedy == f"{DESCRIBE} says why"
+    assert alone.message.endswith("; it leads, so that nothing is placed")
+    assert alone.suggestion == f"{DESCRIBE} says why"
 
 
 @pytest.mark.parametrize(
@@ -85,20 +85,20 @@ def test_one_that_does_not_lead_or_is_alone_is_not_deleted() -> None:
 )
 def test_a_log_is_named_where_there_is_one(state: Json, status: Json, command: str) -> None:
     (found,) = led("other_1", unready(scheduler_pod(), "extender", state, **status))
-    assert found.remedy == f"{command} says why"
+    assert found.suggestion == f"{command} says why"
 
 
 def test_a_pod_that_no_node_has_taken_is_described() -> None:
     pod = agent_pod()
     pod["status"] = {"phase": "Pending"}
     (found,) = bad(sound(part_pods=[pod, scheduler_pod()]))
-    assert found.remedy == "`kubectl -n kube-system describe pod agent-n1`"
+    assert found.suggestion == "`kubectl -n kube-system describe pod agent-n1`"
 
 
 def test_an_image_that_cannot_be_pulled_is_named_with_the_node_and_the_value() -> None:
     (agent,) = bad(sound(part_pods=[unready(agent_pod(), "agent", PULLS), scheduler_pod()]))
     assert (agent.check, agent.subject) == ("node-agents", "node n1")
-    assert agent.remedy == (
+    assert agent.suggestion == (
         f"`kubectl -n kube-system describe pod agent-n1`; import the image {IMAGE} on node n1, or name a registry that has it: "
         "`helm upgrade ack-ai-installer charts/ack-ai-installer -n kube-system --reuse-values --set image.repository=REGISTRY/gpushare`"
     )
@@ -109,7 +109,7 @@ def test_an_image_that_cannot_be_pulled_is_named_with_the_node_and_the_value() -
         pod = unready(scheduler_pod(), container, PULLS)
         (found,) = bad(sound(deployments=deployment_with(1), part_pods=[agent_pod(), pod]))
         assert found.subject == "deployment kube-system/ack-co-scheduler"
-        assert f"--set {value}`" in found.remedy
+        assert f"--set {value}`" in found.suggestion
 
 
 def test_what_a_kubelet_says_is_cut_between_words() -> None:

@@ -42,9 +42,9 @@ def test_one_that_does_not_run_is_named_with_its_reason_and_how_its_token_is_mad
     state = {"ready": False, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
     (found,) = told(with_dashboard(status=state, behind=False))
     assert (found.state, found.subject) == ("warning", "pod kube-system/gpushare-dashboard-1")
-    assert found.says == "it does not run, or is not ready: CrashLoopBackOff"
-    assert "`kubectl -n kube-system logs gpushare-dashboard-1 -c dashboard`" in found.remedy
-    assert "create secret generic " in found.remedy
+    assert found.message == "it does not run, or is not ready: CrashLoopBackOff"
+    assert "`kubectl -n kube-system logs gpushare-dashboard-1 -c dashboard`" in found.suggestion
+    assert "create secret generic " in found.suggestion
 
 
 def test_its_account_needs_rights_of_its_own() -> None:
@@ -55,8 +55,8 @@ def test_its_account_needs_rights_of_its_own() -> None:
         own_bindings=rendered("scheduler-dashboard.yaml", "RoleBinding"),
         daemon_sets=[],
     )
-    assert not [one for one in rights(made) if "dashboard" in f"{one.subject} {one.says}"]
-    assert [one for one in rights(with_dashboard()) if "gpushare-dashboard" in f"{one.subject} {one.says}"]
+    assert not [one for one in rights(made) if "dashboard" in f"{one.subject} {one.message}"]
+    assert [one for one in rights(with_dashboard()) if "gpushare-dashboard" in f"{one.subject} {one.message}"]
 
 
 def rights(facts: ClusterFacts) -> list[Finding]:
@@ -81,5 +81,5 @@ def test_its_token_is_looked_for_by_the_name_that_the_chart_was_given() -> None:
     volumes = deployment["spec"]["template"]["spec"]["volumes"]
     next(one for one in volumes if one["name"] == "dashboard-token")["secret"]["secretName"] = "mine"
     (found,) = told(facts)
-    assert "secret generic mine " in found.remedy
+    assert "secret generic mine " in found.suggestion
     assert name_of(deployment) == "kube-system/gpushare-dashboard"

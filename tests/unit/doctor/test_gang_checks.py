@@ -51,7 +51,7 @@ def said(*pods: Pod, **changes: Any) -> list[str]:
     findings = examine(sound(pods=list(pods), **changes), CHECKS)
     found = [one for one in findings if one.check == "gangs" and one.state != "ok"]
     assert {(one.state, one.subject) for one in found} <= {("warning", "gang default/g")}
-    return [one.says for one in found]
+    return [one.message for one in found]
 
 
 def words(least: int, places: int) -> list[str]:

@@ -31,12 +31,12 @@ def removal(namespace: str = "kube-system") -> list[Json]:
 def test_charts_that_are_in_another_namespace_are_one_fault_that_names_it() -> None:
     (found,) = bad(sound(**NOTHING, namespace="oops", elsewhere=ALL_ELSEWHERE))
     assert (found.state, found.subject) == ("fault", "namespace oops")
-    assert found.says == (
+    assert found.message == (
         "what was to be looked for in it is in namespace kube-system: DaemonSet gpushare-device-plugin-ds, "
         "Deployment ack-co-scheduler, ConfigMap ack-co-scheduler, Lease ack-co-scheduler"
     )
     assert (
-        found.remedy
+        found.suggestion
         == "name that one with --namespace, or leave it out: then they are looked for in all namespaces"
     )
 
@@ -44,7 +44,7 @@ def test_charts_that_are_in_another_namespace_are_one_fault_that_names_it() -> N
 def test_charts_that_are_nowhere_are_to_be_installed_where_they_were_looked_for() -> None:
     found = bad(sound(**NOTHING, namespace="gpu"))
     assert len(found) == 4
-    assert all(" -n gpu`" in one.remedy for one in found)
+    assert all(" -n gpu`" in one.suggestion for one in found)
 
 
 class Elsewhere(Server):
@@ -96,7 +96,7 @@ def agents_in(namespace: str) -> list[Json]:
 def test_pods_in_the_namespace_of_the_release_are_outside_of_admission() -> None:
     (found,) = bad(sound(daemon_sets=agents_in("default")), "admission")
     assert (found.state, found.subject) == ("warning", "namespace default")
-    assert found.says.startswith("admission leaves pods in it alone")
+    assert found.message.startswith("admission leaves pods in it alone")
 
 
 def test_a_namespace_for_the_charts_alone_is_warned_of_once_gpu_pods_are_in_it() -> None:
@@ -119,8 +119,8 @@ def test_where_there_is_no_admission_nothing_is_outside_of_it() -> None:
 def test_a_removal_that_is_at_work_is_told_of_instead_of_agents_that_are_missing() -> None:
     (found,) = bad(sound(daemon_sets=[], removals=removal()))
     assert (found.state, found.subject) == ("warning", "deployment kube-system/gpushare-uninstall")
-    assert found.says.startswith("ack-ai-installer is being removed")
-    assert "wait --for=delete deployment/gpushare-uninstall" in found.remedy
+    assert found.message.startswith("ack-ai-installer is being removed")
+    assert "wait --for=delete deployment/gpushare-uninstall" in found.suggestion
 
 
 def test_agents_beside_it_end_it() -> None:
@@ -134,7 +134,7 @@ def test_agents_beside_it_end_it() -> None:
 def test_one_that_cleans_up_after_a_living_installation_is_a_fault(changes: dict[str, Any]) -> None:
     found = bad(sound(removals=removal("old"), **changes))[0]
     assert (found.state, found.subject) == ("fault", "deployment old/gpushare-uninstall")
-    assert "the agents of namespace kube-system write" in found.says
-    assert found.remedy == (
+    assert "the agents of namespace kube-system write" in found.message
+    assert found.suggestion == (
         "`kubectl -n old delete deployment gpushare-uninstall`, then `kubectl delete clusterrole gpushare-uninstall`"
     )

@@ -52,14 +52,14 @@ def test_what_a_definition_lacks_is_named_with_what_to_apply(
 ) -> None:
     (found,) = told(name, change)
     assert (found.check, found.state, found.subject) == ("definitions", "warning", f"crd {name}")
-    assert found.says == f"it is of an older release than this program, and lacks {lacks}"
-    assert f"-f charts/ack-co-scheduler/templates/crds/{MANIFESTS[name].name}`" in found.remedy
+    assert found.message == f"it is of an older release than this program, and lacks {lacks}"
+    assert f"-f charts/ack-co-scheduler/templates/crds/{MANIFESTS[name].name}`" in found.suggestion
 
 
 def test_of_much_that_is_lacking_the_first_is_named_and_the_rest_counted() -> None:
     (found,) = told(POLICIES, lambda one: units(one).update(properties={}))
-    assert found.says.count("field spec.units[].") == 3
-    assert found.says.endswith(" more")
+    assert found.message.count("field spec.units[].") == 3
+    assert found.message.endswith(" more")
 
 
 @pytest.mark.parametrize("name", MANIFESTS)

@@ -46,7 +46,7 @@ def gpu(**changes: Any) -> SeenDriver:
 def test_of_a_sound_node_every_check_says_that_it_is_well() -> None:
     findings = examine(SOUND, CHECKS)
     assert [one.state for one in findings] == ["ok"] * len(CHECKS)
-    assert findings[0].says == "driver 580.1, NVML 13.580.1, 1 GPU"
+    assert findings[0].message == "driver 580.1, NVML 13.580.1, 1 GPU"
 
 
 @pytest.mark.parametrize(
@@ -98,5 +98,5 @@ def test_each_fault_is_named_and_nothing_else(changes: dict[str, Any], wanted: l
         one for one in examine(msgspec.structs.replace(SOUND, **changes), CHECKS) if one.state != "ok"
     ]
     assert [(one.check, one.state) for one in findings] == wanted, findings
-    assert all(one.says for one in findings)
-    assert all(one.remedy for one in findings if one.state in ("warning", "fault"))
+    assert all(one.message for one in findings)
+    assert all(one.suggestion for one in findings if one.state in ("warning", "fault"))

@@ -24,7 +24,7 @@ def saying(reason: str, *gpus: Device, described: bool = True) -> SeenNode:
 
 
 @pytest.mark.parametrize(
-    ("reason", "remedy"),
+    ("reason", "suggestion"),
     [
         ("DriverFailed", "`nvidia-smi` as root on the node"),
         ("DriverNotFound", "install the driver on the node, or name the folder where it is: `helm upgrade "),
@@ -33,19 +33,19 @@ def saying(reason: str, *gpus: Device, described: bool = True) -> SeenNode:
 )
 @pytest.mark.parametrize("described", [True, False])
 def test_what_is_wrong_with_a_nodes_driver_is_one_finding_and_asks_for_no_reset(
-    reason: str, remedy: str, described: bool
+    reason: str, suggestion: str, described: bool
 ) -> None:
     gpus = (msgspec.structs.replace(LOST, reason="Driver Not Loaded"),) if reason != "NoGPU" else ()
     node = saying(reason, *gpus, described=described)
     (finding,) = [one for one in examine(sound(nodes=[node]), CHECKS) if one.state != "ok"]
-    assert (finding.check, finding.state, finding.says) == (
+    assert (finding.check, finding.state, finding.message) == (
         "node-health",
         "fault",
         "GPUShareReady is False: m",
     )
-    assert finding.remedy.startswith(remedy)
-    assert "reset" not in finding.remedy
-    assert "exec agent-n1 -- gpushare doctor node" in finding.remedy
+    assert finding.suggestion.startswith(suggestion)
+    assert "reset" not in finding.suggestion
+    assert "exec agent-n1 -- gpushare doctor node" in finding.suggestion
 
 
 def test_a_gpu_that_waits_for_the_pod_that_holds_it_is_told_and_is_no_fault() -> None:
@@ -53,7 +53,7 @@ def test_a_gpu_that_waits_for_the_pod_that_holds_it_is_told_and_is_no_fault() ->
     held = Device(0, "GPU-1", 16160, healthy=False, reason=why, kept_back=True)
     findings = examine(sound(nodes=[node_of(gpus=(held,), allocatable={})]), CHECKS)
     assert [one for one in findings if one.state != "ok"] == []
-    assert [one.says for one in findings if one.check == "node-health"] == [
+    assert [one.message for one in findings if one.check == "node-health"] == [
         f"node n1: GPU 0 (GPU-1) is {why}"
     ]
 
@@ -64,24 +64,24 @@ def test_a_gpu_that_waits_for_the_pod_that_holds_it_is_told_and_is_no_fault() ->
 def test_where_no_agents_pod_is_seen_no_command_in_it_is_told(node: SeenNode) -> None:
     facts = sound(nodes=[node], part_pods=[scheduler_pod()], playground={})
     (finding,) = [one for one in examine(facts, CHECKS) if one.state == "fault"]
-    assert "on the node" in finding.remedy or "kubectl describe node" in finding.remedy
-    assert "exec" not in finding.remedy
-    assert "helm" not in finding.remedy
+    assert "on the node" in finding.suggestion or "kubectl describe node" in finding.suggestion
+    assert "exec" not in finding.suggestion
+    assert "helm" not in finding.suggestion
 
 
 def test_a_cordoned_node_is_told_with_what_opens_it_and_is_no_fault() -> None:
     taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
     findings = examine(sound(nodes=[node_of(taints=[taint])]), CHECKS)
     assert [one for one in findings if one.state != "ok"] == []
-    assert [one.says for one in findings if one.check == "node-health"] == [
+    assert [one.message for one in findings if one.check == "node-health"] == [
         "node n1 is cordoned: no new pod comes there before `kubectl uncordon n1`"
     ]
 
 
 def test_who_drains_a_node_whose_gpus_are_lost_is_told_to_open_it_again() -> None:
     findings = examine(sound(nodes=[node_of(gpus=(LOST,), allocatable={})]), CHECKS)
-    (finding,) = [one for one in findings if "out of service" in one.says]
+    (finding,) = [one for one in findings if "out of service" in one.message]
     drain, uncordon = (
-        finding.remedy.index(one) for one in ("`kubectl drain n1 ", "then `kubectl uncordon n1`")
+        finding.suggestion.index(one) for one in ("`kubectl drain n1 ", "then `kubectl uncordon n1`")
     )
     assert drain < uncordon

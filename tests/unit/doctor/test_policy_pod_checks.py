@@ -37,8 +37,8 @@ def policy(name: str = "p", namespace: str = "default", selector: Json | None = 
 def told(policies: list[Json], *pods: Pod) -> list[tuple[str, str]]:
     found = examine(sound(policies=policies, policy_pods=list(pods)), CHECKS)
     said = [one for one in found if one.check == "policy-pods" and one.state != "ok"]
-    assert all(one.state == "warning" and names.SCHEDULER_NAME in one.remedy for one in said)
-    return [(one.subject, one.says) for one in said]
+    assert all(one.state == "warning" and names.SCHEDULER_NAME in one.suggestion for one in said)
+    return [(one.subject, one.message) for one in said]
 
 
 def test_they_are_counted_and_the_max_that_does_not_hold_is_named() -> None:

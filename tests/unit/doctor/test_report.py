@@ -32,7 +32,7 @@ def test_a_table_shows_the_worst_with_what_to_do_and_json_all() -> None:
 
 def test_a_command_stays_on_one_line_of_the_table() -> None:
     command = f"`kubectl -n kube-system describe {'pods ' * 15}-l x`"
-    finding = Finding("c", "fault", "node n1", "says", f"{'word ' * 20}{command} {'word ' * 20}")
+    finding = Finding("c", "fault", "node n1", "message", f"{'word ' * 20}{command} {'word ' * 20}")
     assert [line for line in as_table([finding], "x").splitlines() if command in line]
 
 

@@ -22,7 +22,7 @@ def changed(field: str, name: str, change: Callable[[Json], Any], facts: Cluster
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "says"),
+    ("name", "change", "message"),
     [
         (LEASE, lambda one: one["rules"][0]["verbs"].remove("update"), "update leases"),
         (LEASE, lambda one: one["rules"][0].update(resourceNames=["another"]), "get leases"),
@@ -30,18 +30,18 @@ def changed(field: str, name: str, change: Callable[[Json], Any], facts: Cluster
     ],
 )  # fmt: skip
 def test_a_role_that_allows_too_little_is_a_fault(
-    name: str, change: Callable[[Json], Any], says: str
+    name: str, change: Callable[[Json], Any], message: str
 ) -> None:
     (found,) = changed("own_roles", name, change, sound())
     assert (found.check, found.state, found.subject) == ("process-rights", "fault", f"role {name}")
-    assert says in found.says
+    assert message in found.message
 
 
 def test_a_role_that_is_gone_is_a_fault() -> None:
     facts = sound()
     kept = [one for one in facts.own_roles if name_of(one) != QUOTAS]  # type: ignore[union-attr]
     (found,) = [one for one in examine(sound(own_roles=kept), CHECKS) if one.state != "ok"]
-    assert (found.state, found.subject, found.says) == ("fault", f"role {QUOTAS}", "it is not there")
+    assert (found.state, found.subject, found.message) == ("fault", f"role {QUOTAS}", "it is not there")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_binding_to_an_account_of_another_namespace_is_a_fault(field: str, nam
     account = name.partition("/")[2] or name.partition(":")[0]
     assert (
         f"it binds serviceaccount old/{account}, and our pods are serviceaccount kube-system/{account}"
-        == (found.says)
+        == (found.message)
     )
 
 
@@ -78,4 +78,4 @@ def test_a_webhook_that_may_not_keep_its_certificates_is_a_fault() -> None:
     name = "kube-system/gpushare-admission"
     (found,) = changed("own_roles", name, lambda one: one["rules"].pop(0), with_webhook(2, True))
     assert (found.state, found.subject) == ("fault", f"role {name}")
-    assert "get secrets, patch secrets" in found.says
+    assert "get secrets, patch secrets" in found.message

@@ -14,8 +14,8 @@ from tests.unit.doctor.test_cluster_checks import deployment_with
 
 def said(facts: ClusterFacts) -> list[tuple[str, str, str]]:
     findings = [one for one in examine(facts, CHECKS) if one.check == "rollout" and one.state != "ok"]
-    assert all(one.remedy for one in findings)
-    return [(one.state, one.subject, one.says) for one in findings]
+    assert all(one.suggestion for one in findings)
+    return [(one.state, one.subject, one.message) for one in findings]
 
 
 def daemon_set(generation: int = 2, **status: int) -> list[Json]:

@@ -21,7 +21,7 @@ def a_node(context_mib: int, mode: NodeMode = NodeMode.CGPU) -> SeenNode:
 
 def told(*pods: Pod, **changes: Any) -> list[tuple[str, str, str]]:
     return [
-        (one.state, one.subject, one.says.partition(";")[0])
+        (one.state, one.subject, one.message.partition(";")[0])
         for one in pod_shares(sound(pods=list(pods), **changes))
     ]
 

@@ -19,13 +19,11 @@ def of_the_pod(**facts: Any) -> list[Finding]:
 def test_another_plugin_s_resource_is_told_of_where_no_node_offers_it() -> None:
     pods = [waiting("default-scheduler", **{"nvidia.com/gpu": "1"})]
     (one,) = of_the_pod(pods=pods)
-    assert (one.subject, one.says) == (
+    assert (one.subject, one.message) == (
         "pod default/w",
-        "no node offers nvidia.com/gpu, for which its container c asks",
+        "container c asks for nvidia.com/gpu, which no node offers to pods",
     )
-    assert one.remedy.startswith(
-        "write aliyun.com/gpu-mem for a share, or aliyun.com/gpu for a whole one, or add"
-    )
+    assert one.suggestion == "write aliyun.com/gpu-mem for a share, or aliyun.com/gpu for a whole one"
     none = [node_of(allocatable={names.GPU_MEM: "15", "nvidia.com/gpu": "0"})]
     assert len(of_the_pod(pods=pods, nodes=none)) == 1
     nodes = [node_of(allocatable={names.GPU_MEM: "15", "nvidia.com/gpu": "1"})]
@@ -50,17 +48,17 @@ def test_of_a_pod_with_another_scheduler_it_is_told_whether_that_one_seems_to_ru
     pod = waiting(scheduler)
     pod.status.conditions = [PodCondition("PodScheduled", "False")] if looked else None
     (one,) = of_the_pod(pods=[pod])
-    assert one.says.startswith(told)
-    assert "schedulerName: ack-co-scheduler" in one.remedy
+    assert one.message.startswith(told)
+    assert "schedulerName: ack-co-scheduler" in one.suggestion
 
 
 @pytest.mark.parametrize(
     ("written", "told"),
     [
-        ("4096", "4096 looks like MiB: write aliyun.com/gpu-mem: 4, or gpushare.dev/gpu-memory: 4096Mi, and"),
-        ("4Gi", "write aliyun.com/gpu-mem as a number of units, without Mi or Gi, and"),
+        ("4096", "4096 looks like MiB: write aliyun.com/gpu-mem: 4, or gpushare.dev/gpu-memory: 4096Mi"),
+        ("4Gi", "write aliyun.com/gpu-mem as a number of units, without Mi or Gi"),
     ],
 )
 def test_whoever_wrote_mib_as_units_is_told_how_many_units_these_are(written: str, told: str) -> None:
     (one,) = of_the_pod(pods=[waiting("ack-co-scheduler", **{names.GPU_MEM: written})])
-    assert one.remedy == f"{told} make the pod anew"
+    assert one.suggestion == told

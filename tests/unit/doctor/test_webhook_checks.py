@@ -97,17 +97,17 @@ def test_a_webhook_whose_pods_are_down_is_one_fault_that_says_what_becomes_of_po
     }
     (found,) = bad(with_webhook(ready, False, part_pods=[agent_pod(), scheduler_pod(), pod]))
     assert (found.check, found.state, found.subject) == ("admission", "fault", f"deployment {PLACE}")
-    assert found.says == (
+    assert found.message == (
         "0 of 2 pods of the webhook are ready: ImagePullBackOff; until one is: "
         f"{REFUSED}, what node agents write is refused"
     )
-    assert found.remedy.startswith("`kubectl -n kube-system describe pods -l ")
+    assert found.suggestion.startswith("`kubectl -n kube-system describe pods -l ")
 
 
 def test_a_webhook_with_fewer_pods_than_wanted_is_a_warning() -> None:
     (found,) = bad(with_webhook(1, True))
     assert (found.check, found.state, found.subject) == ("admission", "warning", f"deployment {PLACE}")
-    assert REFUSED not in found.says
+    assert REFUSED not in found.message
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_webhook_with_fewer_pods_than_wanted_is_a_warning() -> None:
 def test_a_service_with_nobody_behind_it_is_a_fault(changes: dict[str, Any]) -> None:
     (found,) = bad(with_webhook(2, **changes))
     assert (found.check, found.state, found.subject) == ("admission", "fault", f"service {PLACE}")
-    assert found.says.endswith(f"until somebody is: {REFUSED}, what node agents write is refused")
+    assert found.message.endswith(f"until somebody is: {REFUSED}, what node agents write is refused")
 
 
 def test_what_a_removal_has_left_behind_is_a_fault_also_without_the_charts() -> None:
@@ -148,8 +148,8 @@ def test_what_a_removal_has_left_behind_is_a_fault_also_without_the_charts() -> 
         if one.check == "admission"
     ]
     assert [(one.state, one.subject) for one in found] == [("fault", f"deployment {PLACE}")]
-    assert REFUSED in found[0].says
-    assert "kubectl delete mutatingwebhookconfiguration" in found[0].remedy
+    assert REFUSED in found[0].message
+    assert "kubectl delete mutatingwebhookconfiguration" in found[0].suggestion
 
 
 def test_where_only_pods_are_pointed_by_a_webhook_that_alone_is_told_and_policies_are_held_to_theirs() -> (
@@ -170,7 +170,7 @@ def test_where_only_pods_are_pointed_by_a_webhook_that_alone_is_told_and_policie
         mutating_policies=Unread("404", absent=True),
     )
     (found,) = bad(facts)
-    assert found.says.endswith(
+    assert found.message.endswith(
         "until one is: pods that ask for GPUs and name no scheduler are refused, "
         "pods that ask for gpushare.dev/gpu-memory are refused"
     )
@@ -197,7 +197,7 @@ def test_a_webhook_that_may_not_renew_its_certificate_is_a_fault() -> None:
     own["rules"][0]["verbs"].remove("patch")
     (found,) = bad(with_webhook(2, True, roles=roles))
     assert (found.check, found.state, found.subject) == ("process-rights", "fault", f"clusterrole {NAME}")
-    assert "patch validatingwebhookconfigurations" in found.says
+    assert "patch validatingwebhookconfigurations" in found.message
 
 
 def test_webhooks_that_are_called_at_an_address_are_not_looked_for() -> None:

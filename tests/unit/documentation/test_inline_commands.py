@@ -10,10 +10,6 @@ from documentation.navigation import in_order
 from documentation.understood import fault
 
 PAGES: Final = [*(f"docs/{name}" for name in in_order(DOCS)), "README.md", "examples/README.md"]
-#: Told of because they do not work.
-WRONG_ON_PURPOSE: Final = {
-    ("docs/decisions/0029-documentation-site.md", 'make run ARGS="--nodes …"'),
-}
 
 
 def commands(page: str) -> list[Inline]:
@@ -23,14 +19,6 @@ def commands(page: str) -> list[Inline]:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_in_a_pages_text_would_be_understood(page: str) -> None:
     wrong = [
-        f"{one.where}: `{one.text}`: {said}"
-        for one in commands(page)
-        if (one.page, one.text) not in WRONG_ON_PURPOSE and (said := fault(one.text, PROJECT))
+        f"{one.where}: `{one.text}`: {said}" for one in commands(page) if (said := fault(one.text, PROJECT))
     ]
     assert not wrong, "\n".join(wrong)
-
-
-def test_what_is_wrong_on_purpose_stands_there_and_is_wrong() -> None:
-    for page, text in WRONG_ON_PURPOSE:
-        assert text in [one.text for one in commands(page)]
-        assert fault(text, PROJECT)

@@ -12,9 +12,7 @@ from documentation.build_messages import from_builders, stops
 from documentation.c_messages import INTERNAL as INTERNAL_OF_C
 from documentation.c_messages import from_c
 from documentation.chart_messages import from_charts
-from documentation.check_messages import INTERNAL as INTERNAL_OF_CHECK
-from documentation.check_messages import from_check
-from documentation.entries import Entry, entries, says_nothing, without_entry, without_message
+from documentation.entries import Entry, entries, incomplete, without_entry, without_message
 from documentation.log_lines import from_logs
 from documentation.messages import INTERNAL, Message, from_code, of_module, reasons
 from documentation.script_messages import from_scripts
@@ -44,23 +42,19 @@ class Found:
         return from_c(PROJECT / "fakegpu")
 
     @functools.cached_property
-    def of_check(self) -> list[Message]:
-        return from_check(PROJECT / "benchmarks" / "gpu_check")
-
-    @functools.cached_property
     def of_scripts(self) -> list[Message]:
         return from_scripts(SOURCES / "gpushare" / "dashboard" / "static")
 
     @property
     def lines(self) -> list[Message]:
         """What people copy as it stands, and search for."""
-        return [*self.logs, *self.of_c, *self.of_stand_in, *self.of_scripts, *self.of_check]
+        return [*self.logs, *self.of_c, *self.of_stand_in, *self.of_scripts]
 
 
 FOUND = Found()
 
 
-def _told(found: list[Message]) -> str:
+def _listed(found: list[Message]) -> str:
     return "\n".join(f"{one.where}: {one.template}" for one in found)
 
 
@@ -69,7 +63,9 @@ def test_every_message_has_an_entry() -> None:
         *without_entry(FOUND.answers, ENTRIES),
         *without_entry(FOUND.lines, ENTRIES, to_the_letter=True),
     ]
-    assert not missing, f"no entry in docs/troubleshooting (why it comes, what to do) for:\n{_told(missing)}"
+    assert not missing, (
+        f"no entry in docs/troubleshooting (why it comes, what to do) for:\n{_listed(missing)}"
+    )
 
 
 def test_of_builders_what_stops_them_is_a_message_and_what_a_program_that_they_write_ends_with() -> None:
@@ -102,7 +98,7 @@ def test_no_entry_is_about_a_message_that_is_gone() -> None:
 
 
 def test_every_entry_says_why_and_what_to_do() -> None:
-    empty = says_nothing(ENTRIES)
+    empty = incomplete(ENTRIES)
     assert not empty, "\n".join(f"{entry.where}: {entry.text}" for entry in empty)
 
 
@@ -115,9 +111,6 @@ def test_what_is_left_out_exists() -> None:
         assert any(re.search(rf"\b{named}(: Final| =|\()", text) for text in texts), name
     for name in INTERNAL_OF_C:
         assert (PROJECT / "fakegpu" / name).is_file(), name
-    for name in INTERNAL_OF_CHECK:
-        file, _, function = name.partition(":")
-        assert f"def {function}(" in (PROJECT / "benchmarks" / "gpu_check" / file).read_text(), name
 
 
 def test_many_messages_are_found_in_every_room_that_speaks() -> None:
@@ -146,13 +139,9 @@ def test_many_messages_are_found_in_every_room_that_speaks() -> None:
         ("uninstall", 2),
     ):
         assert of_logs.count(room) >= least, room
-    of_playground = [one.where.split("/")[1] for one in FOUND.answers if one.where.startswith("playground/")]
-    for room in ("apiserver", "controllers", "images", "kubelet", "kubescheduler", "walk"):
-        assert of_playground.count(room) >= 8, room
     assert len(FOUND.of_c) >= 30
     assert len(FOUND.of_stand_in) >= 30
     assert len(FOUND.of_scripts) >= 30
-    assert len(FOUND.of_check) >= 60
 
 
 SOURCE = '''\
@@ -197,7 +186,7 @@ def kubelet(facts):
 """
 
 
-def test_of_a_finding_of_the_doctor_the_remedy_is_no_message() -> None:
+def test_of_a_finding_of_the_doctor_the_suggestion_is_no_message() -> None:
     assert [one.template for one in of_module("doctor/x.py", FINDINGS)] == [
         "it has not answered for … s",
         "the kubelet here",
@@ -217,40 +206,14 @@ def test_messages_are_texts_for_people_and_nothing_else() -> None:
 
 
 def test_a_sentence_is_a_help_in_modules_of_metrics_alone() -> None:
-    told = 'def f():\n    print("The whole cluster is gone.")\n'
-    assert [one.template for one in of_module("playground/x.py", told)] == ["The whole cluster is gone."]
-    assert of_module("scheduler/observability/metrics.py", told) == []
-
-
-def test_of_a_row_of_the_gpu_check_what_was_promised_is_a_message_and_its_name_is_none(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "x.py").write_text(
-        'TITLE = "The heading of it"\nPROGRAM = """import x\nit is a program\n"""\n'
-        'promise("the name of it", "what was promised there", got, good)\n'
-        'not_run("the name of it", f"there is no {what} on this")\nmeasured("the name of it", "what was found")\n'
-        'raise NoDriver("it is not found anywhere")\n'
-    )
-    assert [one.template for one in from_check(tmp_path)] == [
-        "what was promised there",
-        "there is no … on this",
-        "it is not found anywhere",
-    ]
-
-
-def test_of_the_walk_what_it_types_and_compares_is_no_message() -> None:
-    told = (
-        'story.chapter("What does not fit")\n'
-        'story.type("kubectl get pod too-large")\n'
-        'story.expect("the pod waits there", "nodes are available", said)\n'
-    )
-    found = [one.template for one in of_module("playground/walk/x.py", told)]
-    assert found == ["What does not fit", "the pod waits there"]
+    source = 'def f():\n    print("The whole cluster is gone.")\n'
+    assert [one.template for one in of_module("playground/x.py", source)] == ["The whole cluster is gone."]
+    assert of_module("scheduler/observability/metrics.py", source) == []
 
 
 def test_a_function_is_left_out_by_its_name() -> None:
-    told = 'def cookie():\n    return "three words here"\n\ndef said():\n    return "and three others"\n'
-    assert [one.template for one in of_module("dashboard/server/auth.py", told)] == ["and three others"]
+    source = 'def cookie():\n    return "three words here"\n\ndef said():\n    return "and three others"\n'
+    assert [one.template for one in of_module("dashboard/server/auth.py", source)] == ["and three others"]
 
 
 ENTRY = Entry("p.md:1", "no single GPU has … free (largest free: … on GPU …)", ("why it comes", "what to do"))
@@ -297,7 +260,7 @@ def test_entries_are_read_from_tables_with_several_messages_a_row(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("told", "empty"),
+    ("cells", "empty"),
     [
         (("because of", "do that"), False),
         (("because of", "as it says"), False),
@@ -306,8 +269,8 @@ def test_entries_are_read_from_tables_with_several_messages_a_row(tmp_path: Path
         (("because of",), True),
     ],
 )
-def test_an_entry_without_cause_or_remedy_is_found(told: tuple[str, ...], empty: bool) -> None:
-    assert bool(says_nothing([Entry("p.md:1", "x", told)])) is empty
+def test_an_entry_without_cause_or_suggestion_is_found(cells: tuple[str, ...], empty: bool) -> None:
+    assert bool(incomplete([Entry("p.md:1", "x", cells)])) is empty
 
 
 def test_an_entry_about_a_message_that_is_gone_is_named() -> None:

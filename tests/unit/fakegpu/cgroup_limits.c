@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "memory_limits.h"
+#include "node/memory_limits.h"
 
 enum { GPU = 1000, LARGEST = 200, RACERS = 8, SETTERS = 2, PATH = 4096, NAME = 512 };
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "description.h"
+#include "description/reading.h"
 
 int main(void)
 {

@@ -3,7 +3,7 @@
  * Usage: engine_state DIRECTORY UUID. One line "busy NANOSECONDS", then for each living process "process PID NANOSECONDS". */
 #include <stdio.h>
 
-#include "state.h"
+#include "node/state.h"
 
 int main(int count, char **arguments)
 {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/cuda_memory_api.h"
+#include "interface/cuda_memory.h"
 
 CUresult cuInit(unsigned flags);
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "state.h"
+#include "node/state.h"
 
 enum { PROCESSES_MAX = 64, LIMIT = 1000, LARGEST = 400 };
 

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "state.h"
+#include "node/state.h"
 
 enum { LIMIT = 1000 };
 

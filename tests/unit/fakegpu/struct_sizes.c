@@ -1,7 +1,7 @@
 /* Prints the size of each struct of nvml.h; a test holds them against nvidia-ml-py's. */
 #include <stdio.h>
 
-#include "nvml.h"
+#include "interface/nvml.h"
 
 #define SIZE(type) printf(#type " %zu\n", sizeof(type))
 

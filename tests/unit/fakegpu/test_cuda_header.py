@@ -12,12 +12,12 @@ from tests.unit.fakegpu.test_cuda_names import header
 FAKEGPU = ROOT / "fakegpu"
 #: Ours that declare parts of the interface.
 HEADERS = (
-    "cuda/cuda_api.h",
-    "cuda/cuda_memory_api.h",
-    "cuda/work_api.h",
-    "cuda/copies.h",
-    "cuda/modules.h",
-    "cuda/graphs.h",
+    "interface/cuda.h",
+    "interface/cuda_memory.h",
+    "interface/cuda_work.h",
+    "cuda/copy/copies.h",
+    "cuda/module/modules.h",
+    "cuda/graph/graphs.h",
 )
 #: Sums and bounds of our own among the interface's names.
 OWN = re.compile(r"_KNOWN$")
@@ -75,14 +75,14 @@ def enumerators(enumeration: str) -> dict[str, int]:
 
 
 def test_every_error_of_nvidias_header_has_its_name_and_a_text() -> None:
-    table = (FAKEGPU / "cuda" / "error_table.h").read_text()
+    table = (FAKEGPU / "cuda" / "entry" / "error_table.h").read_text()
     ours = {name: int(code) for code, name in re.findall(r'ERROR\((\d+), (\w+), "[^"]+"\)', table)}
     assert ours == enumerators("cudaError_enum")
 
 
 def test_attributes_of_devices_are_where_nvidias_header_has_them() -> None:
     known = enumerators("CUdevice_attribute_enum")
-    source = (FAKEGPU / "cuda" / "data_sheet.c").read_text()
+    source = (FAKEGPU / "cuda" / "device" / "data_sheet.c").read_text()
     ours = [
         (int(number or case), name)
         for number, case, name in re.findall(r"(?:\[(\d+)\] = \S+|case (\d+):)\s*/\* ([A-Z0-9_]+)", source)

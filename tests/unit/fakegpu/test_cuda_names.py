@@ -14,7 +14,7 @@ from tests.building import ROOT
 from tests.unit.fakegpu.building import BUILT, IN_CI, SYSTEM, build
 from tests.unit.fakegpu.cuda_process import OUT, CudaProcess, Processes
 
-TABLE = ROOT / "fakegpu" / "cuda" / "functions.def"
+TABLE = ROOT / "fakegpu" / "cuda" / "entry" / "functions.def"
 LINE = re.compile(r"(FUNCTION|PER_THREAD)\((\w+), (\d+), (\w+)\)")
 #: What the real library exports for debuggers.
 PRIVATE = re.compile(r"cudbg")

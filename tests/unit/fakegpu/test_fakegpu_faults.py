@@ -13,7 +13,6 @@ import pynvml
 import pytest
 
 from gpushare_playground import gpus
-from gpushare_playground.gpus.keys import RECOVERIES
 from tests.unit.fakegpu.building import environment
 
 Describe = Callable[..., None]
@@ -104,10 +103,12 @@ def test_the_recovery_that_a_gpu_needs_is_told(described: Describe) -> None:
 
     described(NODE)
     assert asked_for() == pynvml.NVML_GPU_RECOVERY_ACTION_NONE
-    for action in RECOVERIES:
-        described(with_first(recovery=action))
-        name = action.upper().replace("-", "_")
-        assert asked_for() == getattr(pynvml, f"NVML_GPU_RECOVERY_ACTION_{name}")
+    actions = [name for name in dir(pynvml) if name.startswith("NVML_GPU_RECOVERY_ACTION_")]
+    for name in actions:
+        action = name.removeprefix("NVML_GPU_RECOVERY_ACTION_").lower().replace("_", "-")
+        if action != "none":
+            described(with_first(recovery=action))
+            assert asked_for() == getattr(pynvml, name)
 
 
 def test_a_gpu_that_is_taken_out_of_the_file_is_lost(described: Describe) -> None:
@@ -242,16 +243,13 @@ def opened_by_a_program(node: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.usefixtures("library")
-def test_a_typo_fails_init_with_one_line_on_stderr_and_the_validator_says_the_same(tmp_path: Path) -> None:
+def test_a_typo_fails_init_with_one_line_on_stderr(tmp_path: Path) -> None:
     path = tmp_path / "node.gpus"
     path.write_text(gpus.render(NODE).replace("memory", "memry", 1))
     ended = opened_by_a_program(path)
-    with pytest.raises(gpus.DescriptionError) as refused:
-        gpus.read(path)
     assert ended.returncode == pynvml.NVML_ERROR_UNKNOWN % 256
     assert ended.stdout == ""
-    assert ended.stderr == f"fakegpu: {refused.value}\n"
-    assert str(refused.value) == f"{path}:9: memry: unknown key; did you mean 'memory'?"
+    assert ended.stderr == f"fakegpu: {path}:9: memry: unknown key; did you mean 'memory'?\n"
 
 
 @pytest.mark.usefixtures("library")

@@ -22,7 +22,7 @@ async def test_a_resource_that_is_nearly_ours_is_named(world: World) -> None:
     remarks = why(cluster(world), options("--why", "pod"), PLAIN).remarks
 
     assert remarks[:2] == tuple(
-        f"warning: container {name} asks for aliyun.com/gpu-memory, which is no resource of gpushare's; "
+        f"warning: pod default/pod: container {name} asks for aliyun.com/gpu-memory, which no node offers to pods; "
         "write aliyun.com/gpu-mem in units, or gpushare.dev/gpu-memory such as 6Gi"
         for name in ("c", "init")
     )
@@ -50,4 +50,6 @@ async def test_a_resource_is_named_wherever_its_slip_is_as_admission_does(
     limits = {resource: "5"}
     world.api.pods["default/pod"]["spec"]["containers"] = [{"name": "c", "resources": {"limits": limits}}]
     (first, *_) = why(cluster(world), options("--why", "pod"), PLAIN).remarks
-    assert first.startswith(f"warning: container c asks for {resource}, which is no resource of gpushare's")
+    assert first.startswith(
+        f"warning: pod default/pod: container c asks for {resource}, which no node offers to pods"
+    )

@@ -38,7 +38,9 @@ def remarks(
     return look(Answers(**known), options(*(words or ("--pending",))), PLAIN).remarks
 
 
-WRITE = "which no node of this cluster offers; write aliyun.com/gpu-mem for a share, or aliyun.com/gpu for a whole one"
+WRITE = (
+    "which no node offers to pods; write aliyun.com/gpu-mem for a share, or aliyun.com/gpu for a whole one"
+)
 
 
 @pytest.mark.parametrize("words", [(), ("--why", "cuda")])
@@ -60,11 +62,10 @@ def test_names_of_those_who_share_are_known_and_others_are_no_business_of_ours()
 @pytest.mark.parametrize("resource", ["aliyun.com/gpu-memory", "aliyun.com/gpumem", "aliyun.com/gpu-men"])
 def test_pods_that_wait_for_a_misspelt_resource_are_named_with_what_is_meant(resource: str) -> None:
     (one,) = remarks([asking("slip", resource)])
-    told = f"warning: pod default/slip: container main asks for {resource}, which no node of this cluster offers; write aliyun.com/gpu-mem"
+    told = f"warning: pod default/slip: container main asks for {resource}, which no node offers to pods; write aliyun.com/gpu-mem"
     assert one.startswith(told)
     offers = {"items": [{"status": {"capacity": {resource: "3"}}}]}
     assert remarks([asking("slip", resource)], nodes=offers) == ()
-    # ``--why`` says it once, in words of its own.
     why_told = remarks([asking("slip", resource)], "--why", "slip")
     assert [resource in one for one in why_told].count(True) == 1
 

@@ -317,7 +317,14 @@ async def test_one_to_which_no_pod_has_come_says_whether_it_leads(
 
 
 async def test_who_says_that_it_leads_counts_though_another_was_asked_before() -> None:
-    one = {"key": "default/pod", "since": 0, "asks": "x", "category": "memory", "reason": "r", "remedy": ""}
+    one = {
+        "key": "default/pod",
+        "since": 0,
+        "asks": "x",
+        "category": "memory",
+        "reason": "r",
+        "suggestion": "",
+    }
     before = {"name": "b", "firstAsked": 1.0, "lastAsked": 9.0, "leads": False}
     leader = {"name": "a", "firstAsked": None, "lastAsked": None, "leads": True}
     turns = iter(
@@ -329,7 +336,14 @@ async def test_who_says_that_it_leads_counts_though_another_was_asked_before() -
 
 
 async def test_one_that_led_before_is_not_enough_of_an_answer() -> None:
-    one = {"key": "default/pod", "since": 0, "asks": "x", "category": "memory", "reason": "r", "remedy": ""}
+    one = {
+        "key": "default/pod",
+        "since": 0,
+        "asks": "x",
+        "category": "memory",
+        "reason": "r",
+        "suggestion": "",
+    }
     before = {"scheduler": {"name": "b", "firstAsked": 1.0, "lastAsked": 9.0, "leads": False}, "waiting": []}
     leader = {
         "scheduler": {"name": "a", "firstAsked": 5.0, "lastAsked": 8.0, "leads": True},

@@ -18,8 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "account.h"
-#include "members.h"
+#include "files/account.h"
+#include "files/members.h"
 
 enum { GPU = 3, LIMIT_UNITS = 4096, PROCESSES_MAX = 128, KEYS = 6 };
 

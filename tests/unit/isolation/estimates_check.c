@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "compute_estimate.h"
+#include "compute/estimate.h"
 
 int main(void)
 {

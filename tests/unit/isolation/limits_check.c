@@ -1,7 +1,7 @@
 /* Reads a limits file: prints what it says, or why it is refused and ends with 1. */
 #include <stdio.h>
 
-#include "limits.h"
+#include "files/limits.h"
 
 static const char *const classes[] = {"inferred", "latency", "batch"};
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "limits.h"
+#include "files/limits.h"
 
 enum { ROOM = 4096 };
 

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "own_process.h"
+#include "files/own_process.h"
 
 static pid_t bare_fork(void)
 {

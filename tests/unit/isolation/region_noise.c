@@ -10,8 +10,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "account.h"
-#include "members.h"
+#include "files/account.h"
+#include "files/members.h"
 
 enum { LIMIT_UNITS = 1 << 20 };
 

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "arbiter_schedule.h"
+#include "arbiter/schedule.h"
 
 static struct schedule schedule;
 

@@ -1,6 +1,6 @@
-"""Whose turn on a GPU it is, thought once more and slowly: what ``isolation/arbiter_schedule.c`` is held against.
+"""Whose turn on a GPU it is, thought once more and slowly: what ``isolation/arbiter/schedule.c`` is held against.
 
-The rules in words are in ``isolation/arbiter_schedule.h``. Whole numbers only, so that both must agree to the nanosecond.
+The rules in words are in ``isolation/arbiter/schedule.h``. Whole numbers only, so that both must agree to the nanosecond.
 """
 
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class Rank(IntEnum):
 
 
 class Class(IntEnum):
-    """What its owner says that a container's work is like, as in ``isolation/limits.h``."""
+    """What its owner says that a container's work is like, as in ``isolation/files/limits.h``."""
 
     INFERRED = 0
     LATENCY = 1

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arbiter_schedule.h"
+#include "arbiter/schedule.h"
 
 enum { MOST = 16 };
 #define SLICE_NS 2000000

@@ -5,8 +5,8 @@ import pytest
 from gpushare.api import names
 from gpushare.api.errors import MalformedAllocation
 from gpushare.api.objects import decode_pod
-from gpushare.nodeagent.allocate.pod_allocations import BoundPod, bound_pod, claim_of, decode_bound_pod
-from tests.unit.nodeagent.claiming import APP, INIT, claim, node_of, request, undescribed
+from gpushare.nodeagent.allocate.pod_allocations import BoundPod, allocated_pod, bound_pod, decode_bound_pod
+from tests.unit.nodeagent.allocated_pods import APP, INIT, allocated, node_of, request, undescribed
 
 NODE = node_of(16160, 16160)
 
@@ -61,35 +61,35 @@ def record(annotations: dict[str, str], *asked: tuple[object, int]) -> BoundPod:
 
 
 def test_nothing_recorded_is_no_claim() -> None:
-    assert claim_of(record({}, (APP, 3)), NODE) is None
+    assert allocated_pod(record({}, (APP, 3)), NODE) is None
 
 
 def test_records_of_other_schedulers_are_read_by_index() -> None:
-    first = claim_of(record({names.ANN_MEM_INDEX: "1", names.ANN_MEM_POD: "3"}, (APP, 3)), NODE)
-    second = claim_of(
+    first = allocated_pod(record({names.ANN_MEM_INDEX: "1", names.ANN_MEM_POD: "3"}, (APP, 3)), NODE)
+    second = allocated_pod(
         record({names.ANN_ALLOCATION: '{"0":{"1":3}}', names.ANN_ASSIGNED: "true"}, (APP, 3)), NODE
     )
     assert first is not None
     assert second is not None
-    assert first.place(first.request.containers[0]) == {NODE.devices[1].uuid}
-    assert second.place(second.request.containers[0]) == {NODE.devices[1].uuid}
+    assert first.decided_gpus(first.request.containers[0]) == {NODE.devices[1].uuid}
+    assert second.decided_gpus(second.request.containers[0]) == {NODE.devices[1].uuid}
     assert (first.assigned, second.assigned) == (False, True)
 
 
 def test_an_init_container_that_the_record_does_not_name_lies_where_its_pod_lies() -> None:
-    one = claim_of(record({names.ANN_ALLOCATION: '{"0":{"1":3}}'}, (INIT, 2), (APP, 3)), NODE)
+    one = allocated_pod(record({names.ANN_ALLOCATION: '{"0":{"1":3}}'}, (INIT, 2), (APP, 3)), NODE)
     assert one is not None
-    assert one.place(one.request.containers[0]) == {NODE.devices[1].uuid}
+    assert one.decided_gpus(one.request.containers[0]) == {NODE.devices[1].uuid}
 
 
 def test_a_record_from_before_the_node_was_described_gets_the_gpus_uuid() -> None:
-    made = claim(undescribed(NODE), "a", 1, request((APP, 3)))
+    made = allocated(undescribed(NODE), "a", 1, request((APP, 3)))
     assert made.allocation.gpus[0].uuid == "n1/1"
-    one = claim_of(made.pod, NODE)
+    one = allocated_pod(made.bound, NODE)
     assert one is not None
     assert one.by_index
     assert one.allocation.gpus[0].uuid == NODE.devices[1].uuid
-    assert one.place(one.request.containers[0]) == {NODE.devices[1].uuid}
+    assert one.decided_gpus(one.request.containers[0]) == {NODE.devices[1].uuid}
 
 
 @pytest.mark.parametrize(
@@ -103,4 +103,4 @@ def test_a_record_from_before_the_node_was_described_gets_the_gpus_uuid() -> Non
 )
 def test_broken_records_are_refused_by_name(annotations: dict[str, str]) -> None:
     with pytest.raises(MalformedAllocation, match=r"^pod default/a: "):
-        claim_of(record(annotations, (APP, 3)), NODE)
+        allocated_pod(record(annotations, (APP, 3)), NODE)

@@ -10,7 +10,7 @@ import pynvml
 import pytest
 
 from gpushare.nodeagent.driver.cgroup_memory_limits import NO_LIMIT
-from gpushare.nodeagent.driver.driver_faults import remedy_of
+from gpushare.nodeagent.driver.driver_faults import suggestion_of
 from gpushare.nodeagent.driver.nvml import DriverNvml, FoundGpu, XidEvent
 from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
 
@@ -97,11 +97,11 @@ def test_a_node_without_a_driver_is_told_from_one_whose_driver_fails(driver: Dri
     driver.says("nvmlInit", fails(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
     with pytest.raises(DriverMissing, match=r"^NVIDIA driver: ") as missing:
         DriverNvml().open()
-    assert "Install the NVIDIA driver" in remedy_of(missing.value)
+    assert "Install the NVIDIA driver" in suggestion_of(missing.value)
 
 
 @pytest.mark.parametrize(
-    ("code", "remedy"),
+    ("code", "suggestion"),
     [
         (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "`nvidia-smi` as root on the node loads it"),
         (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "reboot the node"),
@@ -109,14 +109,14 @@ def test_a_node_without_a_driver_is_told_from_one_whose_driver_fails(driver: Dri
     ],
 )
 def test_a_driver_that_fails_is_there_and_what_helps_follows_from_how(
-    driver: Driver, code: int, remedy: str
+    driver: Driver, code: int, suggestion: str
 ) -> None:
     driver.says("nvmlInit", fails(code))
     with pytest.raises(NvmlFailed) as failure:
         DriverNvml().open()
     assert failure.value.code == code
-    assert remedy in remedy_of(failure.value)
-    assert "Install" not in remedy_of(failure.value)
+    assert suggestion in suggestion_of(failure.value)
+    assert "Install" not in suggestion_of(failure.value)
 
 
 @pytest.mark.parametrize(

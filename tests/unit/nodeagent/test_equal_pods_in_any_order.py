@@ -18,18 +18,18 @@ from gpushare.api.objects import Pod
 from gpushare.kube.event_recorder import EventType, ObjectReference, Telling
 from gpushare.nodeagent.allocate.allocator import Allocator
 from gpushare.nodeagent.allocate.container_response import NoIsolation
-from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus
+from gpushare.nodeagent.allocate.exclusive_pods import ExclusivePods
 from gpushare.nodeagent.allocate.grant_log import DeviceListing
-from gpushare.nodeagent.allocate.matcher import ClaimBook
-from gpushare.nodeagent.allocate.pod_allocations import BoundPod, Claim, bound_pod, claim_of
+from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
+from gpushare.nodeagent.allocate.pod_allocations import AllocatedPod, BoundPod, allocated_pod, bound_pod
 from gpushare.nodeagent.deviceplugin.device_ids import CORE_PER_GPU
-from gpushare.nodeagent.errors import ClaimRefused
+from gpushare.nodeagent.errors import AllocationRefused
 from gpushare.nodeagent.observability.metrics import Metrics
 from gpushare.nodeagent.reconcile.pod_handler import PodsOnNode
 from gpushare.nodeagent.reconcile.reconciler import Reconciler
 from gpushare.nodeagent.runtime.cdi.gpu_access import Access
 from tests.randomized import rounds
-from tests.unit.nodeagent.claiming import APP, claim, node_of, request
+from tests.unit.nodeagent.allocated_pods import APP, allocated, node_of, request
 
 GPUS: Final = 4
 UNITS_OF_A_GPU: Final = 15
@@ -95,8 +95,8 @@ class Node:
         self.shown = 0
         self.calm = False
         self.held: dict[str, dict[tuple[str, str], frozenset[str]]] = {}
-        self.book = ClaimBook(self.node)
-        whole, quiet, metrics = ExclusiveGpus(), Quiet(), Metrics()
+        self.book = NodeAllocations(self.node)
+        whole, quiet, metrics = ExclusivePods(), Quiet(), Metrics()
         self.pods = PodsOnNode(self.book, whole, quiet, lambda: None)
         self.pods.rebuild()
         self.reconciler = Reconciler(
@@ -146,17 +146,17 @@ class Node:
         self.seen.put_nowait(pod)
 
     def decided_pod(self, name: str, wish: Wish, gpu: int) -> Pod:
-        decided = claim(self.node, name, gpu, request((APP, *wish)))
+        decided = allocated(self.node, name, gpu, request((APP, *wish)))
         limits = {resource: str(amount) for resource, amount in wish.in_any_order(self.slow)}
         return self.pod_of(decided, limits, CONTAINER)
 
-    def pod_of(self, decided: Claim, limits: Mapping[str, str], *containers: str) -> Pod:
+    def pod_of(self, decided: AllocatedPod, limits: Mapping[str, str], *containers: str) -> Pod:
         made = {
             "metadata": {
-                "name": decided.pod.name,
+                "name": decided.bound.name,
                 "namespace": "default",
                 "uid": decided.uid,
-                "annotations": decided.pod.annotations,
+                "annotations": decided.bound.annotations,
             },
             "spec": {
                 "nodeName": self.node.name,
@@ -240,7 +240,7 @@ class Node:
             await asyncio.sleep(0)
 
     async def admit(self, uid: str, wish: Wish) -> None:
-        """As the kubelet does; raises ``ClaimRefused`` where it would fail the pod."""
+        """As the kubelet does; raises ``AllocationRefused`` where it would fail the pod."""
         given = self.held.setdefault(f"default/{self.api[uid].metadata.name}", {})
         await self.serve(CONTAINER, wish, given)
         on = {gpu for ids in given.values() for gpu in self.book.ids.by_gpu(ids)}
@@ -298,7 +298,7 @@ async def serves_who_comes_meanwhile(
             name = node.api[uid].metadata.name
             try:
                 await node.admit(uid, early if name.startswith("early") else late)
-            except ClaimRefused as refusal:
+            except AllocationRefused as refusal:
                 pytest.fail(f"{name}: {refusal}")
             if not pending:
                 await node.at_rest()
@@ -314,14 +314,14 @@ async def admits_all(slow: random.Random, *, equals: Wish, of_a_gpu: int, other:
         for uid in (first, *equal):
             try:
                 await node.admit(uid, other if uid == first else equals)
-            except ClaimRefused as refusal:
+            except AllocationRefused as refusal:
                 refused.append(f"{node.api[uid].metadata.name}: {refusal}")
         assert not refused
         reconciling.cancel()
         await node.settled()
     for pod in node.api.values():
         ids = node.held[f"default/{pod.metadata.name}"][CONTAINER, names.GPU_MEM]
-        record = claim_of(node.record(pod), node.node)
+        record = allocated_pod(node.record(pod), node.node)
         assert record is not None
         assert record.assigned
         assert {share.uuid for share in record.allocation.gpus} == set(node.book.ids.by_gpu(ids))
@@ -341,7 +341,7 @@ def test_a_watch_that_lags_does_not_have_an_older_record_marked() -> None:
         return node.api[uid]
 
     pod = asyncio.run(story())
-    record = claim_of(Node.record(pod), node_of(*[UNITS_OF_A_GPU * 1024] * GPUS))
+    record = allocated_pod(Node.record(pod), node_of(*[UNITS_OF_A_GPU * 1024] * GPUS))
     assert record is not None
     assert record.assigned
     assert [share.index for share in record.allocation.gpus] == [0]

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from gpushare.api.request.request import Request
 from gpushare.nodeagent.allocate.grant_log import DeviceListing
-from gpushare.nodeagent.allocate.pod_allocations import claim_of
+from gpushare.nodeagent.allocate.pod_allocations import allocated_pod
 from gpushare.nodeagent.deviceplugin.device_ids import CORE_PER_GPU
-from gpushare.nodeagent.errors import ClaimRefused
+from gpushare.nodeagent.errors import AllocationRefused
 from tests.randomized import rounds
-from tests.unit.nodeagent.claiming import APP, claim, request
+from tests.unit.nodeagent.allocated_pods import APP, allocated, request
 from tests.unit.nodeagent.test_equal_pods_in_any_order import UNITS_OF_A_GPU, Node, Wish
 
 CONTAINERS: Final = ("c0", "c1")
@@ -54,10 +54,10 @@ class Apart(Node):
 
     def bind_apart(self, name: str, wish: Wish, gpus: Sequence[int]) -> str:
         limits = {resource: str(amount) for resource, amount in wish.in_any_order(self.slow)}
-        return self.bound(self.pod_of(claim(self.node, name, gpus, wanted(wish)), limits, *CONTAINERS))
+        return self.bound(self.pod_of(allocated(self.node, name, gpus, wanted(wish)), limits, *CONTAINERS))
 
     async def admit_apart(self, uid: str, wish: Wish) -> None:
-        """As the kubelet does; raises ``ClaimRefused`` where it would fail the pod."""
+        """As the kubelet does; raises ``AllocationRefused`` where it would fail the pod."""
         given = self.held.setdefault(f"default/{self.api[uid].metadata.name}", {})
         for container in CONTAINERS:
             await self.serve(container, wish, given)
@@ -80,21 +80,23 @@ async def admits_all(
         for uid in pods:
             try:
                 await node.admit_apart(uid, asked)
-            except ClaimRefused as refusal:
+            except AllocationRefused as refusal:
                 pytest.fail(f"{node.api[uid].metadata.name}: {refusal}")
             if rests:
                 await node.at_rest()
         reconciling.cancel()
         await node.settled()
     for pod in node.api.values():
-        record = claim_of(node.record(pod), node.node)
+        record = allocated_pod(node.record(pod), node.node)
         assert record is not None
         assert record.assigned
         for container in record.request.containers:
             has = node.held[f"default/{pod.metadata.name}"]
             for resource in {resource for name, resource in has if name == container.name}:
                 on = set(node.book.ids.by_gpu(has[container.name, resource]))
-                assert record.place(container) == on, "compute and memory lie on the GPU that is recorded"
+                assert record.decided_gpus(container) == on, (
+                    "compute and memory lie on the GPU that is recorded"
+                )
 
 
 @pytest.mark.parametrize("rests", [True, False], ids=["with time in between", "at once"])

@@ -53,7 +53,7 @@ def test_limits_have_a_line_for_each_gpu() -> None:
         "gpu GPU-b memory_bytes=1048576",
         "gpu GPU-c memory_bytes=2097152",
     ]
-    assert f"LIMITED_GPUS_MAX = {MOST_GPUS}," in (C_SOURCES / "limits.h").read_text()
+    assert f"LIMITED_GPUS_MAX = {MOST_GPUS}," in (C_SOURCES / "files" / "limits.h").read_text()
 
 
 def test_a_claim_on_several_gpus_is_read_by_agents_that_knew_of_one() -> None:
@@ -81,7 +81,7 @@ def test_equal_sets_of_ids_have_one_fingerprint() -> None:
 def test_the_usage_file_is_as_large_as_the_library_has_it(tmp_path: Path) -> None:
     program = tmp_path / "region-size"
     subprocess.run(
-        ["cc", "-std=c11", f"-I{C_SOURCES}", "-o", program, C_SOURCES / "region_size.c"], check=True
+        ["cc", "-std=c11", f"-I{C_SOURCES}", "-o", program, C_SOURCES / "files" / "region_size.c"], check=True
     )
     told = subprocess.run([program], check=True, capture_output=True, text=True).stdout
     assert int(told) == USAGE_BYTES

@@ -238,4 +238,4 @@ async def test_an_agent_ends_also_while_the_server_is_away(caplog: pytest.LogCap
     status.want(wanted)
     status.seen(node(wanted))
     await status.end()
-    assert "node n1 does not say that its agent has ended" in caplog.text
+    assert "cannot set the condition of node n1 at shutdown" in caplog.text

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from gpushare.api import names
-from gpushare.nodeagent.errors import ClaimRefused
+from gpushare.nodeagent.errors import AllocationRefused
 from tests.unit.nodeagent.test_equal_pods_in_any_order import EQUAL, Node
 
 
@@ -14,7 +14,7 @@ async def refused(node: Node, caplog: pytest.LogCaptureFixture, *on: int) -> lis
     """Of whom it is told that a container with an ID of each of these GPUs is refused."""
     taken = enumerate(on)
     ids = [node.book.ids.memory_ids(node.node.devices[gpu], node.node.unit)[at] for at, gpu in taken]
-    with caplog.at_level(logging.ERROR), pytest.raises(ClaimRefused):
+    with caplog.at_level(logging.ERROR), pytest.raises(AllocationRefused):
         await node.allocator.allocate(names.GPU_MEM, [ids])
     return [record.__dict__["about"] for record in caplog.records if "refused: " in record.getMessage()]
 

@@ -15,7 +15,7 @@ from gpushare.api.objects import Pod
 from gpushare.kube.client.errors import Unreachable
 from gpushare.nodeagent.allocate.grant_log import DeviceListing
 from gpushare.nodeagent.allocate.pod_allocations import bound_pod
-from gpushare.nodeagent.errors import ClaimRefused, PodResourcesUnavailable
+from gpushare.nodeagent.errors import AllocationRefused, PodResourcesUnavailable
 from tests.randomized import rounds
 from tests.unit.nodeagent.test_equal_pods_in_any_order import CONTAINER, GPUS, Node, Wish
 
@@ -88,7 +88,7 @@ class Invaded(Node):
         given = self.held.setdefault(self.api[uid].key, {})
         try:
             await self.serve(CONTAINER, self.wishes[uid], given)
-        except ClaimRefused:
+        except AllocationRefused:
             self.refused.append(name)
             await self._reject(uid)
         else:
@@ -104,7 +104,7 @@ class Invaded(Node):
         if not self.api[uid].metadata.annotations and self.slow.random() < 0.3:
             # It dies before it has written the pod's status, and admits it again in its next life.
             for resource in _RESOURCES:
-                self.book.answers.registered(resource, self.allocator._clock.monotonic())
+                self.book.grants.kubelet_registered(resource, self.allocator._clock.monotonic())
             self.held.pop(key, None)
             self.coming.append(uid)
             return

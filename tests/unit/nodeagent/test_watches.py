@@ -11,7 +11,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpushare.kube.client.errors import ApiError
 from gpushare.nodeagent.node.watches import Watches
 from gpushare.nodeagent.observability.metrics import Metrics
-from gpushare.nodeagent.observability.metrics_pages import Figures
 from tests.unit.kube.scripted import PATH, ScriptedClock, ScriptedServer, until
 
 
@@ -61,18 +60,12 @@ class Bed:
         self.session, self.clock, self.metrics = Session(), LookedAt(), Metrics()
         server: Any = self.session
         self.watches = Watches("n1", server, Quiet(), Quiet(), self.metrics, clock=self.clock)
-        self._figures = Figures(self.metrics, self.watches.count, dict)
-        # What is served of GPUs has tests of its own.
-        self._figures._exporters["gpu_metrics"] = self
-        self._figures._sources = self
-
-    def lines(self, asked: object) -> list[str]:
-        return []
 
     def scraped(self) -> dict[str, dict[str, float]]:
         """Figure → kind → value."""
         found: dict[str, dict[str, float]] = {}
-        for family in text_string_to_metric_families(self._figures.exposition().decode()):
+        self.watches.count()
+        for family in text_string_to_metric_families(self.metrics.exposition().decode()):
             for sample in family.samples:
                 if "kind" in sample.labels:
                     name = sample.name.removeprefix("gpushare_nodeagent_")

@@ -13,7 +13,7 @@ from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.topology import MOST_GPUS, matrix
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request, effective_amount
-from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus, WholePod
+from gpushare.nodeagent.allocate.exclusive_pods import ExclusivePod, ExclusivePods
 from gpushare.nodeagent.allocate.pod_allocations import BoundPod
 from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
 
@@ -52,8 +52,8 @@ def pod(
     return BoundPod(f"uid-{name}", "default", name, name, request, annotations or {}, running=running)
 
 
-def book(*pods: BoundPod) -> ExclusiveGpus:
-    made = ExclusiveGpus()
+def book(*pods: BoundPod) -> ExclusivePods:
+    made = ExclusivePods()
     for one in pods:
         made.put(one)
     return made
@@ -78,7 +78,7 @@ def test_a_pod_that_nobody_decided_for_gets_no_cordoned_gpu_while_there_are_othe
     there = book(pod("a", 2, decided=(2, 3)), pod("b", 2))
     shut = {0, 1, 4}
     devices = tuple(msgspec.structs.replace(one, cordoned=one.index in shut) for one in DEVICES)
-    there.seen = msgspec.structs.replace(NODE, devices=devices)
+    there.with_cordons = msgspec.structs.replace(NODE, devices=devices)
     assert on(there.prefer(NODE, IDS, 1, ids(*range(8)), [])) == [5]
     assert on(there.prefer(NODE, IDS, 3, ids(*range(8)), [])) == [5, 6, 7]
     # Rather those that are cordoned than those that were promised, and what it has already stays its own.
@@ -116,11 +116,11 @@ def corrected(
     one: BoundPod, given: dict[str, list[int]], node: NodeDevices = NODE
 ) -> tuple[BoundPod, str] | None:
     listing = {one.key: {(name, names.GPU_WHOLE): frozenset(ids(*its)) for name, its in given.items()}}
-    found = book(one).corrections(listing, node, IDS)
+    found = book(one).record_patches(listing, node, IDS)
     if not found:
         return None
     [(whom, change)] = found
-    assert (whom.uid, whom.pod) == (one.uid, one)
+    assert (whom.uid, whom.bound) == (one.uid, one)
     return one.annotated(change.annotations), change.note
 
 
@@ -146,7 +146,8 @@ def test_a_record_follows_what_the_kubelet_gave() -> None:
     assert found is not None
     now, note = found
     assert (
-        note == "GPU 2 and GPU 3 were decided, the kubelet gave GPU 4 and GPU 5; the pod's record says so now"
+        note
+        == "GPU 2 and GPU 3 were decided, the kubelet allocated GPU 4 and GPU 5; the record was corrected"
     )
     assert recorded(now) == ([4, 5], {"c0": [4, 5]})
     assert corrected(now, {"c0": [4, 5]}) is None
@@ -158,7 +159,7 @@ def test_a_record_follows_what_the_kubelet_gave() -> None:
 def test_a_pod_of_another_scheduler_gets_a_record() -> None:
     found = corrected(pod("a", 1, 1), {"c0": [1], "c1": [0]})
     assert found is not None
-    assert found[1] == "the kubelet gave GPU 0 and GPU 1; the pod's record says so now"
+    assert found[1] == "the kubelet allocated GPU 0 and GPU 1, which is recorded now"
     assert recorded(found[0]) == ([0, 1], {"c0": [1], "c1": [0]})
 
 
@@ -188,7 +189,7 @@ def test_gpus_that_are_not_found_now_are_waited_for() -> None:
     fewer = msgspec.structs.replace(NODE, devices=DEVICES[:4], near=())
     one = pod("a", 1, decided=(2,))
     listing = {one.key: {("c0", names.GPU_WHOLE): frozenset(ids(6))}}
-    assert book(one).corrections(listing, fewer, DeviceIds(fewer.devices)) == []
+    assert book(one).record_patches(listing, fewer, DeviceIds(fewer.devices)) == []
 
 
 def test_other_resources_and_other_pods_do_not_matter() -> None:
@@ -198,9 +199,9 @@ def test_other_resources_and_other_pods_do_not_matter() -> None:
         "default/other": {("c0", names.GPU_WHOLE): frozenset(ids(3))},
     }
     there = book(one)
-    assert there.corrections(listing, NODE, IDS) == []
+    assert there.record_patches(listing, NODE, IDS) == []
     assert [kept.uid for kept in there.pods] == ["uid-a"]
-    assert WholePod(one, {}).uid == one.uid
+    assert ExclusivePod(one, {}).uid == one.uid
     there.remove(one.uid)
     there.remove(one.uid)
     assert not there.pods

@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from pipelines.runner import Runner
 from pipelines.step import ALL, Result, State, Step, UnknownStep
+from tests import patience
 
 #: For steps that end by themselves, on a busy machine as well.
 LONG_S = 60.0
@@ -126,6 +128,18 @@ def test_a_step_that_takes_too_long_is_killed_with_all_that_it_started(
     results = pipeline.run(Step("a", child, 1), grace_s=0.2)
     assert (results["a"].state, results["a"].reason) == (State.FAILED, "killed: it took longer than 1 s")
     assert held()
+
+
+def test_a_limit_does_not_count_time_in_which_the_machine_is_short_of_processors(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "starved_s", time.monotonic)
+    monkeypatch.setattr(patience, "_MOST_TIMES", 1e6)
+    os.mkfifo(pipeline.folder / "go")
+    go_on = iter([lambda: (pipeline.folder / "go").write_text("go\n")])
+    pipeline.on_saying = lambda line: next(go_on, int)() if "running  a for" in line else None
+    # By the first heartbeat the limit is over by the clock.
+    assert pipeline.run(Step("a", "read -r < go", 0.2), heartbeat_s=0.3)["a"].state is State.PASSED
 
 
 def test_what_a_step_leaves_behind_ends_with_it(pipeline: Pipeline, held: Callable[[], bool]) -> None:

@@ -1,9 +1,14 @@
 """The world that these tests share."""
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.unit.scheduler.moving import Moving
 from tests.unit.scheduler.world import World, gpu_node
+
+if TYPE_CHECKING:
+    from tests.unit.scheduler.test_app import Browser
 
 
 @pytest.fixture
@@ -21,3 +26,18 @@ async def moving() -> Moving:
     await made.bound("a", 10, "n")
     await made.bound("b", 10, "n")
     return made
+
+
+@pytest.fixture
+def without_nodes(world: World) -> None:
+    """The world has none."""
+    for node in world.ledger.node_names():
+        world.view.remove_node(node)
+
+
+@pytest.fixture
+def browser(world: World) -> "Browser":
+    """Asks this world over HTTP."""
+    from tests.unit.scheduler.test_app import Browser  # its assertions are rewritten once tests are collected
+
+    return Browser(world)

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from gpushare.api import names
-from gpushare.api.node.modes import NodeMode
 from gpushare.httpserver.authorization import Readers
 from gpushare.httpserver.probes import Probes
 from gpushare.kube.auth.token_reviews import Caller
@@ -67,11 +66,6 @@ class Browser:
         status, answer = await self.call("POST", f"/gpushare/{verb}", json.dumps(body).encode())
         assert status == 200, answer
         return json.loads(answer)
-
-
-@pytest.fixture
-def browser(world: World) -> Browser:
-    return Browser(world)
 
 
 def filter_body(pod: dict[str, Any], *nodes: str) -> dict[str, Any]:
@@ -152,12 +146,6 @@ async def test_a_pod_without_a_gpu_request_fits_everywhere(browser: Browser) -> 
     assert verdict["NodeNames"] == ["n1", "n4"]
 
 
-async def test_compute_is_found_only_where_the_node_gives_it(world: World, browser: Browser) -> None:
-    world.add_node(gpu_node("n2", 16160, mode=NodeMode.CORE_MEM))
-    verdict = await browser.post("filter", filter_body(pod_object("a", 2, core=30), "n1", "n2"))
-    assert verdict["NodeNames"] == ["n2"]
-
-
 async def test_nothing_is_answered_before_the_first_sync(browser: Browser) -> None:
     browser.missing = "pods not read yet"
     assert await browser.call("GET", "/readyz") == (503, b"not ready: pods not read yet\n")
@@ -176,13 +164,6 @@ async def test_metrics_tell_of_verbs_and_refusals(world: World, browser: Browser
     assert b'gpushare_scheduler_bind_attempts_total{result="rejected"} 1.0' in text
     assert b'gpushare_scheduler_extender_bad_requests_total{verb="filter"} 1.0' in text
     assert b'gpushare_scheduler_extender_request_duration_seconds_count{verb="bind"} 1.0' in text
-
-
-async def test_a_body_in_pieces_is_put_together(browser: Browser) -> None:
-    body = json.dumps(filter_body(pod_object("a", 4), "n1")).encode()
-    status, answer = await browser.call("POST", "/gpushare/filter", body[:10], body[10:20], body[20:])
-    assert status == 200
-    assert json.loads(answer)["NodeNames"] == ["n1"]
 
 
 async def test_what_cannot_be_read_is_answered_in_words(

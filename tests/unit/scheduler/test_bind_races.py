@@ -87,18 +87,6 @@ async def test_a_lost_binding_keeps_its_share_though_a_repeated_one_is_refused(
     assert (world.reservations.deadlines, world.reservations.doubtful) == ({}, set())
 
 
-async def test_without_credentials_nothing_was_sent_and_nothing_is_kept(world: World) -> None:
-    world.create("a", 4)
-    await lose_a_binding(world, "a", CredentialError("token", "cannot be read"))
-    assert world.used_mib("n1") == [0]
-
-
-async def test_a_request_that_timed_out_in_the_server_is_a_lost_one(world: World) -> None:
-    world.create("a", 4)
-    await lose_a_binding(world, "a", ApiError(408, "Timeout", "too slow", "/binding"))
-    assert world.used_mib("n1") == [4096]
-
-
 async def test_a_bound_pod_that_ends_before_our_watch_ever_saw_it_leaks_nothing(world: World) -> None:
     world.api.create(pod_object("a", 4))
     await world.binder.bind(args("a"))

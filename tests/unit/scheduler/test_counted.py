@@ -1,4 +1,4 @@
-"""Every reason and every remedy reads right for one and for several: pods, GPUs, nodes."""
+"""Every reason and every suggestion reads right for one and for several: pods, GPUs, nodes."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -11,9 +11,8 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.pod_group import Gang
 from gpushare.api.request.request import Request
 from gpushare.ledger.fit import reasons
-from gpushare.scheduler.phrases import on_nodes
-from gpushare.scheduler.plugins.explain.hints.hints import fitting_text, reason_text
-from gpushare.scheduler.plugins.explain.result_summary import Example, Group, Summary
+from gpushare.reasons.phrases import on_nodes
+from gpushare.reasons.summary import Example, Group, Summary, fitting_text, reason_text
 from tests.unit.ledger.test_ledger_reasons import CASES
 from tests.unit.scheduler.world import World, gpu_node
 
@@ -126,4 +125,4 @@ def test_what_is_said_of_a_gang_reads_right(world: World, least: int) -> None:
         assert said is not None
         right("; ".join((said.refused | said.hopeless).values()))
         for one in world.decisions.waiting():
-            right(one.remedy)
+            right(one.suggestion)

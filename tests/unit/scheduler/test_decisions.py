@@ -9,18 +9,13 @@ import pytest
 from gpushare.api.names import LABEL_GANG_LEAST, LABEL_GANG_NAME, LABEL_POD_GPU_COUNT
 from gpushare.api.node.modes import NodeMode
 from gpushare.ledger import Verdict
+from gpushare.reasons.categories import Category
 from gpushare.scheduler.cache.pod_records import record_of
 from gpushare.scheduler.plugins.explain import decision_log as room
-from gpushare.scheduler.plugins.explain.reason_kinds import Category
 from tests.unit.scheduler.test_app import Browser, filter_body
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 GIB = 1024
-
-
-@pytest.fixture
-def browser(world: World) -> Browser:
-    return Browser(world)
 
 
 async def get(browser: Browser, path: str = "") -> Any:
@@ -52,6 +47,11 @@ async def give(browser: Browser, world: World, name: str, node: str, mem: int, *
     world.see(name)
 
 
+def suggestion(world: World, name: str = "waits") -> str:
+    """What is advised to a pod of namespace ``default`` that waits."""
+    return next(one.suggestion for one in world.decisions.waiting() if one.key == f"default/{name}")
+
+
 async def test_a_pod_for_which_no_gpu_has_room_says_which_comes_nearest(
     browser: Browser, world: World
 ) -> None:
@@ -66,7 +66,7 @@ async def test_a_pod_for_which_no_gpu_has_room_says_which_comes_nearest(
     assert one.reason == (
         "none of 2 nodes takes it; 1 node: no single GPU has 8 GiB free; 1 node: asks for 8 GiB, the largest GPU has 2 GiB"
     )
-    assert one.remedy == (
+    assert one.suggestion == (
         "a GPU with 8 GiB free: the nearest has 4 GiB free, GPU 0 of node n1; the end of pod default/there (7 GiB) there would be "
         "enough"
     )
@@ -90,16 +90,16 @@ async def test_room_on_a_node_that_was_not_asked_about_is_not_promised(
         "kube-scheduler does not ask about it"
     )
     assert (
-        one.remedy == f"a GPU with 8 GiB free: the nearest has 4 GiB free, GPU 0 of node n1; "
+        one.suggestion == f"a GPU with 8 GiB free: the nearest has 4 GiB free, GPU 0 of node n1; "
         f"the end of pod default/there (7 GiB) there would be enough{apart}"
     )
     assert other.key == "default/waits-too"
-    assert other.remedy.startswith("a GPU with 4 GiB free")
-    assert other.remedy.endswith(apart)
+    assert other.suggestion.startswith("a GPU with 4 GiB free")
+    assert other.suggestion.endswith(apart)
     ended = record_of(world.api_pod("default", "there"))
     assert ended is not None
     world.view.remove_pod(ended)
-    assert world.decisions.waiting()[0].remedy == (
+    assert world.decisions.waiting()[0].suggestion == (
         "there is room by now, on node n1: kube-scheduler asks again by itself"
     )
 
@@ -115,19 +115,22 @@ async def test_a_pod_that_only_scattered_room_would_hold_is_pointed_to_moves(
     (one,) = world.decisions.waiting()
 
     assert one.reason == "no single GPU has 6 GiB free (largest free: 4 GiB on GPU 1)"
-    assert "node n1 has as much in all, on several GPUs: `kubectl inspect cgpu --fragmentation`" in one.remedy
+    assert (
+        "node n1 has as much in all, on several GPUs: `kubectl inspect cgpu --fragmentation`"
+        in one.suggestion
+    )
 
 
 @pytest.mark.parametrize(
-    ("settings", "category", "remedy"),
+    ("settings", "category", "suggestion"),
     [
         ({"mem": 99}, "size", "a node with larger GPUs"),
         ({"mem": 2, "core": 20}, "node", "node n1 is in mode share: `kubectl label node n1 "),
         ({"mem": "x"}, "request", "another request: change the pod's template"),
     ],
 )
-async def test_each_kind_of_refusal_has_its_own_remedy(
-    browser: Browser, world: World, settings: dict[str, Any], category: str, remedy: str
+async def test_each_kind_of_refusal_has_its_own_suggestion(
+    browser: Browser, world: World, settings: dict[str, Any], category: str, suggestion: str
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     await ask(browser, world, "waits", "n1", **settings)
@@ -135,13 +138,13 @@ async def test_each_kind_of_refusal_has_its_own_remedy(
     (one,) = world.decisions.waiting()
 
     assert one.category == category
-    assert one.remedy.startswith(remedy)
+    assert one.suggestion.startswith(suggestion)
     assert world.decisions.categories()[category] == 1
     assert sum(world.decisions.categories().values()) == 1
 
 
 @pytest.mark.parametrize(
-    ("settings", "remedy"),
+    ("settings", "suggestion"),
     [
         (
             {"mem": 2, "core": 20},
@@ -155,7 +158,7 @@ async def test_each_kind_of_refusal_has_its_own_remedy(
     ],
 )
 async def test_a_pod_whose_rules_leave_a_node_in_the_wrong_mode_is_told_which_and_what_to_do(
-    browser: Browser, world: World, settings: dict[str, Any], remedy: str
+    browser: Browser, world: World, settings: dict[str, Any], suggestion: str
 ) -> None:
     world.add_node(gpu_node("asked", 8 * GIB, mode=NodeMode.CGPU))
     world.add_node(gpu_node("both", 8 * GIB, mode=NodeMode.CORE_MEM))
@@ -164,7 +167,7 @@ async def test_a_pod_whose_rules_leave_a_node_in_the_wrong_mode_is_told_which_an
     (one,) = world.decisions.waiting()
 
     assert one.category == "node"
-    assert one.remedy == remedy
+    assert one.suggestion == suggestion
 
 
 async def test_a_node_whose_mode_would_be_changed_for_a_pod_may_have_to_be_emptied_first(
@@ -181,7 +184,7 @@ async def test_a_node_whose_mode_would_be_changed_for_a_pod_may_have_to_be_empti
     await ask(browser, world, "second", "a", "b", mem=2, core=30)
     await ask(browser, world, "third", "a", "c", mem=2, core=40)
 
-    told = {one.key.partition("/")[2]: one.remedy for one in world.decisions.waiting()}
+    told = {one.key.partition("/")[2]: one.suggestion for one in world.decisions.waiting()}
 
     once = "--overwrite`, which is of use once its 1 pod with GPU memory alone has ended; or other rules: node d has room"
     assert told["first"].endswith(f"label node a ack.node.gpu.schedule=core_mem {once}")
@@ -198,7 +201,7 @@ async def test_where_the_nodes_that_were_asked_about_are_not_kept_none_is_named(
     world.add_node(gpu_node("n1", 8 * GIB, mode=NodeMode.CGPU))
     for name in ("first", "a", "b", "c", "d"):
         await ask(browser, world, name, "n1", mem=2, core=20)
-    told = {one.key.partition("/")[2]: one.remedy for one in world.decisions.waiting()}
+    told = {one.key.partition("/")[2]: one.suggestion for one in world.decisions.waiting()}
     assert told["first"].startswith("a node with the label ack.node.gpu.schedule=share (core_mem for")
     assert told["d"].startswith(
         "node n1 is in mode cgpu: `kubectl label node n1 ack.node.gpu.schedule=core_mem"
@@ -225,7 +228,7 @@ async def test_a_mode_that_is_of_no_help_is_not_blamed(browser: Browser, world: 
     world.see("more")
     await browser.post("filter", filter_body(whole, "mps", "bare"))
 
-    told = {one.key.partition("/")[2]: (one.category, one.remedy) for one in world.decisions.waiting()}
+    told = {one.key.partition("/")[2]: (one.category, one.suggestion) for one in world.decisions.waiting()}
 
     assert (
         "leave only node mps, which is in mode mps: `kubectl label node mps ack.node.gpu.schedule=share "
@@ -244,7 +247,7 @@ async def test_a_pod_of_a_gang_waits_for_so_many_more(browser: Browser, world: W
     (one,) = world.decisions.waiting()
 
     assert one.category == "gang"
-    assert one.remedy == "2 more pods of gang default/g: 1 of 3 is there"
+    assert one.suggestion == "2 more pods of gang default/g: 1 of 3 is there"
 
     for name in ("two", "three"):
         world.create(name, 4, labels=labels)
@@ -252,7 +255,7 @@ async def test_a_pod_of_a_gang_waits_for_so_many_more(browser: Browser, world: W
 
     one = world.decisions.waiting()[0]
     assert one.category == "gang"
-    assert one.remedy.startswith("room for 3 pods of gang default/g at once")
+    assert one.suggestion.startswith("room for 3 pods of gang default/g at once")
 
 
 async def test_the_gpus_of_a_gangs_pod_are_told_before_it_was_asked_about(
@@ -459,7 +462,7 @@ async def test_hundreds_of_different_reasons_are_told_together(world: World) -> 
 def test_every_category_is_told_by_how_its_reasons_begin() -> None:
     from gpushare.api.request.request import Request
     from gpushare.ledger.fit import reasons
-    from gpushare.scheduler.plugins.explain.reason_kinds import category_of
+    from gpushare.reasons.categories import category_of
 
     plain, core = Request(8, 0, ()), Request(8, 20, ())
     several, whole = Request(8, 0, (), 2), Request(8, 0, (), 2, whole_device=True)

@@ -10,7 +10,7 @@ from gpushare.ledger.preemption.victims import Plan
 from gpushare.scheduler.plugins.gangs import reservations
 from gpushare.scheduler.plugins.gangs.reservations import KEPT_S, UNASKED_S
 from tests.unit.scheduler.test_app import Browser
-from tests.unit.scheduler.test_decisions import GIB, ask_again, bind, get, give
+from tests.unit.scheduler.test_decisions import GIB, ask_again, bind, get, give, suggestion
 from tests.unit.scheduler.test_gangs import ask as asked
 from tests.unit.scheduler.test_gangs import gang
 from tests.unit.scheduler.world import World, gpu_node
@@ -39,17 +39,13 @@ async def keep(browser: Browser, world: World, name: str = "g", mem: int = 15, *
     assert len((await browser.post("filter", body))["NodeNames"]) == 1
 
 
-def remedy(world: World, name: str = "waits") -> str:
-    return next(one.remedy for one in world.decisions.waiting() if one.key == f"default/{name}")
-
-
 async def test_who_waits_for_kept_room_is_told_for_which_gang_it_is(browser: Browser, world: World) -> None:
     await keep(browser, world)
     world.create("waits", 10)
 
     assert asked(world, "waits") == ([], {KEPT})
     await ask_again(browser, world, "waits", "n1", "n2")
-    assert remedy(world).endswith("; node n1 has room, but keeps it for gang tenant/g")
+    assert suggestion(world).endswith("; node n1 has room, but keeps it for gang tenant/g")
     assert (await get(browser, "/default/waits"))["answer"]["groups"][0]["examples"][0]["reason"] == KEPT
 
     world.gangs.give_up_all()
@@ -116,7 +112,7 @@ async def test_a_gang_that_waits_is_told_of_the_one_before_it(browser: Browser, 
     (reason,) = asked(world, "ha")[1]
     assert reason == f"gang default/h needs room for 2 pods at once and there is room for 0: {KEPT}"
     await ask_again(browser, world, "ha", "n1", "n2")
-    assert remedy(world, "ha").endswith("; node n1 has room, but keeps it for gang tenant/g")
+    assert suggestion(world, "ha").endswith("; node n1 has room, but keeps it for gang tenant/g")
     world.create("small", 1)
     assert len(asked(world, "small")[0]) == 2
 
@@ -181,7 +177,7 @@ async def test_the_line_of_those_who_wait_says_what_is_kept_for_gangs_and_for_si
     await keep(browser, world)
     world.create("waits", 3)
     record = world.view.waiting["uid-waits"]
-    world.ledger.keep("uid-waits", record.request, Plan("n3", (0,), (), ()))
+    world.ledger.nominations.add("uid-waits", record.request, Plan("n3", (0,), (), ()))
     told = (await get(browser, ""))["kept"]
     assert {
         one["whom"]: [(share["node"], share["gpu"], share["MiB"]) for share in one["shares"]] for one in told

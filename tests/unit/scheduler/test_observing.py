@@ -33,7 +33,7 @@ class Waiting:
     category: str
     asks: str = "8 GiB"
     reason: str = "no single GPU has 8 GiB free on 4,999 nodes"
-    remedy: str = "2 GiB more free on one GPU of node n7"
+    suggestion: str = "2 GiB more free on one GPU of node n7"
 
 
 @dataclass
@@ -127,7 +127,7 @@ async def test_a_pod_that_waits_says_once_why_and_what_would_help_and_again_when
     pod.reason = "no single GPU has 8 GiB free on 4,998 nodes"
     await watched.look()
     assert len(told(events)) == 1, "only figures have changed"
-    pod.category, pod.reason, pod.remedy = "quota", "quota team-a is used up", ""
+    pod.category, pod.reason, pod.suggestion = "quota", "quota team-a is used up", ""
     await watched.look()
     await watched.look()
     assert [note for _, note in told(events)][1:] == ["waits for 8 GiB: quota team-a is used up"]
@@ -147,7 +147,7 @@ async def test_a_pod_that_waits_on_is_told_of_again_before_the_server_forgets_it
     await watched.look()
     first, again = events.told
     assert again == first, "the same words count on the event that is there"
-    pod.remedy = "1 GiB more free on one GPU of node n9"
+    pod.suggestion = "1 GiB more free on one GPU of node n9"
     clock.now_s += AGAIN_S - 1.0
     await watched.look()
     assert len(events.told) == 2
@@ -165,7 +165,7 @@ async def test_a_pod_that_waits_on_is_told_of_again_before_the_server_forgets_it
 
 
 async def test_pods_with_gates_are_told_of_and_do_not_count_as_the_longest_wait() -> None:
-    gated = Waiting("default/gated", "u1", 100.0, "gates", reason="gates: example.com/later", remedy="")
+    gated = Waiting("default/gated", "u1", 100.0, "gates", reason="gates: example.com/later", suggestion="")
     watched, events, _ = news([gated, Waiting("default/a", "u2", 940.0, "memory")])
     await watched.look()
     assert (watched.by_reason, watched.waits_s()) == ({"gates": 1, "memory": 1}, 60.0)
@@ -260,14 +260,6 @@ async def test_who_leads_is_asked_now_and_then_and_nobody_does_who_cannot_ask() 
     assert not leading.leads
     await asyncio.gather(asyncio.create_task(leading.run()), return_exceptions=True)
     assert seen == [True, False, False]
-
-
-async def test_without_a_lease_there_is_no_other() -> None:
-    leading = LeaderWatch(Leading(Leases(), None), Clock())
-    running = asyncio.create_task(leading.run())
-    await asyncio.sleep(0)
-    assert leading.leads
-    running.cancel()
 
 
 def scraped(metrics: Metrics) -> dict[str, float]:

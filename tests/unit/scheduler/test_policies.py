@@ -180,18 +180,6 @@ async def test_a_pod_that_leaves_its_policy_waits_for_it_no_more(rules: PolicyWo
     assert not rules.policies.waiting
 
 
-async def test_a_place_that_comes_free_is_told(rules: PolicyWorld) -> None:
-    freed: list[str] = []
-    rules.policies.capacity_freed.subscribe(lambda: freed.append("freed"))
-    rules.rules({"max": 1})
-    rules.make("p", node="a1")
-    rules.make("q")
-    assert rules.ask("q")[0] == []
-    rules.gone("p")
-    assert freed == ["freed"]
-    assert rules.ask("q")[0] == ["a1", "a2"]
-
-
 async def test_others_are_ended_only_where_all_units_have_failed_and_in_the_first_with_victims(
     rules: PolicyWorld,
 ) -> None:
@@ -375,27 +363,6 @@ async def test_pods_of_a_gang_have_their_own_policy_or_none(rules: PolicyWorld) 
     assert rules.ask("p", "a1")[0] == ["a1"]
     rules.make("q", 8, labels={**gang, "app": "y"})
     assert "counts pods by label hash" in rules.ask("q", "a1")[2]["a1"]
-
-
-async def test_a_gang_that_waits_for_a_unit_keeps_nothing_in_a_later_one(rules: PolicyWorld) -> None:
-    for name in ("a1", "b1"):
-        rules.add_node(gpu_node(name, 16384))
-    rules.rules({"max": 5}, {}, whenTryNextUnits={"policy": "ExceedMax"})
-    rules.make("filler", 16)
-    await rules.bind("filler", "a1")
-    rules.look("filler")
-    for name in "pq":
-        rules.make(name, 8, labels=PAIR)
-    for name in "pqp":
-        fits, _, hopeless = rules.ask(name, "a1", "b1")
-        assert not fits
-        assert hopeless["a1"].endswith(
-            "none of its nodes takes the pod; it is waited for until the unit is full"
-        )
-        assert hopeless["b1"] == "ResourcePolicy default/p: unit 2: unit 1 comes before it"
-    assert rules.used_mib("b1") == [0]
-    rules.make("other", 16, labels={"app": "y"})
-    assert rules.ask("other", "a1", "b1")[0] == ["b1"]
 
 
 async def test_a_gang_goes_to_the_first_unit_though_a_later_one_would_be_the_better_place(

@@ -26,11 +26,6 @@ from tests.unit.scheduler.test_preemption import bound, end, look
 from tests.unit.scheduler.world import World, gpu_node
 
 
-@pytest.fixture
-def browser(world: World) -> Browser:
-    return Browser(world)
-
-
 def preempt_body(world: World, name: str, **mind: list[str]) -> dict[str, Any]:
     """kube-scheduler's question: by node the UIDs that it has in mind."""
     offered = {

@@ -11,11 +11,6 @@ from tests.unit.scheduler.world import World, gpu_node
 ALONE = "no kube-scheduler has asked this scheduler anything since it started"
 
 
-@pytest.fixture
-def browser(world: World) -> Browser:
-    return Browser(world)
-
-
 @pytest.mark.parametrize(("holder", "known"), [("ours_1", True), ("other_1", False), ("", None)])
 async def test_it_is_known_once_the_lease_was_read(holder: str, known: bool | None) -> None:
     lease = Lease()

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.scheduler.cache.unscheduled_status import LONGEST_SAID, Unplaced, unplaced_of
+from gpushare.reasons.kube_scheduler import says, would_help
+from gpushare.reasons.unscheduled import LONGEST_SAID, Unplaced, unplaced_of
 from gpushare.scheduler.plugins.explain.decision_log import Waiting
-from gpushare.scheduler.plugins.explain.kube_scheduler_reasons import says, would_help
 from gpushare.scheduler.plugins.explain.pending_pod_events import FromDecisions, PendingPodEvents
 from tests.unit.scheduler.test_app import Browser, filter_body
 from tests.unit.scheduler.test_decisions import GIB, ask, bind, give
@@ -18,11 +18,6 @@ OURS = "ack-co-scheduler"
 
 class Leads:
     leads = True
-
-
-@pytest.fixture
-def browser(world: World) -> Browser:
-    return Browser(world)
 
 
 def see(
@@ -61,7 +56,7 @@ async def test_the_schedulers_own_rules_are_told_in_its_words_with_what_would_he
     assert one.reason == (
         "ack-co-scheduler says: 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector"
     )
-    assert one.remedy == (
+    assert one.suggestion == (
         "a node with the labels that its nodeSelector or node affinity wants, or another selector; a node with more cpu to "
         "spare, or a smaller request of it"
     )
@@ -78,14 +73,14 @@ async def test_a_label_that_no_node_can_have_is_named_in_the_advice_to_the_pod_t
     world.api.create(pod)
     world.see("pod")
 
-    assert only(world).remedy == (
+    assert only(world).suggestion == (
         "its nodeSelector wants ack.node.gpu.schedule=core-mem, which no node can have: write core_mem; "
         "a node with more cpu to spare, or a smaller request of it"
     )
 
 
 @pytest.mark.parametrize(
-    ("selector", "remedy"),
+    ("selector", "suggestion"),
     [
         (
             {"ack.node.gpu.schedule": "cgpu"},
@@ -105,7 +100,7 @@ async def test_a_label_that_no_node_can_have_is_named_in_the_advice_to_the_pod_t
     ],
 )
 async def test_the_labels_that_a_selector_wants_are_named_and_the_command_that_gives_them(
-    world: World, selector: dict[str, str], remedy: str
+    world: World, selector: dict[str, str], suggestion: str
 ) -> None:
     world.add_node(gpu_node("n0", 1 * GIB))
     world.add_node(gpu_node("n1", 8 * GIB))
@@ -116,7 +111,9 @@ async def test_the_labels_that_a_selector_wants_are_named_and_the_command_that_g
     world.api.create(pod)
     world.see("pod")
 
-    assert only(world).remedy == f"{remedy}; a node with more cpu to spare, or a smaller request of it"
+    assert (
+        only(world).suggestion == f"{suggestion}; a node with more cpu to spare, or a smaller request of it"
+    )
 
 
 async def test_what_the_gpus_lack_besides_is_told_too_and_alone_where_gpus_were_what_it_counted(
@@ -206,7 +203,7 @@ async def test_gates_are_told_by_name(world: World) -> None:
 
     assert one.category == "gates"
     assert one.reason == "scheduling gates keep every scheduler from it: example.com/quota, b"
-    assert one.remedy.startswith("nothing but their removal by whoever sets them")
+    assert one.suggestion.startswith("nothing but their removal by whoever sets them")
 
 
 async def test_a_pod_whose_scheduler_does_not_run_is_told_after_a_while(
@@ -226,8 +223,8 @@ async def test_a_pod_whose_scheduler_does_not_run_is_told_after_a_while(
     assert one.category == "unserved"
     assert one.reason == "no scheduler has looked at it: none seems to run for schedulerName nobody"
     assert (
-        one.remedy
-        == "the pod made anew with schedulerName ack-co-scheduler, or a scheduler that runs for nobody"
+        one.suggestion
+        == "the pod recreated with schedulerName ack-co-scheduler, or a scheduler that runs for nobody"
     )
 
     # Somebody asks for pods of that name: the pod's turn is still to come.
@@ -287,7 +284,7 @@ async def test_a_pod_that_was_refused_here_says_so_when_later_its_schedulers_own
         "ack-co-scheduler says: 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector; "
         "and of their GPUs asks for 9 GiB, the largest GPU has 8 GiB"
     )
-    assert one.remedy.startswith("a node with the labels that its nodeSelector or node affinity wants")
+    assert one.suggestion.startswith("a node with the labels that its nodeSelector or node affinity wants")
 
     # It is asked about again: that counts.
     await browser.post("filter", filter_body(world.api.pods["default/pod"], "n1"))
@@ -339,7 +336,7 @@ async def test_a_scheduler_that_never_asks_is_named(browser: Browser, world: Wor
     await browser.post("filter", filter_body(other, "n1"))
     see(world, "pod", scheduler="default-scheduler", says=SELECTOR)
 
-    assert only(world).remedy.endswith(
+    assert only(world).suggestion.endswith(
         "; default-scheduler has not asked about GPUs here, ack-co-scheduler has: see the pod's schedulerName"
     )
 
@@ -388,7 +385,7 @@ def test_only_the_condition_that_it_was_not_scheduled_is_read() -> None:
 @pytest.mark.parametrize(
     "slip",
     [
-        "label ack.node.gpu.schedule=cgppu is unknown; use one of default, share, cgpu, core_mem, mps, topology",
+        "label ack.node.gpu.schedule=cgppu is unknown; use one of default, share, cgpu, core_mem, mps, topology, dra",
         "annotation gpushare.dev/cordoned-gpus names no GPU with 'gpu-1': write indices or UUIDs, with commas",
     ],
 )
@@ -409,7 +406,7 @@ async def test_a_slip_on_a_node_is_no_rule_of_the_schedulers_and_its_correction_
     one = only(world)
 
     assert (one.category, one.reason) == ("node", slip)
-    assert one.remedy == f"node n1, once what is written on it is corrected: {slip}"
+    assert one.suggestion == f"node n1, once what is written on it is corrected: {slip}"
 
 
 def test_a_resource_that_is_nearly_ours_is_helped_by_its_right_name() -> None:

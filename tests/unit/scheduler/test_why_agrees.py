@@ -156,11 +156,11 @@ class Tried(Scene):
             return ""
         (room,) = told["room"]
         assert [one["uid"] for one in room["victims"]] == evicted
-        assert self.world.ledger.kept_on(uid) == room["node"]
+        assert self.world.ledger.nominations.node_of(uid) == room["node"]
         assert room["node"] in could
         assert self._without(evicted, request, room["node"])
         assert sorted(one["uid"] for one in self.says(name)["awaited"]) == sorted(evicted)
-        assert self.says(name)["waiting"]["remedy"].startswith(
+        assert self.says(name)["waiting"]["suggestion"].startswith(
             f"room is being made for it on node {room['node']}"
         )
         for gone in evicted:
@@ -180,7 +180,10 @@ class Tried(Scene):
         assert said["waiting"]["category"] == "request"
         assert said["asks"] == said["waiting"]["asks"] == ""
         assert {one["reason"] for one in said["nodes"]} == {said["waiting"]["reason"]}
-        assert said["waiting"]["remedy"] == "another request: change the pod's template, nothing else will do"
+        assert (
+            said["waiting"]["suggestion"]
+            == "another request: change the pod's template, nothing else will do"
+        )
         (group,) = said["answer"]["groups"]
         assert (group["nodes"], group["final"]) == (len(offered), True)
         return "wrong"

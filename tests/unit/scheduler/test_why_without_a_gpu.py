@@ -106,7 +106,7 @@ async def test_a_pod_whose_quota_is_used_up_is_told_so(world: World) -> None:
 
     assert (one["key"], one["category"]) == ("x/late", "quota")
     assert one["reason"] == "elastic quota root/a: 4 of 4 cpu used (max), 1 asked for"
-    assert one["remedy"] == "pods of elastic quota root/a that end, or a larger max of it"
+    assert one["suggestion"] == "pods of elastic quota root/a that end, or a larger max of it"
     # kube-scheduler's own rules refused it since.
     await world.clock.turn(5)
     says = "0/1 nodes are available: 1 Insufficient memory."
@@ -116,7 +116,7 @@ async def test_a_pod_whose_quota_is_used_up_is_told_so(world: World) -> None:
     world.view.remove_pod(world.view.besides["uid-there"])
     world.see("late")
     (one,) = line(world)["besides"]
-    assert (one["category"], one["remedy"]) == (
+    assert (one["category"], one["suggestion"]) == (
         "rules",
         "a node with more memory to spare, or a smaller request of it",
     )

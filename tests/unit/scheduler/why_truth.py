@@ -8,7 +8,6 @@ from gpushare.api.node.device import Placement
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.request.request import Request
 from tests.unit.ledger.naive_ledger import NaiveLedger
-from tests.unit.scheduler.why_world import OFFERS
 
 #: Of several kinds of reasons the first stands for the pod.
 KINDS = ("memory", "compute", "pods", "kinds", "health", "policy", "quota", "unit", "size", "node")
@@ -62,12 +61,12 @@ def kind_of(naive: NaiveLedger, request: Request, name: str) -> str:
 
 
 def kind_of_text(naive: NaiveLedger, request: Request, name: str, text: str) -> str:
-    """The same of a node that a policy or its kubelet may keep the pod from."""
+    """The same of a node that a policy or a quota may keep the pod from."""
     if text.startswith("ResourcePolicy "):
         return "policy"
     if text.startswith("elastic quota "):
         return "quota"
-    return "health" if text.startswith(OFFERS) else kind_of(naive, request, name)
+    return kind_of(naive, request, name)
 
 
 def nearest(kinds: Iterable[str]) -> str:

@@ -13,14 +13,12 @@ from gpushare.api.node.topology import matrix
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import Request, request_of
 from gpushare.ledger.results import Held
-from gpushare.scheduler.cache.kubelet_capacity import Sums, described_by
 from gpushare.scheduler.observability.metrics import Metrics
 from gpushare.scheduler.plugins.explain.decisions_api import told_of_pod
 from gpushare.scheduler.server.app import ExtenderApp
 from tests.unit.ledger.naive_arrivals import NaiveArrivals
 from tests.unit.ledger.naive_ledger import Holding
 from tests.unit.scheduler.policy_world import PolicyWorld
-from tests.unit.scheduler.test_quotas import tree
 from tests.unit.scheduler.world import pod_object
 
 SIZES_MIB = (2048, 4096, 8192, 16160)
@@ -42,7 +40,6 @@ COUNTING = (NodeMode.TOPOLOGY, NodeMode.TOPOLOGY, NodeMode.SHARE)
 POOLS = ("a", "b", "n")
 PRIORITIES = (0, 0, 0, 5, 9)
 SLIP = "label gpushare.dev/max-pods=many is not a number from 1; correct or remove it"
-OFFERS = "the kubelet offers "
 
 
 class Answer(NamedTuple):
@@ -127,12 +124,9 @@ def some_pod(choose: random.Random, name: str, priority: int, modes: Sequence[No
 
 
 class Scene:
-    """One scheduler, what should happen there beside it, and the pods that come one after the other.
+    """One scheduler, what should happen there beside it, and the pods that come one after the other."""
 
-    ``short``: some nodes' kubelets offer less than their GPUs have.
-    """
-
-    def __init__(self, seed: int, *, short: bool = False, most_nodes: int = 6) -> None:
+    def __init__(self, seed: int) -> None:
         self.choose = choose = random.Random(seed)
         self.world = PolicyWorld()
         self.policy = choose.choice(list(Placement))
@@ -147,11 +141,9 @@ class Scene:
         self.decisions = self.world.decisions
         self.world.in_turn = self.world.policies.by_unit
         self.pool_of: dict[str, str] = {}
-        self.short: set[str] = set()
         caps = random.Random(seed)  # what else is drawn stays as it is
         self.isolated_cap = self.world.view.isolated_cap = caps.choice((16, 2, 1))
-        least = most_nodes if most_nodes > 6 else 1 if self.modes is MODES else 3
-        for number in range(choose.randint(least, most_nodes)):
+        for number in range(choose.randint(1 if self.modes is MODES else 3, 6)):
             name = f"{choose.choice(POOLS)}{number}"
             by_value = sorted(placements, key=lambda one: one.value)
             node = some_node(choose, name, by_value, self.modes)
@@ -162,12 +154,7 @@ class Scene:
             self.world.add_node(node)
             self.world.policies.census.set_node(node.name, {"pool": node.name[0]})
             self.naive.nodes[node.name] = node
-            if short and choose.random() < 0.15:
-                self.short.add(node.name)
-                fewer = Sums(*(max(amount - 1, 0) for amount in described_by(node)))
-                self.world.view.offers.set_node(node.name, fewer)
         self.units: list[tuple[str, int]] = []
-        self.quotas: Sequence[tuple[str, int]] = ()
         if choose.random() < (0.5 if self.modes is MODES else 0.2):
             self.units = [(pool, choose.randint(1, 3)) for pool in choose.sample(POOLS, 2)]
             self.world.rules(
@@ -250,50 +237,12 @@ class Scene:
         self.world.gone(name)
         self.decisions.gone(f"uid-{name}")
 
-    def limit(self, most: Sequence[tuple[str, int]]) -> None:
-        """Quotas, each with its max in units, the root first: those after it are in one line below it, with the pods' namespace in the last."""
-        root: dict[str, Any] = {}
-        for name, units in reversed(most):
-            below = {"children": [root]} if root else {"namespaces": ["default"]}
-            root = {"name": name, "max": {names.GPU_MEM: units}, **below}
-        root["min"] = dict(root["max"])
-        self.quotas = most
-        self.world.view.quotas.upsert(tree(root))
-        assert self.world.view.quotas.books.tree is not None
-
-    def asked_units(self, name: str) -> int:
-        """What the pod asks for of GPU memory, as its manifest says."""
-        containers = self.world.api.pods[f"default/{name}"]["spec"]["containers"]
-        return sum(int(one["resources"]["limits"].get(names.GPU_MEM, 0)) for one in containers)
-
-    def charged_units(self) -> int:
-        """What quotas count: of pods that hold something what they asked for, or were given where that is more, and what is kept for others."""
-        found = 0
-        for uid, one in self.naive.holdings.items():
-            asked = self.asked_units(uid.removeprefix("uid-"))
-            found += max(asked, sum(share.units for share in one.allocation.gpus)) if asked else 0
-        waiting = (uid.removeprefix("uid-") for uid in self.naive.kept if uid not in self.naive.holdings)
-        return found + sum(self.asked_units(name) for name in waiting if name != "moved")
-
-    def passed(self, name: str, units: int | None = None) -> list[tuple[str, int]]:
-        """The quotas above whose max a waiting pod for which no room is kept would come, its own first; ``units``: with as many as that."""
-        asked = self.asked_units(name)
-        charged = self.charged_units()
-        return [one for one in reversed(self.quotas) if asked and charged + (units or asked) > one[1]]
-
-    def whole_units(self, request: Request, name: str) -> int:
-        """What the node's GPUs count in quotas that the pod would be given whole: as if it had the largest; 0 where it has parts."""
-        node = self.naive.nodes[name]
-        largest = max(node.units_of(device) for device in node.devices)
-        return largest * request.gpu_count if request.whole_device and not request.by_gpu else 0
-
     # --- what should happen -------------------------------------------------------------------------
 
     def expected(self, request: Request, offered: list[str]) -> dict[str, str]:
         """Node by node the reason, empty where it takes the pod; beginnings alone where a policy or a kubelet speaks."""
         refusals = {name: self.naive.reason(request, name) for name in offered}
         said = {name: "" if found is None else found[0] for name, found in refusals.items()}
-        said |= {name: OFFERS for name in offered if self.is_short(request, name)}
         if not self.units:
             return said
         open_to_pod = [name for name in offered if not said[name]]
@@ -301,15 +250,6 @@ class Scene:
         if its:
             return {name: said[name] or ("" if name in its else "not in the unit") for name in offered}
         return {name: said[name] or "ResourcePolicy" for name in offered}
-
-    def is_short(self, request: Request, name: str) -> bool:
-        """Whether the node's kubelet offers less of what is asked for than its GPUs have."""
-        node = self.naive.nodes[name]
-        if name not in self.short or not any(device.healthy for device in node.devices):
-            return False
-        if request.by_gpu:
-            return node.mode is NodeMode.TOPOLOGY
-        return node.mode.shares_memory
 
     def in_first_unit(self, nodes: list[str]) -> list[str]:
         """Those of ``nodes`` in the first unit that has any and is not full; all of them where there is no policy."""
@@ -320,11 +260,6 @@ class Scene:
             if its and self.taken(pool) < most:
                 return its
         return []
-
-    def may_have(self, name: str) -> bool:
-        """Whether a unit of the policy that is not full has the node; there is no policy, too."""
-        pool = self.pool_of[name]
-        return not self.units or any(its == pool and self.taken(pool) < most for its, most in self.units)
 
     def taken(self, pool: str) -> int:
         return [self.pool_of[one.node] for one in self.naive.holdings.values()].count(pool)

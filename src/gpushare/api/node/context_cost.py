@@ -14,7 +14,7 @@ from gpushare.api.node.enforcement_text import not_held
 from gpushare.api.request.pluralize import counted
 from gpushare.api.request.request import Request
 
-#: What a context can be measured to take, in MiB (``isolation/hook_contexts.c``, LEAST_BYTES and MOST_BYTES).
+#: What a context can be measured to take, in MiB (``isolation/hooks/contexts.c``, LEAST_BYTES and MOST_BYTES).
 LEAST_MIB: Final = 16
 MOST_MIB: Final = 2048
 
@@ -27,7 +27,7 @@ class _Cramped(NamedTuple):
     share: GpuShare
 
     @property
-    def remedy(self) -> str:
+    def suggestion(self) -> str:
         # The least n with floor(MiB * n / units) at or above the context.
         least = -(-self.device.context_mib * self.share.device_units // self.device.total_mib)
         return (
@@ -40,7 +40,7 @@ def too_small_there(node: NodeDevices, allocation: Allocation) -> list[str]:
     """Of a pod that has ``allocation`` on ``node``: each container whose share is smaller than a context there, and what to do."""
     return [
         f"container {name} has {one.share.mib} MiB of GPU {one.device.index} of node {node.name}, less than the "
-        f"{one.device.context_mib} MiB that a CUDA context takes there; {one.remedy}"
+        f"{one.device.context_mib} MiB that a CUDA context takes there; {one.suggestion}"
         for name, shares in allocation.containers.items()
         if (one := next(_cramped(node, shares), None)) is not None
     ]
@@ -70,7 +70,7 @@ def too_small_anywhere(nodes: Iterable[NodeDevices], request: Request) -> list[s
             found.append(
                 f"container {container.name} would get {least.share.mib} MiB of a GPU of node {least.node.name}, less than the "
                 f"{least.device.context_mib} MiB that a CUDA context takes there, the least of {counted(len(ways), 'GPU')} where "
-                f"that is known; {least.remedy}"
+                f"that is known; {least.suggestion}"
             )
     return found
 

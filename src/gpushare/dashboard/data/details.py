@@ -85,7 +85,7 @@ class NodeDetail(msgspec.Struct, frozen=True):
 class PodDetail(msgspec.Struct, frozen=True):
     """A pod that holds something or waits (then ``node`` is empty).
 
-    One that waits has the scheduler's ``reason`` and ``remedy``, or ``unexplained`` says why nobody can tell; all three are empty where
+    One that waits has the scheduler's ``reason`` and ``suggestion``, or ``unexplained`` says why nobody can tell; all three are empty where
     the scheduler has no word on it yet. ``not_held`` says why its node does not hold containers to what it gives now; empty where it does, or
     nobody says.
     """
@@ -102,7 +102,7 @@ class PodDetail(msgspec.Struct, frozen=True):
     shares: tuple[ShareDetail, ...]
     untold: str
     reason: str = ""
-    remedy: str = ""
+    suggestion: str = ""
     unexplained: str = ""
     not_held: str = ""
 

@@ -28,7 +28,7 @@ class Waiting(msgspec.Struct, frozen=True):
     asks: str
     category: str
     reason: str
-    remedy: str
+    suggestion: str
     uid: str = ""
 
 

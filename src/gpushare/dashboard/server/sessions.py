@@ -20,7 +20,7 @@ from gpushare.dashboard.server.app import Asked, as_binary, as_json
 from gpushare.dashboard.server.event_stream import Stream
 from gpushare.httpserver.exchange import JSON, Refusal
 from gpushare.kube.clock import Clock
-from gpushare.scheduler.plugins.explain.reason_kinds import NOT_ROOM
+from gpushare.reasons.categories import NOT_ROOM
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class Live:
                     asks=asks_text(one.request, unit_mib),
                     category="",
                     reason=one.problem,
-                    remedy="",
+                    suggestion="",
                     uid=one.uid,
                 )
                 for one in self._cluster.waiting()
@@ -200,7 +200,7 @@ class Live:
         elif found is not None:
             one, problem = await self._source.one(key)
             if one is not None:
-                found = msgspec.structs.replace(found, reason=one.reason, remedy=one.remedy)
+                found = msgspec.structs.replace(found, reason=one.reason, suggestion=one.suggestion)
             else:
                 found = msgspec.structs.replace(found, unexplained=problem)
         if found is None:

@@ -5,7 +5,7 @@ import { framed } from "./frames.js";
 import { CLOSED, CORDONED, IN_SERVICE, STATES, UNHEALTHY } from "./store.js";
 
 const STEPS = 9;
-const MODES = ["share", "cgpu", "core_mem", "mps", "topology", "default"];
+const MODES = ["share", "cgpu", "core_mem", "mps", "topology", "dra", "default"];
 // Colours by place: unknown, out of service, steps of the ramp, above the whole, modes, states.
 const NO_FIGURE = 0, BROKEN = 1, RAMP = 2, ABOVE = RAMP + STEPS, MODE = ABOVE + 1, STATE = MODE + MODES.length;
 const COLOURS = STATE + STATES.length;

@@ -95,7 +95,7 @@ export function podView(store, key) {
 
 const why = (pod) => h("section", { class: "card" }, h("h2", null, "Why it waits"),
   pod.unexplained ? h("p", { class: "note warn" }, pod.unexplained) : pod.reason ? h("p", null, typed(pod.reason)) : h("p", { class: "quiet" }, "The scheduler has no word on it yet."),
-  pod.remedy && h("p", { class: "remedy" }, h("b", null, "What would let it fit: "), typed(pod.remedy)));
+  pod.suggestion && h("p", { class: "suggestion" }, h("b", null, "What would let it fit: "), typed(pod.suggestion)));
 
 /** The scheduler's record of its last look at a pod, node by node. Asked for when it is opened: of a large cluster it is long. */
 function decided(key) {

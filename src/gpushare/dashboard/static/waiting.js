@@ -11,7 +11,7 @@ const asksOf = (text) => h("span", { class: "asks" }, text.split(", ").map((one,
 
 const cellsOf = (pod) => [
   h("a", { href: to.pod(pod.key) }, pod.key), since(pod.since), asksOf(pod.asks),
-  h("span", { class: "text" }, typed(pod.reason || DASH)), h("span", { class: "text remedy" }, typed(pod.remedy || DASH)),
+  h("span", { class: "text" }, typed(pod.reason || DASH)), h("span", { class: "text suggestion" }, typed(pod.suggestion || DASH)),
 ];
 
 const chip = ([name, pods]) => h("li", null, badge(name.replaceAll("_", " ")), h("b", null, count(pods)));

@@ -6,7 +6,7 @@ from typing import Final
 
 from gpushare.api import names
 from gpushare.api.request.pluralize import counted
-from gpushare.doctor.findings import Check, Said, Unread, fault, fine, unknown, warning
+from gpushare.doctor.findings import Check, Result, Unread, fault, fine, unknown, warning
 from gpushare.doctor.node.facts import NodeFacts
 
 _LEAST_FREE_BYTES: Final = 64 << 20
@@ -16,7 +16,7 @@ _VERSION: Final = re.compile(r"^\s*version\s*=\s*(\d+)", re.MULTILINE)
 _NVIDIA: Final = re.compile(r"nvidia-container-runtime|runtimes\.[\"']?nvidia")
 
 
-def driver(facts: NodeFacts) -> Iterator[Said]:
+def driver(facts: NodeFacts) -> Iterator[Result]:
     """Whether NVML can be loaded and its driver runs."""
     found = facts.driver
     if isinstance(found, Unread):
@@ -25,14 +25,14 @@ def driver(facts: NodeFacts) -> Iterator[Said]:
         yield fault(
             "driver",
             found.trouble,
-            found.remedy
+            found.suggestion
             or "install NVIDIA's driver on the node, or name where it is with `--driver-root` (chart: `nodeAgent.driverRoot`)",
         )
     else:
         yield fine("", f"driver {found.driver}, NVML {found.nvml}, {counted(len(found.gpus), 'GPU')}")
 
 
-def gpus(facts: NodeFacts) -> Iterator[Said]:
+def gpus(facts: NodeFacts) -> Iterator[Result]:
     """Whether there are GPUs, and each answers."""
     found = facts.driver
     if isinstance(found, Unread) or found.trouble:
@@ -57,7 +57,7 @@ def gpus(facts: NodeFacts) -> Iterator[Said]:
             )
 
 
-def device_nodes(facts: NodeFacts) -> Iterator[Said]:
+def device_nodes(facts: NodeFacts) -> Iterator[Result]:
     """Whether each GPU has its file in /dev."""
     found = facts.driver
     if isinstance(found, Unread) or found.trouble or not found.gpus:
@@ -75,7 +75,7 @@ def device_nodes(facts: NodeFacts) -> Iterator[Said]:
         )
 
 
-def kubelet(facts: NodeFacts) -> Iterator[Said]:
+def kubelet(facts: NodeFacts) -> Iterator[Result]:
     """Whether the kubelet's sockets are there and answer."""
     if not facts.kubelet_registers:
         yield fault(
@@ -89,7 +89,7 @@ def kubelet(facts: NodeFacts) -> Iterator[Said]:
         )
 
 
-def agent(facts: NodeFacts) -> Iterator[Said]:
+def agent(facts: NodeFacts) -> Iterator[Result]:
     """Whether our agent has its sockets beside the kubelet's."""
     if not facts.kubelet_registers:
         yield unknown(
@@ -103,7 +103,7 @@ def agent(facts: NodeFacts) -> Iterator[Said]:
         )
 
 
-def permissions(facts: NodeFacts) -> Iterator[Said]:
+def permissions(facts: NodeFacts) -> Iterator[Result]:
     """Whether an agent with this program's rights could work."""
     if not facts.is_root:
         yield unknown(
@@ -117,7 +117,7 @@ def permissions(facts: NodeFacts) -> Iterator[Said]:
         yield fault(facts.plugin_folder, "it cannot be written", "mount it writable into the agent's pod")
 
 
-def containers(facts: NodeFacts) -> Iterator[Said]:
+def containers(facts: NodeFacts) -> Iterator[Result]:
     """Whether containers can get GPUs: by NVIDIA's runtime, or by CDI."""
     for text in facts.cdi_faults:
         yield warning(
@@ -156,7 +156,7 @@ def _cdi_enabled(config: str) -> bool:
     return version is not None and int(version[1]) >= 3
 
 
-def isolation(facts: NodeFacts) -> Iterator[Said]:
+def isolation(facts: NodeFacts) -> Iterator[Result]:
     """Whether our libraries are there and hold on this driver."""
     if facts.libraries_missing:
         yield warning(
@@ -176,7 +176,7 @@ def isolation(facts: NodeFacts) -> Iterator[Said]:
         yield unknown("isolation", f"our libraries could not be tried: {why}")
 
 
-def cgroups(facts: NodeFacts) -> Iterator[Said]:
+def cgroups(facts: NodeFacts) -> Iterator[Result]:
     """Whether cgroups are of version 2, which the driver's own limits need."""
     if isinstance(facts.cgroup_version, Unread):
         yield unknown("cgroups", facts.cgroup_version.why)
@@ -188,7 +188,7 @@ def cgroups(facts: NodeFacts) -> Iterator[Said]:
         )
 
 
-def clock(facts: NodeFacts) -> Iterator[Said]:
+def clock(facts: NodeFacts) -> Iterator[Result]:
     """Whether the kernel takes its clock for right."""
     if isinstance(facts.clock, Unread):
         yield unknown("clock", facts.clock.why)
@@ -196,7 +196,7 @@ def clock(facts: NodeFacts) -> Iterator[Said]:
         yield warning("clock", facts.clock, "`systemctl status systemd-timesyncd chronyd`: let one run")
 
 
-def disk(facts: NodeFacts) -> Iterator[Said]:
+def disk(facts: NodeFacts) -> Iterator[Result]:
     """Whether there is room for libraries and files of containers, from which programs can be loaded."""
     found = facts.disk
     if isinstance(found, Unread):

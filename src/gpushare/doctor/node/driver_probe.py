@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pynvml
 
-from gpushare.nodeagent.driver.driver_faults import remedy_of
+from gpushare.nodeagent.driver.driver_faults import suggestion_of
 from gpushare.nodeagent.driver.nvml import DriverNvml
 from gpushare.nodeagent.errors import NodeAgentError, NvmlFailed
 
@@ -36,7 +36,7 @@ def main(root: str) -> int:
         }
         driver.close()
     except NvmlFailed as error:
-        told = {"trouble": str(error), "remedy": remedy_of(error)}
+        told = {"trouble": str(error), "suggestion": suggestion_of(error)}
     except (NodeAgentError, pynvml.NVMLError) as error:
         told = {"trouble": str(error)}
     print(json.dumps(told))

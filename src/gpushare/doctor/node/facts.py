@@ -18,14 +18,14 @@ class SeenGpu(msgspec.Struct, frozen=True):
 
 
 class SeenDriver(msgspec.Struct, frozen=True):
-    """What NVML says; ``trouble`` is why it says nothing, ``remedy`` what helps where its library is there all the same."""
+    """What NVML says; ``trouble`` is why it says nothing, ``suggestion`` what helps where its library is there all the same."""
 
     driver: str = ""
     nvml: str = ""
     gpus: tuple[SeenGpu, ...] = ()
     unreadable: tuple[str, ...] = ()
     trouble: str = ""
-    remedy: str = ""
+    suggestion: str = ""
 
 
 class Disk(msgspec.Struct, frozen=True):

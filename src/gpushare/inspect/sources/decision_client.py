@@ -15,8 +15,6 @@ from gpushare.inspect.sources.kubectl import Kubectl
 _AT_ONCE: Final = 3
 _ROUNDS: Final = 3
 PORT: Final = "health"
-#: Categories of those who wait (``gpushare.scheduler.plugins.explain.reason_kinds``) that more room alone does not help.
-NOT_ROOM: Final = frozenset({"policy", "gang", "quota", "rules", "gates", "unserved"})
 
 
 class Decided(NamedTuple):

@@ -1,45 +1,43 @@
-"""Pods that wait for GPUs under names that no node of the cluster offers: those of other device plugins, and misspelt ones of ours."""
+"""Pending pods that ask for GPUs under names that no node offers: those of other device plugins, and misspelt ones of ours."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
+from gpushare.api import names
 from gpushare.inspect.errors import KubectlFailed
 from gpushare.inspect.sources.kubectl import Kubectl
-from gpushare.lint.name_suggestions import is_of_others, is_unknown, meant
+from gpushare.reasons.mistakes.names import is_of_others, is_unknown, unoffered
 
-_MOST_TOLD: Final = 3
+_MOST_NAMED: Final = 3
 
 Json = dict[str, Any]
 
 
-def not_offered(kubectl: Kubectl, pods: Iterable[Json], *, misspelt: bool = True) -> "list[str]":
-    """What of ``pods``, which wait, no node offers, each with what to write instead. Nodes are read where one asks for such.
+def not_offered(kubectl: Kubectl, pods: Iterable[Json]) -> "list[str]":
+    """What of ``pods``, which are pending, no node offers, each with what to write instead. Raises ``KubectlMissing``.
 
-    ``misspelt``: also names that are nearly ours, and not those of other device plugins alone. Raises ``KubectlMissing``.
+    Nodes are read only where a name looks wrong.
     """
-    asking = [(pod, container, one) for pod in pods for container, one in _asked(pod, misspelt=misspelt)]
+    asking = [(pod, asked) for pod in pods if (asked := list(_asked(pod)))]
     if not asking:
         return []
     offered = _offered(kubectl)
-    if offered is None:
-        return []
     found = [
-        f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}: container {container} asks for {resource}, "
-        f"which no node of this cluster offers; write {meant(resource)}"
-        for pod, container, resource in asking
-        if resource not in offered
+        f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}: {text}; {instead}"
+        for pod, asked in asking
+        for text, instead in unoffered(asked, offered)
     ]
-    more = len(found) - _MOST_TOLD
-    return found[:_MOST_TOLD] + ([f"so do {more} containers more"] if more > 0 else [])
+    more = len(found) - _MOST_NAMED
+    return found[:_MOST_NAMED] + ([f"so do {more} containers more"] if more > 0 else [])
 
 
-def _asked(pod: Json, *, misspelt: bool) -> "Iterator[tuple[str, str]]":
+def _asked(pod: Json) -> "Iterable[tuple[str, str]]":
     """Container and resource."""
     spec = pod["spec"]
     for one in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         for resource in (one.get("resources") or {}).get("limits") or {}:
-            if is_of_others(resource) or (misspelt and is_unknown(resource)):
+            if is_of_others(resource) or is_unknown(resource) or resource == names.GPU_COUNT:
                 yield one["name"], resource
 
 

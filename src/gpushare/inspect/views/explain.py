@@ -47,11 +47,11 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
         raise pod_answer
     pod: Json = json.loads(pod_answer)
     record = decided.told
-    remarks = _misspelt(pod) + _nothing(pod)
+    remarks = _nothing(pod)
     if not pod["spec"].get("nodeName") and not _has_ended(pod):
         from gpushare.inspect.sources.unknown_resources import not_offered
 
-        found = not_offered(kubectl, [pod], misspelt=False)
+        found = not_offered(kubectl, [pod])
         remarks += [f"warning: {printable(one)}" for one in found]
     if _has_ended(pod):
         # The scheduler forgets a pod that has ended; what was given to it is written on it.
@@ -91,27 +91,13 @@ def _ended(events: Sequence[str]) -> str:
     return head if [why_gone] == events else "\n  ".join((f"{head}; its last events:", *events))
 
 
-def _misspelt(pod: Json) -> list[str]:
-    """Resources that look like ours and are none: of such a pod the scheduler knows nothing."""
-    from gpushare.lint.name_suggestions import is_unknown, meant  # few pods have any
-
-    spec = pod["spec"]
-    return [
-        f"warning: container {printable(one['name'])} asks for {printable(resource)}, which is no resource of gpushare's; "
-        f"write {meant(resource)}"
-        for one in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
-        for resource in (one.get("resources") or {}).get("limits") or {}
-        if is_unknown(resource) or resource == names.GPU_COUNT
-    ]
-
-
 def _nothing(pod: Json) -> list[str]:
     """That no units are asked for, so that the scheduler knows nothing of the pod."""
     containers = (*(pod["spec"].get("containers") or ()), *(pod["spec"].get("initContainers") or ()))
     if not any(names.GPU_MEM in ((one.get("resources") or {}).get("limits") or {}) for one in containers):
         return []
     from gpushare.api.objects import decode_pod
-    from gpushare.lint.likely_mistakes import asks_for_nothing
+    from gpushare.reasons.mistakes.pods import asks_for_nothing
 
     said = asks_for_nothing(decode_pod(pod))
     return [f"warning: {printable(said)}"] if said else []
@@ -168,7 +154,7 @@ def _of_pod(pod: Json, record: "Json | None", paint: Paint) -> list[str]:
         rows: list[Line] = [("asks for:", record["asks"])] if record["asks"] else []
         waiting = record["waiting"]
         if waiting is not None:
-            rows += [("because:", waiting["reason"]), ("would fit with:", waiting["remedy"])]
+            rows += [("because:", waiting["reason"]), ("would fit with:", waiting["suggestion"])]
             rows += [("kind of reason:", waiting["category"])]
         lines += aligned(rows)
     return lines

@@ -8,12 +8,12 @@ from gpushare.api.errors import ModelError
 from gpushare.api.objects import Node, Pod
 from gpushare.api.request.pluralize import counted
 from gpushare.api.request.request import Request, request_of
-from gpushare.inspect.sources.decision_client import NOT_ROOM
 from gpushare.inspect.sources.defrag_hosts import hosts_of
 from gpushare.inspect.tabwriter import aligned, printable
 from gpushare.inspect.views.allocation_model import ClusterUsage
 from gpushare.kubescheduler.required_nodes import Wishes, labels_of_each, wanted_by_each, wish_of
 from gpushare.planning.defragmentation import MOST_MOVES, Host, Move, Spot, outlook
+from gpushare.reasons.categories import NOT_ROOM
 
 VERSION: Final = 1
 
@@ -21,7 +21,6 @@ _HEAD = ("NAMESPACE", "NAME", "ASKS", "GOES TO", "ONCE THESE HAVE MOVED")
 
 _ROOM: Final = "there is room: something else keeps it from there"
 _BESIDES: Final = "something else keeps it from there, too"
-#: Kinds of reasons to wait (``scheduler.plugins.explain.reason_kinds``) that no room does away with.
 
 Fits = Literal["now", "once moved", "not", "not looked at"]
 PendingPodsFn = Callable[[], Iterable[dict[str, Any]]]

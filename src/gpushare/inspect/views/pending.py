@@ -97,8 +97,8 @@ def _table(found: "list[Json]", paint: Paint) -> list[str]:
     told = [paint("bold", head)]
     for one, line in zip(found, lines):  # noqa: B905 (as many, and Python 3.9 knows no strict)
         told.append(line)
-        if one["remedy"]:
-            told.append(paint("green", f"  would fit with: {printable(one['remedy'])}"))
+        if one["suggestion"]:
+            told.append(paint("green", f"  would fit with: {printable(one['suggestion'])}"))
     return told
 
 
@@ -120,5 +120,5 @@ def _of_pod(pod: Json) -> "Json | None":
         "asks": asks_text(request),
         "category": category,
         "reason": problem or str(scheduled.get("message") or scheduled.get("reason") or "not tried yet"),
-        "remedy": "",
+        "suggestion": "",
     }

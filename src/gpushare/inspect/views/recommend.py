@@ -13,7 +13,7 @@ from gpushare.api.request.request import request_of
 from gpushare.inspect.arguments import HEADROOM, LENGTH, MIN_HISTORY, MOST_HEADROOM, Options
 from gpushare.inspect.errors import UnreadableAnswer, UsageError
 from gpushare.inspect.sources.agent_usage import figures_of_agents, paths_of
-from gpushare.inspect.sources.decision_client import NOT_ROOM, all_waiting
+from gpushare.inspect.sources.decision_client import all_waiting
 from gpushare.inspect.sources.kubectl import Kubectl, Round
 from gpushare.inspect.sources.owners import workload_of
 from gpushare.inspect.sources.paths import begin, nodes_path, pods_path
@@ -25,6 +25,7 @@ from gpushare.inspect.views.allocation_model import usage_of
 from gpushare.inspect.views.documents import written
 from gpushare.inspect.views.recommender import Advice, Advised, Amount, Rules, Waits, advise, told_s
 from gpushare.kubescheduler.required_nodes import wanted_by
+from gpushare.reasons.categories import NOT_ROOM
 
 #: docs/guide/right-sizing.md has the schema.
 SCHEMA_VERSION: Final = 1

@@ -1,4 +1,4 @@
-"""Where the API server is and who we are to it."""
+"""The API server's address and our credentials."""
 
 import os
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ class ExecPlugin(msgspec.Struct, frozen=True):
     install_hint: str = ""
     interactive_mode: str = "IfAvailable"
     cluster_info: Mapping[str, object] | None = None
-    """``spec.cluster`` of KUBERNETES_EXEC_INFO, where the plugin wants it."""
+    """``spec.cluster`` of KUBERNETES_EXEC_INFO, if the plugin wants it."""
 
 
 class Access(msgspec.Struct, frozen=True):
-    """A server and a way in; only ``server`` is needed (``http://127.0.0.1:8001``).
+    """A server and credentials; only ``server`` is required (``http://127.0.0.1:8001``).
 
     Certificates and keys are PEM. Where a certificate came from a file, the file is named too, so that
     a rotated one is read again. ``source`` names the origin in messages.
@@ -50,7 +50,7 @@ class Access(msgspec.Struct, frozen=True):
     """``Impersonate-…`` headers."""
 
     def __repr__(self) -> str:
-        """Nothing that is secret: it may come into a log."""
+        """Without secrets, for logs."""
         return f"Access(server={self.server!r}, source={self.source!r}, namespace={self.namespace!r})"
 
 
@@ -61,7 +61,7 @@ def load_access(
     environ: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Access:
-    """The access that the user means.
+    """The access that the user configured.
 
     In this order: the file given, the files of ``$KUBECONFIG`` merged, the pod's service account
     (unless a context is asked for), ``~/.kube/config``. Raises ``KubeconfigError``.
@@ -87,7 +87,7 @@ def load_access(
 
 
 def _from_files(files: list[str], context: str | None, environ: Mapping[str, str]) -> Access:
-    # The reader brings YAML along, which a pod with a service account never needs.
+    # Imports YAML, which a pod with a ServiceAccount never needs.
     from gpushare.kube.auth.kubeconfig import read_kubeconfigs
 
     return read_kubeconfigs(files, context, environ)

@@ -1,4 +1,4 @@
-"""Keeps what a session shows to the API server fresh: tokens that rotate, plugins that expire.
+"""Keeps a session's credentials fresh: rotating tokens, expiring plugin credentials.
 
 The way that every request takes is ``authorization`` and ``tls`` after one cheap ``stale()``; only when that
 says so, ``renew`` reads files or runs the plugin, once for all who wait.
@@ -19,23 +19,23 @@ from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 logger = logging.getLogger(__name__)
 
 REREAD_S = 60.0
-"""Files are read again after this long, whatever their time stamps say."""
+"""Files are read again after this many seconds, whatever their modification times."""
 LOOK_S = 1.0
-"""Their time stamps are looked at no more often than this."""
+"""Their modification times are checked at most this often, in seconds."""
 REFUSAL_PAUSE_S = 5.0
-"""After a refused credential or a failed plugin, this long passes before the plugin is run again for it."""
+"""Pause before the plugin runs again after a rejected credential or a failure, in seconds."""
 
 RunnerFn = Callable[[ExecPlugin], Awaitable[Credential]]
 
 
 class Credentials:
-    """The present credential of an ``Access``. ``generation`` counts how often it changed."""
+    """The current credential of an ``Access``. ``generation`` counts its changes."""
 
     def __init__(self, access: Access, clock: Clock = SYSTEM_CLOCK, run: RunnerFn = run_plugin) -> None:
         self._access = access
         self._clock = clock
         self._run = run
-        # An explicit token goes before a plugin, as kubectl has it.
+        # An explicit token takes precedence over a plugin, as in kubectl.
         self._plugin = access.exec_plugin if not (access.token or access.token_file) else None
         self._files = tuple(
             path
@@ -67,7 +67,7 @@ class Credentials:
         )
 
     async def renew(self) -> None:
-        """Read the files again, or run the plugin, where that is due. Raises ``CredentialError``."""
+        """Read the files again or run the plugin, if due. Raises ``CredentialError``."""
         if self._files:
             self._read()
         else:
@@ -77,7 +77,7 @@ class Credentials:
                     await self._run_once()
 
     async def refused(self, generation: int) -> bool:
-        """After a 401 to the credential of ``generation``: whether there is another to try now."""
+        """After a 401 to the credential of ``generation``: whether there is a newer one to try."""
         if self._files:
             self._read()
         elif self._plugin is not None:
@@ -116,7 +116,7 @@ class Credentials:
                     else access.client_key,
                 )
         except (OSError, KubeconfigError) as error:
-            # In the middle of a rotation the old one is still the best there is.
+            # During a rotation the old one is still the best available.
             if not self.authorization and access.token_file:
                 raise CredentialError(
                     f"token file {access.token_file}", f"cannot be read ({error}); mount or create it"

@@ -17,7 +17,7 @@ _MOST_SHOWN = 500
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """What a plugin gave: a token, or certificate and key (PEM), or all; good until ``expires_ns`` (since 1970)."""
+    """A plugin's result: a token, certificate and key (PEM), or both; valid until ``expires_ns`` (since 1970)."""
 
     token: str = ""
     certificate: bytes = b""
@@ -25,7 +25,7 @@ class Credential(msgspec.Struct, frozen=True):
     expires_ns: int | None = None
 
     def __repr__(self) -> str:
-        """Nothing that is secret: it may come into a log."""
+        """Without secrets, for logs."""
         return f"Credential(expires_ns={self.expires_ns})"
 
 
@@ -49,7 +49,7 @@ async def run_plugin(
     environ: Mapping[str, str] | None = None,
     terminal: bool | None = None,
 ) -> Credential:
-    """Run the plugin once. ``terminal`` tells whether a person can answer it (found out if not given).
+    """Run the plugin once. ``terminal``: whether a user can answer prompts (detected by default).
 
     Raises ``CredentialError``: the program is missing, fails, takes too long or prints something else.
     """
@@ -81,7 +81,7 @@ async def run_plugin(
     except OSError as error:
         raise _fault(plugin, f"cannot be started ({error.strerror})", "correct user.exec.command") from error
     try:
-        # A person may need any time; a program has a bound.
+        # A user may take any time; a program has a timeout.
         async with asyncio.timeout(None if interactive else timeout_s):
             output, complaint = await process.communicate()
     except TimeoutError as error:
@@ -138,7 +138,7 @@ def _credential(plugin: ExecPlugin, output: bytes) -> Credential:
 
 
 def _pem(plugin: ExecPlugin, text: str) -> bytes:
-    """PEM as it stands, as the API has it, or in base64, as some plugins print it."""
+    """PEM as in the API, or in base64, as some plugins print it."""
     if not text or text.lstrip().startswith("-----BEGIN"):
         return text.encode()
     try:

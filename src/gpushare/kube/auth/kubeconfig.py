@@ -1,4 +1,4 @@
-"""Reads kubeconfig files: merged as kubectl merges them, every breakage told with file, key and advice.
+"""Reads kubeconfig files, merged like kubectl; every error names file, key and what to do.
 
 The first file that names a cluster, user or context wins, and the first ``current-context``. Paths inside a
 file count from that file's folder.
@@ -33,7 +33,7 @@ def _is_mapping(value: object) -> TypeGuard[dict[str, Any]]:
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """One mapping of a kubeconfig, which knows its file and its place in it."""
+    """A mapping in a kubeconfig, with its file and path for messages."""
 
     file: Path
     key: str
@@ -80,12 +80,12 @@ class _Entry(msgspec.Struct, frozen=True):
         return found
 
     def path(self, name: str) -> str:
-        """The file that ``name`` names, from the kubeconfig's folder; empty if it names none."""
+        """The file in key ``name``, relative to the kubeconfig; empty if the key is absent."""
         text = self.text(name)
         return str(self.file.parent / text) if text else ""
 
     def content(self, name: str) -> tuple[bytes, str]:
-        """PEM from ``NAME-data`` (which wins, as kubectl has it) or from file ``NAME``, and that file."""
+        """PEM from ``NAME-data`` (which takes precedence, as in kubectl) or from file ``NAME``, and that file."""
         data = self.text(f"{name}-data")
         if data:
             try:
@@ -107,7 +107,7 @@ class _Entry(msgspec.Struct, frozen=True):
 def read_kubeconfigs(files: list[str], context: str | None, environ: Mapping[str, str]) -> Access:
     """The access that ``context`` (or ``current-context``) names in the merged files.
 
-    Files that do not exist are passed over as long as one does. Raises ``KubeconfigError``.
+    Missing files are ignored as long as one exists. Raises ``KubeconfigError``.
     """
     merged = _Merged(files)
     name = context or merged.current

@@ -1,4 +1,4 @@
-"""Which HTTP proxy, if any, stands between us and the API server, by the environment.
+"""The HTTP proxy for the API server, if any, from the environment.
 
 The rules are those of the programs that users compare us with: ``HTTPS_PROXY`` for https, ``HTTP_PROXY``
 for http, either in small letters too, ``NO_PROXY`` with names, suffixes, addresses, networks and ports,
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 
 def environment_proxy(server: str, environ: Mapping[str, str]) -> str:
-    """The proxy's address for ``server``, or an empty text."""
+    """The proxy's address for ``server``, or empty."""
     parts = urlsplit(server)
     host = parts.hostname or ""
     name = f"{parts.scheme}_proxy"

@@ -1,4 +1,4 @@
-"""TLS contexts for the way to the API server."""
+"""TLS contexts for connections to the API server."""
 
 import os
 import ssl
@@ -27,7 +27,7 @@ def tls_context(access: Access, certificate: bytes = b"", key: bytes = b"") -> s
             f"is no PEM certificate ({error})",
             "give the cluster's CA",
         ) from error
-    # Newer Pythons refuse CAs without a key identifier, as many clusters have; other clients take them.
+    # Newer Python versions reject CAs without a key identifier, which many clusters have and other clients accept.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if access.insecure:
         context.check_hostname = False
@@ -56,7 +56,7 @@ def _refuse_password() -> Never:
 
 @contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """A path under which ``content`` can be read, as OpenSSL takes no bytes; on Linux never on a disk."""
+    """A path to ``content``, as OpenSSL only reads files; on Linux it is never on disk."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("gpushare-pem")
         try:

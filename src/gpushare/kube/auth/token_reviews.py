@@ -1,6 +1,6 @@
-"""Tokens of ServiceAccounts: having one made, asking whom one is of, and what they may do.
+"""ServiceAccount tokens: requesting one, and reviewing whose a token is and what its owner may do.
 
-Every method raises what ``Client``'s do.
+Methods raise the same errors as ``Client``'s.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _WHAT: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom a token is of, as a TokenReview answers and a SubjectAccessReview asks."""
+    """A token's owner, as returned by TokenReview and sent in SubjectAccessReview."""
 
     username: str = ""
     uid: str = ""
@@ -58,25 +58,25 @@ _TOKEN_REQUEST: Final = msgspec.json.Decoder(_TokenRequest)
 
 
 class AccessReviews:
-    """Asks the API server; it needs the right to create TokenReviews and SubjectAccessReviews. ``timeout_s`` bounds each question."""
+    """Reviews through the API server; needs permission to create TokenReviews and SubjectAccessReviews. ``timeout_s`` bounds each request, in seconds."""
 
     def __init__(self, session: Session, *, timeout_s: float = 3.0) -> None:
         self._session = session
         self._timeout_s = timeout_s
 
     async def caller_of(self, token: str, audience: str) -> Caller | None:
-        """Whom a token of that audience is of; ``None``: nobody."""
+        """The owner of a token of that audience; ``None`` if it is invalid."""
         review = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
             "spec": {"token": token, "audiences": [audience]},
         }
         status = (await self._review(_WHO, review, _TOKEN_REVIEW)).status
-        # An API server that knows no audiences answers for its own, and names none.
+        # An API server without audience support reviews for its own audience and returns none.
         return status.user if status.authenticated and audience in status.audiences else None
 
     async def may_get(self, caller: Caller, path: str) -> bool:
-        """Whether RBAC, or whatever authorizes there, lets them get the non-resource URL."""
+        """Whether the cluster's authorizer allows ``get`` on the non-resource URL."""
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
@@ -97,7 +97,7 @@ class AccessReviews:
 async def token_of(
     session: Session, namespace: str, account: str, audience: str, *, seconds: int, timeout_s: float = 3.0
 ) -> str:
-    """A token of that ServiceAccount, good for ``audience`` alone and for so many seconds (600 at least, as the API server has it)."""
+    """A token of that ServiceAccount for ``audience`` only, valid for that many seconds (at least 600, the API server's minimum)."""
     path = f"/api/v1/namespaces/{segment(namespace)}/serviceaccounts/{segment(account)}/token"
     request = {
         "apiVersion": "authentication.k8s.io/v1",
@@ -110,7 +110,7 @@ async def token_of(
 async def _posted(
     session: Session, path: str, body: object, decoder: msgspec.json.Decoder[T], timeout_s: float
 ) -> T:
-    # Nothing is kept of a review, so that asking twice is asking once.
+    # Reviews are not stored, so repeating one is safe.
     answer = await session.request(
         "POST", path, body=msgspec.json.encode(body), timeout_s=timeout_s, idempotent=True
     )

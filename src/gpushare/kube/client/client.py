@@ -1,4 +1,4 @@
-"""Typed reads and writes of the few objects that we use, over a ``Session``.
+"""Typed reads and writes of the few kinds that gpushare uses, over a ``Session``.
 
 Every method raises ``ApiError``, ``Unreachable``, ``CredentialError``, ``InvalidName`` or ``MalformedAnswer``.
 """
@@ -59,7 +59,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Annotator(Protocol):
-    """What writes on pods: ``Client``, or what stands for it in tests."""
+    """Writes annotations of pods: ``Client``, or a fake in tests."""
 
     async def annotate_pod(
         self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
@@ -68,7 +68,7 @@ class Annotator(Protocol):
 
 
 class NodeWriter(Protocol):
-    """What writes on nodes: ``Client``, or what stands for it in tests."""
+    """Writes nodes: ``Client``, or a fake in tests."""
 
     async def annotate_node(
         self,
@@ -94,13 +94,13 @@ class Client:
         self._timeout_s = timeout_s
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
-        """The pod as it is now; ``ApiError.not_found`` if there is none."""
+        """The current pod; ``ApiError.not_found`` if there is none."""
         return await self._get(_pod_path(namespace, name), decode_pod)
 
     async def list_pods(
         self, *, namespace: str | None = None, field_selector: str = "", label_selector: str = ""
     ) -> list[Pod]:
-        """All pods of a namespace, or of all of them, that the selectors choose."""
+        """All pods of a namespace, or of all, that match the selectors."""
         path = f"/api/v1/namespaces/{segment(namespace)}/pods" if namespace else "/api/v1/pods"
         return await self._list(path, decode_pod, field_selector, label_selector)
 
@@ -136,7 +136,7 @@ class Client:
         await self._merge(_pod_path(namespace, name), {"metadata": metadata})
 
     async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
-        """Have the pod of that UID ended as its disruption budgets allow.
+        """Evict the pod of that UID, if its disruption budgets allow.
 
         ``ApiError`` with status 429: a budget forbids it now.
         """
@@ -151,7 +151,7 @@ class Client:
         )
 
     async def nominate(self, namespace: str, name: str, node: str, *, uid: str) -> None:
-        """Note on a waiting pod on which node room is made for it; an empty ``node`` takes the note away."""
+        """Nominate a node for a pending pod; an empty ``node`` clears the nomination."""
         await self._merge(
             f"{_pod_path(namespace, name)}/status",
             {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node or None}},
@@ -160,7 +160,7 @@ class Client:
     async def report_quotas(
         self, namespace: str, name: str, status: Mapping[str, object], *, uid: str
     ) -> None:
-        """Set what an ElasticQuotaTree's status says; ``ApiError.conflict`` if its UID is another."""
+        """Set an ElasticQuotaTree's status; ``ApiError.conflict`` if its UID differs."""
         path = (
             f"/apis/{names.QUOTA_GROUP}/namespaces/{segment(namespace)}/{names.QUOTA_PLURAL}/{segment(name)}"
         )
@@ -171,34 +171,34 @@ class Client:
         return await self._list("/apis/policy/v1/poddisruptionbudgets", decode_budget, "", "")
 
     async def write_policy_status(self, namespace: str, name: str, status: object) -> None:
-        """Replace the fields of a ResourcePolicy's status that ``status`` has."""
+        """Merge ``status`` into a ResourcePolicy's status."""
         path = f"/apis/{names.POLICY_GROUP}/{names.POLICY_VERSION}/namespaces/{segment(namespace)}"
         await self._merge(f"{path}/{names.POLICY_PLURAL}/{segment(name)}/status", {"status": status})
 
     async def lease_holder(self, namespace: str, name: str) -> str:
-        """Who holds a Lease; empty where nobody does."""
+        """The holder of a Lease; empty if there is none."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(name)}"
         return (await self._get(path, _LEASE.decode)).spec.holder_identity or ""
 
     async def get_guest(self, namespace: str, name: str) -> Guest:
-        """As ``get_pod``, with all that the pod asks of its node."""
+        """As ``get_pod``, with everything the pod requests of its node."""
         return await self._get(_pod_path(namespace, name), decode_guest)
 
     async def list_guests(self, node: str) -> list[Guest]:
-        """The pods of a node, finished ones too, with all that they ask of it."""
+        """The pods of a node, including finished ones, with everything they request of it."""
         return await self._list("/api/v1/pods", decode_guest, f"spec.nodeName={node}", "")
 
     async def list_hosting(self, node: str) -> list[HostingNode]:
-        """The node of that name with its taints, or none: a read that needs no right but that to list nodes."""
+        """The node of that name with its taints, or none; needs only permission to list nodes."""
         return await self._list("/api/v1/nodes", decode_hosting, f"metadata.name={node}", "")
 
     async def create_pod(self, manifest: Mapping[str, Any]) -> None:
-        """Make a pod in its namespace; ``ApiError.conflict`` if one of its name is there."""
+        """Create a pod in its namespace; ``ApiError.conflict`` if its name exists."""
         path = f"/api/v1/namespaces/{segment(manifest['metadata']['namespace'])}/pods"
         await self._session.request("POST", path, body=_encode(manifest), timeout_s=self._timeout_s)
 
     async def delete_pod(self, namespace: str, name: str, *, uid: str) -> None:
-        """Delete the pod of that UID at once, whatever its budgets say; ``ApiError.conflict`` if its UID is another."""
+        """Delete the pod of that UID immediately, ignoring disruption budgets; ``ApiError.conflict`` if its UID differs."""
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -212,25 +212,25 @@ class Client:
     async def set_condition(
         self, namespace: str, name: str, condition: Mapping[str, str], *, uid: str
     ) -> None:
-        """Give a pod that has no conditions yet this one."""
+        """Set the first condition of a pod that has none."""
         patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
         await self._merge(f"{_pod_path(namespace, name)}/status", patch)
 
     async def list_tainted(self, name: str) -> list[TaintedNode]:
-        """The node of that name with its taints as they stand, or none."""
+        """The node of that name with its current taints, or none."""
         return await self._list("/api/v1/nodes", decode_tainted, f"metadata.name={name}", "")
 
     async def set_taints(self, name: str, taints: list[dict[str, Any]], *, resource_version: str) -> None:
-        """Replace a node's taints; ``ApiError.conflict`` if it was changed since ``resource_version``."""
+        """Replace a node's taints; ``ApiError.conflict`` if it changed since ``resource_version``."""
         patch = {"metadata": {"resourceVersion": resource_version}, "spec": {"taints": taints}}
         await self._merge(_node_path(name), patch)
 
     async def get_node(self, name: str) -> Node:
-        """The node as it is now; ``ApiError.not_found`` if there is none."""
+        """The current node; ``ApiError.not_found`` if there is none."""
         return await self._get(_node_path(name), decode_node)
 
     async def list_nodes(self, *, label_selector: str = "") -> list[Node]:
-        """All nodes that the selector chooses."""
+        """All nodes that match the selector."""
         return await self._list("/api/v1/nodes", decode_node, "", label_selector)
 
     async def annotate_node(
@@ -240,14 +240,14 @@ class Client:
         *,
         labels: Mapping[str, str | None] | None = None,
     ) -> None:
-        """Set annotations of a node, and labels in the same write, or with ``None`` remove them."""
+        """Set annotations and labels of a node in one write, or remove them with ``None``."""
         metadata: dict[str, object] = {"annotations": annotations}
         if labels:
             metadata["labels"] = labels
         await self._merge(_node_path(name), {"metadata": metadata})
 
     async def patch_node_capacity(self, name: str, resources: Mapping[str, str | None]) -> None:
-        """Set extended resources in the node's status, or with ``None`` remove them.
+        """Set extended resources in the node's status, or remove them with ``None``.
 
         Capacity and allocatable are both set: the kubelet would carry over the first to the second only with
         its next status.
@@ -257,7 +257,7 @@ class Client:
         )
 
     async def set_node_condition(self, name: str, kind: str, said: Mapping[str, str] | None) -> None:
-        """Set fields of one of the node's conditions, and leave all others; with ``None`` remove it."""
+        """Set fields of one of the node's conditions, or remove it with ``None``; others do not change."""
         one = {"$patch": "delete", "type": kind} if said is None else {"type": kind, **said}
         await self._merge(
             f"{_node_path(name)}/status", {"status": {"conditions": [one]}}, content_type=STRATEGIC_PATCH
@@ -287,7 +287,7 @@ class Client:
         return found
 
     async def _merge(self, path: str, patch: object, *, content_type: str = MERGE_PATCH) -> None:
-        # Setting the same values twice is setting them once, so the server may ask us to come back.
+        # Idempotent, so it may be retried when the server asks for it.
         await self._session.request(
             "PATCH",
             path,

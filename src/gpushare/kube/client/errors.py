@@ -1,14 +1,14 @@
-"""What can go wrong between us and the API server."""
+"""Errors of requests to the API server."""
 
 from gpushare.api.errors import Fault
 
 
 class KubeError(Fault):
-    """The root. ``subject`` names what is at fault, ``problem`` says what is wrong and what to do."""
+    """The base class. ``subject`` names the cause, ``problem`` says what is wrong and what to do."""
 
 
 class KubeconfigError(KubeError):
-    """A kubeconfig that gives no way to the API server.
+    """A kubeconfig that does not lead to an API server.
 
     ``file`` is its path, ``key`` the entry at fault (``users[admin].user.client-key``; may be empty),
     ``advice`` what to do.
@@ -22,26 +22,26 @@ class KubeconfigError(KubeError):
 
 
 class CredentialError(KubeError):
-    """No credential could be had at run time: an exec plugin that fails, a token file that cannot be read."""
+    """No credential at run time: a failing exec plugin, an unreadable token file."""
 
 
 class InvalidName(KubeError):
-    """A text that can name no object, so that no request is made with it."""
+    """A text that is not a valid object name; no request is made."""
 
 
 class MalformedAnswer(KubeError):
-    """The server answered with success, but not with what was asked for."""
+    """The server answered with success, but with an unexpected body."""
 
 
 class OversizeLine(KubeError):
-    """A line of a watch above the limit; it is read no further."""
+    """A line of a watch above the size limit."""
 
 
 class Unreachable(KubeError):
-    """No answer: refused, timed out, cut, or no trust in the certificate.
+    """No response: connection refused, timeout, connection lost, or an untrusted certificate.
 
-    ``sent`` tells whether the server may have acted on the request: ``False`` it never got it,
-    ``True`` it had begun to answer, ``None`` nobody knows.
+    ``sent``: whether the server may have acted on the request: ``False`` it never received it,
+    ``True`` it had begun to respond, ``None`` unknown.
     """
 
     def __init__(self, subject: str, problem: str, *, sent: bool | None) -> None:
@@ -74,15 +74,15 @@ class ApiError(KubeError):
 
     @property
     def conflict(self) -> bool:
-        """Another state than the one that the request was made for: other UID, already bound, exists."""
+        """The object is in another state than the request assumed: other UID, already bound, exists."""
         return self.status == 409
 
     @property
     def gone(self) -> bool:
-        """The resource version or continue token is older than what the server remembers."""
+        """The resource version or continue token has expired."""
         return self.status == 410
 
     @property
     def passing(self) -> bool:
-        """Whether the same request may succeed later without anyone changing anything."""
+        """Whether the same request may succeed later without any change."""
         return self.status in (408, 429) or self.status >= 500

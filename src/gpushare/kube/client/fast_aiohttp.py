@@ -1,4 +1,4 @@
-"""aiohttp, imported without the certificates that it reads for itself, and without the parts that nobody here uses.
+"""aiohttp, imported without the certificates that it loads, and without unused parts.
 
 At import aiohttp makes two TLS contexts and reads all of the system's certificates into each, for requests that
 bring none: a sixth of the time in which an extender is to be ready. Ours bring their own context; a request

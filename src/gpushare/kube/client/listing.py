@@ -1,4 +1,4 @@
-"""The innermost layer: a collection, page by page."""
+"""Listing a collection page by page."""
 
 from collections.abc import AsyncGenerator, Mapping
 
@@ -24,7 +24,7 @@ _decode = msgspec.json.Decoder(_List).decode
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Items as the JSON that came, and the resource version of the whole list."""
+    """Items as received JSON, and the resource version of the whole list."""
 
     items: list[msgspec.Raw]
     resource_version: str

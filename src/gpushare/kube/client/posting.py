@@ -1,4 +1,4 @@
-"""Small POSTs over aiohttp's pool, without the request and response that aiohttp makes anew for each.
+"""Small POSTs over aiohttp's connection pool, without its request and response objects.
 
 A Binding is written for every pod that is placed, and most of what it cost us was these two. The connections, their
 number, their TLS, and the errors of opening one stay aiohttp's; one request stands for all when a connection is asked for.
@@ -13,15 +13,15 @@ from yarl import URL
 
 from gpushare.kube.client.fast_aiohttp import aiohttp
 
-#: Larger bodies would fill the transport's buffer, for which nobody waits here.
+#: Larger bodies would fill the transport's buffer; there is no flow control here.
 _MOST_BYTES: Final = 32 * 1024
 _UNFIT: Final = frozenset("\r\n\0")
 
 
 class Posts:
-    """Writes to the server at ``base`` (``https://host:port``, maybe with a path) for ``session``.
+    """Writes to the server at ``base`` (``https://host:port``, possibly with a path) for ``session``.
 
-    It is for servers that no proxy stands before, and an address without a user in it.
+    Only for servers without a proxy, and addresses without a user.
     """
 
     def __init__(self, session: aiohttp.ClientSession, base: str, server_hostname: str) -> None:
@@ -33,7 +33,7 @@ class Posts:
         self._tls: ssl.SSLContext | bool | None = None
 
     def head(self, headers: Iterable[tuple[str, str]]) -> bytes | None:
-        """What follows the target in every request with ``headers``; ``None`` when they cannot be sent like this."""
+        """The constant part of every request with ``headers``; ``None`` if they cannot be sent this way."""
         pairs = [("Host", self._url.host_port_subcomponent or ""), *headers]
         if any(_UNFIT & set(name + value) for name, value in pairs):
             return None
@@ -41,7 +41,7 @@ class Posts:
         return f" HTTP/1.1\r\n{lines}Content-Length: ".encode()
 
     def takes(self, target: str, body: bytes) -> bool:
-        """Whether ``post`` is for this one."""
+        """Whether ``post`` can send this request."""
         return len(body) <= _MOST_BYTES and target.isascii() and target.isprintable() and " " not in target
 
     async def post(
@@ -53,7 +53,7 @@ class Posts:
         *,
         tls: ssl.SSLContext | bool,
     ) -> tuple[int, str | None, bytes]:
-        """Status, ``Retry-After`` and body of the answer. Raises what aiohttp raises; repeats nothing."""
+        """Status, ``Retry-After`` and body of the response. Raises aiohttp's errors; does not retry."""
         way = self._way
         if way is None or self._tls is not tls:
             self._tls = tls

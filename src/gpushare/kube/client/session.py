@@ -1,4 +1,4 @@
-"""HTTP to the API server: one pool of kept connections, our credential, errors of our own.
+"""HTTP to the API server: one pool of persistent connections, our credential, our own errors.
 
 What it repeats by itself: a request refused with 401, once, with a renewed credential (the server did not act
 on it); reads, and what the caller calls idempotent, when the server answers 429 or 503 and says when to come
@@ -29,12 +29,12 @@ from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-"""Merges lists that are maps by what their elements are called, such as the conditions of a node."""
+"""Merges lists of named elements, such as the conditions of a node, by name."""
 LINE_LIMIT_BYTES = 16 * 1024 * 1024
-"""Longest line of a watch; an object has at most 1.5 MiB in etcd, some servers allow more."""
+"""Maximum line of a watch in bytes; etcd limits an object to 1.5 MiB, some servers allow more."""
 _CONNECT_S = 5.0
 _KEEP_ALIVE_S = 45.0
-"""Below the least idle time of usual load balancers (60 s), so that they do not hang up on a bind."""
+"""Below the idle timeout of common load balancers (60 s), so that they do not close a connection under a bind."""
 _NO_HEADERS = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 _SHOWN_CHARACTERS = 300
 
@@ -52,14 +52,14 @@ class _Status(msgspec.Struct):
 
 
 def segment(name: str) -> str:
-    """``name`` as a part of a path. Raises ``InvalidName`` for what can name nothing."""
+    """``name`` as a path segment. Raises ``InvalidName``."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise InvalidName(repr(name), "cannot name a Kubernetes object")
     return quote(name, safe="")
 
 
 def status_error(status: int, body: bytes, path: str, retry_after_s: float | None = None) -> ApiError:
-    """The error that a ``Status`` object (or whatever a proxy put in its place) tells."""
+    """The error in a ``Status`` object, or in whatever a proxy sent instead."""
     try:
         told = msgspec.json.decode(body, type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -73,7 +73,7 @@ def status_error(status: int, body: bytes, path: str, retry_after_s: float | Non
 
 
 class Session:
-    """The way to one API server: ``async with Session(access) as session``.
+    """A session with one API server: ``async with Session(access) as session``.
 
     ``connections`` bounds how many requests are under way at once; more of them wait for their turn. ``part`` is named in
     audit logs (``User-Agent: gpushare/VERSION (PART)``).
@@ -86,7 +86,7 @@ class Session:
         self.access = access
         self._agent = f"gpushare/{__version__}" + (f" ({part})" if part else "")
         self.server_date = ""
-        """What time the server said that it is (header ``Date``) with the last answer, as it wrote it."""
+        """The ``Date`` header of the last response."""
         self._clock = clock
         self._connections = connections
         self._base = access.server.rstrip("/")
@@ -129,7 +129,7 @@ class Session:
         timeout_s: float = 10.0,
         idempotent: bool | None = None,
     ) -> bytes:
-        """The body of the server's answer, within ``timeout_s`` seconds in all.
+        """The body of the response, within ``timeout_s`` seconds in all.
 
         ``path`` begins with a slash and is used as it is (see ``segment``). ``idempotent`` allows to repeat
         the request when the server asks for it (by default reads only). Raises ``ApiError``,
@@ -168,7 +168,7 @@ class Session:
         idle_timeout_s: float,
         line_limit_bytes: int = LINE_LIMIT_BYTES,
     ) -> AsyncGenerator[bytes, None]:
-        """The lines of a watch, as they come, without their ends, until the server ends it.
+        """The lines of a watch as they arrive, without line ends, until the server ends it.
 
         A line that the end cuts short is dropped. Raises ``ApiError``, ``CredentialError``, ``OversizeLine``
         and ``Unreachable``: also when nothing has come for ``idle_timeout_s`` seconds.
@@ -203,7 +203,7 @@ class Session:
         return True if context is None else context
 
     def _url(self, target: str) -> URL:
-        # Taken as encoded: building and normalising a URL anew costs more than all else we do here.
+        # Already encoded: building and normalizing a URL would cost more than everything else here.
         return URL(self._base + target, encoded=True)
 
     async def _fresh_headers(self, content_type: str) -> CIMultiDict[str]:
@@ -237,7 +237,7 @@ class Session:
         if timeout is None:
             if len(self._timeouts) > 16:
                 self._timeouts.clear()
-            # Waiting for a connection ends a little earlier, so that it is told from a lost answer.
+            # The connection timeout is a little shorter, to distinguish it from a lost response.
             timeout = self._timeouts[total_s] = aiohttp.ClientTimeout(
                 total=total_s,
                 connect=total_s * 0.9,
@@ -249,7 +249,7 @@ class Session:
     async def _exchange(
         self, method: str, target: str, path: str, body: bytes | None, content_type: str, left_s: float
     ) -> tuple[int, str | None, bytes, int]:
-        """One request: status, ``Retry-After``, body, and the generation of the credential used."""
+        """Send one request: status, ``Retry-After``, body, and the generation of the credential used."""
         headers = await self._fresh_headers(content_type if body is not None else "")
         generation = self._credentials.generation
         try:
@@ -289,7 +289,7 @@ def _target(path: str, params: Mapping[str, str] | None) -> str:
 
 
 def _fate(error: Exception) -> tuple[bool | None, str]:
-    """Whether the server may have got a request that failed so, and what to tell of it."""
+    """Whether the server may have received a request that failed this way, and the text for it."""
     match error:
         case aiohttp.ClientConnectorCertificateError():
             reason = error.certificate_error
@@ -321,12 +321,12 @@ def _fate(error: Exception) -> tuple[bool | None, str]:
 
 
 def _retry_after_s(value: str | None) -> float | None:
-    """Seconds of a ``Retry-After`` header; dates, which the API server does not send, are passed over."""
+    """Seconds of a ``Retry-After`` header; dates, which the API server does not send, are ignored."""
     return float(value) if value is not None and value.isdigit() else None
 
 
 async def _lines(content: aiohttp.StreamReader, path: str, limit_bytes: int) -> AsyncGenerator[bytes, None]:
-    # aiohttp's own lines have a limit far below that of an object; so only whole pieces are taken from it.
+    # aiohttp's line limit is far below the size of an object, so lines are split here.
     begun: list[bytes] = []
     begun_bytes = 0
     async for piece in content.iter_any():
@@ -346,7 +346,7 @@ async def _lines(content: aiohttp.StreamReader, path: str, limit_bytes: int) -> 
 
 
 def _notice_dead_peers(response: aiohttp.ClientResponse) -> None:
-    """Let the kernel ask after a silent peer, so that a vanished one is noticed in a minute."""
+    """Enable TCP keep-alive, so that a vanished peer is noticed within a minute."""
     connection = response.connection
     transport = None if connection is None else connection.transport
     peer = None if transport is None else transport.get_extra_info("socket")

@@ -1,1 +1,1 @@
-"""Collections followed by list and watch."""
+"""Following collections with list and watch."""

@@ -1,4 +1,4 @@
-"""Keeps a handler's view of a collection equal to the server's.
+"""Keeps a handler's view of a collection in sync with the server.
 
 Objects pass through as JSON bytes; only what ``decode`` makes of them is kept, and of that one record an object.
 After a gap the new list is compared with what was held, so that a deletion that nobody saw is told like any
@@ -39,9 +39,9 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Handler(Protocol[T_contra]):
-    """Told of every change, in order, one at a time, in the event loop; must not block.
+    """Receives every change, in order, one at a time, in the event loop; must not block.
 
-    What it raises ends ``Informer.run``: a view that missed a change is wrong for ever.
+    What it raises ends ``Informer.run``: a view that missed a change stays wrong.
     """
 
     def synced(self) -> None:
@@ -51,11 +51,11 @@ class Handler(Protocol[T_contra]):
         """``item`` is new or changed."""
 
     def remove(self, key: str, last: T_contra) -> None:
-        """The object is gone (or of no interest any more); ``last`` is what ``upsert`` was given last."""
+        """The object is gone, or no longer selected; ``last`` is the last value passed to ``upsert``."""
 
 
 class InformerFigures(msgspec.Struct, frozen=True):
-    """How an informer fares. Times are the clock's monotonic seconds; ``last_error`` is empty when all is well."""
+    """An informer's health. Times are monotonic seconds; ``last_error`` is empty if all is well."""
 
     synced: bool
     objects: int
@@ -118,7 +118,7 @@ class Informer(Generic[T]):
 
     @property
     def figures(self) -> InformerFigures:
-        """How it fares now."""
+        """The current health."""
         return InformerFigures(
             self.synced.is_set(),
             len(self._held),
@@ -154,7 +154,7 @@ class Informer(Generic[T]):
         self._again.clear()
 
     async def relist(self) -> None:
-        """Return once a list that was begun after the call is complete: from it on all is known that was true then.
+        """Return once a list that began after the call is complete: everything true at the call is known then.
 
         It ends whatever is under way. While the server does not answer it takes as long as that, or until nobody follows any more.
         """
@@ -173,7 +173,7 @@ class Informer(Generic[T]):
             self._note_trouble(step)
             return
         if isinstance(step, ListBegins):
-            # With nothing held there is nothing to compare: the pages go straight through.
+            # Without earlier objects there is nothing to compare: pages go straight through.
             self._fresh = {} if self._held else None
             return
         self._last_heard_s = self._clock.monotonic()
@@ -206,7 +206,7 @@ class Informer(Generic[T]):
         if held is not None and held.uid == head.uid and 0 < _version(head) <= held.version:
             return
         if event.type == "DELETED":
-            # A deletion of another UID is that of a predecessor, whose end was told when this one came.
+            # A deletion with another UID is that of a predecessor, already reported when this one appeared.
             if held is not None and held.uid == head.uid:
                 self._remove(name, held)
             return
@@ -272,7 +272,7 @@ class Informer(Generic[T]):
         )
 
     def _about(self, name: str, uid: str) -> dict[str, Any] | None:
-        """Whose line of the log it is; ``uid`` is empty where the object's head could not be read."""
+        """The log line's subject; ``uid`` is empty if the object's metadata could not be read."""
         kind = self._path.rpartition("/")[2] if uid else ""
         return about(pod=name, uid=uid) if kind == "pods" else about(node=name) if kind == "nodes" else None
 
@@ -299,5 +299,5 @@ def _name(head: Head) -> str:
 
 
 def _version(head: Head) -> int:
-    """The resource version as a number; 0, which is never newer nor equal, for one that is none."""
+    """The resource version as a number; 0, which is never newer or equal, for an invalid one."""
     return int(head.resource_version) if head.resource_version.isdigit() else 0

@@ -1,4 +1,4 @@
-"""The two layers around a list: one watch, and the watch that goes on through everything.
+"""Watching: a single watch, and one that resumes after every failure.
 
 ``watch_events`` is one connection. ``follow`` lists, watches from the list's resource version, resumes a
 cut watch where it was, and lists anew when the server has forgotten that place (410, as a status or in the
@@ -19,19 +19,19 @@ from gpushare.kube.client.session import Session, status_error
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 
 IDLE_TIMEOUT_S = 120.0
-"""Bookmarks come about every minute; a watch silent for twice that is taken for dead."""
+"""Bookmarks arrive about every minute; a watch silent for twice that is considered dead."""
 _LIFE_S = (300, 600)
-"""After a time between these the server ends a watch, so that not all of them end at once."""
+"""The server ends a watch after a time in this range, so that not all end together."""
 _STEADY_S = 10.0
-"""A watch that lived as long was a good one: the next trouble begins with the shortest wait."""
+"""A watch that lived this long resets the backoff."""
 _ABSENT_S = 5.0
-"""How often is looked whether a kind that may be absent is served by now."""
+"""Interval of checks whether an optional kind is served by now, in seconds."""
 _RESUMES = 8
-"""After as many failed resumes in a row, a list, which cures a resource version that the server dislikes."""
+"""After this many failed resumes in a row, list again: the server may not accept the resource version."""
 
 
 class Head(msgspec.Struct, rename="camel", gc=False):
-    """The part of any object's metadata by which it is followed."""
+    """The metadata by which an object is followed."""
 
     name: str = ""
     namespace: str = ""
@@ -66,15 +66,15 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class ListBegins(msgspec.Struct, frozen=True):
-    """Pages follow; those of a list before, if it did not end, are void."""
+    """Pages follow; pages of an unfinished earlier list are void."""
 
 
 class ListEnds(msgspec.Struct, frozen=True):
-    """All pages have come: what was in none of them does not exist."""
+    """All pages have arrived: what is in none of them does not exist."""
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """Something failed, and after ``wait_s`` seconds it is tried again, by a list if ``relist``."""
+    """Something failed; retry after ``wait_s`` seconds, with a list if ``relist``."""
 
     error: KubeError
     wait_s: float
@@ -117,7 +117,7 @@ async def watch_events(
 
 
 class Following(msgspec.Struct):
-    """What ``follow`` needs to know."""
+    """Parameters of ``follow``."""
 
     session: Session
     path: str
@@ -128,11 +128,11 @@ class Following(msgspec.Struct):
     backoff: Backoff = msgspec.field(default_factory=Backoff)
     life_s: Callable[[], int] = lambda: random.SystemRandom().randint(*_LIFE_S)
     may_be_absent: bool = False
-    """Whether the server need not know the kind (a CustomResourceDefinition): then there are no objects of it."""
+    """Whether the kind is optional (a CustomResourceDefinition): if it is not served, there are no objects."""
 
 
 async def follow(what: Following) -> AsyncGenerator[Step, None]:
-    """List, watch, resume, and list again, for ever; the steps in the server's order."""
+    """List, watch, resume and relist forever; yields steps in the server's order."""
     while True:
         yield ListBegins()
         version = ""
@@ -164,7 +164,7 @@ async def follow(what: Following) -> AsyncGenerator[Step, None]:
 
 
 async def _watch_until_forgotten(what: Following, version: str) -> AsyncGenerator[Event | Trouble, None]:
-    """Watch from ``version`` and resume where the watch was cut; ends when only a list helps."""
+    """Watch from ``version`` and resume after interruptions; ends when only a list helps."""
     while True:
         began = what.clock.monotonic()
         error: KubeError | None = None

@@ -67,7 +67,7 @@ def other_unit(request: Request, unit_mib: int) -> str:
     asked = memory_text(request.memory_units * request.unit_mib)
     return (
         f"the request for {asked} was counted in units of {memory_text(request.unit_mib)} when it was submitted, the node "
-        f"counts in {memory_text(unit_mib)}; delete the pod, so that it is made anew"
+        f"counts in {memory_text(unit_mib)}; delete the pod, so that it is recreated"
     )
 
 

@@ -44,7 +44,11 @@ class Injection:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One container's share of each of its GPUs, as decided. ``pod_units`` are the units of its whole pod."""
+    """One container's share of each of its GPUs, as decided. ``pod_units`` are the units of its whole pod.
+
+    Without a ``container`` it is a ResourceClaim's share, one for all containers that use the claim: ``pod`` is then the claim's
+    namespace and name, ``uid`` its UID.
+    """
 
     pod: str
     uid: str
@@ -66,7 +70,7 @@ class Backend(Protocol):
         """Whether the GPU must be given by the description that has our libraries in place of the driver's."""
 
     async def inject(self, grant: Grant, *, in_place: bool) -> Injection:
-        """What to add beside ``memory_envs``; called once a container. Raises ``ClaimRefused``.
+        """What to add beside ``memory_envs``; called once a container. Raises ``AllocationRefused``.
 
         ``in_place`` is what the property was when the GPU was given.
         """

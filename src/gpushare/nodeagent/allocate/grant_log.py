@@ -1,7 +1,7 @@
-"""What the kubelet was answered, is about to ask, and says that its containers have. Pure.
+"""Device IDs that were granted to containers: what ``Allocate`` answered, and what the kubelet lists. Pure.
 
-The kubelet's list is the truth about where containers are, and it is late: an answer is listed a moment after it was
-given, and for the pod that was really meant, which may be another that asks alike.
+The kubelet's pod resources are the truth about where containers are, and they lag: a grant is listed a moment later, and for the
+pod that was really admitted, which may be another one with an identical request.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gpushare.api.request.request import ContainerKind
-from gpushare.nodeagent.allocate.pod_allocations import Claim
+from gpushare.nodeagent.allocate.pod_allocations import AllocatedPod
 
-#: How long an answered ``Allocate`` that the kubelet does not list is believed. It lists it at once, unless it
-#: died before it wrote its checkpoint: then it asks again.
+#: How long a grant is trusted that the kubelet does not list, in seconds. It lists grants immediately, unless it died before it
+#: wrote its checkpoint: then it calls ``Allocate`` again.
 UNLISTED_GRACE_S: Final = 10.0
 
-#: How long after ``GetPreferredAllocation`` its ``Allocate`` is waited for. The kubelet sends it at once.
+#: How long ``Allocate`` is awaited after ``GetPreferredAllocation``, in seconds. The kubelet calls it immediately.
 PREFERRED_GRACE_S: Final = 2.0
 
 
@@ -28,15 +28,17 @@ class Slot(NamedTuple):
 
 
 class Preference(NamedTuple):
-    """Which IDs the kubelet was told to take, and for which pod that was thought to be."""
+    """The IDs that the kubelet was asked to take, and the pod that they are presumably for (UID, may be empty)."""
 
     uid: str
     ids: frozenset[str]
     at_s: float
 
 
-#: ``namespace/name`` → (container, resource) → device IDs, as the kubelet's pod resources list them.
-DeviceListing = Mapping[str, Mapping[tuple[str, str], frozenset[str]]]
+#: (container, resource) → device IDs.
+DevicesByContainer = Mapping[tuple[str, str], frozenset[str]]
+#: ``namespace/name`` → the device IDs of its containers, as the kubelet's pod resources list them.
+DeviceListing = Mapping[str, DevicesByContainer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,58 +47,58 @@ class _Grant:
     at_s: float
 
 
-class Answers:
-    """For the pods of ``claims`` (by UID), which their book keeps."""
+class GrantLog:
+    """Grants for ``pods`` (by UID), a mapping that its owner keeps up to date."""
 
-    def __init__(self, claims: Mapping[str, Claim]) -> None:
-        self._claims = claims
+    def __init__(self, pods: Mapping[str, AllocatedPod]) -> None:
+        self._pods = pods
         self._grants: dict[str, dict[tuple[str, str], _Grant]] = {}
-        self._listing: dict[str, Mapping[tuple[str, str], frozenset[str]]] | None = None
-        self._asked_at_s = float("-inf")
+        self._listing: dict[str, DevicesByContainer] | None = None
+        self._listed_at_s = float("-inf")
         self._registered_at_s: dict[str, float] = {}
         self._seen_with_devices: set[str] = set()
         self.preference: Preference | None = None
-        """What the kubelet was told last, while it has not asked since."""
+        """The last answer to ``GetPreferredAllocation``, until ``Allocate`` is called."""
 
     @property
-    def heard(self) -> bool:
-        """Whether the kubelet has ever listed."""
+    def has_listing(self) -> bool:
+        """Whether the kubelet has ever listed its pods."""
         return self._listing is not None
 
     def lists(self, key: str) -> bool:
-        """Whether the kubelet lists the pod of that name at all."""
+        """Whether the kubelet lists the pod ``namespace/name`` at all."""
         return self._listing is not None and key in self._listing
 
-    def listed(self, key: str) -> Mapping[tuple[str, str], frozenset[str]]:
-        """What the kubelet lists for the pod of that name."""
+    def listed(self, key: str) -> DevicesByContainer:
+        """What the kubelet lists for the pod ``namespace/name``."""
         return {} if self._listing is None else self._listing.get(key, {})
 
     def without_devices(self) -> list[str]:
-        """Pods (``namespace/name``) that the kubelet lists with nothing of ours."""
-        return [key for key, given in (self._listing or {}).items() if not given]
+        """Pods (``namespace/name``) that the kubelet lists without any device of ours."""
+        return [key for key, devices in (self._listing or {}).items() if not devices]
 
-    def has_served(self, claim: Claim) -> bool:
-        """Whether its containers have had devices that the kubelet lists (it lists none of init containers)."""
-        if claim.uid in self._seen_with_devices:
+    def has_had_devices(self, pod: AllocatedPod) -> bool:
+        """Whether the kubelet has listed devices of it (it lists none of init containers)."""
+        if pod.uid in self._seen_with_devices:
             return True
-        return claim.assigned and any(one.kind is ContainerKind.APP for one in claim.request.containers)
+        return pod.assigned and any(one.kind is ContainerKind.APP for one in pod.request.containers)
 
-    def unlist(self, key: str) -> None:
-        """What was listed under this name was another pod's."""
+    def forget_listing(self, key: str) -> None:
+        """What is listed under this name is another pod's."""
         if self._listing is not None:
             self._listing.pop(key, None)
 
-    def has_told(self, ids: Iterable[str]) -> bool:
-        """Whether the kubelet was told last to take just these."""
+    def is_preferred(self, ids: Iterable[str]) -> bool:
+        """Whether the kubelet was asked to take exactly these."""
         return self.preference is not None and self.preference.ids == frozenset(ids)
 
     def grant(self, slot: Slot, ids: Iterable[str], now_s: float) -> None:
-        """An ``Allocate`` was answered."""
+        """Record the answer to an ``Allocate``."""
         self.preference = None
         self._grants.setdefault(slot.uid, {})[slot.container, slot.resource] = _Grant(frozenset(ids), now_s)
 
     def revoke(self, slot: Slot) -> None:
-        """The answer was not given after all."""
+        """The ``Allocate`` failed after all."""
         self._grants.get(slot.uid, {}).pop((slot.container, slot.resource), None)
 
     def drop(self, uid: str) -> None:
@@ -104,17 +106,15 @@ class Answers:
         self._grants.pop(uid, None)
         self._seen_with_devices.discard(uid)
 
-    def given(self, claim: Claim) -> dict[tuple[str, str], frozenset[str]]:
-        """(container, resource) → the IDs that the pod has: as the kubelet lists them, or as answered since."""
-        given = {name: grant.ids for name, grant in self._grants.get(claim.uid, {}).items()}
-        if self._listing is not None:
-            given |= self._listing.get(claim.pod.key, {})
-        return given
+    def device_ids(self, pod: AllocatedPod) -> dict[tuple[str, str], frozenset[str]]:
+        """(container, resource) → the pod's device IDs: as the kubelet lists them, or as granted since."""
+        ids = {name: grant.ids for name, grant in self._grants.get(pod.uid, {}).items()}
+        return ids | dict(self.listed(pod.key))
 
-    def registered(self, resource: str, at_s: float) -> None:
-        """At that moment a kubelet that may be new took us for ``resource``.
+    def kubelet_registered(self, resource: str, at_s: float) -> None:
+        """A kubelet, perhaps a restarted one, accepted our registration of ``resource``.
 
-        It will ask again for what was answered before and it does not list.
+        It calls ``Allocate`` again for what was granted before and it does not list.
         """
         self._registered_at_s[resource] = at_s
 
@@ -123,37 +123,34 @@ class Answers:
         return self._registered_at_s.get(resource, float("-inf"))
 
     def observe(
-        self, listing: DeviceListing, asked_at_s: float, *, grace_s: float = UNLISTED_GRACE_S
+        self, listing: DeviceListing, requested_at_s: float, *, grace_s: float = UNLISTED_GRACE_S
     ) -> list[Slot]:
-        """Take in what the kubelet listed when asked at ``asked_at_s``; the answers that are believed no longer.
+        """Take in the kubelet's list as requested at ``requested_at_s``; returns the grants that are no longer trusted.
 
-        Answers given since say more than the list; those that are not listed are believed for ``grace_s`` seconds, or until
-        a kubelet that may be new has ``registered`` us. A list that was asked for before one that came already says nothing new:
-        what is believed is judged by the later one.
+        Grants after that moment override the list. Unlisted ones are trusted for ``grace_s`` seconds, or until the kubelet may have
+        restarted. A list that was requested before the latest one is ignored: grants are then compared with the latest.
         """
-        if asked_at_s < self._asked_at_s and self._listing is not None:
-            listing, asked_at_s = self._listing, self._asked_at_s
-        self._asked_at_s = asked_at_s
+        if requested_at_s < self._listed_at_s and self._listing is not None:
+            listing, requested_at_s = self._listing, self._listed_at_s
+        self._listed_at_s = requested_at_s
         self._listing = dict(listing)
-        self._seen_with_devices |= {
-            claim.uid for claim in self._claims.values() if listing.get(claim.pod.key)
-        }
-        # The list may be that of the kubelet before.
-        registered = {name: at_s for name, at_s in self._registered_at_s.items() if at_s <= asked_at_s}
-        holders = {one: key for key, given in listing.items() for ids in given.values() for one in ids}
-        self._hand_over(listing, holders)
+        self._seen_with_devices |= {pod.uid for pod in self._pods.values() if listing.get(pod.key)}
+        # The list may be that of the kubelet before a restart.
+        registered = {name: at_s for name, at_s in self._registered_at_s.items() if at_s <= requested_at_s}
+        holders = {one: key for key, devices in listing.items() for ids in devices.values() for one in ids}
+        self._reassign(listing, holders)
         forgotten = []
         for uid, name, grant in self._all():
-            claim = self._claims.get(uid)
-            age_s = asked_at_s - grant.at_s
-            if age_s < 0 and claim is not None:
+            pod = self._pods.get(uid)
+            age_s = requested_at_s - grant.at_s
+            if age_s < 0 and pod is not None:
                 continue
             init = self._is_init(uid, name[0])
-            # Listed for another pod: that one asked alike and was taken for this one.
-            if claim is None or (not init and not grant.ids.isdisjoint(holders)):
+            # Listed for another pod: one with an identical request, which was mistaken for this one.
+            if pod is None or (not init and not grant.ids.isdisjoint(holders)):
                 del self._grants[uid][name]
-            elif name in listing.get(claim.pod.key, {}):
-                # The pod has other devices, so the answer was for one that asked alike, and is listed for that one soon.
+            elif name in listing.get(pod.key, {}):
+                # The pod has other devices: the grant was for an identical pod, and will be listed for that one.
                 if age_s > grace_s:
                     del self._grants[uid][name]
             elif grant.at_s < registered.get(name[1], 0.0) or (age_s > grace_s and not init):
@@ -161,53 +158,59 @@ class Answers:
                 forgotten.append(Slot(uid, *name))
         return forgotten
 
-    def _hand_over(self, listing: DeviceListing, holders: Mapping[str, str]) -> None:
-        """Answers that are not listed yet go to whom they were for, as far as the list tells.
+    def _reassign(self, listing: DeviceListing, holders: Mapping[str, str]) -> None:
+        """Assign unlisted grants to the pods that they were for, as far as the list tells.
 
-        The kubelet serves one pod at a time: where one of a pod's answers is listed for another, so will be the
-        rest. And a pod that has other devices was not meant: of those that ask alike one that has none was.
+        The kubelet admits one pod at a time: if one of a pod's grants is listed for another pod, so will the rest be. And a pod
+        that has other devices was not meant: an identical pod without devices was.
         """
-        uids = {claim.pod.key: claim.uid for claim in self._claims.values()}
+        uids = {pod.key: pod.uid for pod in self._pods.values()}
         found: dict[str, dict[tuple[str, str], _Grant]] = {}
-        astray = []
+        unmatched = []
         for uid, grants in self._grants.items():
-            claim = self._claims.get(uid)
+            pod = self._pods.get(uid)
             unlisted = {name: grant for name, grant in grants.items() if grant.ids.isdisjoint(holders)}
-            if claim is None or not unlisted:
+            if pod is None or not unlisted:
                 continue
             keys = {holders[one] for grant in grants.values() for one in grant.ids if one in holders}
-            holder = next((self._claims[uids[key]] for key in keys - {claim.pod.key} if key in uids), None)
-            if holder is not None and holder.likeness == claim.likeness and holder.uid not in found:
-                found[holder.uid] = _renamed(unlisted, claim, holder)
+            holder = next((self._pods[uids[key]] for key in keys - {pod.key} if key in uids), None)
+            if (
+                holder is not None
+                and holder.request_signature == pod.request_signature
+                and holder.uid not in found
+            ):
+                found[holder.uid] = _renamed(unlisted, pod, holder)
             else:
-                astray.append((claim, unlisted))
-        for claim, unlisted in astray:
-            if claim.uid not in found and not unlisted.keys() & listing.get(claim.pod.key, {}).keys():
-                found[claim.uid] = unlisted
-        for claim, unlisted in astray:
-            if found.get(claim.uid) is not unlisted:
-                other = self._without(claim, found, listing)
-                found.setdefault(other.uid, _renamed(unlisted, claim, other))
+                unmatched.append((pod, unlisted))
+        for pod, unlisted in unmatched:
+            if pod.uid not in found and not unlisted.keys() & listing.get(pod.key, {}).keys():
+                found[pod.uid] = unlisted
+        for pod, unlisted in unmatched:
+            if found.get(pod.uid) is not unlisted:
+                other = self._identical_without_devices(pod, found, listing)
+                found.setdefault(other.uid, _renamed(unlisted, pod, other))
         listed = {
             uid: {name: grant for name, grant in grants.items() if not grant.ids.isdisjoint(holders)}
             for uid, grants in self._grants.items()
         }
         self._grants = {uid: listed.get(uid, {}) | found.get(uid, {}) for uid in {**listed, **found}}
 
-    def _without(self, claim: Claim, found: Collection[str], listing: DeviceListing) -> Claim:
-        """A pod that asks as ``claim`` does and has nothing, one that the kubelet knows if there is; or that itself."""
+    def _identical_without_devices(
+        self, pod: AllocatedPod, found: Collection[str], listing: DeviceListing
+    ) -> AllocatedPod:
+        """A pod with an identical request and no devices, preferably one that the kubelet lists; else ``pod`` itself."""
         others = [
             one
-            for one in self._claims.values()
-            if one.likeness == claim.likeness
-            and not one.pod.terminating
+            for one in self._pods.values()
+            if one.request_signature == pod.request_signature
+            and not one.bound.terminating
             and one.uid not in found
-            and not listing.get(one.pod.key)
+            and not listing.get(one.key)
         ]
-        return min(others, key=lambda one: (one.pod.key not in listing, one.assume_time_ns), default=claim)
+        return min(others, key=lambda one: (one.key not in listing, one.assume_time_ns), default=pod)
 
     def unconfirmed(self, now_s: float) -> bool:
-        """Whether the kubelet was given answers that it has not listed yet, or is about to ask for what it was told."""
+        """Whether there are grants that the kubelet has not listed yet, or a preference that it is about to act on."""
         if self.preference is not None and now_s - self.preference.at_s > PREFERRED_GRACE_S:
             self.preference = None
         return self.preference is not None or any(
@@ -219,16 +222,16 @@ class Answers:
 
     def _is_init(self, uid: str, container: str) -> bool:
         """Whether it is an init container: the kubelet lists no devices of those."""
-        claim = self._claims.get(uid)
-        return claim is not None and any(
-            one.name == container and one.kind is ContainerKind.INIT for one in claim.request.containers
+        pod = self._pods.get(uid)
+        return pod is not None and any(
+            one.name == container and one.kind is ContainerKind.INIT for one in pod.request.containers
         )
 
 
 def _renamed(
-    grants: Mapping[tuple[str, str], _Grant], claim: Claim, other: Claim
+    grants: Mapping[tuple[str, str], _Grant], pod: AllocatedPod, other: AllocatedPod
 ) -> dict[tuple[str, str], _Grant]:
-    """Answers for containers of ``claim`` as those for the same containers of ``other``, which asks alike."""
-    pairs = zip(claim.request.containers, other.request.containers, strict=True)
-    named = {one.name: their.name for one, their in pairs}
-    return {(named[container], resource): grant for (container, resource), grant in grants.items()}
+    """Grants for containers of ``pod`` as grants for the same containers of ``other``, whose request is identical."""
+    pairs = zip(pod.request.containers, other.request.containers, strict=True)
+    names = {one.name: their.name for one, their in pairs}
+    return {(names[container], resource): grant for (container, resource), grant in grants.items()}

@@ -1,4 +1,4 @@
-"""The pods of this node, reduced to what deciding about devices needs."""
+"""The pods of this node, reduced to what allocating devices needs."""
 
 from collections.abc import Mapping
 
@@ -11,9 +11,10 @@ from gpushare.api.errors import InvalidRequest, MalformedAllocation
 from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.objects import ObjectReference, Pod, PodStatus
 from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.pluralize import counted
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request, unlabelled_request_of
 
-#: The annotations that say what a pod was given.
+#: The annotations in which allocations are recorded.
 ALLOCATION_ANNOTATIONS = (
     names.ANN_SHARE,
     names.ANN_ALSO,
@@ -44,7 +45,7 @@ class ReportingPodStatus(PodStatus, rename="camel", gc=False):
 
 
 class ReportingPod(Pod, gc=False):
-    """A pod, with what the kubelet tells of its containers."""
+    """A pod, with the states of its containers."""
 
     status: ReportingPodStatus = msgspec.field(default_factory=ReportingPodStatus)
 
@@ -53,15 +54,15 @@ _POD = msgspec.json.Decoder(ReportingPod)
 
 
 def _container_names(status: ReportingPodStatus) -> dict[str, str]:
-    told = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-    return {one.container_id.rpartition("/")[2]: one.name for one in told if one.container_id}
+    statuses = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    return {one.container_id.rpartition("/")[2]: one.name for one in statuses if one.container_id}
 
 
 class BoundPod(msgspec.Struct, frozen=True):
-    """A pod of this node that asks for GPU memory and has not finished.
+    """A pod of this node that requests GPUs and has not finished.
 
-    ``request`` is what its containers ask for, as if for one GPU: labels of a bound pod may be changed, and mean nothing
-    more. ``annotations`` are those of ``ALLOCATION_ANNOTATIONS`` that it carries. ``compute_class`` is what its label says, one of
+    ``request`` is what its containers request, as if of one GPU: labels may be changed after binding and no longer count.
+    ``annotations`` are those of ``ALLOCATION_ANNOTATIONS`` that it has. ``compute_class`` is that of its label, one of
     ``names.COMPUTE_CLASSES``, or empty; a container keeps the one with which it was started.
     """
 
@@ -74,7 +75,7 @@ class BoundPod(msgspec.Struct, frozen=True):
     terminating: bool = False
     running: bool = False
     containers: dict[str, str] = {}
-    """Names of its containers by their IDs, as far as the kubelet has told them."""
+    """Names of its containers by ID, as far as its status has them."""
     compute_class: str = ""
 
     @property
@@ -94,14 +95,14 @@ class BoundPod(msgspec.Struct, frozen=True):
         return ObjectReference("Pod", self.name, self.namespace, self.uid)
 
 
-class Claim(msgspec.Struct, frozen=True):
-    """What the scheduler decided for a bound pod.
+class AllocatedPod(msgspec.Struct, frozen=True):
+    """A bound pod and what the scheduler decided for it.
 
-    ``request`` is the pod's, for as many GPUs, and as whole, as the record says. ``by_index``: the record names GPUs by their indices alone, as it was made before the node was described;
-    ``allocation`` has the UUIDs all the same.
+    ``request`` is the pod's, with the number of GPUs of the record. ``by_index``: the record has GPU indices only, because it was
+    written before the node published its GPUs; ``allocation`` has the UUIDs nevertheless.
     """
 
-    pod: BoundPod
+    bound: BoundPod
     request: Request
     allocation: Allocation
     assume_time_ns: int
@@ -111,11 +112,16 @@ class Claim(msgspec.Struct, frozen=True):
     @property
     def uid(self) -> str:
         """The pod's UID."""
-        return self.pod.uid
+        return self.bound.uid
 
     @property
-    def likeness(self) -> tuple[object, ...]:
-        """Equal for pods that may be taken for each other."""
+    def key(self) -> str:
+        """``namespace/name``."""
+        return self.bound.key
+
+    @property
+    def request_signature(self) -> tuple[object, ...]:
+        """Equal for pods with identical requests, which ``Allocate`` cannot tell apart."""
         request = self.request
         return (
             self.allocation.unit,
@@ -126,12 +132,12 @@ class Claim(msgspec.Struct, frozen=True):
         )
 
     @property
-    def is_together(self) -> bool:
-        """Whether all its containers lie on the same GPUs: some other schedulers give each a GPU of its own."""
+    def on_same_gpus(self) -> bool:
+        """Whether all its containers have the same GPUs: some schedulers give each container its own."""
         return len(self.allocation.gpus) == self.request.gpu_count
 
-    def decided(self, container: ContainerRequest) -> tuple[GpuShare, ...]:
-        """The shares that were decided for ``container``; on the pod's first GPUs where the record does not say."""
+    def decided_shares(self, container: ContainerRequest) -> tuple[GpuShare, ...]:
+        """The shares that were decided for ``container``; those of the pod's first GPUs if the record does not name it."""
         by_container = self.allocation.containers
         shares = by_container.get(container.name)
         if shares is None and container.kind is ContainerKind.APP:
@@ -140,18 +146,18 @@ class Claim(msgspec.Struct, frozen=True):
             )  # records of other schedulers know the index alone
         return (shares or self.allocation.gpus)[: self.request.gpu_count]
 
-    def place(self, container: ContainerRequest) -> frozenset[str]:
-        """The GPUs that were decided for ``container``, by UUID."""
-        return frozenset(share.uuid for share in self.decided(container))
+    def decided_gpus(self, container: ContainerRequest) -> frozenset[str]:
+        """The GPUs (UUIDs) that were decided for ``container``."""
+        return frozenset(share.uuid for share in self.decided_shares(container))
 
     def share_on(self, device: Device, container: ContainerRequest, unit: MemoryUnit) -> GpuShare:
-        """What ``container`` gets on ``device``: as decided, or worked out in the unit of the decision.
+        """The share of ``container`` on ``device``: as decided, or computed in the unit of the decision.
 
-        ``unit`` is the node's present one, for decisions that do not name theirs.
+        ``unit`` is the node's, for decisions without a unit.
         """
         units = self.request.part_of(container)
         device_units = self._device_units(device, unit)
-        for decided in self.decided(container):
+        for decided in self.decided_shares(container):
             if decided.uuid == device.uuid and decided.units == self.request.given(
                 units, decided.device_units
             ):
@@ -159,9 +165,9 @@ class Claim(msgspec.Struct, frozen=True):
         return given_share(device, device_units, self.request, units, container.core_percent)
 
     def pod_share_on(self, device: Device, unit: MemoryUnit) -> GpuShare:
-        """What the whole pod would hold on a ``device`` that was not decided for it."""
+        """The whole pod's share on a ``device`` that was not decided for it."""
         request, first = self.request, self.allocation.gpus[0]
-        # As recorded: it may be more than is asked for.
+        # As recorded: it may be more than requested.
         units = request.memory_units if request.whole_device else first.units
         return given_share(device, self._device_units(device, unit), request, units, first.core_percent)
 
@@ -170,13 +176,13 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 def bound_pod(pod: Pod) -> BoundPod | None:
-    """``pod`` as a record, or ``None`` when it has finished or asks for nothing that could be met."""
+    """``pod`` as a record; ``None`` if it has finished or requests nothing that could be allocated."""
     if pod.finished:
         return None
     try:
         request = unlabelled_request_of(pod)
     except InvalidRequest:
-        return None  # the scheduler has told its owner; no device can be meant for it
+        return None  # the scheduler reports it; no device can be for it
     if request is None:
         return None
     meta = pod.metadata
@@ -184,7 +190,7 @@ def bound_pod(pod: Pod) -> BoundPod | None:
     if labels.get(names.LABEL_POD_PLACEMENT) == names.POD_PLACEMENT_WHOLE_DEVICE:
         request = msgspec.structs.replace(request, whole_device=True)
     annotations = meta.annotations or {}
-    said = labels.get(names.LABEL_POD_COMPUTE_CLASS, "")
+    compute_class = labels.get(names.LABEL_POD_COMPUTE_CLASS, "")
     return BoundPod(
         uid=meta.uid,
         namespace=meta.namespace,
@@ -195,7 +201,7 @@ def bound_pod(pod: Pod) -> BoundPod | None:
         terminating=meta.deletion_timestamp is not None,
         running=pod.status.phase == "Running",
         containers=_container_names(pod.status) if isinstance(pod.status, ReportingPodStatus) else {},
-        compute_class=said if said in names.COMPUTE_CLASSES else "",
+        compute_class=compute_class if compute_class in names.COMPUTE_CLASSES else "",
     )
 
 
@@ -205,8 +211,8 @@ def decode_bound_pod(raw: bytes) -> tuple[str, BoundPod] | None:
     return None if record is None else (record.key, record)
 
 
-def claim_of(pod: BoundPod, node: NodeDevices) -> Claim | None:
-    """What was decided for ``pod``, or ``None`` when nothing was. Raises ``MalformedAllocation``."""
+def allocated_pod(pod: BoundPod, node: NodeDevices) -> AllocatedPod | None:
+    """``pod`` with its allocation; ``None`` if nothing was decided for it. Raises ``MalformedAllocation``."""
     subject = f"pod {pod.key}"
     if not is_allocated(pod.annotations):
         return None
@@ -216,13 +222,15 @@ def claim_of(pod: BoundPod, node: NodeDevices) -> Claim | None:
     stamp = read_stamp(pod.annotations, subject)
     located = _located(allocation, node)
     request = _recorded(pod.request, allocation)
-    return Claim(pod, request, located, stamp.assume_time_ns, stamp.assigned, by_index=located != allocation)
+    return AllocatedPod(
+        pod, request, located, stamp.assume_time_ns, stamp.assigned, by_index=located != allocation
+    )
 
 
 def _recorded(request: Request, allocation: Allocation) -> Request:
-    """``request`` for as many GPUs as the record gives each container, and whole ones if it gives them whole.
+    """``request`` with the number of GPUs of the record, and for whole GPUs if the record has them whole.
 
-    A record of all that a GPU has may also be that of a pod that just asks for as much; only then the label decides.
+    A record of a whole GPU may also be that of a pod that requests as much memory; only then the label decides.
     """
     gpu_count = max(map(len, allocation.containers.values()), default=1) or 1
     memory_units = request.memory_units * request.gpu_count // gpu_count
@@ -239,7 +247,7 @@ def _recorded(request: Request, allocation: Allocation) -> Request:
 
 
 def _located(allocation: Allocation, node: NodeDevices) -> Allocation:
-    """``allocation`` with the UUIDs that its GPUs have, where the record knew none."""
+    """``allocation`` with the UUIDs of its GPUs where the record has indices only."""
 
     def real(share: GpuShare) -> GpuShare:
         device = node.device_of(share.uuid, share.index)
@@ -251,4 +259,32 @@ def _located(allocation: Allocation, node: NodeDevices) -> Allocation:
         allocation,
         gpus=tuple(map(real, allocation.gpus)),
         containers={name: tuple(map(real, shares)) for name, shares in allocation.containers.items()},
+    )
+
+
+def amount_of(container: ContainerRequest, resource: str) -> int:
+    """What ``container`` requests of a resource: units of GPU memory, percent of compute, or whole GPUs."""
+    if resource == names.GPU_WHOLE:
+        return container.whole_gpus
+    return container.core_percent if resource == names.GPU_CORE else container.memory_units
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """An amount for people: ``3 units``, ``30% compute``."""
+    return f"{amount}% compute" if resource == names.GPU_CORE else counted(amount, "unit")
+
+
+def is_complete(pod: AllocatedPod, ids: Mapping[tuple[str, str], frozenset[str]]) -> bool:
+    """Whether all containers of the pod have what they request.
+
+    The kubelet lists no devices of init containers; they were served if one after them is.
+    """
+    return all(has_all(pod.request, resource, ids) for resource in (names.GPU_MEM, names.GPU_CORE))
+
+
+def has_all(request: Request, resource: str, ids: Mapping[tuple[str, str], frozenset[str]]) -> bool:
+    """The same of one resource."""
+    lasting = [one for one in request.containers if one.kind is not ContainerKind.INIT]
+    return all(
+        (one.name, resource) in ids for one in lasting or request.containers if amount_of(one, resource)
     )

@@ -10,19 +10,19 @@ from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
 
 
 class Decider(Protocol):
-    """Who answers the kubelet for a resource."""
+    """Handles the kubelet's calls for a resource."""
 
     async def prefer(
         self, resource: str, amount: int, available: Sequence[str], must: Sequence[str]
     ) -> list[str]:
-        """The IDs to take; raises ``ClaimRefused``."""
+        """The IDs to take; raises ``AllocationRefused``."""
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> list[Injection]:
-        """What each container gets; raises ``ClaimRefused``."""
+        """What each container gets; raises ``AllocationRefused``."""
 
 
 class Deciders(NamedTuple):
-    """Those for shares of GPUs, and for whole ones."""
+    """The deciders for shares of GPUs and for whole GPUs."""
 
     shares: Decider
     whole: Decider
@@ -30,11 +30,11 @@ class Deciders(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PluginResource:
-    """An extended resource, its devices, and who decides about them."""
+    """An extended resource, its devices, and its decider."""
 
     name: str
     socket: str
-    """How the names of its sockets begin; no longer than ``socket_names.PRESENCE``."""
+    """Prefix of its sockets' names; no longer than ``socket_names.PRESENCE``."""
     ids_of: Callable[[Device, NodeDevices, DeviceIds], list[str]]
     """The IDs of its devices on one GPU."""
     decider: Callable[[Deciders], Decider]

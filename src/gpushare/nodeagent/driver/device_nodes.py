@@ -31,4 +31,4 @@ def link_device_nodes(root: Path, dev: Path = Path("/dev")) -> None:
                 link.symlink_to(node)
                 logger.info("%s is %s", link, node)
         except OSError as error:
-            logger.warning("%s cannot be had from %s: %s", link, node, error)
+            logger.warning("cannot link %s to %s: %s", link, node, error)

@@ -17,9 +17,16 @@ from gpushare.api.node.shared_event_texts import REASON_DRIVER_FAILED, REASON_NO
 from gpushare.api.node.topology import UNKNOWN, TopologyLevels, matrix
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
-from gpushare.nodeagent.driver.driver_faults import remedy_of
+from gpushare.nodeagent.driver.driver_faults import suggestion_of
 from gpushare.nodeagent.driver.health import HealthBook
-from gpushare.nodeagent.driver.nvml import IN_MIG_MODE, NOT_FOUND, FoundGpu, Nvml, Unreadable
+from gpushare.nodeagent.driver.nvml import (
+    IN_MIG_MODE,
+    NOT_FOUND,
+    FoundGpu,
+    Hardware,
+    Nvml,
+    Unreadable,
+)
 from gpushare.nodeagent.driver.topology import pair_of
 from gpushare.nodeagent.errors import DriverMissing, NodeAgentError, NvmlFailed
 from gpushare.nodeagent.settings import Pace
@@ -55,6 +62,8 @@ class Inventory:
     """Those of ``left_out`` that NVML counts and that never answered."""
     reserved_mib: tuple[tuple[str, int], ...] = ()
     """UUID and what the driver keeps for itself of each GPU of which it keeps any."""
+    hardware: tuple[tuple[str, Hardware], ...] = ()
+    """UUID and what it is, of each of ``devices``."""
 
     @property
     def is_gpus_own(self) -> bool:
@@ -144,7 +153,7 @@ class GpuWatch:
                 said = trouble.note
                 logger.log(
                     level,
-                    "%s. It is looked for again by itself, at least every %.0f s",
+                    "%s. Retrying at least every %.0f s",
                     trouble.note,
                     self._pace.look_most_s,
                 )
@@ -194,7 +203,7 @@ class GpuWatch:
 
     def _without_driver(self, error: NodeAgentError) -> Trouble:
         self._missing = dict.fromkeys(self._known, error.problem)
-        note = f"{error}. {remedy_of(error)}"
+        note = f"{error}. {suggestion_of(error)}"
         return Trouble(REASON_DRIVER_FAILED if isinstance(error, NvmlFailed) else REASON_NO_DRIVER, note)
 
     def _follow(self) -> Trouble | None:
@@ -204,7 +213,7 @@ class GpuWatch:
             now_s = self._clock.monotonic()
             if now_s >= probe_at_s:
                 if self._nvml.replaced():
-                    logger.warning("the NVIDIA driver was removed or exchanged; NVML is opened anew")
+                    logger.warning("the NVIDIA driver was removed or replaced; reopening NVML")
                     return None
                 try:
                     for uuid in self._known.keys() - self._missing.keys():
@@ -250,6 +259,7 @@ class GpuWatch:
             matrix(len(uuids), lambda a, b: self._near.get(pair_of(uuids[a], uuids[b]), UNKNOWN)),
             self._unreadable,
             tuple((uuid, kept_mib) for uuid in uuids if (kept_mib := self._known[uuid].reserved_mib)),
+            tuple((uuid, self._known[uuid].hardware) for uuid in uuids),
         )
         if inventory != self._told:
             self._told = inventory

@@ -17,7 +17,7 @@ def is_drivers(code: int) -> bool:
     return code in _OF_DRIVER
 
 
-def remedy_of(error: NodeAgentError) -> str:
+def suggestion_of(error: NodeAgentError) -> str:
     """What to do about ``error``: ``DriverMissing``, or the ``NvmlFailed`` of a driver that does not work."""
     if isinstance(error, DriverMissing):
         return "Install the NVIDIA driver on the node and let the node agent see libnvidia-ml.so.1"

@@ -10,7 +10,7 @@ from typing import Final
 from gpushare.api.node.modes import NodeMode
 from gpushare.kube.clock import Clock
 from gpushare.nodeagent.allocate.container_response import Backend, NoIsolation
-from gpushare.nodeagent.errors import ClaimRefused, NodeAgentError
+from gpushare.nodeagent.errors import AllocationRefused, NodeAgentError
 from gpushare.nodeagent.isolation.backend_selection import Backing, backing, cannot
 from gpushare.nodeagent.isolation.backends.cdi_overlay import NotShimmed, shimmed
 from gpushare.nodeagent.isolation.backends.driver_limits import NOT_LOOKED as LIMITS_NOT_LOOKED
@@ -219,6 +219,10 @@ class Isolation:
         """A pod may have gone."""
         self._keeper.look_soon()
 
+    async def release(self, uid: str) -> None:
+        """Take away what the claim of that UID was given; raises ``OSError``."""
+        await self._keeper.release(uid)
+
     async def keep(self) -> None:
         """Take away what no pod uses, until cancelled. The node's pods must be known."""
         await self._keeper.run(self._settings.pace.sweep_s)
@@ -291,7 +295,7 @@ class Isolation:
 
     def _given(self) -> Ready:
         if self._trouble or self._ready is None:
-            raise ClaimRefused("", f"no container can be held to its share: {self._trouble or _NOT_YET}")
+            raise AllocationRefused("", f"no container can be held to its share: {self._trouble or _NOT_YET}")
         return self._ready
 
     async def _follow_limits(self) -> None:
@@ -383,7 +387,7 @@ class Isolation:
 
     def _keep_arbiter(self, tasks: asyncio.TaskGroup) -> None:
         program = self._options.library_folder / ARBITER
-        wanted = self._acts and self._intended.kind == "preload" and self._mode.gives_core
+        wanted = self._acts and self._intended.kind == "preload" and self._mode.limits_compute
         there = wanted and os.access(program, os.X_OK)
         if there and self._arbiter is None:
             child = Child(

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from gpushare.api.node.modes import NodeMode
-from gpushare.nodeagent.allocate.pod_allocations import Claim
+from gpushare.nodeagent.allocate.pod_allocations import AllocatedPod
 from gpushare.nodeagent.deviceplugin.resource import PluginResource
+from gpushare.nodeagent.modes.claimed import ClaimedRules
 from gpushare.nodeagent.modes.shares import CORE, MEMORY, ShareRules
 from gpushare.nodeagent.modes.unshared import UnsharedRules
 from gpushare.nodeagent.modes.whole_gpus import WholeGpuRules
@@ -18,7 +19,7 @@ class NodeModeRules(Protocol):
     def plugins(self) -> tuple[PluginResource, ...]:
         """The resources for which it registers device plugins."""
 
-    def kept_back(self, claims: Iterable[Claim], whole: Mapping[str, str]) -> Mapping[str, str]:
+    def kept_back(self, pods: Iterable[AllocatedPod], whole: Mapping[str, str]) -> Mapping[str, str]:
         """GPUs that nobody is given for what containers hold from another mode: UUID → why.
 
         ``claims``: the pods that have shares; ``whole``: the GPUs that are held whole, and by whom.
@@ -33,6 +34,7 @@ RULES: Final[dict[str, NodeModeRules]] = {
     "core_mem": ShareRules(MEMORY, CORE),
     "mps": ShareRules(MEMORY),
     "topology": WholeGpuRules(),
+    "dra": ClaimedRules(),
 }
 
 

@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import Final
 
 from gpushare.api import names
-from gpushare.nodeagent.allocate.pod_allocations import Claim
+from gpushare.nodeagent.allocate.pod_allocations import AllocatedPod
 from gpushare.nodeagent.deviceplugin.resource import PluginResource
 
 # No NUMA hints: with them the kubelet's topology manager would choose IDs by NUMA node, or refuse the pod, after the scheduler
@@ -27,7 +27,7 @@ class ShareRules:
     def __init__(self, *plugins: PluginResource) -> None:
         self.plugins = plugins
 
-    def kept_back(self, claims: Iterable[Claim], whole: Mapping[str, str]) -> Mapping[str, str]:
+    def kept_back(self, pods: Iterable[AllocatedPod], whole: Mapping[str, str]) -> Mapping[str, str]:
         """GPUs that containers hold whole."""
-        del claims
+        del pods
         return whole

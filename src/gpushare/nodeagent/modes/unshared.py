@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from gpushare.nodeagent.allocate.pod_allocations import Claim
+from gpushare.nodeagent.allocate.pod_allocations import AllocatedPod
 from gpushare.nodeagent.deviceplugin.resource import PluginResource
 
 
@@ -11,7 +11,7 @@ class UnsharedRules:
 
     plugins: tuple[PluginResource, ...] = ()
 
-    def kept_back(self, claims: Iterable[Claim], whole: Mapping[str, str]) -> Mapping[str, str]:
+    def kept_back(self, pods: Iterable[AllocatedPod], whole: Mapping[str, str]) -> Mapping[str, str]:
         """None."""
-        del claims, whole
+        del pods, whole
         return {}

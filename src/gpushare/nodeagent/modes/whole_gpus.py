@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import Final
 
 from gpushare.api import names
-from gpushare.nodeagent.allocate.pod_allocations import Claim
+from gpushare.nodeagent.allocate.pod_allocations import AllocatedPod
 from gpushare.nodeagent.deviceplugin.resource import PluginResource
 
 # With NUMA hints: whichever the kubelet gives, the record follows.
@@ -23,11 +23,11 @@ class WholeGpuRules:
 
     plugins = (WHOLE,)
 
-    def kept_back(self, claims: Iterable[Claim], whole: Mapping[str, str]) -> Mapping[str, str]:
+    def kept_back(self, pods: Iterable[AllocatedPod], whole: Mapping[str, str]) -> Mapping[str, str]:
         """GPUs of which containers hold shares."""
         del whole
         return {
-            share.uuid: f"shared by pod {claim.pod.key} since before the node's mode changed, until it ends"
-            for claim in claims
-            for share in claim.allocation.gpus
+            share.uuid: f"shared by pod {allocated.key} since before the node's mode changed, until it ends"
+            for allocated in pods
+            for share in allocated.allocation.gpus
         }

@@ -86,7 +86,7 @@ class NodeStatus:
             async with asyncio.timeout(END_S), self._writing:
                 await self._write_condition(replace(wanted, condition=said), seen)
         except (KubeError, TimeoutError) as error:
-            logger.warning("node %s does not say that its agent has ended: %s", self._name, error)
+            logger.warning("cannot set the condition of node %s at shutdown: %s", self._name, error)
 
     def seen(self, node: ReportingNode | None) -> None:
         """The watch shows the node so; ``None``: there is no such node."""
@@ -118,9 +118,7 @@ class NodeStatus:
                     backoff.reset()
                 except KubeError as error:
                     wait_s = backoff.next_s()
-                    logger.warning(
-                        "node %s is not up to date: %s; again in %.1f s", self._name, error, wait_s
-                    )
+                    logger.warning("cannot update node %s: %s; retrying in %.1f s", self._name, error, wait_s)
                     await self._clock.sleep(wait_s)
                     continue
             else:

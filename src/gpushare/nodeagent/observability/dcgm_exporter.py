@@ -1,4 +1,4 @@
-"""``/metrics/dcgm``: the same figures under the names that dashboards know. Loaded by the first scrape of that page.
+"""``/metrics/dcgm``: the same values under the names that dashboards know.
 
 ``DCGM_FI_*`` are NVIDIA's, of its DCGM exporter; ``DCGM_CUSTOM_*`` are ACK's, whose exporter also puts labels of its own on NVIDIA's: both
 sets are there, as nobody is hurt by a label that no query names. An empty label is, for Prometheus, one that is not there.
@@ -8,7 +8,7 @@ Sources of the names: the reference pages of both exporters, and what they write
 from collections.abc import Mapping
 from typing import Final
 
-from gpushare.nodeagent.observability.snapshot import Page, Process, Scrape, Sources
+from gpushare.nodeagent.observability.snapshot import Families, Page, Process, Scrape, Sources
 
 _NODE: Final = ("NodeName", "NodePoolId", "PodSource")
 _DCGM: Final = (
@@ -37,8 +37,7 @@ POOL_LABELS: Final = (
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _ECS: Final = "ecs"
 
-#: Name → kind, what it is, labels.
-FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+FAMILIES: Final[Families] = {
     "DCGM_FI_DEV_GPU_UTIL": (
         "gauge",
         "GPU utilization in percent: how much of the time any kernel ran.",
@@ -138,9 +137,9 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
 }
 
 
-def lines(asked: Sources) -> list[str]:
+def lines(sources: Sources) -> list[str]:
     """All families that have values, as Prometheus reads them."""
-    return _Theirs(Scrape(asked)).lines()
+    return _Dcgm(Scrape(sources)).lines()
 
 
 def pool_of(labels: Mapping[str, str]) -> str:
@@ -149,36 +148,36 @@ def pool_of(labels: Mapping[str, str]) -> str:
 
 
 def source_of(labels: Mapping[str, str]) -> str:
-    """``ecs`` on a node that is an instance of Alibaba Cloud's ECS, as its type says; else empty: nobody tells it."""
+    """``ecs`` on a node that is an instance of Alibaba Cloud's ECS, as its type says; else empty."""
     return _ECS if labels.get(_INSTANCE_TYPE, "").startswith(f"{_ECS}.") else ""
 
 
-class _Theirs:
-    """One scrape in the names of others."""
+class _Dcgm:
+    """One scrape under DCGM's and ACK's names."""
 
-    def __init__(self, seen: Scrape) -> None:
-        self._seen = seen
+    def __init__(self, scrape: Scrape) -> None:
+        self._scrape = scrape
         self._page = Page(FAMILIES)
-        labels = seen.asked.labels()
-        node = (seen.node.name, pool_of(labels), source_of(labels))
+        labels = scrape.sources.labels()
+        node = (scrape.node.name, pool_of(labels), source_of(labels))
         self._dcgm: dict[str, tuple[str, ...]] = {}
         self._ack: dict[str, tuple[str, ...]] = {}
-        for uuid, one in seen.gpus.items():
-            index, device = str(one.index), seen.device_of(uuid)
-            told = (index, uuid, one.pci_bus_id, device, one.model, seen.node.name, seen.driver)
-            self._dcgm[uuid] = (*told, *node)
+        for uuid, one in scrape.gpus.items():
+            index, device = str(one.index), scrape.device_of(uuid)
+            dcgm = (index, uuid, one.pci_bus_id, device, one.model, scrape.node.name, scrape.driver)
+            self._dcgm[uuid] = (*dcgm, *node)
             self._ack[uuid] = (*node, uuid, device, index, one.model)
 
     def lines(self) -> list[str]:
-        self._take_readings()
-        self._take_gpus()
-        self._take_allocated()
-        for one in self._seen.processes():
-            self._take_process(one)
+        self._add_readings()
+        self._add_gpus()
+        self._add_allocated()
+        for one in self._scrape.processes():
+            self._add_process(one)
         return self._page.lines()
 
-    def _take_readings(self) -> None:
-        readings = self._seen.asked.readings
+    def _add_readings(self) -> None:
+        readings = self._scrape.sources.readings
         for uuid, labels in self._dcgm.items():
             self._page.set("DCGM_FI_DEV_XID_ERRORS", labels, readings.last_xid.get(uuid, 0))
             reading = readings.last.get(uuid)
@@ -202,38 +201,38 @@ class _Theirs:
                 if value is not None:
                     self._page.set(f"DCGM_FI_DEV_{name}", labels, value)
 
-    def _take_gpus(self) -> None:
-        seen = self._seen
-        mode = 2 if seen.asked.book.claims else int(bool(seen.asked.whole.pods))
-        self._page.set("DCGM_CUSTOM_ALLOCATE_MODE", (seen.node.name,), mode)
-        for uuid, device in seen.gpus.items():
-            labels = (seen.driver, *self._ack[uuid])
-            allocated_mib = sum(mib for mib, _ in seen.held[uuid])
+    def _add_gpus(self) -> None:
+        scrape = self._scrape
+        mode = 2 if scrape.sources.book.pods else int(bool(scrape.sources.whole.pods))
+        self._page.set("DCGM_CUSTOM_ALLOCATE_MODE", (scrape.node.name,), mode)
+        for uuid, device in scrape.gpus.items():
+            labels = (scrape.driver, *self._ack[uuid])
+            allocated_mib = sum(mib for mib, _ in scrape.held[uuid])
             self._page.set("DCGM_CUSTOM_DEV_FB_TOTAL", labels, device.total_mib)
             self._page.set("DCGM_CUSTOM_DEV_FB_ALLOCATED", labels, allocated_mib / max(device.total_mib, 1))
 
-    def _take_allocated(self) -> None:
-        for one in self._seen.given:
+    def _add_allocated(self) -> None:
+        for one in self._scrape.allocations:
             mode = "exclusive" if one.whole else "share"
             labels = (mode, one.container, one.namespace, one.pod, *self._ack[one.gpu])
             self._page.set("DCGM_CUSTOM_CONTAINER_MEM_ALLOCATED", labels, one.mib)
             self._page.set("DCGM_CUSTOM_CONTAINER_CP_ALLOCATED", labels, one.core_percent / 100)
 
-    def _take_process(self, process: Process) -> None:
-        seen, holder, whole, name = process
+    def _add_process(self, process: Process) -> None:
+        gpu_process, holder, whole, name = process
         whose = ("none", "", "", "")
         prefix = "DCGM_CUSTOM_ILLEGAL_PROCESS"
         if holder is not None:
             namespace, _, pod = holder.pod.partition("/")
             mode = "exclusive" if whole else "share"
             whose, prefix = (mode, holder.container, namespace, pod), "DCGM_CUSTOM_PROCESS"
-        labels = (*whose, *self._ack[seen.gpu], str(seen.pid), name, seen.kind)
+        labels = (*whose, *self._ack[gpu_process.gpu], str(gpu_process.pid), name, gpu_process.kind)
         for what, value in (
-            ("MEM_USED", seen.mib),
-            ("SM_UTIL", seen.sm_percent),
-            ("MEM_COPY_UTIL", seen.copy_percent),
-            ("ENCODE_UTIL", seen.encode_percent),
-            ("DECODE_UTIL", seen.decode_percent),
+            ("MEM_USED", gpu_process.mib),
+            ("SM_UTIL", gpu_process.sm_percent),
+            ("MEM_COPY_UTIL", gpu_process.copy_percent),
+            ("ENCODE_UTIL", gpu_process.encode_percent),
+            ("DECODE_UTIL", gpu_process.decode_percent),
         ):
             if value >= 0:
                 self._page.set(f"{prefix}_{what}", labels, value)

@@ -1,4 +1,4 @@
-"""``/metrics``: per GPU, container and process: allocated, used, failed allocations. Loaded by the first scrape.
+"""``/metrics``: per GPU, container and process: allocated, used, failed allocations.
 
 ``gpushare_gpu_*``, ``gpushare_container_*`` and ``gpushare_process_*``, in base units, with DCGM's labels ``gpu`` and ``UUID`` to
 join by. Whatever has a name of DCGM's or ACK's, too (``/metrics/dcgm``), is among them.
@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Final
 
 from gpushare.nodeagent.isolation.storage.usage_file import read_usage
-from gpushare.nodeagent.observability.snapshot import Page, Scrape, Sources
+from gpushare.nodeagent.observability.snapshot import Families, Page, Scrape, Sources
 
 _MIB: Final = 1 << 20
 _MHZ: Final = 1_000_000
@@ -18,8 +18,7 @@ _GPU: Final = ("node", "gpu", "UUID")
 _CONTAINER: Final = ("namespace", "pod", "container", *_GPU)
 _PROCESS: Final = (*_CONTAINER, "pid", "process", "type")
 
-#: Name → kind, what it is, labels.
-FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+FAMILIES: Final[Families] = {
     "gpushare_gpu_info": (
         "gauge",
         "1, with the GPU's model and driver_version, empty while the driver has not reported them.",
@@ -66,11 +65,7 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
         "The last XID that the driver reported since this agent began; 0 for none.",
         _GPU,
     ),
-    "gpushare_gpu_healthy": (
-        "gauge",
-        "1 while the GPU is healthy, 0 while it is out of service.",
-        _GPU,
-    ),
+    "gpushare_gpu_healthy": ("gauge", "1 while the GPU is healthy, 0 while it is out of service.", _GPU),
     "gpushare_gpu_memory_capacity_bytes": (
         "gauge",
         "Memory of the GPU that can be allocated or kept back.",
@@ -153,51 +148,51 @@ FAMILIES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
 }
 
 
-def lines(asked: Sources) -> list[str]:
+def lines(sources: Sources) -> list[str]:
     """All families that have values, as Prometheus reads them."""
-    return _Ours(Scrape(asked)).lines()
+    return _Ours(Scrape(sources)).lines()
 
 
 class _Ours:
-    """One scrape in our names."""
+    """One scrape under our names."""
 
-    def __init__(self, seen: Scrape) -> None:
-        self._seen = seen
+    def __init__(self, scrape: Scrape) -> None:
+        self._scrape = scrape
         self._page = Page(FAMILIES)
-        self._gpus = {uuid: (seen.node.name, str(one.index), uuid) for uuid, one in seen.gpus.items()}
+        self._gpus = {uuid: (scrape.node.name, str(one.index), uuid) for uuid, one in scrape.gpus.items()}
 
     def lines(self) -> list[str]:
-        self._take_gpus()
-        self._take_readings()
-        self._take_allocated()
-        self._take_processes()
-        self._take_directories()
+        self._add_gpus()
+        self._add_readings()
+        self._add_allocated()
+        self._add_processes()
+        self._add_directories()
         return self._page.lines()
 
-    def _take_gpus(self) -> None:
-        seen, driver = self._seen, self._seen.driver
-        for uuid, device in seen.gpus.items():
-            labels, held = self._gpus[uuid], seen.held[uuid]
-            told = (device.pci_bus_id, seen.device_of(uuid), device.model, driver)
-            self._page.set("gpushare_gpu_info", (*labels, *told), 1)
+    def _add_gpus(self) -> None:
+        scrape, driver = self._scrape, self._scrape.driver
+        for uuid, device in scrape.gpus.items():
+            labels, held = self._gpus[uuid], scrape.held[uuid]
+            info = (device.pci_bus_id, scrape.device_of(uuid), device.model, driver)
+            self._page.set("gpushare_gpu_info", (*labels, *info), 1)
             for name, value in (
-                ("last_xid", seen.asked.readings.last_xid.get(uuid, 0)),
+                ("last_xid", scrape.sources.readings.last_xid.get(uuid, 0)),
                 ("healthy", float(not device.ails)),
                 ("memory_capacity_bytes", device.total_mib * _MIB),
                 ("memory_allocated_bytes", sum(mib for mib, _ in held) * _MIB),
                 ("compute_allocated_ratio", sum(core for _, core in held) / 100),
                 ("pods", len(held)),
-                ("exclusive_pods", seen.whole[uuid]),
+                ("exclusive_pods", scrape.whole[uuid]),
                 ("memory_unmanaged_bytes", device.foreign_mib * _MIB),
             ):
                 self._page.set(f"gpushare_gpu_{name}", labels, value)
-        for (uuid, xid), count in seen.asked.readings.xids.items():
+        for (uuid, xid), count in scrape.sources.readings.xids.items():
             if uuid in self._gpus:
                 self._page.set("gpushare_gpu_xid_errors_total", (*self._gpus[uuid], str(xid)), count)
 
-    def _take_readings(self) -> None:
+    def _add_readings(self) -> None:
         for uuid, labels in self._gpus.items():
-            reading = self._seen.asked.readings.last.get(uuid)
+            reading = self._scrape.sources.readings.last.get(uuid)
             if reading is None:
                 continue
             for name, value, times, per in (
@@ -217,17 +212,17 @@ class _Ours:
                 if value is not None:
                     self._page.set(f"gpushare_gpu_{name}", labels, value * times / per)
 
-    def _take_allocated(self) -> None:
-        for one in self._seen.given:
+    def _add_allocated(self) -> None:
+        for one in self._scrape.allocations:
             labels = (one.namespace, one.pod, one.container, *self._gpus[one.gpu])
             self._page.set("gpushare_container_memory_allocated_bytes", labels, one.mib * _MIB)
             self._page.set("gpushare_container_compute_allocated_ratio", labels, one.core_percent / 100)
 
-    def _take_processes(self) -> None:
+    def _add_processes(self) -> None:
         used: dict[tuple[str, ...], tuple[int, int]] = {}
-        unanswering = self._seen.asked.unanswering()
+        unanswering = self._scrape.sources.unanswering()
         unmanaged = {uuid: 0 for uuid in self._gpus if uuid not in unanswering}
-        for process, holder, _, name in self._seen.processes():
+        for process, holder, _, name in self._scrape.processes():
             gpu = self._gpus[process.gpu]
             if holder is None:
                 unmanaged[process.gpu] = unmanaged.get(process.gpu, 0) + 1
@@ -236,7 +231,7 @@ class _Ours:
                 namespace, _, pod = holder.pod.partition("/")
                 labels = (namespace, pod, holder.container, *gpu)
                 mib, percent = used.get(labels, (0, 0))
-                # What the driver does not tell of one of them is not known of all.
+                # Unknown for one process: unknown for the sum.
                 mib = -1 if mib < 0 or process.mib < 0 else mib + process.mib
                 used[labels] = mib, percent + max(process.sm_percent, 0)
             its = (*labels, str(process.pid), name, process.kind)
@@ -255,24 +250,24 @@ class _Ours:
             if mib >= 0:
                 self._page.set("gpushare_container_memory_used_bytes", labels, mib * _MIB)
             self._page.set("gpushare_container_compute_used_ratio", labels, percent / 100)
-        for uuid, count in unmanaged.items() if self._seen.asked.watched.looks else ():
+        for uuid, count in unmanaged.items() if self._scrape.sources.watchdog.is_sampling else ():
             self._page.set("gpushare_gpu_unmanaged_processes", self._gpus[uuid], count)
 
     def _unused(
         self, used: Collection[tuple[str, ...]], unanswering: Collection[str]
     ) -> dict[tuple[str, ...], tuple[int, int]]:
-        """0 of all that containers were given, where it is known who uses the GPUs, and which container each process is of."""
+        """0 for every container without a process, where processes are sampled and assigned to containers."""
         found: dict[tuple[str, ...], tuple[int, int]] = {}
-        for one in self._seen.given if self._seen.asked.watched.looks else ():
+        for one in self._scrape.allocations if self._scrape.sources.watchdog.is_sampling else ():
             gpu = self._gpus[one.gpu]
             if one.gpu not in unanswering and (one.namespace, one.pod, "", *gpu) not in used:
                 found[one.namespace, one.pod, one.container, *gpu] = (0, 0)
         return found
 
-    def _take_directories(self) -> None:
-        asked = self._seen.asked
-        for claimed, folder in asked.directories():
-            if asked.book.claim(claimed.uid) is None:
+    def _add_directories(self) -> None:
+        sources = self._scrape.sources
+        for claimed, folder in sources.directories():
+            if sources.book.pod(claimed.uid) is None:
                 continue
             shares = claimed.mib_by_gpu
             namespace, _, name = claimed.pod.partition("/")
@@ -280,14 +275,14 @@ class _Ours:
                 if uuid not in self._gpus:
                     continue
                 labels = (namespace, name, claimed.container, *self._gpus[uuid])
-                told: list[tuple[str, float]] = [
+                values: list[tuple[str, float]] = [
                     ("memory_charged_bytes", use.memory_bytes),
                     ("memory_allocation_failures_total", use.refused),
                 ]
                 if claimed.core_percent:
-                    told += [
+                    values += [
                         ("gpu_seconds_total", use.busy_ns / _NS),
                         ("compute_throttled_seconds_total", use.waited_ns / _NS),
                     ]
-                for what, value in told:
+                for what, value in values:
                     self._page.set(f"gpushare_container_{what}", labels, value)

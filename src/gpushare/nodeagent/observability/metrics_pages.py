@@ -1,55 +1,34 @@
-"""The node agent's pages of metrics: its own, and what its exporters read at a scrape."""
+"""The node agent's metrics endpoints."""
 
-import importlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
-from gpushare.nodeagent.driver.telemetry import Readings
-from gpushare.nodeagent.memory_trim import trim
+from gpushare.nodeagent.observability import dcgm_exporter, gpu_metrics
 from gpushare.nodeagent.observability.metrics import Metrics
+from gpushare.nodeagent.observability.snapshot import Sources
 
 
-class Figures:
-    """``count`` puts into ``metrics`` what is known at the moment of a scrape alone. ``read``: the arguments of ``scraped.Sources`` but ``readings``, asked for at the first scrape."""
+class MetricsPages:
+    """``update`` sets those of ``metrics`` that are only known at the time of a scrape."""
 
-    def __init__(
-        self, metrics: Metrics, count: Callable[[], None], read: Callable[[], dict[str, Any]]
-    ) -> None:
-        self.readings = Readings()
+    def __init__(self, metrics: Metrics, update: Callable[[], None], sources: Sources) -> None:
         self._metrics = metrics
-        self._count = count
-        self._read = read
-        self._sources: Any = None
-        self._exporters: dict[str, Any] = {}
+        self._update = update
+        self._sources = sources
 
     @property
     def pages(self) -> dict[str, Callable[[], bytes]]:
-        """What is served, by path, in Prometheus' text format 0.0.4."""
+        """By path, in Prometheus' text format 0.0.4."""
         return {"/metrics": self.exposition, "/metrics/dcgm": self.dcgm}
 
     def exposition(self) -> bytes:
-        """All of ours."""
-        self._count()
-        return self._metrics.exposition() + self._told_by("gpu_metrics")
+        """Our own names."""
+        self._update()
+        return self._metrics.exposition() + _encoded(gpu_metrics.lines(self._sources))
 
     def dcgm(self) -> bytes:
-        """What has names of DCGM's and ACK's."""
-        return self._told_by("dcgm_exporter")
+        """The names of NVIDIA's DCGM exporter and of ACK's."""
+        return _encoded(dcgm_exporter.lines(self._sources))
 
-    def _told_by(self, name: str) -> bytes:
-        exporter: Any = self._exporters.get(name)
-        first = exporter is None
-        if first:
-            # Only where somebody scrapes: a process at its memory's budget does without what nobody asks for.
-            exporter = self._exporters[name] = importlib.import_module(
-                f"gpushare.nodeagent.observability.{name}"
-            )
-        if self._sources is None:
-            scraped = importlib.import_module("gpushare.nodeagent.observability.snapshot")
-            self._sources = scraped.Sources(readings=self.readings, **self._read())
-        told: list[str] = exporter.lines(self._sources)
-        text = "".join(f"{line}\n" for line in told).encode(errors="replace")
-        if first:
-            # To load a module takes five times what it leaves.
-            trim()
-        return text
+
+def _encoded(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode(errors="replace")

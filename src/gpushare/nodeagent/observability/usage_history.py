@@ -17,6 +17,7 @@ import msgspec
 
 from gpushare.kube.clock import Clock
 from gpushare.nodeagent.isolation.storage.files import Claimed
+from gpushare.nodeagent.isolation.storage.usage_file import read_usage
 from gpushare.nodeagent.isolation.watchdog.violations import Holder, Use
 
 #: The path at which it is served.
@@ -256,9 +257,6 @@ def _waited(directories: Iterable[tuple[Claimed, Path]]) -> dict[tuple[str, str,
     for claimed, folder in directories:
         if not claimed.core_percent:
             continue
-        # Where nothing is isolated this is not loaded.
-        from gpushare.nodeagent.isolation.storage.usage_file import read_usage
-
         shares = claimed.mib_by_gpu
         for gpu, use in zip(shares, read_usage(folder, len(shares)), strict=False):
             for container in (claimed.container, ""):

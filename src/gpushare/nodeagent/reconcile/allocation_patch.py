@@ -1,8 +1,8 @@
-"""What a pod's record should say, given the devices that its containers really have. Pure.
+"""What to write on a pod so that its record agrees with the devices that its containers really have. Pure.
 
-Two pods that ask alike may have been taken for each other, or a pod moved to another GPU. The kubelet's list is
-the truth: from it each pod's allocation is worked out again, and where it differs the record is
-replaced whole. Where it agrees only the marks that the containers have their devices are set.
+Two pods with identical requests may have been mistaken for each other, or a pod moved to another GPU. The kubelet's list is the
+truth: each pod's allocation is computed from it, and a record that differs is replaced as a whole. Where it agrees, only the
+marks that the containers have their devices are set.
 """
 
 import logging
@@ -15,22 +15,20 @@ from gpushare.api.allocation.annotations import Stamp, allocation_annotations
 from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.request.pluralize import counted
 from gpushare.api.request.request import ContainerRequest, Request, effective_amount
-from gpushare.nodeagent.allocate.pod_allocations import ALLOCATION_ANNOTATIONS, Claim
-from gpushare.nodeagent.allocate.requested_devices import is_complete
+from gpushare.nodeagent.allocate.grant_log import DevicesByContainer
+from gpushare.nodeagent.allocate.pod_allocations import ALLOCATION_ANNOTATIONS, AllocatedPod, is_complete
 from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
 from gpushare.nodeagent.errors import UnknownDeviceId
 from gpushare.process.log_setup import about
 
 logger = logging.getLogger(__name__)
 
-DevicesByContainer = Mapping[tuple[str, str], frozenset[str]]
-
 
 @dataclass(frozen=True, slots=True)
-class Correction:
-    """Annotations to set (``None``: to remove), and what is told to people when a GPU changed.
+class RecordPatch:
+    """Annotations to set (``None``: to remove), and a note for people if a GPU changed.
 
-    ``decides``: it says where a pod shall go, not where it is.
+    ``decides``: it says where a pod is to go, not where it is.
     """
 
     annotations: Mapping[str, str | None]
@@ -38,29 +36,29 @@ class Correction:
     decides: bool = False
 
 
-def correction(
-    claim: Claim, given: DevicesByContainer, node: NodeDevices, ids: DeviceIds
-) -> Correction | None:
-    """What to write on a pod whose containers have ``given``; ``None`` when its record says so already."""
-    if not is_complete(claim, given):
+def record_patch(
+    pod: AllocatedPod, device_ids: DevicesByContainer, node: NodeDevices, ids: DeviceIds
+) -> RecordPatch | None:
+    """What to write on a pod whose containers have ``device_ids``; ``None`` if its record agrees."""
+    if not is_complete(pod, device_ids):
         return None
     try:
-        gpus = _gpus(claim, given, ids)
+        gpus = _gpus(pod, device_ids, ids)
     except UnknownDeviceId as error:
         logger.warning(
-            "pod %s has a device of a GPU that is not found now: %s",
-            claim.pod.key,
+            "pod %s has a device of a GPU that is currently not found: %s",
+            pod.key,
             error,
-            extra=about(pod=claim.pod.key, uid=claim.uid),
+            extra=about(pod=pod.key, uid=pod.uid),
         )
         return None
-    actual = _actual(claim, gpus, node)
+    actual = _actual(pod, gpus, node)
     if actual is None:
         return None
-    recorded = claim.pod.annotations
-    stamp = Stamp(claim.assume_time_ns, assigned=True)
-    if _same_place(claim, actual) and not claim.by_index:
-        # Each generation that is there is marked; what its writer recorded is left as it is.
+    recorded = pod.bound.annotations
+    stamp = Stamp(pod.assume_time_ns, assigned=True)
+    if _same_gpus(pod, actual) and not pod.by_index:
+        # Each generation of annotations that is there is marked, and otherwise left as its writer recorded it.
         marks = {
             mark: "true"
             for mark, record in (
@@ -71,108 +69,109 @@ def correction(
         }
         if not marks and names.ANN_ALSO not in recorded:
             return None
-        # With the record that is marked, for the API server may have another by now: one that we wrote, and that the
-        # watch has not shown yet.
-        return Correction({**recorded, **marks, names.ANN_ALSO: None})
-    fresh = allocation_annotations(actual, claim.request, stamp)
+        # Together with the record that is marked: the API server may already have another one that we wrote, which the watch
+        # has not shown yet.
+        return RecordPatch({**recorded, **marks, names.ANN_ALSO: None})
+    fresh = allocation_annotations(actual, pod.request, stamp)
     stale = {name: None for name in ALLOCATION_ANNOTATIONS if name in recorded and name not in fresh}
     stale[names.ANN_ALSO] = None  # the watch may not have shown it yet
-    before, after = _places(claim.allocation), _places(actual)
+    before, after = _gpu_text(pod.allocation), _gpu_text(actual)
     note = (
-        f"{before} {_was(claim.allocation)} decided, the kubelet gave {after}; the pod's record says so now"
+        f"{before} {_was(pod.allocation)} decided, the kubelet allocated {after}; the record was corrected"
         if before != after
         else ""
     )
-    return Correction({**fresh, **stale}, note)
+    return RecordPatch({**fresh, **stale}, note)
 
 
-def announcement(claim: Claim, change: Correction) -> Correction | None:
-    """What to write before ``change`` moves the record of a pod: where its containers are, beside the record.
+def announcement(pod: AllocatedPod, change: RecordPatch) -> RecordPatch | None:
+    """What to write before ``change`` moves the record of a pod: where its containers are, in addition to the record.
 
-    Records of pods that were taken for each other are corrected one after the other. So that none of their places
-    looks free in between, each is counted in both places until its turn; ``None`` when it says so already, or
-    nothing moves.
+    Records of swapped pods are corrected one after the other. So that none of their GPUs looks free in between, each counts on both
+    until its turn. ``None`` if that is already written, or nothing moves.
     """
-    if not change.note or claim.pod.annotations.get(names.ANN_ALSO) == change.annotations[names.ANN_SHARE]:
+    if not change.note or pod.bound.annotations.get(names.ANN_ALSO) == change.annotations[names.ANN_SHARE]:
         return None
-    return Correction({names.ANN_ALSO: change.annotations[names.ANN_SHARE]})
+    return RecordPatch({names.ANN_ALSO: change.annotations[names.ANN_SHARE]})
 
 
-def relocation(
-    claim: Claim, devices: Sequence[Device], node: NodeDevices, twin: Claim | None = None
-) -> Correction:
-    """What to write on a waiting pod that is to go to ``devices``: one of its own has gone to one that asked alike.
+def relocation_patch(
+    pod: AllocatedPod, devices: Sequence[Device], node: NodeDevices, partner: AllocatedPod | None = None
+) -> RecordPatch:
+    """What to write on a waiting pod that is to go to ``devices``, because an identical pod has its own.
 
-    With a GPU for each container these are what was decided for that ``twin``, container by container.
+    With a GPU per container these are those that were decided for that ``partner``, container by container.
     """
     there = frozenset(device.uuid for device in devices)
-    places = {one.name: there for one in claim.request.containers}
-    if twin is not None and not claim.is_together:
-        pairs = zip(claim.request.containers, twin.request.containers, strict=True)
-        places = {one.name: twin.place(their) for one, their in pairs}
-    actual = allocation_at(claim, places, node)
+    gpus = {one.name: there for one in pod.request.containers}
+    if partner is not None and not pod.on_same_gpus:
+        pairs = zip(pod.request.containers, partner.request.containers, strict=True)
+        gpus = {one.name: partner.decided_gpus(their) for one, their in pairs}
+    actual = allocation_at(pod, gpus, node)
     if actual is None:
         raise AssertionError(f"{[one.uuid for one in devices]} are not all GPUs of {node.name}")
-    fresh = allocation_annotations(actual, claim.request, Stamp(claim.assume_time_ns, assigned=False))
-    before, after = _places(claim.allocation), _places(actual)
-    return Correction(
+    fresh = allocation_annotations(actual, pod.request, Stamp(pod.assume_time_ns, assigned=False))
+    before, after = _gpu_text(pod.allocation), _gpu_text(actual)
+    return RecordPatch(
         fresh,
-        f"{before} {_was(claim.allocation)} decided, but went to a pod that asks for as much; "
+        f"{before} {_was(pod.allocation)} decided, but went to a pod with an identical request; "
         f"{after} {'is' if len(devices) == 1 else 'are'} decided instead",
         decides=True,
     )
 
 
-def allocation_at(claim: Claim, places: Mapping[str, frozenset[str]], node: NodeDevices) -> Allocation | None:
-    """What a pod holds whose containers (by name) lie on these GPUs (UUIDs); ``None`` where ``node`` has not all of them."""
-    parts = {one.name: claim.request.part_of(one) for one in claim.request.containers}
-    return _actual(claim, {name: dict.fromkeys(place, parts[name]) for name, place in places.items()}, node)
+def allocation_at(
+    pod: AllocatedPod, gpus: Mapping[str, frozenset[str]], node: NodeDevices
+) -> Allocation | None:
+    """The allocation of a pod whose containers (by name) are on these GPUs (UUIDs); ``None`` if ``node`` lacks one."""
+    parts = {one.name: pod.request.part_of(one) for one in pod.request.containers}
+    return _actual(pod, {name: dict.fromkeys(its, parts[name]) for name, its in gpus.items()}, node)
 
 
-def _gpus(claim: Claim, given: DevicesByContainer, ids: DeviceIds) -> dict[str, dict[str, int]]:
+def _gpus(pod: AllocatedPod, device_ids: DevicesByContainer, ids: DeviceIds) -> dict[str, dict[str, int]]:
     """Container → UUID → units of memory, for every container of the request."""
     found: dict[str, dict[str, int]] = {}
-    for (container, resource), device_ids in given.items():
+    for (container, resource), its in device_ids.items():
         if resource == names.GPU_MEM:
-            found[container] = ids.gpus_of(device_ids)
-    request = claim.request
+            found[container] = ids.gpus_of(its)
+    request = pod.request
     everywhere = frozenset(uuid for by_gpu in found.values() for uuid in by_gpu)
     for one in request.containers:
         by_gpu = found.get(one.name)
-        # A finished init container had its app's devices, or lay where the pod lies. What the kubelet hands on of those of
-        # a larger init container may lie on a part of the pod's GPUs alone.
-        decided = claim.place(one)
+        # A finished init container had its app's devices, or was on the pod's GPUs. What the kubelet passes on of those of a
+        # larger init container may lie on only some of the pod's GPUs.
+        decided = pod.decided_gpus(one)
         if by_gpu is None or (by_gpu.keys() < decided and sum(by_gpu.values()) == one.memory_units):
-            place = everywhere if len(everywhere) == request.gpu_count else decided
-            found[one.name] = dict.fromkeys(place, request.part_of(one))
+            gpus = everywhere if len(everywhere) == request.gpu_count else decided
+            found[one.name] = dict.fromkeys(gpus, request.part_of(one))
     return found
 
 
-def _actual(claim: Claim, gpus: Mapping[str, Mapping[str, int]], node: NodeDevices) -> Allocation | None:
+def _actual(pod: AllocatedPod, gpus: Mapping[str, Mapping[str, int]], node: NodeDevices) -> Allocation | None:
     devices = {device.uuid: device for device in node.devices}
-    unit = claim.allocation.unit or node.unit
+    unit = pod.allocation.unit or node.unit
     containers: dict[str, tuple[GpuShare, ...]] = {}
     on_gpu: dict[str, list[ContainerRequest]] = {}
-    for one in claim.request.containers:
+    for one in pod.request.containers:
         by_gpu = gpus[one.name]
-        if sum(by_gpu.values()) != one.memory_units or len(by_gpu) != claim.request.gpu_count:
+        if sum(by_gpu.values()) != one.memory_units or len(by_gpu) != pod.request.gpu_count:
             logger.error(
-                "pod %s, container %s: asked for %s, has %s; its record is left alone",
-                claim.pod.key,
+                "pod %s, container %s: requested %s, has %s; its record is not changed",
+                pod.key,
                 one.name,
-                f"{counted(claim.request.part_of(one), 'unit')} on each of {claim.request.gpu_count} GPUs",
+                f"{counted(pod.request.part_of(one), 'unit')} on each of {pod.request.gpu_count} GPUs",
                 dict(by_gpu),
-                extra=about(pod=claim.pod.key, uid=claim.uid),
+                extra=about(pod=pod.key, uid=pod.uid),
             )
             return None
         if not by_gpu.keys() <= devices.keys():
             return None
         there = sorted((devices[uuid] for uuid in by_gpu), key=lambda device: device.index)
-        containers[one.name] = tuple(claim.share_on(device, one, unit) for device in there)
+        containers[one.name] = tuple(pod.share_on(device, one, unit) for device in there)
         for device in there:
             on_gpu.setdefault(device.uuid, []).append(one)
-    shares = [_pod_share(claim.request, devices[uuid], containers, on) for uuid, on in on_gpu.items()]
-    return Allocation(tuple(sorted(shares, key=lambda share: share.index)), containers, claim.allocation.unit)
+    shares = [_pod_share(pod.request, devices[uuid], containers, on) for uuid, on in on_gpu.items()]
+    return Allocation(tuple(sorted(shares, key=lambda share: share.index)), containers, pod.allocation.unit)
 
 
 def _pod_share(
@@ -181,7 +180,7 @@ def _pod_share(
     containers: Mapping[str, tuple[GpuShare, ...]],
     on: list[ContainerRequest],
 ) -> GpuShare:
-    """What a pod holds of one GPU, by those of its containers that lie there."""
+    """What a pod holds of one GPU, by its containers that are there."""
     device_units = max(
         share.device_units for one in on for share in containers[one.name] if share.uuid == device.uuid
     )
@@ -190,15 +189,15 @@ def _pod_share(
     return given_share(device, device_units, request, units, core_percent)
 
 
-def _same_place(claim: Claim, actual: Allocation) -> bool:
-    return _by_gpu(claim.allocation) == _by_gpu(actual) and all(
-        claim.place(one) == {share.uuid for share in actual.containers[one.name]}
-        for one in claim.request.containers
+def _same_gpus(pod: AllocatedPod, actual: Allocation) -> bool:
+    return _by_gpu(pod.allocation) == _by_gpu(actual) and all(
+        pod.decided_gpus(one) == {share.uuid for share in actual.containers[one.name]}
+        for one in pod.request.containers
     )
 
 
 def _by_gpu(allocation: Allocation) -> set[tuple[str, int]]:
-    """The index counts too: old readers know GPUs by it, and it may change with a restart of the node."""
+    """The index counts too: older readers know GPUs by it, and it may change when the node restarts."""
     return {(share.uuid, share.index) for share in allocation.gpus}
 
 
@@ -206,7 +205,7 @@ def _was(allocation: Allocation) -> str:
     return "was" if len(allocation.gpus) == 1 else "were"
 
 
-def _places(allocation: Allocation) -> str:
+def _gpu_text(allocation: Allocation) -> str:
     return " and ".join(
         f"GPU {share.index}" for share in sorted(allocation.gpus, key=lambda share: share.index)
     )

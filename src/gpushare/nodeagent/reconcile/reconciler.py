@@ -1,7 +1,7 @@
-"""Brings the records of this node's pods in line with what the kubelet lists.
+"""Corrects the records of this node's pods to what the kubelet lists.
 
-Runs soon after each answer of ``Allocate``, after each registration, and every now and then. It is the only part
-that writes on pods, and all that it writes can be worked out again: it may die at any moment.
+Runs soon after each ``Allocate``, after each registration, and periodically. Nothing else writes on pods, and all that it writes
+can be computed again: it may die at any moment.
 """
 
 import asyncio
@@ -15,19 +15,18 @@ from gpushare.kube.client.client import Annotator
 from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
-from gpushare.nodeagent.allocate.exclusive_gpus import ExclusiveGpus
-from gpushare.nodeagent.allocate.grant_log import DeviceListing
-from gpushare.nodeagent.allocate.matcher import ClaimBook
-from gpushare.nodeagent.allocate.pod_allocations import BoundPod, Claim, claim_of
+from gpushare.nodeagent.allocate.exclusive_pods import ExclusivePods
+from gpushare.nodeagent.allocate.grant_log import DeviceListing, DevicesByContainer
+from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
+from gpushare.nodeagent.allocate.pod_allocations import AllocatedPod, BoundPod, allocated_pod
 from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.modes.rules import NodeModeRules, rules_of
 from gpushare.nodeagent.observability.metrics import Metrics
 from gpushare.nodeagent.reconcile.allocation_patch import (
-    Correction,
-    DevicesByContainer,
+    RecordPatch,
     announcement,
-    correction,
-    relocation,
+    record_patch,
+    relocation_patch,
 )
 from gpushare.nodeagent.reconcile.pod_resources import Listing
 from gpushare.process.log_setup import about
@@ -39,8 +38,8 @@ logger = logging.getLogger(__name__)
 
 REASON_CORRECTED: Final = "GPUAllocationReconciled"
 
-#: Seconds: how soon after an answer the kubelet is asked (it notes the answer first), how often without
-#: occasion, after how long without news there is time to tidy up, how long its list may take, and how long a write is trusted to show up in the watch.
+#: In seconds: delay after an ``Allocate`` (the kubelet records it first), interval without any cause, idle time before ``on_idle``,
+#: timeout of the kubelet's list, and how long a write is trusted to show up in the watch.
 SOON_S: Final = 0.05
 EVERY_S: Final = 30.0
 IDLE_S: Final = 1.0
@@ -51,27 +50,27 @@ _MOST_MOVES: Final = 64
 
 
 class _Pod(Protocol):
-    """Whose record is written."""
+    """A pod whose record is written."""
 
     @property
     def uid(self) -> str:
         """Its UID."""
 
     @property
-    def pod(self) -> BoundPod:
+    def bound(self) -> BoundPod:
         """As the watch shows it."""
 
 
 class Reconciler:
-    """``on_blocked`` is called when ``blocked`` would say otherwise than when it was asked last.
+    """``on_blocked`` is called when ``blocked`` would return something else than last time.
 
-    ``on_idle`` is called when nothing is left to do, and nothing has happened for a while.
+    ``on_idle`` is called when nothing is left to do and nothing has happened for a while.
     """
 
     def __init__(
         self,
-        book: ClaimBook,
-        whole: ExclusiveGpus,
+        book: NodeAllocations,
+        exclusive: ExclusivePods,
         listing: Listing,
         client: Annotator,
         *,
@@ -82,7 +81,7 @@ class Reconciler:
         on_idle: Callable[[], None] = lambda: None,
     ) -> None:
         self._book = book
-        self._whole_gpus = whole
+        self._exclusive = exclusive
         self._listing = listing
         self._client = client
         self._events = events
@@ -94,25 +93,25 @@ class Reconciler:
         self._blocked: Mapping[str, str] = {}
         self._whole: Mapping[str, str] = {}
         self._listed: DeviceListing = {}
-        self._written: dict[str, tuple[Correction, float]] = {}
-        self._in_line: dict[str, tuple[Claim, DevicesByContainer, NodeDevices]] = {}
-        """What was looked at and found right."""
+        self._written: dict[str, tuple[RecordPatch, float]] = {}
+        self._in_line: dict[str, tuple[AllocatedPod, DevicesByContainer, NodeDevices]] = {}
+        """Pods whose records agree, with what they were compared to."""
         self._resting = False
-        self._silent = False
+        self._unlisted = False
 
     def trigger(self) -> None:
-        """Something changed: look soon."""
+        """Something changed: reconcile soon."""
         self._woken.set()
 
     def rest(self, *, resting: bool) -> None:
-        """Whether another agent writes instead; what the kubelet lists is followed all the same."""
+        """Whether another agent writes instead; the kubelet's list is followed nevertheless."""
         if resting != self._resting:
             self._resting = resting
             self._woken.set()
 
     def kubelet_restarted(self, resource: str, at_s: float) -> None:
-        """At that moment we began to register ``resource`` with a kubelet that may know less than the one before."""
-        self._book.answers.registered(resource, at_s)
+        """Registration of ``resource`` began at that moment, with a kubelet that may know less than the one before."""
+        self._book.grants.kubelet_registered(resource, at_s)
         self._woken.set()
 
     async def run(self) -> None:
@@ -137,182 +136,193 @@ class Reconciler:
             return False
 
     async def once(self) -> bool:
-        """Look once and write what must be written; whether nothing is left to do for now."""
+        """Read the kubelet's list and write what is needed; whether nothing is left to do for now."""
         self._woken.clear()
-        heard = await self._look()
+        listed = await self._read_listing()
         if self._resting:
-            return heard
-        # Without the kubelet's list our own answers are the best that is known.
+            return listed
+        # Without the kubelet's list our own grants are the best that is known.
         written = await self._announce() and await self._relocate() and await self._announce()
-        for claim in list(self._book.claims):
-            if (change := self._correction(claim)) is None:
+        for pod in list(self._book.pods):
+            if (change := self._patch_for(pod)) is None:
                 await asyncio.sleep(0)  # an Allocate may wait
-            elif heard and self._leaves(claim, change) and (not self._is_told() or self._book.displaced()):
-                # Pods that ask alike change their places among each other. Their records name all these places together:
-                # none is left before it is known who of them is there, or that nobody comes.
+            elif (
+                listed
+                and self._frees(pod, change)
+                and (not self._is_settled() or self._book.find_relocation())
+            ):
+                # Identical pods swap GPUs. Together their records name all of these: none may be dropped before it is known which
+                # of the pods has it, or that none comes.
                 written = False
             else:
-                written = await self._write(claim, change) and written
+                written = await self._write(pod, change) and written
         node, ids = self._book.node, self._book.ids
-        for one, change in self._whole_gpus.corrections(self._listed, node, ids) if heard else ():
+        for one, change in self._exclusive.record_patches(self._listed, node, ids) if listed else ():
             written = await self._write(one, change) and written
-        known = {claim.uid for claim in self._book.claims} | {one.uid for one in self._whole_gpus.pods}
+        known = {pod.uid for pod in self._book.pods} | {one.uid for one in self._exclusive.pods}
         for gone in [uid for uid in (*self._written, *self._in_line) if uid not in known]:
             self._written.pop(gone, None)
             self._in_line.pop(gone, None)
         rules = rules_of(self._book.node.mode)
-        if rules.kept_back(self._book.claims, self._whole) != self._blocked:
+        if rules.kept_back(self._book.pods, self._whole) != self._blocked:
             self._on_blocked()
-        return written and heard and not self._book.answers.unconfirmed(self._clock.monotonic())
+        return written and listed and not self._book.grants.unconfirmed(self._clock.monotonic())
 
-    def _correction(self, claim: Claim) -> Correction | None:
-        """What is to be written on a pod; ``None`` where it was looked at already and found right, too."""
-        given, node = self._book.given(claim), self._book.node
-        if self._in_line.get(claim.uid) == (claim, given, node):
+    def _patch_for(self, pod: AllocatedPod) -> RecordPatch | None:
+        """What to write on a pod; ``None`` if its record agrees."""
+        ids, node = self._book.device_ids(pod), self._book.node
+        if self._in_line.get(pod.uid) == (pod, ids, node):
             return None
-        change = correction(claim, given, node, self._book.ids)
+        change = record_patch(pod, ids, node, self._book.ids)
         if change is None:
-            self._in_line[claim.uid] = (claim, given, node)
+            self._in_line[pod.uid] = (pod, ids, node)
         return change
 
-    def _unannounced(self) -> Iterator[tuple[Claim, Correction]]:
-        """Pods whose containers are elsewhere than their record says, as the watch has not shown it yet."""
-        for claim in list(self._book.claims):
-            change = self._correction(claim)
-            if change is None or self._is_written(claim, change):
+    def _unannounced(self) -> Iterator[tuple[AllocatedPod, RecordPatch]]:
+        """Pods whose containers are on other GPUs than their record, before that is announced."""
+        for pod in list(self._book.pods):
+            change = self._patch_for(pod)
+            if change is None or self._is_written(pod, change):
                 continue
-            if (first := announcement(claim, change)) is not None:
-                yield claim, first
+            if (first := announcement(pod, change)) is not None:
+                yield pod, first
 
-    def _leaves(self, claim: Claim, change: Correction) -> bool:
-        """Whether, with ``change``, the pod is no longer counted on a GPU where it was."""
-        wrote, _ = self._written.get(claim.uid, (None, 0.0))
+    def _frees(self, pod: AllocatedPod, change: RecordPatch) -> bool:
+        """Whether, with ``change``, the pod no longer counts on a GPU where it did."""
+        wrote, _ = self._written.get(pod.uid, (None, 0.0))
         announced = wrote is not None and wrote.annotations.get(names.ANN_ALSO) is not None
-        return bool(change.note) or announced or names.ANN_ALSO in claim.pod.annotations
+        return bool(change.note) or announced or names.ANN_ALSO in pod.bound.annotations
 
     async def _announce(self) -> bool:
-        """Before any record moves, let the scheduler count where containers are that its record has elsewhere."""
+        """Before any record moves, let the scheduler count containers where they are, too."""
         written = True
-        for claim, first in self._unannounced():
-            written = await self._write(claim, first) and written
+        for pod, first in self._unannounced():
+            written = await self._write(pod, first) and written
         return written
 
-    def _is_told(self) -> bool:
-        """Whether it is known where everybody is who was answered, and told where that is not as recorded.
+    def _is_settled(self) -> bool:
+        """Whether all grants are confirmed, and everything that differs from the records is announced.
 
-        Told means that the watch shows it: then it has also shown whom the scheduler had bound before it was told.
+        That means that the watch shows it: then it has also shown what the scheduler had bound before it knew.
         """
         now_s = self._clock.monotonic()
         return (
-            not self._book.answers.unconfirmed(now_s)
+            not self._book.grants.unconfirmed(now_s)
             and all(
                 self._is_shown(uid, change)
                 for uid, (change, at_s) in self._written.items()
                 if now_s - at_s < TRUST_S
             )
             and next(self._unannounced(), None) is None
-            # Where one is that the kubelet is in the middle of is known, and not written before it has everything.
-            and not any(not claim.pod.running and self._book.is_begun(claim) for claim in self._book.claims)
+            # Nothing is written of a pod before it has all its devices.
+            and not any(not pod.bound.running and self._book.is_begun(pod) for pod in self._book.pods)
         )
 
-    def _is_shown(self, uid: str, change: Correction) -> bool:
-        """Whether the watch shows it, or it decided nothing anew: where containers are, the kubelet says."""
-        claim = self._book.claim(uid)
-        recorded = {} if claim is None else claim.pod.annotations
+    def _is_shown(self, uid: str, change: RecordPatch) -> bool:
+        """Whether the watch shows it, or it decides nothing: where containers are, the kubelet says."""
+        pod = self._book.pod(uid)
+        recorded = {} if pod is None else pod.bound.annotations
         return (
-            claim is None
+            pod is None
             or not change.decides
             or all(recorded.get(name) == value for name, value in change.annotations.items())
         )
 
     async def _relocate(self) -> bool:
-        """Decide anew for waiting pods whose GPU is gone; whether no more is to be written.
+        """Relocate waiting pods whose GPUs are taken; whether nothing more is to be written.
 
-        Before the records of those that have it are corrected: so their old place is never seen free. And after all who
-        have come there are counted there, so that nor is the place that the waiting one leaves.
+        Before the records of the pods that took them are corrected, so that their old GPUs never look free. And after
+        those pods count on the new ones, so that neither do the GPUs that the waiting pod leaves.
         """
         for _ in range(_MOST_MOVES):
-            found = self._book.displaced()
+            found = self._book.find_relocation()
             if found is None:
                 return True
-            # What was started meanwhile says where it is, by now.
-            if not (await self._look() and await self._announce() and self._is_told()):
+            # Pods that were started meanwhile are known by now.
+            if not (await self._read_listing() and await self._announce() and self._is_settled()):
                 return False
-            if self._book.displaced() != found:
+            if self._book.find_relocation() != found:
                 continue
-            claim = found.claim
-            change = relocation(claim, found.devices, self._book.node, self._book.claim(found.stranger))
-            if not await self._write(claim, change):
+            pod = found.pod
+            change = relocation_patch(pod, found.devices, self._book.node, self._book.pod(found.partner))
+            if not await self._write(pod, change):
                 return False
-            moved = claim_of(claim.pod.annotated(change.annotations), self._book.node)
-            if moved is not None and self._book.displaced() == found:
+            moved = allocated_pod(pod.bound.annotated(change.annotations), self._book.node)
+            if moved is not None and self._book.find_relocation() == found:
                 self._book.put(moved)
-            self._book.exchanged(found)
+            self._book.relocated(found)
         return False
 
-    async def _look(self) -> bool:
-        asked_at_s = self._clock.monotonic()
+    async def _read_listing(self) -> bool:
+        requested_at_s = self._clock.monotonic()
         try:
             listing = await self._listing.read(LIST_S)
         except PodResourcesUnavailable as error:
-            if not self._silent:
-                logger.warning("%s; until it answers, records follow what we answered ourselves", error)
-            self._silent = True
+            if not self._unlisted:
+                logger.warning("%s; until then records follow our own grants", error)
+            self._unlisted = True
             return False
-        self._silent = False
-        for slot in self._book.answers.observe(listing, asked_at_s):
-            claim = self._book.claim(slot.uid)
+        self._unlisted = False
+        for slot in self._book.grants.observe(listing, requested_at_s):
+            pod = self._book.pod(slot.uid)
             logger.warning(
-                "the kubelet does not list what it was given for container %s (pod UID %s); it may ask again",
+                "the kubelet does not list what was granted to container %s (pod UID %s); it may call Allocate again",
                 slot.container,
                 slot.uid,
-                extra=about(pod="" if claim is None else claim.pod.key, uid=slot.uid),
+                extra=about(pod="" if pod is None else pod.key, uid=slot.uid),
             )
         self._whole = self._held_whole(listing)
         self._listed = listing
         return True
 
-    def _is_written(self, claim: "_Pod", change: Correction) -> bool:
-        """Whether it is what was written last, and the watch may only not have shown it yet."""
-        wrote, at_s = self._written.get(claim.uid, (None, 0.0))
+    def _is_written(self, pod: "_Pod", change: RecordPatch) -> bool:
+        """Whether it was written last, and the watch may not have shown it yet."""
+        wrote, at_s = self._written.get(pod.uid, (None, 0.0))
         return wrote == change and self._clock.monotonic() - at_s < TRUST_S
 
-    async def _write(self, claim: "_Pod", change: Correction) -> bool:
-        if self._is_written(claim, change):
+    async def _write(self, pod: "_Pod", change: RecordPatch) -> bool:
+        if self._is_written(pod, change):
             return True
-        wrote, _ = self._written.get(claim.uid, (None, 0.0))
-        pod = claim.pod
+        wrote, _ = self._written.get(pod.uid, (None, 0.0))
+        bound = pod.bound
         try:
-            await self._client.annotate_pod(pod.namespace, pod.name, change.annotations, uid=pod.uid)
+            await self._client.annotate_pod(bound.namespace, bound.name, change.annotations, uid=bound.uid)
         except ApiError as error:
             if error.not_found or error.conflict:
-                return True  # gone, or another pod has its name: the watch will tell
+                return True  # gone, or another pod has its name: the watch will show it
             logger.warning(
-                "pod %s: its record cannot be brought up to date: %s",
-                pod.key,
+                "pod %s: its record cannot be updated: %s",
+                bound.key,
                 error,
-                extra=about(pod=pod.key, uid=pod.uid),
+                extra=about(pod=bound.key, uid=bound.uid),
             )
             return False
         except KubeError as error:
             logger.warning(
-                "pod %s: its record waits: %s", pod.key, error, extra=about(pod=pod.key, uid=pod.uid)
+                "pod %s: its record cannot be updated yet: %s",
+                bound.key,
+                error,
+                extra=about(pod=bound.key, uid=bound.uid),
             )
             return False
-        self._written[claim.uid] = (change, self._clock.monotonic())
+        self._written[pod.uid] = (change, self._clock.monotonic())
         if change.note and (wrote is None or wrote.note != change.note):
-            logger.info("pod %s: %s", pod.key, change.note, extra=about(pod=pod.key, uid=pod.uid))
+            logger.info("pod %s: %s", bound.key, change.note, extra=about(pod=bound.key, uid=bound.uid))
             self._metrics.reconciled.add()
             self._events.record(
-                pod.reference, kind="Normal", reason=REASON_CORRECTED, action="Reconciling", note=change.note
+                bound.reference,
+                kind="Normal",
+                reason=REASON_CORRECTED,
+                action="Reconciling",
+                note=change.note,
             )
         return True
 
     def _held_whole(self, listing: DeviceListing) -> dict[str, str]:
-        """GPUs that containers hold as a whole, and by whom."""
+        """GPUs that containers have exclusively, and which pod."""
         held: dict[str, str] = {}
-        for key, given in listing.items():
-            for (_, resource), ids in given.items():
+        for key, devices in listing.items():
+            for (_, resource), ids in devices.items():
                 if resource == names.GPU_WHOLE:
                     held |= dict.fromkeys(
                         self._book.ids.by_gpu(ids), f"held whole by pod {key} until it ends"
@@ -320,6 +330,6 @@ class Reconciler:
         return held
 
     def blocked(self, rules: NodeModeRules) -> Mapping[str, str]:
-        """GPUs that must not be given in a mode with ``rules``, for what containers hold from another: UUID → why."""
-        self._blocked = rules.kept_back(self._book.claims, self._whole)
+        """GPUs that must not be allocated in a mode with ``rules``, because of allocations of another mode: UUID → why."""
+        self._blocked = rules.kept_back(self._book.pods, self._whole)
         return self._blocked

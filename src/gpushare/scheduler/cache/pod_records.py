@@ -13,7 +13,7 @@ from gpushare.api.objects import ObjectReference, Pod, decode_pod
 from gpushare.api.request.amounts import NOTHING, Amounts, amounts_of
 from gpushare.api.request.pod_group import Gang, gang_of
 from gpushare.api.request.request import Request, cpu_milli_of, request_of, requests_share, wants_whole_device
-from gpushare.scheduler.cache.unscheduled_status import Unplaced, unplaced_of
+from gpushare.reasons.unscheduled import Unplaced, unplaced_of
 
 _OLD_GENERATIONS: Final[tuple[str, ...]] = (
     names.ANN_MEM_INDEX,

@@ -27,14 +27,14 @@ from gpushare.kubescheduler.fit_error import fit_error
 from gpushare.kubescheduler.node_usage import Occupancy, priority_of
 from gpushare.kubescheduler.scores import MAX_NODE_SCORE, best, weighed
 from gpushare.ledger import Ledger
+from gpushare.reasons.kube_scheduler import unserved_text
+from gpushare.reasons.unscheduled import Unplaced
 from gpushare.scheduler.cache.cache import ClusterCache, NodeReader
 from gpushare.scheduler.cache.pod_records import PodRecord, counted_record_of, followed_record_of, record_of
-from gpushare.scheduler.cache.unscheduled_status import Unplaced
 from gpushare.scheduler.framework.binder import RESERVATION_TTL_S, Binder, BindRefused, Reservations
 from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
 from gpushare.scheduler.framework.cycle_state import CycleState
 from gpushare.scheduler.framework.runtime import Enabled, Framework
-from gpushare.scheduler.plugins.explain.kube_scheduler_reasons import unserved_text
 from gpushare.scheduler.plugins.gangs.plugin import Gangs
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.plugins.resource_policy.prebind import PolicyBinding
@@ -114,7 +114,7 @@ class Scheduling:
         """Every pod by ``NAMESPACE/NAME``, as the API server would have it now."""
         self.ledger = Ledger(node_policy=settings.policy)
         self._reservations = Reservations(RESERVATION_TTL_S)
-        self._policies = Policies(clock, kept_on=self.ledger.kept_on)
+        self._policies = Policies(clock, kept_on=self.ledger.nominations.node_of)
         self._view = ClusterCache(
             self.ledger,
             _Nobody(),

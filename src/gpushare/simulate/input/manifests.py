@@ -15,8 +15,8 @@ from gpushare.api import names
 from gpushare.api.json_objects import Json, key_of, name_of, spec_of
 from gpushare.api.objects import Pod, decode_pod
 from gpushare.api.request.unit_conversion import Counting
-from gpushare.lint.impossible_selectors import mistyped
-from gpushare.lint.likely_mistakes import slips_besides_nodes
+from gpushare.reasons.mistakes.pods import slips_besides_nodes
+from gpushare.reasons.mistakes.selectors import mistyped
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.input.fields import check, check_workload, unreadable
 from gpushare.simulate.input.replicas import (
@@ -28,7 +28,6 @@ from gpushare.simulate.input.replicas import (
     missing,
     pods_by_workload,
 )
-from gpushare.simulate.input.unknown_fields import unknown_fields
 from gpushare.simulate.snapshot import ClusterState, end_of_job, namespace_labels, state_of
 
 #: The most pods that one set of manifests may make.
@@ -91,17 +90,12 @@ def manifests_of(
     for subject, document in listed:
         kind = document["kind"]
         if kind in _KIND_OF_STATE:
-            making.warnings += [f"{kind} {name_of(document)}: {text}" for text in unknown_fields(document)]
             continue
         if kind not in _COUNTS:
             if meant := _meant(kind):
                 raise SimulateError(f"{subject}: {kind} {name_of(document)}", f"is no kind; write {meant}")
             passed_over.append(f"{kind} {name_of(document)}")
             continue
-        named = _in_namespace(document, namespace)["metadata"]["namespace"]
-        making.warnings += [
-            f"{named}/{kind} {name_of(document)}: {text}" for text in unknown_fields(document)
-        ]
         try:
             check_workload(document)
             for one in making.of(_in_namespace(document, namespace)):

@@ -82,8 +82,8 @@ def test_levels_below_the_written_ones_are_kept_and_amounts_may_be_numbers_or_te
     for level in range(5, 0, -1):
         deep = {"name": f"level-{level}", "max": {"cpu": "500m"}, "children": [deep]}
     tree = {"apiVersion": names.QUOTA_GROUP, "kind": names.QUOTA_KIND, "metadata": {}, "spec": {"root": deep}}
-    assert settle_custom(resource, tree, defaults=True) == []
+    assert settle_custom(resource, tree) == []
     assert check_custom(resource, tree) == []
     wrong: dict[str, Any] = {"spec": {"root": {"name": "r", "max": {"cpu": 1.5}, "child": []}}}
-    assert settle_custom(resource, wrong, defaults=True) == ["spec.root.child"]
+    assert settle_custom(resource, wrong) == ["spec.root.child"]
     assert [one.path for one in check_custom(resource, wrong)] == ["spec.root.max.cpu"]

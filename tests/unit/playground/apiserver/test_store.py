@@ -60,12 +60,6 @@ def test_objects_are_listed_by_namespace_and_name():
     assert (store.count("pods"), store.count("pods", "b"), store.count("nothing")) == (3, 1, 0)
 
 
-def test_removing_what_is_not_there_writes_nothing():
-    store = make()
-    assert store.remove("pods", "default", "a") is None
-    assert store.revision == 1
-
-
 def test_a_stored_version_never_changes():
     store = make()
     before = put(store, "a", value=1)

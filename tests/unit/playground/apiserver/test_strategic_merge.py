@@ -93,18 +93,6 @@ def test_keys_that_are_not_retained_go():
     assert strategic_merge("Deployment", live, patch)["spec"]["strategy"] == {"type": "Recreate"}
 
 
-def test_conditions_merge_by_type():
-    live = {
-        "metadata": {"name": "n"},
-        "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "x"}]},
-    }
-    patch = {"status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "Other"}]}}
-    assert strategic_merge("Node", live, patch)["status"]["conditions"] == [
-        {"type": "Ready", "status": "False", "reason": "x"},
-        {"type": "Other"},
-    ]
-
-
 @pytest.mark.parametrize(
     ("schema", "patch", "code"),
     [
@@ -167,8 +155,3 @@ def test_what_a_patch_says_holds_afterwards_and_what_it_does_not_say_stays(live,
             env["name"]: env["value"] for side in (before, told) for env in side.get(name, {}).get("env", ())
         }
         assert {env["name"]: env["value"] for env in one.get("env", ())} == values
-
-
-@given(live=_PODS)
-def test_an_object_patched_with_itself_stays_as_it_is(live):
-    assert strategic_merge("Pod", live, live) == live

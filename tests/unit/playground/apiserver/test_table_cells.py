@@ -109,7 +109,7 @@ def test_the_status_word_of_a_node(node, word):
 
 @pytest.mark.parametrize(
     ("kind", "word"),
-    [("Complete", "Complete"), ("Failed", "Failed"), ("Suspended", "Suspended"), ("", "Running")],
+    [("Complete", "Complete"), ("Failed", "Failed"), ("", "Running")],
 )
 def test_the_status_word_of_a_job(kind, word):
     job = {"metadata": {}, "status": {"conditions": [{"type": kind, "status": "True"}]}}

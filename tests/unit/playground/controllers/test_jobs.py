@@ -1,8 +1,10 @@
 import asyncio
 
+import pytest
+
 from gpushare_playground.controllers.jobcount import TRACKING, backoff_left_s
 from gpushare_playground.controllers.running import Controllers
-from gpushare_playground.objects import JOBS, PODS
+from gpushare_playground.objects import JOBS, PODS, Json
 from tests.unit.playground.controllers.conftest import Cluster
 from tests.unit.playground.controllers.memory_api import Events, quiet, until
 
@@ -134,26 +136,6 @@ async def test_lower_parallelism_stops_pods_without_counting_them_as_failed(clus
     assert "failed" not in cluster.status(JOBS, "work")
 
 
-async def test_a_suspended_job_has_no_pods_and_goes_on_when_resumed(cluster: Cluster) -> None:
-    cluster.job(suspend=True)
-    await cluster.settled()
-    assert cluster.pods() == []
-    assert cluster.conditions(JOBS, "work") == {"Suspended": "True"}
-    assert "startTime" not in cluster.status(JOBS, "work")
-    cluster.api.change(JOBS, "default/work", spec={"suspend": False})
-    await cluster.settled()
-    assert len(cluster.pods()) == 1
-    assert cluster.conditions(JOBS, "work") == {"Suspended": "False"}
-
-
-async def test_a_finished_job_is_deleted_after_its_time_to_live(cluster: Cluster) -> None:
-    cluster.job(ttlSecondsAfterFinished=0)
-    await cluster.settled()
-    cluster.ends(cluster.pods()[0])
-    await cluster.settled()
-    await until(lambda: not cluster.api.named(JOBS))
-
-
 async def test_pods_of_a_deleted_job_lose_the_finalizer_and_go(cluster: Cluster) -> None:
     job = cluster.job()
     await cluster.settled()
@@ -164,13 +146,16 @@ async def test_pods_of_a_deleted_job_lose_the_finalizer_and_go(cluster: Cluster)
     assert cluster.pods() == []
 
 
-async def test_what_is_not_supported_is_said_and_nothing_started(cluster: Cluster) -> None:
-    cluster.job(completionMode="Indexed")
+@pytest.mark.parametrize("more", [{"completionMode": "Indexed"}, {"suspend": True}])
+async def test_a_job_with_an_unsupported_field_makes_no_pods_and_names_it(
+    cluster: Cluster, more: Json
+) -> None:
+    cluster.job(**more)
     await cluster.settled()
     assert cluster.pods() == []
     [(kind, reason, note)] = cluster.events.seen
     assert (kind, reason) == ("Warning", "Unsupported")
-    assert "completionMode" in note
+    assert next(iter(more)) in note
 
 
 async def test_a_lagging_watch_never_makes_a_second_pod(cluster: Cluster) -> None:

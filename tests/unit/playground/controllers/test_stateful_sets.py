@@ -1,3 +1,5 @@
+import pytest
+
 from gpushare_playground.objects import PODS, STATEFUL_SETS, Json
 from tests.unit.playground.controllers.conftest import Cluster
 
@@ -70,18 +72,6 @@ async def test_a_new_template_replaces_pods_from_the_highest_number_down(cluster
     assert status["currentRevision"] == status["updateRevision"] != before
 
 
-async def test_partition_and_on_delete_keep_running_pods(cluster: Cluster) -> None:
-    add_set(cluster, "parted", replicas=2, updateStrategy={"rollingUpdate": {"partition": 1}})
-    add_set(cluster, "manual", replicas=1, updateStrategy={"type": "OnDelete"})
-    await cluster.run_all()
-    changed = {"spec": {"containers": [{"name": "c", "image": "b"}]}}
-    for name in ("parted", "manual"):
-        cluster.api.change(STATEFUL_SETS, f"default/{name}", spec={"template": changed})
-    await cluster.run_all()
-    images = {name: cluster.api.get(PODS, name)["spec"]["containers"][0]["image"] for name in cluster.pods()}
-    assert images == {"parted-0": "a", "parted-1": "b", "manual-0": "a"}
-
-
 async def test_a_failed_pod_is_made_anew_under_its_name(cluster: Cluster) -> None:
     add_set(cluster, replicas=1)
     await cluster.run_all()
@@ -100,8 +90,21 @@ async def test_a_pod_of_that_name_that_belongs_to_someone_else_is_left_alone(clu
     assert any(reason == "FailedCreate" and "web-0" in note for _, reason, note in cluster.events.seen)
 
 
-async def test_a_set_with_volumes_is_refused_with_advice(cluster: Cluster) -> None:
-    add_set(cluster, volumeClaimTemplates=[{"metadata": {"name": "data"}}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"volumeClaimTemplates": [{"metadata": {"name": "data"}}]},
+        {"ordinals": {"start": 1}},
+        {"updateStrategy": {"type": "OnDelete"}},
+        {"updateStrategy": {"rollingUpdate": {"partition": 1}}},
+    ],
+)
+async def test_a_set_with_an_unsupported_field_makes_no_pods_and_names_it(
+    cluster: Cluster, more: Json
+) -> None:
+    add_set(cluster, **more)
     await cluster.settled()
     assert cluster.pods() == []
-    assert any("volumeClaimTemplates" in note for _, _, note in cluster.events.seen)
+    [(kind, reason, note)] = cluster.events.seen
+    assert (kind, reason) == ("Warning", "Unsupported")
+    assert next(iter(more)) in note

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gpushare_playground.kubescheduler.extender import Extender, ExtenderError, ExtenderSettings
+from gpushare_playground.kubescheduler.extender import Extender, ExtenderError
 from tests.unit.playground.kubescheduler.pods import a_pod
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -28,7 +28,7 @@ async def serving(answer: Answer, **settings: Any) -> AsyncIterator[Extender]:
     port = runner.addresses[0][1]
     try:
         async with aiohttp.ClientSession() as http:
-            yield Extender(ExtenderSettings(f"http://127.0.0.1:{port}/gpushare/", **settings), http)
+            yield Extender(f"http://127.0.0.1:{port}/gpushare/", http, **settings)
     finally:
         await runner.cleanup()
 
@@ -60,7 +60,7 @@ async def test_filter_sends_the_whole_pod_and_the_names_under_gos_keys() -> None
 
 async def test_points_are_scaled_to_the_in_tree_scores_and_weighted() -> None:
     scored = answering([{"Host": "a", "Score": 10}, {"Host": "b", "Score": 1}])
-    async with serving(scored, weight=5) as extender:
+    async with serving(scored) as extender:
         assert await extender.prioritize(GPU_POD, ["a", "b"]) == {"a": 500, "b": 50}
 
 
@@ -111,7 +111,7 @@ async def test_an_extender_that_is_down_is_named_as_go_names_it() -> None:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
         async with aiohttp.ClientSession() as http:
-            extender = Extender(ExtenderSettings(f"http://127.0.0.1:{port}/gpushare"), http)
+            extender = Extender(f"http://127.0.0.1:{port}/gpushare", http)
             with pytest.raises(ExtenderError) as caught:
                 await extender.filter(GPU_POD, ["n1"])
     url = f"http://127.0.0.1:{port}/gpushare/filter"
@@ -125,7 +125,7 @@ async def test_an_extender_that_does_not_answer_is_given_up() -> None:
         await given_up.wait()
         return web.Response()
 
-    async with serving(answer, http_timeout_s=0.05) as extender:
+    async with serving(answer, timeout_s=0.05) as extender:
         with pytest.raises(ExtenderError, match="context deadline exceeded"):
             await extender.filter(GPU_POD, ["n1"])
         given_up.set()
@@ -140,18 +140,3 @@ async def test_a_connection_that_is_cut_is_the_end_of_the_answer() -> None:
     async with serving(answer) as extender:
         with pytest.raises(ExtenderError, match="EOF"):
             await extender.filter(GPU_POD, ["n1"])
-
-
-async def test_only_pods_that_name_a_managed_resource_are_of_interest() -> None:
-    managed = frozenset(("aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage"))
-    async with serving(answering({}), managed_resources=managed) as extender:
-        assert extender.is_interested(GPU_POD)
-        assert extender.is_interested(a_pod(asks={"aliyun.com/gpu-core.percentage": "5"}))
-        early = {"name": "c", "resources": {"requests": {"aliyun.com/gpu-mem": "1"}}}
-        assert extender.is_interested(a_pod(initContainers=[early]))
-        assert not extender.is_interested(a_pod(asks={"cpu": "1"}))
-
-
-async def test_an_extender_that_manages_nothing_in_particular_is_asked_about_all_pods() -> None:
-    async with serving(answering({})) as extender:
-        assert extender.is_interested(a_pod(asks={"cpu": "1"}))

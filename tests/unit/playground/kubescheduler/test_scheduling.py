@@ -34,9 +34,6 @@ class ScriptedExtender(Extender):
         self.may_bind = asyncio.Event()
         self.may_bind.set()
 
-    def is_interested(self, pod: Json) -> bool:
-        return bool(spec_of(pod)["containers"][0]["resources"]["limits"].get("aliyun.com/gpu-mem"))
-
     async def filter(self, pod: Json, nodes: "list[str] | tuple[str, ...]") -> FilterResult:  # type: ignore[override]
         self.calls.append(("filter", pod["metadata"]["name"], tuple(nodes)))
         if self.down:
@@ -133,17 +130,6 @@ async def test_nodes_that_fail_the_in_tree_filters_are_not_shown_to_the_extender
     world.add_pod(asks=GPU)
     assert await world.placed() == "n2"
     assert world.extender.calls[0] == ("filter", "p", ("n2",))
-
-
-async def test_a_pod_without_gpu_is_bound_without_the_extender(world: World) -> None:
-    world.api.add(NODES, a_node("n1"))
-    world.add_pod("plain")
-    world.add_pod("other", schedulerName="default-scheduler")
-    world.add_pod("foreign", schedulerName="someone-else")
-    await world.placed("plain")
-    await world.placed("other")
-    assert world.extender.calls == []
-    assert world.node_of("foreign") == ""
 
 
 async def test_a_refused_pod_says_why_in_kube_schedulers_words(world: World) -> None:

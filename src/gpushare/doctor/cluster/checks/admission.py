@@ -10,7 +10,7 @@ from gpushare.doctor.cluster.checks.api_server import server_minor
 from gpushare.doctor.cluster.checks.network_policies import shut_webhook
 from gpushare.doctor.cluster.checks.services import callable_webhook, meanwhile
 from gpushare.doctor.cluster.facts import ClusterFacts, at, name_of
-from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
+from gpushare.doctor.findings import Result, Unread, fault, fine, unknown, warning
 from gpushare.doctor.suggested_commands import INSTALLER, namespace_of, upgrade
 
 #: From which Kubernetes on the API server's own policies do it.
@@ -34,7 +34,7 @@ _EVERYBODYS: Final = "default"
 _SOON_DAYS: Final = 3
 
 
-def rules(facts: ClusterFacts) -> Iterator[Said]:
+def rules(facts: ClusterFacts) -> Iterator[Result]:
     """Whether wrong requests are refused, records guarded and pods pointed to our scheduler."""
     if facts.playground is not None:
         yield fine("", "a playground has its rules from the beginning")
@@ -81,7 +81,7 @@ def _has_policies(facts: ClusterFacts) -> bool:
     return not isinstance(listed, Unread) and any(name_of(one).startswith("gpushare-") for one in listed)
 
 
-def _left_alone(facts: ClusterFacts) -> Iterator[Said]:
+def _left_alone(facts: ClusterFacts) -> Iterator[Result]:
     """Pods in the charts' own namespace, where they are not meant: one made for the charts alone has none, and all's own is full of them."""
     namespace = namespace_of(facts, INSTALLER)
     pods = () if isinstance(facts.pods, Unread) else facts.pods
@@ -95,7 +95,7 @@ def _left_alone(facts: ClusterFacts) -> Iterator[Said]:
         )
 
 
-def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Said]:
+def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Result]:
     if server < _VALIDATES:
         yield _unruled(facts, "wrong requests are not refused, and records of who holds what are not guarded")
         return
@@ -129,7 +129,7 @@ def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Said]:
             )
 
 
-def _bound(facts: ClusterFacts, name: str) -> Iterator[Said]:
+def _bound(facts: ClusterFacts, name: str) -> Iterator[Result]:
     if isinstance(facts.policy_bindings, Unread):
         return
     bindings = [one for one in facts.policy_bindings if name_of(one) == name]
@@ -145,10 +145,10 @@ def _bound(facts: ClusterFacts, name: str) -> Iterator[Said]:
             )
 
 
-def _unruled(facts: ClusterFacts, says: str) -> Said:
+def _unruled(facts: ClusterFacts, message: str) -> Result:
     return warning(
         "admission",
-        says,
+        message,
         upgrade(facts, INSTALLER, "admission.enabled=true,admission.mode=auto"),
     )
 
@@ -157,7 +157,7 @@ def _no_chart(facts: ClusterFacts) -> bool:
     return not isinstance(facts.daemon_sets, Unread) and not facts.daemon_sets
 
 
-def certificate(facts: ClusterFacts) -> Iterator[Said]:
+def certificate(facts: ClusterFacts) -> Iterator[Result]:
     """Whether the authority that API servers trust the webhook by is there and valid, and stays so."""
     if isinstance(facts.webhooks, Unread):
         if facts.playground is None:
@@ -169,23 +169,23 @@ def certificate(facts: ClusterFacts) -> Iterator[Said]:
         for hook in configuration.get("webhooks") or ():
             subject = f"webhook {hook.get('name')}"
             namespace = at(hook, "clientConfig", "service", "namespace") or namespace_of(facts, INSTALLER)
-            remedy = f"`kubectl -n {namespace} logs deploy/gpushare-admission`: it makes and renews them, and says what keeps it from that"
+            suggestion = f"`kubectl -n {namespace} logs deploy/gpushare-admission`: it makes and renews them, and says what keeps it from that"
             ends = _ends(str(at(hook, "clientConfig", "caBundle") or ""))
             if ends is None:
                 yield fault(
                     subject,
                     f"it has no certificate authority that can be read, so calls to it fail: {meanwhile([hook])}",
-                    remedy,
+                    suggestion,
                 )
             elif ends < now:
                 yield fault(
                     subject,
                     f"its certificate authority has expired on {ends:%Y-%m-%d %H:%M} UTC, so calls to it fail: {meanwhile([hook])}",
-                    remedy,
+                    suggestion,
                 )
             elif (ends - now).days < _SOON_DAYS:
                 yield warning(
-                    subject, f"its certificate authority expires on {ends:%Y-%m-%d %H:%M} UTC", remedy
+                    subject, f"its certificate authority expires on {ends:%Y-%m-%d %H:%M} UTC", suggestion
                 )
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from gpushare.doctor.cluster.facts import ClusterFacts, at, gpu_nodes, name_of
 from gpushare.doctor.cluster.reader import renewed_s
-from gpushare.doctor.findings import Said, Unread, fault, unknown, warning
+from gpushare.doctor.findings import Result, Unread, fault, unknown, warning
 from gpushare.doctor.suggested_commands import INSTALLER, SCHEDULER, upgrade
 
 #: The oldest Kubernetes that the charts install on, and how many minor versions kubelets may be behind.
@@ -30,7 +30,7 @@ def server_minor(facts: ClusterFacts) -> tuple[int, int] | None:
     return None if isinstance(facts.version, Unread) else minor_of(str(facts.version.get("gitVersion", "")))
 
 
-def permissions(facts: ClusterFacts) -> Iterator[Said]:
+def permissions(facts: ClusterFacts) -> Iterator[Result]:
     """Whether the user may read what is read here."""
     if isinstance(facts.rights, Unread):
         # A playground's own API server knows no rights, and so denies none.
@@ -56,7 +56,7 @@ def permissions(facts: ClusterFacts) -> Iterator[Said]:
         )
 
 
-def versions(facts: ClusterFacts) -> Iterator[Said]:
+def versions(facts: ClusterFacts) -> Iterator[Result]:
     """Whether API server, kubelets, kube-scheduler and our own parts go together."""
     server = server_minor(facts)
     if server is None:
@@ -77,7 +77,7 @@ def versions(facts: ClusterFacts) -> Iterator[Said]:
     yield from _parts_versions(facts, server)
 
 
-def _parts_versions(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Said]:
+def _parts_versions(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Result]:
     if isinstance(facts.daemon_sets, Unread) or isinstance(facts.deployments, Unread):
         return
     parts = {
@@ -104,7 +104,7 @@ def _parts_versions(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Sa
                 )
 
 
-def clocks(facts: ClusterFacts) -> Iterator[Said]:
+def clocks(facts: ClusterFacts) -> Iterator[Result]:
     """Whether this machine, the API server and the kubelets agree on the time."""
     if isinstance(facts.server_time_s, Unread):
         yield unknown("API server", facts.server_time_s.why)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from gpushare.doctor.cluster.facts import ClusterFacts, at, name_of
-from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
+from gpushare.doctor.findings import Result, Unread, fault, fine, unknown, warning
 from gpushare.doctor.suggested_commands import install
 
 
@@ -25,7 +25,7 @@ _MADE: Final = (
 )
 
 
-def installed(facts: ClusterFacts) -> Iterator[Said]:
+def installed(facts: ClusterFacts) -> Iterator[Result]:
     """Whether both charts are there, once each."""
     if not facts.namespace_is_there:
         yield fault(
@@ -58,7 +58,7 @@ def installed(facts: ClusterFacts) -> Iterator[Said]:
         )
 
 
-def _removal(facts: ClusterFacts) -> Iterator[Said]:
+def _removal(facts: ClusterFacts) -> Iterator[Result]:
     """What is to be said of the Deployment that cleans up after ``helm uninstall``; of one that finds agents beside itself nothing: it ends."""
     if isinstance(facts.removals, Unread) or isinstance(facts.daemon_sets, Unread):
         return

@@ -22,7 +22,7 @@ from gpushare.doctor.cluster.facts import (
     why_unready,
 )
 from gpushare.doctor.cluster.reader import renewed_s
-from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
+from gpushare.doctor.findings import Result, Unread, fault, fine, unknown, warning
 from gpushare.doctor.suggested_commands import (
     INSTALLER,
     SCHEDULER,
@@ -44,7 +44,7 @@ _EXTENDER: Final = {
 }
 
 
-def one_scheduler(facts: ClusterFacts) -> Iterator[Said]:
+def one_scheduler(facts: ClusterFacts) -> Iterator[Result]:
     """Two that have one name place the same pods, each by a ledger of its own."""
     if isinstance(facts.deployments, Unread) or isinstance(facts.part_pods, Unread):
         return
@@ -66,7 +66,7 @@ def one_scheduler(facts: ClusterFacts) -> Iterator[Said]:
         )
 
 
-def node_agents(facts: ClusterFacts) -> Iterator[Said]:
+def node_agents(facts: ClusterFacts) -> Iterator[Result]:
     """Whether an agent runs, ready, on every node that the label asks for one on."""
     if facts.playground is not None:
         yield fine("", "a playground's agents are no pods; node-capacity tells whether they are there")
@@ -94,7 +94,7 @@ def node_agents(facts: ClusterFacts) -> Iterator[Said]:
             )
 
 
-def taints(facts: ClusterFacts) -> Iterator[Said]:
+def taints(facts: ClusterFacts) -> Iterator[Result]:
     """Whether a taint keeps the agent away from a node that is labelled."""
     if isinstance(facts.daemon_sets, Unread) or isinstance(facts.nodes, Unread):
         return
@@ -117,7 +117,7 @@ def taints(facts: ClusterFacts) -> Iterator[Said]:
                 )
 
 
-def scheduler(facts: ClusterFacts) -> Iterator[Said]:
+def scheduler(facts: ClusterFacts) -> Iterator[Result]:
     """Whether the scheduler runs, its extender has read the cluster, and one of them leads."""
     if not isinstance(facts.deployments, Unread):
         for deployment in facts.deployments:
@@ -141,15 +141,15 @@ def scheduler(facts: ClusterFacts) -> Iterator[Said]:
     yield from _leading(facts)
 
 
-def _extender(facts: ClusterFacts, name: str, said: str) -> Iterator[Said]:
+def _extender(facts: ClusterFacts, name: str, said: str) -> Iterator[Result]:
     """What is to be said of the extender of pod ``name``, which said this of itself (``?`` before it: it was not asked)."""
     pods = () if isinstance(facts.part_pods, Unread) else facts.part_pods
     pod = next((one for one in pods if name_of(one) == name), {})
     status = status_of(pod, "extender")
     if said.startswith("?"):
         if status.get("ready", True):
-            remedy = "ask for the right get pods/proxy"
-            yield unknown(name, f"its extender cannot be asked: {said[1:]}", remedy)
+            suggestion = "ask for the right get pods/proxy"
+            yield unknown(name, f"its extender cannot be asked: {said[1:]}", suggestion)
             return
         said = why_of(status).removeprefix(": ") or "its container is not ready"
     if not said:
@@ -179,7 +179,7 @@ def _leaders(facts: ClusterFacts) -> set[str]:
     }
 
 
-def _leading(facts: ClusterFacts) -> Iterator[Said]:
+def _leading(facts: ClusterFacts) -> Iterator[Result]:
     if isinstance(facts.leases, Unread) or isinstance(facts.server_time_s, Unread):
         return
     for lease in facts.leases:
@@ -201,7 +201,7 @@ def _kube_scheduler_log(facts: ClusterFacts) -> str:
     return f"`kubectl -n {namespace} logs deploy/{names.SCHEDULER_NAME} -c kube-scheduler`"
 
 
-def scheduler_config(facts: ClusterFacts) -> Iterator[Said]:
+def scheduler_config(facts: ClusterFacts) -> Iterator[Result]:
     """Whether kube-scheduler asks our extender, and for all that it must."""
     if isinstance(facts.config_maps, Unread):
         yield unknown("ConfigMap ack-co-scheduler", facts.config_maps.why)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gpushare.doctor.cluster.facts import ClusterFacts, Json, at, name_of
-from gpushare.doctor.findings import Said, Unread, fault, unknown, warning
+from gpushare.doctor.findings import Result, Unread, fault, unknown, warning
 from gpushare.doctor.suggested_commands import SCHEDULER, upgrade
 from gpushare.kube.crds import MANIFESTS, definition
 
@@ -12,7 +12,7 @@ _MOST_NAMED: Final = 3
 _RULES: Final = "x-kubernetes-validations"
 
 
-def kinds(facts: ClusterFacts) -> Iterator[Said]:
+def kinds(facts: ClusterFacts) -> Iterator[Result]:
     """Whether the API server serves ResourcePolicy and ElasticQuotaTree, as this release has them."""
     if isinstance(facts.definitions, Unread):
         yield unknown("CustomResourceDefinitions", facts.definitions.why)

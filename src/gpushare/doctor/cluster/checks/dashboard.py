@@ -5,7 +5,7 @@ from typing import Final
 
 from gpushare.doctor.cluster.checks.container_states import why_of
 from gpushare.doctor.cluster.facts import ClusterFacts, Json, at, name_of, ready_endpoints
-from gpushare.doctor.findings import Said, Unread, fine, warning
+from gpushare.doctor.findings import Result, Unread, fine, warning
 from gpushare.doctor.suggested_commands import SCHEDULER, look, upgrade
 
 #: The names that the chart gives.
@@ -14,7 +14,7 @@ _CONTAINER: Final = "dashboard"
 _VOLUME: Final = "dashboard-token"
 
 
-def dashboard(facts: ClusterFacts) -> Iterator[Said]:
+def dashboard(facts: ClusterFacts) -> Iterator[Result]:
     """Whether the page can be opened, and what keeps it from that; Secrets are not read."""
     if isinstance(facts.dashboards, Unread):
         return
@@ -26,7 +26,7 @@ def dashboard(facts: ClusterFacts) -> Iterator[Said]:
         yield from _of(facts, deployment)
 
 
-def _of(facts: ClusterFacts, deployment: Json) -> Iterator[Said]:
+def _of(facts: ClusterFacts, deployment: Json) -> Iterator[Result]:
     namespace = name_of(deployment).partition("/")[0]
     down = [
         (pod, status)

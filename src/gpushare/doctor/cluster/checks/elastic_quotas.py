@@ -9,14 +9,14 @@ import msgspec
 from gpushare.api import names
 from gpushare.api.crd.elastic_quota_tree import QuotaTree, QuotaTreeRecord, counting, decode_quota_tree
 from gpushare.doctor.cluster.facts import ClusterFacts, at, name_of
-from gpushare.doctor.findings import Said, Unread, fault, warning
+from gpushare.doctor.findings import Result, Unread, fault, warning
 
 #: How alike a namespace must be to one that there is to be taken for a slip.
 _ALIKE: Final = 0.7
 _MOST_NAMED: Final = 5
 
 
-def elastic_quotas(facts: ClusterFacts) -> Iterator[Said]:
+def elastic_quotas(facts: ClusterFacts) -> Iterator[Result]:
     """Whether the tree that counts is in force and names namespaces that there are, and whether others are there in vain."""
     if isinstance(facts.quota_trees, Unread):
         return
@@ -65,7 +65,7 @@ def _subject(record: QuotaTreeRecord) -> str:
     return f"elasticquotatree {names.QUOTA_NAMESPACE}/{record.name}"
 
 
-def _of_nobody(subject: str, tree: QuotaTree, there: frozenset[str]) -> Iterator[Said]:
+def _of_nobody(subject: str, tree: QuotaTree, there: frozenset[str]) -> Iterator[Result]:
     for quota in tree.quotas:
         missing = [one for one in quota.namespaces if one not in there]
         if not missing:

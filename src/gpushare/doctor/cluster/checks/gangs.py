@@ -13,7 +13,7 @@ from gpushare.api.objects import Pod
 from gpushare.api.request.pod_group import gang_of
 from gpushare.api.request.request import Request, request_of
 from gpushare.doctor.cluster.facts import ClusterFacts, Json, at, devices_of, name_of
-from gpushare.doctor.findings import Said, Unread, warning
+from gpushare.doctor.findings import Result, Unread, warning
 
 #: A gang that has waited for pods so long is told of: controllers make theirs within seconds.
 _LONG_S: Final = 180.0
@@ -30,7 +30,7 @@ class _Least(NamedTuple):
     unit_mib: int
 
 
-def gangs(facts: ClusterFacts) -> Iterator[Said]:
+def gangs(facts: ClusterFacts) -> Iterator[Result]:
     """Whether each gang that waits gets as many pods as must run together, and whether these would fit if every node were empty and every GPU well.
 
     A gang of pods of which not one would fit is told of by its pods.
@@ -59,7 +59,7 @@ def gangs(facts: ClusterFacts) -> Iterator[Said]:
             )
 
 
-def _lacking(facts: ClusterFacts, key: str, pods: Sequence[Pod], least: int) -> Said | None:
+def _lacking(facts: ClusterFacts, key: str, pods: Sequence[Pod], least: int) -> Result | None:
     """What is to be said of a gang that lacks pods: that they never come, or that they have not come for long."""
     owners = (
         {}

@@ -4,12 +4,12 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from gpushare.doctor.cluster.facts import ClusterFacts, Json, at, name_of
-from gpushare.doctor.findings import Said, Unread, warning
+from gpushare.doctor.findings import Result, Unread, warning
 
 _PORT: Final = "reviews"
 
 
-def shut_webhook(facts: ClusterFacts, effect: str) -> Iterator[Said]:
+def shut_webhook(facts: ClusterFacts, effect: str) -> Iterator[Result]:
     """Whether the policies of its namespace let traffic from anywhere to the port at which the webhook is called; ``effect``: else what comes."""
     if isinstance(facts.network_policies, Unread) or isinstance(facts.webhook_deployments, Unread):
         return

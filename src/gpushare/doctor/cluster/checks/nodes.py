@@ -20,7 +20,7 @@ from gpushare.api.node.shared_event_texts import (
 from gpushare.api.objects import Node, ObjectMeta
 from gpushare.api.taints import OF_CORDONS
 from gpushare.doctor.cluster.facts import ClusterFacts, Condition, SeenNode, gpu_nodes
-from gpushare.doctor.findings import Said, Unread, fault, fine, unknown, warning
+from gpushare.doctor.findings import Result, Unread, fault, fine, unknown, warning
 from gpushare.doctor.suggested_commands import INSTALLER, agent_log, doctor_of_node, upgrade
 from gpushare.nodeagent.driver.health import XID_REASON
 
@@ -36,7 +36,7 @@ _ALIKE: Final = 0.85
 _OF_DRIVER: Final = (REASON_NO_DRIVER, REASON_DRIVER_FAILED)
 
 
-def node_labels(facts: ClusterFacts) -> Iterator[Said]:
+def node_labels(facts: ClusterFacts) -> Iterator[Result]:
     """Whether labels are spelled as they must be, and have values that are known."""
     if isinstance(facts.nodes, Unread):
         yield unknown("nodes", facts.nodes.why)
@@ -90,7 +90,7 @@ def _undescribed(node: SeenNode) -> Node:
     return Node(ObjectMeta(name=meta.name, labels=meta.labels, annotations=cordons))
 
 
-def node_devices_said(facts: ClusterFacts) -> Iterator[Said]:
+def node_devices_said(facts: ClusterFacts) -> Iterator[Result]:
     """Whether each labelled node is described by its agent, readably, and in the mode of its label."""
     for node in gpu_nodes(facts):
         if _label_problem(node):
@@ -139,7 +139,7 @@ def _says_why_it_has_none(node: SeenNode) -> bool:
     return said is not None and said.status == "False" and said.reason in (*_OF_DRIVER, REASON_NO_GPU)
 
 
-def node_capacity(facts: ClusterFacts) -> Iterator[Said]:
+def node_capacity(facts: ClusterFacts) -> Iterator[Result]:
     """Whether each kubelet offers what the agent says that there is."""
     for node in gpu_nodes(facts):
         try:
@@ -167,7 +167,7 @@ def node_capacity(facts: ClusterFacts) -> Iterator[Said]:
             )
 
 
-def _not_isolated(node: SeenNode) -> Iterator[Said]:
+def _not_isolated(node: SeenNode) -> Iterator[Result]:
     try:
         devices = node_devices(node.node)
     except ModelError:
@@ -184,7 +184,7 @@ def _not_isolated(node: SeenNode) -> Iterator[Said]:
     )
 
 
-def node_health(facts: ClusterFacts) -> Iterator[Said]:
+def node_health(facts: ClusterFacts) -> Iterator[Result]:
     """Whether nodes are ready, their GPUs in service, and their containers held to their share."""
     for node in gpu_nodes(facts):
         if not node.is_ready:
@@ -217,11 +217,11 @@ def node_health(facts: ClusterFacts) -> Iterator[Said]:
         yield fault(
             node.subject,
             f"{names.CONDITION_READY} is {said.status}: {said.message}",
-            _remedy(facts, node, said),
+            _suggestion(facts, node, said),
         )
 
 
-def _lost(node: SeenNode, lost: Sequence[Device], *, all_of_them: bool) -> Iterator[Said]:
+def _lost(node: SeenNode, lost: Sequence[Device], *, all_of_them: bool) -> Iterator[Result]:
     for device in lost:
         wait = (
             "after an XID it comes back by itself when it stays quiet for minutes; else "
@@ -244,7 +244,7 @@ def _lost(node: SeenNode, lost: Sequence[Device], *, all_of_them: bool) -> Itera
             )
 
 
-def _remedy(facts: ClusterFacts, node: SeenNode, said: Condition) -> str:
+def _suggestion(facts: ClusterFacts, node: SeenNode, said: Condition) -> str:
     look = doctor_of_node(facts, node.name)
     if said.reason == REASON_DRIVER_FAILED:
         told = "`nvidia-smi` as root on the node loads the driver's module, or says what is wrong with it; `dmesg | grep -i nvrm` there; after an upgrade of the driver reboot the node"

@@ -1,7 +1,9 @@
-"""Pods: records that can be read and are true, nothing given twice, nobody who waits for a scheduler that is not there."""
+"""Pods: allocations that can be read and hold, nothing allocated twice, no pod that waits for a scheduler that does not run."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from functools import cache
 from typing import Final
 
 from gpushare.api import names
@@ -9,28 +11,24 @@ from gpushare.api.allocation.annotations import read_allocation
 from gpushare.api.crd.resource_policy import seconds_of
 from gpushare.api.errors import InvalidRequest, ModelError
 from gpushare.api.node.device import NodeDevices
-from gpushare.api.node.modes import mode_giving
 from gpushare.api.objects import Pod
-from gpushare.api.request.describe import instead_of_slip, slip_of
-from gpushare.api.request.pluralize import counted
 from gpushare.api.request.pod_group import gang_of
 from gpushare.api.request.request import Request, request_of
 from gpushare.doctor.cluster.facts import ClusterFacts, SeenNode, devices_of
-from gpushare.doctor.findings import Said, Unread, fault, warning
-from gpushare.lint.impossible_selectors import mistyped
-from gpushare.lint.likely_mistakes import slip_of_scheduler, slips_of_waiting
-from gpushare.lint.name_suggestions import is_of_others, is_unknown, meant
-
-#: What containers may ask for, whether a node offers it now or not.
-_KNOWN: Final = frozenset(
-    {names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE, names.GPU_MEMORY, names.GPU_MEMORY_PERCENT}
-)
+from gpushare.doctor.findings import Result, Unread, fault, warning
+from gpushare.ledger import Ledger
+from gpushare.ledger.fit.empty_node import emptied
+from gpushare.reasons.mistakes.names import unoffered
+from gpushare.reasons.mistakes.pods import slip_of_scheduler, slips_of_waiting
+from gpushare.reasons.mistakes.selectors import mistyped
+from gpushare.reasons.suggestions.nodes import of_nodes
+from gpushare.reasons.summary import reason_text, summarized
 
 #: By then every scheduler that runs has written on a pod why it waits.
 _TIME_TO_LOOK_S: Final = 10.0
 
 
-def pod_records(facts: ClusterFacts) -> Iterator[Said]:
+def pod_records(facts: ClusterFacts) -> Iterator[Result]:
     """Whether each pod that has a node and asks for a GPU has a record that is true there."""
     if isinstance(facts.pods, Unread) or isinstance(facts.nodes, Unread):
         return
@@ -43,7 +41,7 @@ def pod_records(facts: ClusterFacts) -> Iterator[Said]:
         try:
             allocation = read_allocation(pod.metadata.annotations or {}, known.get(node))
         except ModelError as error:
-            yield fault(f"pod {pod.key}", error.problem, "delete it; whoever owns it makes another")
+            yield fault(f"pod {pod.key}", error.problem, "delete it; its owner creates another")
             continue
         if allocation is None:
             yield fault(
@@ -64,22 +62,24 @@ def pod_records(facts: ClusterFacts) -> Iterator[Said]:
     yield from _overfull(known, held)
 
 
-def _overfull(known: dict[str, NodeDevices], held: dict[tuple[str, str], int]) -> Iterator[Said]:
+def _overfull(known: dict[str, NodeDevices], held: dict[tuple[str, str], int]) -> Iterator[Result]:
     for (node, uuid), mib in sorted(held.items()):
         devices = known.get(node)
         device = None if devices is None else next((one for one in devices.devices if one.uuid == uuid), None)
         if device is not None and mib > device.total_mib:
             yield fault(
                 f"node {node}",
-                f"{mib} MiB of GPU {device.index} are given, and it has {device.total_mib}",
+                f"{mib} MiB of GPU {device.index} are allocated, and it has {device.total_mib}",
                 "look for a second scheduler; delete the youngest pods of that GPU",
             )
 
 
-def waiting_pods(facts: ClusterFacts) -> Iterator[Said]:
-    """Whether every pod that asks for a GPU has been given to our scheduler, in a way that can be served."""
+def waiting_pods(facts: ClusterFacts) -> Iterator[Result]:
+    """Whether every pending pod that asks for a GPU names our scheduler and asks for what some node could give."""
     offered = None if isinstance(facts.nodes, Unread) else _offered(facts.nodes)
-    known = [] if isinstance(facts.nodes, Unread) else list(devices_of(facts.nodes).values())
+    known = {} if isinstance(facts.nodes, Unread) else devices_of(facts.nodes)
+    empty = Ledger.of(map(emptied, known.values()))
+    actual = cache(lambda: _with_pods(facts, known))
     there = {
         label
         for one in (() if isinstance(facts.nodes, Unread) else facts.nodes)
@@ -95,20 +95,33 @@ def waiting_pods(facts: ClusterFacts) -> Iterator[Said]:
             yield warning(
                 f"pod {pod.key}",
                 f"no node can ever take it: {error.problem}",
-                "correct it in the manifest, and make the pod anew",
+                "correct the manifest, and recreate the pod",
             )
             continue
-        yield from _nobodys(pod, offered)
+        yield from _unoffered(pod, offered)
         for text in (*slips_of_waiting(pod), *mistyped(pod, there)):
-            yield warning(f"pod {pod.key}", text, "correct the manifest, and make the pod anew")
+            yield warning(f"pod {pod.key}", text, "correct the manifest, and recreate the pod")
         if request is not None and known:
-            yield from _too_large(pod, request, known)
+            yield from _too_large(pod, request, empty, actual)
         if request is not None and pod.spec.scheduler_name != names.SCHEDULER_NAME:
             yield warning(
                 f"pod {pod.key}",
                 _waits_for(pod, facts),
                 f"let it name schedulerName: {names.SCHEDULER_NAME}, or leave the name out where admission points pods",
             )
+
+
+def _with_pods(facts: ClusterFacts, known: dict[str, NodeDevices]) -> Ledger:
+    """The nodes with what pods hold of them, as far as that can be read."""
+    ledger = Ledger.of(known.values())
+    for pod in () if isinstance(facts.pods, Unread) else facts.pods:
+        node = pod.spec.node_name
+        if not node or pod.finished:
+            continue
+        with suppress(ModelError):
+            if allocation := read_allocation(pod.metadata.annotations or {}, known.get(node)):
+                ledger.hold(pod.metadata.uid, pod.key, node, allocation)
+    return ledger
 
 
 def _waits_for(pod: Pod, facts: ClusterFacts) -> str:
@@ -125,7 +138,7 @@ def _waits_for(pod: Pod, facts: ClusterFacts) -> str:
 
 def _offered(nodes: Iterable[SeenNode]) -> frozenset[str]:
     """Resources of which a node has some, also while their device plugin is away."""
-    return _KNOWN.union(
+    return frozenset(
         name
         for one in nodes
         for amounts in (one.node.status.capacity, one.node.status.allocatable)
@@ -134,65 +147,28 @@ def _offered(nodes: Iterable[SeenNode]) -> frozenset[str]:
     )
 
 
-def _too_large(pod: Pod, request: Request, known: Collection[NodeDevices]) -> Iterator[Said]:
+def _too_large(pod: Pod, request: Request, empty: Ledger, actual: Callable[[], Ledger]) -> Iterator[Result]:
     """What no node could give if it were empty and all of its GPUs well."""
-    giving = [
-        node
-        for node in known
-        if node.mode.serves(whole=request.by_gpu, core=request.wants_core, gpus=request.gpu_count)
-        and request.unit_mib in (0, node.unit.mib)
-    ]
-    sizes = [sorted((node.units_of(one) for one in node.devices), reverse=True) for node in giving]
-    if any(
-        len(its) >= request.gpu_count and its[request.gpu_count - 1] >= request.memory_units for its in sizes
-    ):
+    nodes = empty.node_names()
+    verdict = empty.filter(request, nodes)
+    if verdict.fits:
         return
-    asked = f"{counted(request.gpu_count, 'GPU')} of one node"
-    if not request.by_gpu:
-        compute = f" and {request.core_percent}% compute" if request.wants_core else ""
-        asked = f"{counted(request.memory_units, 'unit')}{compute} on {'each of ' if request.gpu_count > 1 else ''}{asked}"
-    most = max((its[0] for its in sizes if its), default=0)
-    best = (
-        f"the largest GPU for such pods has {counted(most, 'unit')}" if most else "no node gives such shares"
-    )
-    if most and request.gpu_count > 1:
-        best += f", and no node has more than {max(map(len, sizes))} of them"
-    for node in giving:
-        if slip := slip_of(request, node.unit):
-            yield warning(
-                f"pod {pod.key}",
-                f"no node could take it if it were empty: it asks for {asked}; {best}; {slip}",
-                f"{instead_of_slip(request, node.unit)}, and make the pod anew",
-            )
-            return
-    unmade = request.by_gpu and not giving
-    if unmade:
-        best = f"nodes of mode {mode_giving(names.GPU_WHOLE).value} alone give whole GPUs, and there is none"
+    summary, _ = summarized(nodes, verdict)
+    help_text = of_nodes(actual(), request, summary.category, {**verdict.refused, **verdict.hopeless})
     yield warning(
-        f"pod {pod.key}",
-        f"no node could take it if it were empty: it asks for {asked}; {best}",
-        f"label a node {names.LABEL_MODE}={mode_giving(names.GPU_WHOLE).value}, or ask for {names.GPU_MEM}"
-        if unmade
-        else f"ask for less, or add a node that has it; {names.LABEL_MODE} says what the GPUs of a node are used as",
+        f"pod {pod.key}", f"no node could take it if it were empty: {reason_text(summary)}", help_text
     )
 
 
-def _nobodys(pod: Pod, offered: Collection[str] | None) -> Iterator[Said]:
+def _unoffered(pod: Pod, offered: Collection[str] | None) -> Iterator[Result]:
     """Resources by names that look like ours, or are other device plugins', and that nobody offers; ``None``: nodes were not read."""
-    for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
-        for resource in (container.resources and container.resources.limits) or ():
-            if is_unknown(resource) and resource not in (offered or _KNOWN):
-                yield warning(
-                    f"pod {pod.key}",
-                    f"no node offers {resource}, for which its container {container.name} asks",
-                    f"correct the name: write {meant(resource)}",
-                )
-            elif is_of_others(resource) and offered is not None and resource not in offered:
-                yield warning(
-                    f"pod {pod.key}",
-                    f"no node offers {resource}, for which its container {container.name} asks",
-                    f"write {meant(resource)}, or add a node whose device plugin offers it",
-                )
+    asked = [
+        (container.name, resource)
+        for container in (*pod.spec.containers, *(pod.spec.init_containers or ()))
+        for resource in (container.resources and container.resources.limits) or ()
+    ]
+    for text, instead in unoffered(asked, offered):
+        yield warning(f"pod {pod.key}", text, instead)
 
 
 def _asks(pod: Pod) -> bool:

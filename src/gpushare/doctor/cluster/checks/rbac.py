@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gpushare.doctor.cluster.facts import ClusterFacts, Json, at, name_of
-from gpushare.doctor.findings import Said, Unread, fault, unknown
+from gpushare.doctor.findings import Result, Unread, fault, unknown
 from gpushare.doctor.suggested_commands import INSTALLER, SCHEDULER, upgrade
 
 _OWN: Final = ""
@@ -84,7 +84,7 @@ RIGHTS: Final = (
 )  # fmt: skip
 
 
-def process_rights(facts: ClusterFacts) -> Iterator[Said]:
+def process_rights(facts: ClusterFacts) -> Iterator[Result]:
     """Whether the accounts of our processes are given what they need."""
     unread = (
         ("ClusterRoles", facts.roles), ("ClusterRoles", facts.bindings),
@@ -103,7 +103,7 @@ def process_rights(facts: ClusterFacts) -> Iterator[Said]:
             yield from _given(facts, needed, there)
 
 
-def _given(facts: ClusterFacts, needed: _Needed, workloads: Sequence[Json]) -> Iterator[Said]:
+def _given(facts: ClusterFacts, needed: _Needed, workloads: Sequence[Json]) -> Iterator[Result]:
     home = str(at(workloads[0], "metadata", "namespace") or "")
     wide = needed.namespace is None
     namespace = "" if wide else needed.namespace or home
@@ -112,26 +112,28 @@ def _given(facts: ClusterFacts, needed: _Needed, workloads: Sequence[Json]) -> I
         return
     role_word, binding_word = ("clusterrole", "clusterrolebinding") if wide else ("role", "rolebinding")
     place = f"{namespace}/" if namespace else ""
-    remedy = f"{upgrade(facts, needed.chart)} writes the rights anew"
+    suggestion = f"{upgrade(facts, needed.chart)} writes the rights anew"
     if needed.allows:
         role = next((one for one in roles if name_of(one) == f"{place}{needed.role}"), None)
         if role is None:
-            yield fault(f"{role_word} {place}{needed.role}", "it is not there", remedy)
+            yield fault(f"{role_word} {place}{needed.role}", "it is not there", suggestion)
             return
         missing = [right for right in needed.allows if not _allows(role, right, needed.only)]
         if missing:
             yield fault(
-                f"{role_word} {place}{needed.role}", f"it does not allow to {', '.join(missing)}", remedy
+                f"{role_word} {place}{needed.role}", f"it does not allow to {', '.join(missing)}", suggestion
             )
     subject = f"{binding_word} {place}{needed.binding}"
     binding = next((one for one in bindings if name_of(one) == f"{place}{needed.binding}"), None)
     if binding is None or at(binding, "roleRef", "name") != needed.role or not at(binding, "subjects"):
-        yield fault(subject, "it is not there, or binds nobody to the role", remedy)
+        yield fault(subject, "it is not there, or binds nobody to the role", suggestion)
         return
     account = str(at(workloads[0], "spec", "template", "spec", "serviceAccountName") or "default")
     if len(workloads) == 1 and not any(_is(one, home, account) for one in binding["subjects"]):
         bound = ", ".join(map(_named, binding["subjects"]))
-        yield fault(subject, f"it binds {bound}, and our pods are serviceaccount {home}/{account}", remedy)
+        yield fault(
+            subject, f"it binds {bound}, and our pods are serviceaccount {home}/{account}", suggestion
+        )
 
 
 def _is(subject: Json, namespace: str, account: str) -> bool:

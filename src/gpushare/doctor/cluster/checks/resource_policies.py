@@ -17,13 +17,13 @@ from gpushare.api.crd.resource_policy import (
 )
 from gpushare.api.objects import Pod
 from gpushare.doctor.cluster.facts import ClusterFacts, Json, SeenNode
-from gpushare.doctor.findings import Said, Unread, warning
+from gpushare.doctor.findings import Result, Unread, warning
 
 #: How alike a word must be to one that nodes have to be taken for a slip.
 _ALIKE: Final = 0.7
 
 
-def unit_nodes(facts: ClusterFacts) -> Iterator[Said]:
+def unit_nodes(facts: ClusterFacts) -> Iterator[Result]:
     """Whether each unit has a node, but for those whose pods wait for nodes to come."""
     if isinstance(facts.policies, Unread) or isinstance(facts.nodes, Unread):
         return
@@ -38,7 +38,7 @@ def unit_nodes(facts: ClusterFacts) -> Iterator[Said]:
             )
 
 
-def pods_of_others(facts: ClusterFacts) -> Iterator[Said]:
+def pods_of_others(facts: ClusterFacts) -> Iterator[Result]:
     """Whether the pods that a policy selects name our scheduler: others place theirs where they like."""
     if isinstance(facts.policies, Unread) or isinstance(facts.policy_pods, Unread):
         return

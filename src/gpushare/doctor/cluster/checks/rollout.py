@@ -6,13 +6,13 @@ from datetime import datetime
 
 from gpushare.api import names
 from gpushare.doctor.cluster.facts import ClusterFacts, Json, at, first_why, name_of
-from gpushare.doctor.findings import Said, Unread, warning
+from gpushare.doctor.findings import Result, Unread, warning
 
 #: On the scheduler's pods: SHA-256 of the configuration that the chart wrote when it made them.
 CHECKSUM = "gpushare.dev/config-checksum"
 
 
-def up_to_date(facts: ClusterFacts) -> Iterator[Said]:
+def up_to_date(facts: ClusterFacts) -> Iterator[Result]:
     """Whether every agent is of the DaemonSet's present version, and every scheduler has read its present configuration."""
     for daemon_set in () if isinstance(facts.daemon_sets, Unread) else facts.daemon_sets:
         yield from _rolled_out(daemon_set)
@@ -36,7 +36,7 @@ def up_to_date(facts: ClusterFacts) -> Iterator[Said]:
             )
 
 
-def _rolled_out(daemon_set: Json) -> Iterator[Said]:
+def _rolled_out(daemon_set: Json) -> Iterator[Result]:
     subject = f"daemonset {name_of(daemon_set)}"
     namespace = at(daemon_set, "metadata", "namespace")
     wanted = at(daemon_set, "status", "desiredNumberScheduled") or 0
@@ -51,7 +51,7 @@ def _rolled_out(daemon_set: Json) -> Iterator[Said]:
         )
 
 
-def _deployed(facts: ClusterFacts, deployment: Json) -> Iterator[Said]:
+def _deployed(facts: ClusterFacts, deployment: Json) -> Iterator[Result]:
     subject = f"deployment {name_of(deployment)}"
     namespace, _, name = name_of(deployment).partition("/")
     wanted = at(deployment, "spec", "replicas") or 0
@@ -74,7 +74,7 @@ def _is_unseen(workload: Json) -> bool:
     return isinstance(changed, int) and isinstance(seen, int) and seen < changed
 
 
-def _untaken(subject: str) -> Said:
+def _untaken(subject: str) -> Result:
     return warning(
         subject,
         "it was changed, and no controller has taken that up yet",

@@ -14,7 +14,7 @@ from gpushare.doctor.cluster.facts import (
     ready_endpoints,
     webhook_places,
 )
-from gpushare.doctor.findings import Said, Unread, fault, warning
+from gpushare.doctor.findings import Result, Unread, fault, warning
 from gpushare.doctor.suggested_commands import INSTALLER, SCHEDULER, install, pull, upgrade
 
 _APP: Final = "gpushare-admission"
@@ -62,7 +62,7 @@ def meanwhile(hooks: Collection[Json]) -> str:
     return ", ".join(filter(None, found)) or f"what it judges is {judged}"
 
 
-def callable_webhook(facts: ClusterFacts) -> Iterator[Said]:
+def callable_webhook(facts: ClusterFacts) -> Iterator[Result]:
     """Whether somebody answers where API servers are told to call the webhook."""
     if isinstance(facts.webhooks, Unread):
         return
@@ -70,7 +70,7 @@ def callable_webhook(facts: ClusterFacts) -> Iterator[Said]:
         yield from _answers(facts, namespace, name, meanwhile(hooks))
 
 
-def _answers(facts: ClusterFacts, namespace: str, name: str, effect: str) -> Iterator[Said]:
+def _answers(facts: ClusterFacts, namespace: str, name: str, effect: str) -> Iterator[Result]:
     place = f"{namespace}/{name}"
     describe = f"`kubectl -n {namespace} describe pods -l app.kubernetes.io/name={_APP}`"
     if not isinstance(facts.webhook_deployments, Unread):
@@ -101,7 +101,7 @@ def _answers(facts: ClusterFacts, namespace: str, name: str, effect: str) -> Ite
         )
 
 
-def asked_scheduler(facts: ClusterFacts, namespace: str) -> Iterator[Said]:
+def asked_scheduler(facts: ClusterFacts, namespace: str) -> Iterator[Result]:
     """Whether ``kubectl inspect cgpu`` finds a scheduler that runs: kube-scheduler itself needs no Service."""
     if isinstance(facts.endpoint_slices, Unread):
         return

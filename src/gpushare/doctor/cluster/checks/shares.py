@@ -9,11 +9,11 @@ from gpushare.api.node.device import NodeDevices
 from gpushare.api.objects import Pod
 from gpushare.api.request.request import request_of
 from gpushare.doctor.cluster.facts import ClusterFacts, devices_of
-from gpushare.doctor.findings import Said, Unread, warning
-from gpushare.lint.likely_mistakes import too_small
+from gpushare.doctor.findings import Result, Unread, warning
+from gpushare.reasons.mistakes.pods import too_small
 
 
-def pod_shares(facts: ClusterFacts) -> Iterator[Said]:
+def pod_shares(facts: ClusterFacts) -> Iterator[Result]:
     """Whether each container has as much of its GPU as a CUDA context takes; other checks name requests and records that cannot be read."""
     if isinstance(facts.pods, Unread) or isinstance(facts.nodes, Unread):
         return

@@ -18,9 +18,9 @@ from gpushare.api.objects import ObjectReference
 from gpushare.api.request.request import ContainerKind
 from gpushare.kube.event_recorder import Recorder
 from gpushare.nodeagent.allocate.container_response import Grant, Injection
-from gpushare.nodeagent.allocate.matcher import ClaimBook
+from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
 from gpushare.nodeagent.driver.cgroup_memory_limits import GPU_IS_BROKEN
-from gpushare.nodeagent.errors import ClaimRefused, NvmlFailed
+from gpushare.nodeagent.errors import AllocationRefused, NvmlFailed
 from gpushare.nodeagent.isolation.options import Watch
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner
 from gpushare.nodeagent.isolation.watchdog.processes import container_cgroups
@@ -71,25 +71,25 @@ class Looked(msgspec.Struct, frozen=True):
     faults: Mapping[Due, str] = {}
 
 
-def due_of(book: ClaimBook) -> Iterator[Due]:
+def due_of(book: NodeAllocations) -> Iterator[Due]:
     """What each container is to be held to that has a part of a GPU and that the kubelet has told the ID of."""
     totals_mib = {device.uuid: device.total_mib for device in book.node.devices}
-    for claim in book.claims:
-        asking = {one.name: one for one in claim.request.containers if one.memory_units}
-        for container_id, name in claim.pod.containers.items():
+    for allocated in book.pods:
+        asking = {one.name: one for one in allocated.request.containers if one.memory_units}
+        for container_id, name in allocated.bound.containers.items():
             container = asking.get(name)
             # Init containers have ended by then, and nobody would find their cgroups.
-            ended = container is not None and container.kind is ContainerKind.INIT and claim.pod.running
+            ended = container is not None and container.kind is ContainerKind.INIT and allocated.bound.running
             if container is None or ended:
                 continue
             # Some schedulers give each container of a pod a GPU of its own.
-            gpus = book.gpus_of(claim) if claim.is_together else claim.place(container)
+            gpus = book.gpus_of(allocated) if allocated.on_same_gpus else allocated.decided_gpus(container)
             for gpu in gpus:
-                share = book.share_of(claim, gpu, name)
+                share = book.share_of(allocated, gpu, name)
                 # Who has all of a GPU needs no limit.
                 if share is not None and share.mib < totals_mib.get(gpu, 0):
-                    owner = Owner(claim.uid, container_id)
-                    yield Due(owner, claim.pod.key, name, gpu, share.index, share.mib)
+                    owner = Owner(allocated.uid, container_id)
+                    yield Due(owner, allocated.key, name, gpu, share.index, share.mib)
 
 
 class DriverLimits:
@@ -147,9 +147,7 @@ class DriverLimits:
             {(*one.pod.split("/", 1), one.container, one.gpu): float(one.mib << 20) for one in seen.held}
         )
         for due in seen.held - before.held:
-            logger.info(
-                "%s: the driver holds it to that", due, extra=about(pod=due.pod, uid=due.owner.pod_uid)
-            )
+            logger.info("%s: the driver limit is set", due, extra=about(pod=due.pod, uid=due.owner.pod_uid))
         for due, why in seen.faults.items():
             if before.faults.get(due) != why:
                 self._tell(due, why)
@@ -158,7 +156,7 @@ class DriverLimits:
 
     def _tell(self, due: Due, why: str) -> None:
         logger.warning(
-            "%s: the driver does not hold it to that: %s",
+            "%s: the driver limit cannot be set: %s",
             due,
             why,
             extra=about(pod=due.pod, uid=due.owner.pod_uid),
@@ -224,7 +222,7 @@ class DriverLimits:
             return wanted, now
         if before == wanted:
             logger.warning(
-                "%s: somebody else changed its limit, it is set again",
+                "%s: its driver limit was changed externally; setting it again",
                 due,
                 extra=about(pod=due.pod, uid=due.owner.pod_uid),
             )
@@ -233,7 +231,7 @@ class DriverLimits:
 
 
 class DriverAlone:
-    """The backend: containers get nothing, the driver alone holds them. Raises ``ClaimRefused`` where it cannot."""
+    """The backend: containers get nothing, the driver alone holds them. Raises ``AllocationRefused`` where it cannot."""
 
     in_place = False
 
@@ -246,7 +244,7 @@ class DriverAlone:
         for share in grant.shares:
             why = self._limits.trouble or lacking.get(share.uuid)
             if why:
-                raise ClaimRefused(
+                raise AllocationRefused(
                     "",
                     f"nothing would hold the container to its share of GPU {share.index}: {why}",
                     (grant.uid,),

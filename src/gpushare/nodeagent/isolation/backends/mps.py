@@ -15,7 +15,7 @@ from typing import Final
 
 from gpushare.kube.clock import Clock
 from gpushare.nodeagent.allocate.container_response import Grant, Injection, Mount
-from gpushare.nodeagent.errors import ClaimRefused
+from gpushare.nodeagent.errors import AllocationRefused
 from gpushare.nodeagent.isolation.backends.daemons import (
     NOTE,
     SHARED_MEMORY,
@@ -213,15 +213,15 @@ class Mps:
         return self.folder / gpu / "pipe"
 
     async def inject(self, grant: Grant, *, in_place: bool) -> Injection:
-        """The way to the daemon, and the share; raises ``ClaimRefused``."""
+        """The way to the daemon, and the share; raises ``AllocationRefused``."""
         if len(grant.shares) > 1:
-            raise ClaimRefused(
+            raise AllocationRefused(
                 "", "by MPS a container can use one GPU: each has a daemon of its own", (grant.uid,)
             )
         (share,) = grant.shares
         why = self.lacking().get(share.uuid)
         if why:
-            raise ClaimRefused("", f"GPU {share.index} cannot be shared by MPS: {why}", (grant.uid,))
+            raise AllocationRefused("", f"GPU {share.index} cannot be shared by MPS: {why}", (grant.uid,))
         envs = {
             "CUDA_MPS_PIPE_DIRECTORY": _PIPE,
             # The daemon knows one GPU, which is number 0 there.

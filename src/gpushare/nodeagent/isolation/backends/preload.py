@@ -14,7 +14,7 @@ from typing import Final
 
 from gpushare.nodeagent.allocate.container_response import Grant, Injection, Mount
 from gpushare.nodeagent.driver.driver_library import libraries
-from gpushare.nodeagent.errors import ClaimRefused, NodeAgentError
+from gpushare.nodeagent.errors import AllocationRefused, NodeAgentError
 from gpushare.nodeagent.isolation.options import CorePolicy
 from gpushare.nodeagent.isolation.storage.directories import Directories
 from gpushare.nodeagent.isolation.storage.files import (
@@ -77,7 +77,7 @@ def driver_on_host(driver_root: Path, host_root: Path) -> dict[str, str]:
 
 
 class Preload:
-    """The backend. ``ready`` says what there is to give or raises ``ClaimRefused``; ``others`` counts the pods that
+    """The backend. ``ready`` says what there is to give or raises ``AllocationRefused``; ``others`` counts the pods that
     have an isolated share of a GPU, but for the one with that UID."""
 
     def __init__(
@@ -105,17 +105,17 @@ class Preload:
         return self._in_place()
 
     async def inject(self, grant: Grant, *, in_place: bool) -> Injection:
-        """A directory for the container, and its mounts; raises ``ClaimRefused``."""
+        """A directory for the container, and its mounts; raises ``AllocationRefused``."""
         ready = self._ready()
         if len(grant.shares) > MOST_GPUS:
-            raise ClaimRefused(
+            raise AllocationRefused(
                 "",
                 f"a container can be held to its share of {MOST_GPUS} GPUs at most, not of {len(grant.shares)}",
                 (grant.uid,),
             )
         for share in grant.shares:
             if self._others(share.uuid, grant.uid) >= self._most_pods:
-                raise ClaimRefused(
+                raise AllocationRefused(
                     "",
                     f"GPU {share.index} has {self._most_pods} isolated pods, the most that can be held apart "
                     "(--isolated-pods)",
@@ -136,9 +136,13 @@ class Preload:
             compute_class=grant.compute_class,
         )
         try:
-            made = await asyncio.to_thread(self._directories.make, claimed, self._policy)
+            if grant.container:
+                made = await asyncio.to_thread(self._directories.make, claimed, self._policy)
+            else:
+                # Asked again, a claim gets the same.
+                made = await asyncio.to_thread(self._directories.keep, claimed, self._policy, grant.uid)
         except OSError as error:
-            raise ClaimRefused(
+            raise AllocationRefused(
                 "",
                 f"{self._directories.root} cannot be written: {error.strerror or error}; nothing would hold the "
                 "container to its share",
@@ -155,7 +159,7 @@ class Preload:
 def _in_every_program(ready: Ready) -> list[Mount]:
     folder = ready.release.folder
     if ready.driver is None:
-        raise ClaimRefused("", "how containers get their GPU is just changing; asked again it is answered")
+        raise AllocationRefused("", "how containers get their GPU is being changed; retry")
     mounts = [Mount(str(folder / name), f"{IN_CONTAINER}/lib/{name}") for name in LIBRARIES]
     mounts += [Mount(path, f"{IN_CONTAINER}/driver/{SHIMS[name]}") for name, path in ready.driver.items()]
     return [*mounts, Mount(str(folder / PRELOAD), _IN_EVERY_PROGRAM)]

@@ -38,7 +38,7 @@ AGAIN_S: Final = 60.0
 AGAIN_MOST_S: Final = 3600.0
 #: Less than any GPU has.
 _LIMIT_MIB: Final = 64
-#: As many as one container's limits can name (isolation/limits.h).
+#: As many as one container's limits can name (isolation/files/limits.h).
 _MOST_GPUS: Final = 16
 _PROGRAM: Final = Path(__file__).with_name("selftest_program.py")
 _LEFT_OUT: Final = ("LD_PRELOAD", "CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY")

@@ -7,6 +7,7 @@ goes on with what it finds.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -84,12 +85,12 @@ class Keeper:
         try:
             listed = await self._listed()
         except PodResourcesUnavailable as error:
-            logger.warning("whether files of containers were lost is not known yet: %s", error)
+            logger.warning("cannot check for lost container files yet: %s", error)
             self._known.update(lost)
             return
         for name, kept in lost.items():
             # Another agent beside this one removes what is unused.
-            if kept.claimed is None or kept.claimed.ids not in listed.values():
+            if kept.claimed is None or (kept.claimed.container and kept.claimed.ids not in listed.values()):
                 continue
             self._known[name] = kept
             try:
@@ -97,12 +98,12 @@ class Keeper:
             except OSError as error:
                 about_it = about(pod=kept.claimed.pod, uid=kept.claimed.uid)
                 logger.warning(
-                    "%s/%s cannot be made anew: %s", self._directories.root, name, error, extra=about_it
+                    "%s/%s cannot be recreated: %s", self._directories.root, name, error, extra=about_it
                 )
                 continue
             logger.warning(
-                "%s/%s was lost and is made anew: pod %s, container %s, could not be started again without",
-                *(self._directories.root, name, kept.claimed.pod, kept.claimed.container),
+                "%s/%s was lost and recreated: %s, could not restart without it",
+                *(self._directories.root, name, kept.claimed.whose),
                 extra=about(pod=kept.claimed.pod, uid=kept.claimed.uid),
             )
 
@@ -122,6 +123,14 @@ class Keeper:
         """A directory was made for a container."""
         self._known[folder.name] = Kept(claimed, self._clock.monotonic())
         self._count()
+
+    async def release(self, name: str) -> None:
+        """Take the directory ``name`` away, if it is there; raises ``OSError``."""
+        async with self._turn:
+            with suppress(FileNotFoundError):
+                await asyncio.to_thread(self._directories.remove, name)
+            self._known.pop(name, None)
+            self._count()
 
     def directories(self) -> list[tuple[Claimed, Path]]:
         """Those that are known, and whom they were made for; the oldest first."""
@@ -221,9 +230,9 @@ class Keeper:
             logger.warning("%s/%s cannot be removed: %s", self._directories.root, name, error, extra=about_it)
             return
         else:
-            whose = "nobody known" if claimed is None else f"pod {claimed.pod}, container {claimed.container}"
+            whose = "nobody known" if claimed is None else claimed.whose
             logger.info(
-                "%s/%s of %s is not used any more and removed",
+                "%s/%s of %s is unused and was removed",
                 self._directories.root,
                 name,
                 whose,
@@ -248,7 +257,7 @@ class Keeper:
         keep = {kept.claimed.library for kept in self._known.values() if kept.claimed is not None} | {current}
         held_s = self._grace_s / GRACE_S * HELD_S
         for name in await asyncio.to_thread(remove_others, self._libraries, keep, held_s):
-            logger.info("release %s of the isolation libraries is not used any more and removed", name)
+            logger.info("release %s of the isolation libraries is unused and was removed", name)
 
     def _count(self) -> None:
         self._metrics.isolated_containers.set(value=len(self._known))

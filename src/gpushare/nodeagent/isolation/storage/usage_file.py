@@ -1,4 +1,4 @@
-"""What the usage file of a container says of it: ``struct region`` of isolation/region.h, read from the host's side.
+"""What the usage file of a container says of it: ``struct region`` of isolation/files/region.h, read from the host's side.
 
 A tenant may write anything into that file and cut it off: figures of it are for people to see, and nothing here
 believes them. It is read and never mapped, so that a file that is cut off is a short read and no signal.
@@ -24,7 +24,7 @@ _TURN_AT: Final = 72
 #: ``total``, ``context_bytes`` and ``refused`` of ``struct region_gpu``.
 _GPU: Final = struct.Struct("<QQQ")
 _GPU_BYTES: Final = 64
-#: Below the units in ``total`` are the slot and the number of the last change (isolation/account.h).
+#: Below the units in ``total`` are the slot and the number of the last change (isolation/files/account.h).
 _UNITS_SHIFT: Final = 28
 _UNIT_BYTES: Final = 256
 

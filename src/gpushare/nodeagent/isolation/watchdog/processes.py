@@ -56,7 +56,7 @@ def kill(pid: int, whose: Owner, proc: Path = PROC) -> str:
         return error.strerror or str(error)
     try:
         if _owner(pid, proc) != whose:
-            return "it is another one now"
+            return "the PID is another process's now"
         signal.pidfd_send_signal(handle, signal.SIGKILL)
     except OSError as error:
         return error.strerror or str(error)

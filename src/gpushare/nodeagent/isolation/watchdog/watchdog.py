@@ -14,7 +14,7 @@ from gpushare.api.node.device import NodeDevices
 from gpushare.api.objects import ObjectReference
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import JUST_TOLD_S, Recorder, Telling
-from gpushare.nodeagent.allocate.matcher import ClaimBook
+from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
 from gpushare.nodeagent.isolation.options import Watch
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner
 from gpushare.nodeagent.isolation.watchdog.processes import kill, owners
@@ -76,7 +76,7 @@ class Watchdog:
     def __init__(
         self,
         watch: Watch,
-        book: ClaimBook,
+        book: NodeAllocations,
         *,
         tell: Teller,
         events: Recorder,
@@ -136,14 +136,14 @@ class Watchdog:
         self._metrics.last_sample.set(value=0.0)
 
     @property
-    def looks(self) -> bool:
+    def is_sampling(self) -> bool:
         """Whether it is known who uses the GPUs that this agent gives away; not where nobody looks (``policy`` off)."""
         return self._judging and self._last is not None and bool(self._book.node.mode.resources)
 
     @property
     def processes(self) -> tuple[GpuProcess, ...]:
         """Those that were seen last on GPUs that this agent gives away; none before the node's pods are known."""
-        if not self.looks or self._last is None:
+        if not self.is_sampling or self._last is None:
             return ()
         return tuple(self._last[0])
 
@@ -171,14 +171,14 @@ class Watchdog:
 
     def holder_of(self, whose: Owner, gpu: str) -> Holder | None:
         """Who was given that GPU; ``None``: they were not."""
-        claim = self._book.claim(whose.pod_uid) if whose.pod_uid else None
-        if claim is None:
+        allocated = self._book.pod(whose.pod_uid) if whose.pod_uid else None
+        if allocated is None:
             return None
-        container = claim.pod.containers.get(whose.container_id, "")
-        share = self._book.share_of(claim, gpu, container)
+        container = allocated.bound.containers.get(whose.container_id, "")
+        share = self._book.share_of(allocated, gpu, container)
         if share is None:
             return None
-        return Holder(claim.pod.key, claim.uid, container, gpu, share.mib, share.core_percent)
+        return Holder(allocated.key, allocated.uid, container, gpu, share.mib, share.core_percent)
 
     def _act(self, finding: Finding) -> None:
         use, holder = finding.use, finding.use.holder
@@ -197,7 +197,7 @@ class Watchdog:
             return
         above = f"{who} uses {use.mib} MiB of {gpu}, its share is {holder.mib} MiB ({processes})"
         if not finding.due:
-            then = f"; it is ended if that goes on for {self._watch.grace_s:g} s" if self._kills else ""
+            then = f"; it is killed if that lasts for {self._watch.grace_s:g} s" if self._kills else ""
             self._report(holder, REASON_MEMORY, above + then)
         elif not self._kills:
             self._report(holder, REASON_MEMORY, f"{above}, for {self._watch.grace_s:g} s and more")
@@ -219,8 +219,8 @@ class Watchdog:
             else:
                 ended.append(str(pid))
         self._metrics.killed.add(amount=len(ended))
-        texts = [f"ended by the node agent with SIGKILL: {', '.join(ended)}"] if ended else []
-        texts += [f"could not be ended: {', '.join(failed)}"] if failed else []
+        texts = [f"killed by the node agent: {', '.join(ended)}"] if ended else []
+        texts += [f"could not be killed: {', '.join(failed)}"] if failed else []
         return "; ".join(texts)
 
     def _telling(self, key: tuple[str, ...]) -> Telling:
@@ -259,16 +259,15 @@ class Watchdog:
             if told_mib > before[device.uuid] and others is not None:
                 self._tell(
                     REASON_FOREIGN,
-                    f"GPU {device.index}: {others.mib} MiB are held by processes that were given none of it: "
-                    f"{_some(map(self._named, others.pids, others.pids.values()))}. {told_mib} MiB are kept out of "
-                    "what is given to pods",
+                    f"GPU {device.index}: {others.mib} MiB are used by processes without an allocation: "
+                    f"{_some(map(self._named, others.pids, others.pids.values()))}. {told_mib} MiB are not allocated to pods",
                     cause=foreign_cause(device.index),
                     telling="standing" if before[device.uuid] else "come",
                 )
             elif before[device.uuid] and not told_mib:
                 self._tell(
                     REASON_NO_FOREIGN,
-                    f"GPU {device.index}: nobody else holds memory of it any more",
+                    f"GPU {device.index}: no unmanaged process uses memory any more",
                     "Normal",
                     cause=foreign_cause(device.index),
                 )
@@ -278,9 +277,11 @@ class Watchdog:
         listed = _some(map(str, pids))
         if not whose.pod_uid:
             return f"{listed} (in no pod)"
-        claim = self._book.claim(whose.pod_uid)
+        allocated = self._book.pod(whose.pod_uid)
         return (
-            f"{listed} (pod {claim.pod.key})" if claim is not None else f"{listed} (pod UID {whose.pod_uid})"
+            f"{listed} (pod {allocated.key})"
+            if allocated is not None
+            else f"{listed} (pod UID {whose.pod_uid})"
         )
 
 

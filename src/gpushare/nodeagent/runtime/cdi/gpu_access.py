@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpushare.api.node.device import Device
-from gpushare.nodeagent.errors import ClaimRefused
+from gpushare.nodeagent.errors import AllocationRefused
 from gpushare.nodeagent.isolation.backends.cdi_overlay import qualified as isolated
 from gpushare.nodeagent.runtime.cdi.derive_spec import Derived, derived, qualified
 from gpushare.nodeagent.runtime.cdi.spec_dirs import CdiFolders, Found
@@ -125,7 +125,7 @@ class GpuAccess:
         return {gpu.uuid: why for gpu in self._gpus or () if gpu.uuid not in covered}
 
     def give(self, uuids: Sequence[str], *, in_place: bool = False) -> Access:
-        """What a container with these GPUs gets; raises ``ClaimRefused`` when there is no way to give them.
+        """What a container with these GPUs gets; raises ``AllocationRefused`` when there is no way to give them.
 
         ``in_place``: with our libraries in place of the driver's, which only CDI can do.
         """
@@ -134,7 +134,7 @@ class GpuAccess:
         lacking = self.lacking()
         for uuid in uuids:
             if uuid in lacking:
-                raise ClaimRefused("", f"GPU {uuid} cannot be given to a container: {lacking[uuid]}")
+                raise AllocationRefused("", f"GPU {uuid} cannot be given to a container: {lacking[uuid]}")
         named = tuple(isolated(uuid) if in_place else qualified(uuid) for uuid in uuids)
         if self._reported is not None and needs_annotation(self._reported):
             return Access(named, {ANNOTATION: ",".join(named)})
@@ -212,7 +212,7 @@ class GpuAccess:
             self._unwritten = ""
         except OSError as error:
             if self._wanted and not self._unwritten:
-                logger.error("%s cannot be kept: %s", self._folders.ours, error)
+                logger.error("cannot write %s: %s", self._folders.ours, error)
             self._unwritten = f"{self._folders.ours} cannot be written: {error.strerror or error}"
 
     async def _write_isolated(self) -> None:

@@ -30,8 +30,8 @@ from gpushare.scheduler.server.protocol import BindingArgs
 from gpushare.scheduler.server.read_only_app import PREFIX
 
 if TYPE_CHECKING:
+    from gpushare.reasons.summary import Each, Summary
     from gpushare.scheduler.framework.preemption_results import Preemption
-    from gpushare.scheduler.plugins.explain.result_summary import Each, Summary
 
 DECISIONS: Final = f"{PREFIX}/decisions"
 """Where decisions are read."""
@@ -58,7 +58,7 @@ _LONGEST_ERROR: Final = 400
 class Waiting(msgspec.Struct, frozen=True):
     """A pod that waits. ``since``: when it was made, in seconds since 1970. ``asks``: as people write it.
 
-    ``category`` is one of ``Category``; ``reason`` is one line; ``remedy`` says what would let it fit.
+    ``category`` is one of ``Category``; ``reason`` is one line; ``suggestion`` says what would let it fit.
     """
 
     key: str
@@ -67,7 +67,7 @@ class Waiting(msgspec.Struct, frozen=True):
     asks: str
     category: str
     reason: str
-    remedy: str
+    suggestion: str
 
 
 class Placed(NamedTuple):
@@ -343,7 +343,7 @@ class DecisionLog:
 
     def _sum_up(self, one: Decision) -> None:
         # Nobody waits for this at the start, nor for what it imports.
-        from gpushare.scheduler.plugins.explain.result_summary import sampled, summarized
+        from gpushare.reasons.summary import sampled, summarized
 
         raw, one.raw = one.raw, None
         assert raw is not None
@@ -351,7 +351,7 @@ class DecisionLog:
             one.scores = _best(one.scores)
         self._each_bytes -= self._each.pop(one.uid, 0)
         if isinstance(raw, Cut):
-            one.summary = sampled(raw)
+            one.summary = sampled(*raw)
             return
         # Pods after pods are offered the same nodes: one list stands for all of them.
         if raw.names != self._names:

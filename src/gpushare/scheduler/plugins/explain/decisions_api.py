@@ -23,12 +23,12 @@ from gpushare.api.request.request import Request
 from gpushare.httpserver.exchange import Refusal
 from gpushare.ledger.fit.reasons import unhealthy_text
 from gpushare.ledger.placement.policies import POLICIES
+from gpushare.reasons.summary import Example, Summary
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.framework.preemption_results import Preemption, Victim
 from gpushare.scheduler.plugins.explain.decision_log import DECISIONS, Decision, DecisionLog, Placed, Waiting
 from gpushare.scheduler.plugins.explain.kept_room_api import Kept, KeptFor, kept_for_all, kept_now
 from gpushare.scheduler.plugins.explain.pending_pods import each_besides, each_waiting, longest_first, waiting
-from gpushare.scheduler.plugins.explain.result_summary import Example, Summary
 
 
 class Scheduler(msgspec.Struct, frozen=True, rename="camel"):
@@ -231,7 +231,7 @@ class Teller:
                 self._shares(held.node, held.allocation),
                 self._not_held(held.node, held.allocation),
             ),
-            kept=view.ledger.kept_on(uid),
+            kept=view.ledger.nominations.node_of(uid),
             preemption=None if one is None else one.preemption,
             awaited=self._awaited(one),
             ends_for=self._ends_for(uid),
@@ -290,7 +290,7 @@ class Teller:
         waits = None if one is None else self._view.waiting.get(one.uid)
         if one is None or one.preemption is None or waits is None:
             return []
-        node = self._view.ledger.kept_on(one.uid) or waits.unplaced.nominated
+        node = self._view.ledger.nominations.node_of(one.uid) or waits.unplaced.nominated
         return [
             victim
             for room in one.preemption.room

@@ -181,7 +181,7 @@ class PendingPodEvents:
             return False
         namespace, _, name = one.key.partition("/")
         why = f"waits for {one.asks}: {one.reason}" if one.asks else f"waits: {one.reason}"
-        note = f"{why}. What would help: {one.remedy}" if one.remedy else why
+        note = f"{why}. What would help: {one.suggestion}" if one.suggestion else why
         if category != before.category:
             # The figures in the text change with every pod that comes and goes; the kind of reason does not.
             cause = category

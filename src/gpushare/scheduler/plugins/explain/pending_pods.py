@@ -6,12 +6,12 @@ from typing import Final
 
 from gpushare.api.request.describe import asks_text
 from gpushare.api.request.request import Request
+from gpushare.reasons import kube_scheduler
+from gpushare.reasons.categories import Category, category_of
+from gpushare.reasons.summary import Summary, fitting_text, reason_text, sampled, summarized
 from gpushare.scheduler.cache.pod_records import PodRecord
-from gpushare.scheduler.plugins.explain import kube_scheduler_reasons
 from gpushare.scheduler.plugins.explain.decision_log import Bind, Cut, Decision, DecisionLog, Waiting, cut
-from gpushare.scheduler.plugins.explain.hints.hints import Remedies, fitting_text, reason_text
-from gpushare.scheduler.plugins.explain.reason_kinds import Category, category_of
-from gpushare.scheduler.plugins.explain.result_summary import Summary, sampled, summarized
+from gpushare.scheduler.plugins.explain.suggestions import Suggestions
 
 #: Seconds after which a pod that has room and no binding is said to be left by kube-scheduler.
 _UNDER_WAY_S: Final = 30.0
@@ -35,18 +35,18 @@ def categories(decisions: DecisionLog) -> dict[str, int]:
 
 def each_waiting(decisions: DecisionLog) -> Iterator[Waiting]:
     """Every pod that waits, in no order; the cluster may change between two of them."""
-    remedies = _remedies(decisions)
+    suggestions = _suggestions(decisions)
     for uid in list(decisions.view.waiting):
         if (record := decisions.view.waiting.get(uid)) is not None:
-            yield _waiting(decisions, record, remedies)
+            yield _waiting(decisions, record, suggestions)
 
 
 def each_besides(decisions: DecisionLog) -> Iterator[Waiting]:
     """Every pod without a GPU of ours that was refused a node and waits, as ``each_waiting``."""
-    remedies = _remedies(decisions)
+    suggestions = _suggestions(decisions)
     for uid in decisions.uids():
         if (record := decisions.besides(uid)) is not None:
-            yield _waiting(decisions, record, remedies)
+            yield _waiting(decisions, record, suggestions)
 
 
 def longest_first(found: Iterable[Waiting]) -> list[Waiting]:
@@ -57,7 +57,7 @@ def longest_first(found: Iterable[Waiting]) -> list[Waiting]:
 def waiting(decisions: DecisionLog, uid: str) -> Waiting | None:
     """The pod as it waits; ``None`` where it does not, or nothing of ours keeps it."""
     record = decisions.view.waiting.get(uid) or decisions.besides(uid)
-    return None if record is None else _waiting(decisions, record, _remedies(decisions))
+    return None if record is None else _waiting(decisions, record, _suggestions(decisions))
 
 
 def category(decisions: DecisionLog, uid: str) -> str:
@@ -66,11 +66,11 @@ def category(decisions: DecisionLog, uid: str) -> str:
     return "" if record is None else _why(decisions, record, decisions.of(uid))[0].value
 
 
-def _remedies(decisions: DecisionLog) -> Remedies:
-    return Remedies(decisions.view, decisions.asked_by, decisions.in_turn, decisions.gangs)
+def _suggestions(decisions: DecisionLog) -> Suggestions:
+    return Suggestions(decisions.view, decisions.asked_by, decisions.in_turn, decisions.gangs)
 
 
-def _waiting(decisions: DecisionLog, record: PodRecord, remedies: Remedies) -> Waiting:
+def _waiting(decisions: DecisionLog, record: PodRecord, suggestions: Suggestions) -> Waiting:
     one = decisions.of(record.uid)
     category, reason = _why(decisions, record, one)
     return Waiting(
@@ -80,7 +80,7 @@ def _waiting(decisions: DecisionLog, record: PodRecord, remedies: Remedies) -> W
         asks=asks_text(record.request),
         category=category.value,
         reason=reason,
-        remedy=remedies.of(
+        suggestion=suggestions.of(
             record,
             category,
             None if one is None else _asked(one),
@@ -97,11 +97,11 @@ def _why(decisions: DecisionLog, record: PodRecord, one: Decision | None) -> tup
     if record.problem:
         return Category.REQUEST, record.problem
     if record.unplaced.gates:
-        return Category.GATES, kube_scheduler_reasons.gated_text(record.unplaced)
+        return Category.GATES, kube_scheduler.gated_text(record.unplaced)
     summary = None if one is None else one.summary
     if one is not None and one.raw is not None:
         # Not all of it is summed up: what stands for the pod is needed alone.
-        summary = sampled(one.raw if isinstance(one.raw, Cut) else cut(one.raw))
+        summary = sampled(*(one.raw if isinstance(one.raw, Cut) else cut(one.raw)))
     if one is not None and _refused_later(decisions, record, one, summary):
         return _unasked(decisions, record)
     if one is not None and one.bind is not None:
@@ -110,7 +110,7 @@ def _why(decisions: DecisionLog, record: PodRecord, one: Decision | None) -> tup
         return _unasked(decisions, record)
     if summary.fits:
         ago_s = decisions.now_s - one.asked_s
-        own = kube_scheduler_reasons.says(record.unplaced)
+        own = kube_scheduler.says(record.unplaced)
         if own and ago_s >= _UNDER_WAY_S:
             return Category.RULES, f"{fitting_text(summary.fitting, summary.fits)}, but {own}"
         then = "its binding is awaited" if ago_s < _UNDER_WAY_S else "kube-scheduler has not bound it"
@@ -129,11 +129,7 @@ def _refused_later(decisions: DecisionLog, record: PodRecord, one: Decision, sum
         last_s, refused = one.bind.at_s, bool(one.bind.error)
     else:
         last_s, refused = one.asked_s, summary is not None and not summary.fits
-    return (
-        refused
-        and decisions.now_s - last_s >= _WRITTEN_S
-        and kube_scheduler_reasons.refuse_all(record.unplaced)
-    )
+    return refused and decisions.now_s - last_s >= _WRITTEN_S and kube_scheduler.refuse_all(record.unplaced)
 
 
 def _unasked(decisions: DecisionLog, record: PodRecord) -> tuple[Category, str]:
@@ -148,12 +144,12 @@ def _unasked(decisions: DecisionLog, record: PodRecord) -> tuple[Category, str]:
     request = record.request
     unplaced = record.unplaced
     age_s = decisions.now_s - epoch_s(record.created)
-    if kube_scheduler_reasons.nobody(unplaced, decisions.asked_by) and age_s >= _NOBODY_S:
-        return Category.UNSERVED, kube_scheduler_reasons.unserved_text(unplaced)
-    own = kube_scheduler_reasons.says(unplaced)
+    if kube_scheduler.nobody(unplaced, decisions.asked_by) and age_s >= _NOBODY_S:
+        return Category.UNSERVED, kube_scheduler.unserved_text(unplaced)
+    own = kube_scheduler.says(unplaced)
     summary = None if request is None else _by_ledger(decisions, request)
     if summary is not None and summary.nodes and not summary.fits:
-        if own and not kube_scheduler_reasons.of_gpus(unplaced):
+        if own and not kube_scheduler.of_gpus(unplaced):
             return Category.RULES, f"{own}; and of their GPUs {reason_text(summary)}"
         return summary.category, f"kube-scheduler has not asked about any node; {reason_text(summary)}"
     if own:

@@ -23,6 +23,7 @@ from gpushare.api.request.request import Request
 from gpushare.kube.clock import Clock
 from gpushare.ledger import Verdict
 from gpushare.process.event import Event
+from gpushare.reasons.phrases import are, have, pods
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.cycle_state import CycleState
@@ -35,7 +36,6 @@ from gpushare.scheduler.framework.services import (
     largest_first,
     size_of,
 )
-from gpushare.scheduler.phrases import are, have, pods
 from gpushare.scheduler.plugins.gangs.backoff import Rests
 from gpushare.scheduler.plugins.gangs.members import (
     Group,
@@ -330,7 +330,7 @@ class Gangs:
             why = f"pod {wrong[0].pod}: {wrong[0].problem}" if wrong else _WITHOUT_GPU
             return _refused(nodes, f"gang {gang.key} needs {pods(gang.least)} together: {why}")
         # Room that others make by their end is its own.
-        lifted = self._ledger.lift(group.pods)
+        lifted = self._ledger.nominations.suspend(group.pods)
         barren = self._reserve_all(group, uid, largest_first(candidates[:need]), need)
         if barren is not None:
             found = len(group.planned)
@@ -346,7 +346,7 @@ class Gangs:
             asked, offered, refusal = barren
             head = f"gang {gang.key} needs room for {pods(need)} at once and there is room for {found}"
             refused = self.room.named(asked, self._ledger.filter(asked, offered))
-            self._ledger.keep_again(lifted)
+            self._ledger.nominations.restore(lifted)
             if refusal:
                 return _refused(nodes, f"{head}: {refusal}")
             reasons = refused.refused | refused.hopeless
@@ -429,7 +429,7 @@ class Gangs:
         running = self._running(group, uid, gang)
         need = max(gang.least - len(running), 1)
         waits = there_of(group, gang) < gang.least or bool(group.planned)
-        if waits or record.request is None or any(map(self._ledger.kept_on, group.pods)):
+        if waits or record.request is None or any(map(self._ledger.nominations.node_of, group.pods)):
             return []
         if self.monotonic() < group.rests_until_s:
             return []

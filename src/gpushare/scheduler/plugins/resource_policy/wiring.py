@@ -16,7 +16,7 @@ class ResourcePolicyPlugin(Policies):
 
     def __init__(self, handle: Handle) -> None:
         client, clock = handle.client, handle.clock
-        super().__init__(clock, kept_on=handle.cache.ledger.kept_on)
+        super().__init__(clock, kept_on=handle.cache.ledger.nominations.node_of)
         retries = Requeuer(self.waiting, client, clock, stamp=self.since.stamp)
         self.pod_refused.subscribe(retries.refused)
         self.retry_wanted.subscribe(retries.hurry)

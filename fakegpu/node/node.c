@@ -1,0 +1,456 @@
+#define _GNU_SOURCE /* dladdr */
+#include "description/reading.h"
+#include "node/node.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "description/words.h"
+
+struct nvml_device {
+    char uuid[41];
+};
+
+/* Which version of the file was read; all zero: none. */
+struct version {
+    dev_t device;
+    ino_t inode;
+    struct timespec changed;
+    off_t size;
+};
+
+enum { HANDLES_MAX = 1024, VARIABLE_MAX = 4096 };
+
+/* Where a machine that has the driver installed keeps the description; containers get it at the same place. */
+#define DEFAULT_NODE "/etc/fakegpu/node.conf"
+#define DEFAULT_STATE "/run/fakegpu"
+/* Where installed libraries lie; what is before it in this one's path is the root of its machine. */
+#define LIBRARIES "/usr/lib"
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static unsigned opened;                      /* node_open without node_close */
+static struct description *description;      /* the last good one, NULL before it */
+static struct version read_version;          /* of the file as last read, good or not */
+static bool file_gone;                       /* as last looked at */
+static struct node node;
+static char stranger[64];                    /* named in FAKEGPU_VISIBLE_DEVICES, but no GPU of the node */
+/* As it was at the first node_open: getenv is unsafe beside a thread that sets variables. */
+static struct {
+    char node[VARIABLE_MAX], visible[VARIABLE_MAX], trace[VARIABLE_MAX], state[VARIABLE_MAX];
+    char cgroups[VARIABLE_MAX], proc[VARIABLE_MAX];
+    bool installed; /* the description is the machine's, nobody named another */
+} environment;
+static struct nvml_device handles[HANDLES_MAX];
+static size_t handle_count;
+
+/* A child of fork must not inherit a mutex that another thread held. */
+static void before_fork(void) { pthread_mutex_lock(&mutex); }
+static void after_fork(void) { pthread_mutex_unlock(&mutex); }
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(before_fork, after_fork, after_fork);
+}
+
+/* One write, so that lines of several threads and processes do not mix. */
+static void tell(const char *problem, const char *advice)
+{
+    char line[MESSAGE_MAX + 256];
+    int size = snprintf(line, sizeof line, "fakegpu: %s%s\n", problem, advice);
+    if (size > 0 && write(STDERR_FILENO, line, strnlen(line, sizeof line)) < 0)
+        return; /* nobody listens */
+}
+
+/* Lines name what clients call, in order; for finding out what a new client wants. */
+static void trace(const char *caller)
+{
+    char line[128];
+    if (!environment.trace[0])
+        return;
+    int size = snprintf(line, sizeof line, "%s\n", caller);
+    int file = open(environment.trace, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (file < 0)
+        return;
+    if (write(file, line, (size_t)size) < 0)
+        size = 0; /* a trace that cannot be written is no reason to fail */
+    close(file);
+}
+
+/* Whether the variable has changed. */
+static bool take_variable(const char *name, const char *unset, char value[VARIABLE_MAX])
+{
+    char before[VARIABLE_MAX];
+    const char *found = getenv(name);
+    strcpy(before, value);
+    snprintf(value, VARIABLE_MAX, "%s", found ? found : unset);
+    return strcmp(before, value);
+}
+
+static void forget_description(void)
+{
+    free(description);
+    description = NULL;
+    memset(&read_version, 0, sizeof read_version);
+}
+
+/* A program may change its directory afterwards. */
+static void make_absolute(char path[VARIABLE_MAX])
+{
+    char here[VARIABLE_MAX], whole[2 * VARIABLE_MAX];
+    if (!*path || *path == '/' || !getcwd(here, sizeof here))
+        return;
+    int size = snprintf(whole, sizeof whole, "%s/%s", here, path);
+    if (size > 0 && size < VARIABLE_MAX)
+        memcpy(path, whole, (size_t)size + 1);
+}
+
+/* The description of the machine that this library is installed on. A program may have that machine's files
+ * under another root, such as /host; it is told by where the library was loaded from, links followed. */
+static void installed_node(char path[VARIABLE_MAX])
+{
+    Dl_info found;
+    char *loaded = NULL, *end = NULL;
+    if (dladdr(&environment, &found) && found.dli_fname && found.dli_fname[0] == '/')
+        loaded = realpath(found.dli_fname, NULL);
+    if (loaded)
+        end = strstr(loaded, LIBRARIES "/");
+    int root = end ? (int)(end - loaded) : 0;
+    if (root > VARIABLE_MAX / 2)
+        root = 0;
+    snprintf(path, VARIABLE_MAX, "%.*s" DEFAULT_NODE, root, root ? loaded : "");
+    free(loaded);
+}
+
+static void take_environment(void)
+{
+    char before[VARIABLE_MAX], installed[VARIABLE_MAX];
+    strcpy(before, environment.node);
+    installed_node(installed);
+    environment.installed = !getenv("FAKEGPU_NODE");
+    take_variable("FAKEGPU_NODE", installed, environment.node);
+    make_absolute(environment.node);
+    bool moved = strcmp(before, environment.node);
+    moved |= take_variable("FAKEGPU_VISIBLE_DEVICES", "all", environment.visible);
+    take_variable("FAKEGPU_TRACE", "", environment.trace);
+    take_variable("FAKEGPU_STATE", "", environment.state);
+    make_absolute(environment.state);
+    take_variable("FAKEGPU_CGROUPS", "/sys/fs/cgroup", environment.cgroups);
+    make_absolute(environment.cgroups);
+    take_variable("FAKEGPU_PROC", "/proc", environment.proc);
+    make_absolute(environment.proc);
+    if (moved) {
+        forget_description();
+        file_gone = false;
+    }
+}
+
+/* --- which GPUs are visible ----------------------------------------------------------------- */
+
+static bool names_gpu(const char *word, const struct gpu *gpu, uint32_t position)
+{
+    uint32_t index;
+    if (!strcmp(word, "all") || !strcmp(word, gpu->uuid))
+        return true;
+    return word_number(word, 0, GPUS_MAX - 1, &index) && index == position;
+}
+
+/* Where the driver is installed, a GPU is there for whoever has its device file. */
+static bool has_device_file(const struct gpu *gpu)
+{
+    char path[64];
+    struct stat status;
+    if (!environment.installed)
+        return true;
+    snprintf(path, sizeof path, "/dev/nvidia%u", (unsigned)gpu->minor);
+    return !stat(path, &status);
+}
+
+static bool needs_no_gpu(const char *word)
+{
+    return !*word || !strcmp(word, "none") || !strcmp(word, "void") || !strcmp(word, "all");
+}
+
+/* GPUs keep the node's order whatever order the variable has them in, as in a container of
+ * NVIDIA's runtime. A name that fits no GPU is kept in `stranger`. */
+static void choose_visible(void)
+{
+    char copy[VARIABLE_MAX];
+    bool chosen[GPUS_MAX] = {false};
+    strcpy(copy, environment.visible);
+    stranger[0] = '\0';
+    for (char *word = copy, *next; word; word = next) {
+        if ((next = strchr(word, ',')))
+            *next++ = '\0';
+        bool fits = needs_no_gpu(word);
+        for (uint32_t i = 0; i < description->gpu_count; i++) {
+            if (names_gpu(word, &description->gpus[i], i))
+                fits = chosen[i] = true;
+        }
+        if (!fits && !stranger[0])
+            snprintf(stranger, sizeof stranger, "%.60s", word);
+    }
+    node.description = description;
+    node.visible_count = 0;
+    for (uint32_t i = 0; i < description->gpu_count; i++) {
+        if (chosen[i] && has_device_file(&description->gpus[i]))
+            node.visible[node.visible_count++] = i;
+    }
+}
+
+/* --- the file --------------------------------------------------------------------------------- */
+
+static bool same_version(const struct version *a, const struct version *b)
+{
+    return a->device == b->device && a->inode == b->inode && a->size == b->size &&
+           a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
+}
+
+static struct version version_of(const struct stat *status)
+{
+    return (struct version){status->st_dev, status->st_ino, status->st_mtim, status->st_size};
+}
+
+/* Reads at most one byte more than a description may have. Returns its size, or -1. */
+static ssize_t read_whole(int file, char *text)
+{
+    size_t size = 0, room = DESCRIPTION_MAX_BYTES + 1;
+    while (size < room) {
+        ssize_t got = read(file, text + size, room - size);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (!got)
+            break;
+        size += (size_t)got;
+    }
+    return (ssize_t)size;
+}
+
+static void read_file(const char *path, int file)
+{
+    char message[MESSAGE_MAX];
+    char *text = malloc(DESCRIPTION_MAX_BYTES + 1);
+    struct description *fresh = malloc(sizeof *fresh);
+    ssize_t size = text && fresh ? read_whole(file, text) : -1;
+    if (size < 0) {
+        snprintf(message, sizeof message, "%.300s: cannot be read: %s", path, strerror(errno));
+        tell(message, "");
+    } else if (description_read(text, (size_t)size, path, fresh, message)) {
+        free(description);
+        description = fresh;
+        fresh = NULL;
+        choose_visible();
+    } else {
+        tell(message, description ? " (the description before it stays in force)" : "");
+    }
+    free(fresh);
+    free(text);
+}
+
+static void look_at_file(void)
+{
+    const char *path = environment.node;
+    struct stat status;
+    int file = -1, problem = 0;
+    /* Nearly every call ends here. */
+    if (!stat(path, &status)) {
+        struct version present = version_of(&status);
+        if (!file_gone && same_version(&present, &read_version))
+            return;
+    }
+    file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold us up */
+    if (file < 0 || fstat(file, &status))
+        problem = errno;
+    else if (!S_ISREG(status.st_mode))
+        problem = EINVAL;
+    if (!problem) {
+        file_gone = false;
+        read_version = version_of(&status);
+        read_file(path, file);
+    } else if (!file_gone) {
+        char message[MESSAGE_MAX];
+        file_gone = true;
+        memset(&read_version, 0, sizeof read_version);
+        if (environment.installed || !*path)
+            snprintf(message, sizeof message, "FAKEGPU_NODE: not set, and no %.300s",
+                     *path ? path : DEFAULT_NODE);
+        else
+            snprintf(message, sizeof message, "FAKEGPU_NODE: %.300s: %s", path, strerror(problem));
+        tell(message, "; name the file that describes the node's GPUs");
+    }
+    if (file >= 0)
+        close(file);
+}
+
+/* Brings everything up to date. */
+static nvmlReturn_t refresh(void)
+{
+    look_at_file();
+    if (file_gone)
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    if (!description)
+        return NVML_ERROR_UNKNOWN;
+    switch (description->fault) {
+    case DRIVER_NOT_LOADED:
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    case DRIVER_VERSION_MISMATCH:
+        return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
+    default:
+        return NVML_SUCCESS;
+    }
+}
+
+/* A container that asks for a GPU that the node lacks would not start; its NVML does not either. */
+static nvmlReturn_t refuse_stranger(void)
+{
+    static bool told;
+    char message[MESSAGE_MAX];
+    snprintf(message, sizeof message, "FAKEGPU_VISIBLE_DEVICES: the node has no GPU '%s'", stranger);
+    if (!told)
+        tell(message, "; name UUIDs or indices of its GPUs, 'all' or 'none'");
+    told = true;
+    return NVML_ERROR_NOT_FOUND;
+}
+
+/* --- what the library calls ------------------------------------------------------------------- */
+
+nvmlReturn_t node_open(void)
+{
+    pthread_mutex_lock(&mutex);
+    if (!opened)
+        take_environment();
+    trace("nvmlInit");
+    nvmlReturn_t status = refresh();
+    if (status == NVML_SUCCESS && stranger[0])
+        status = refuse_stranger();
+    if (status == NVML_SUCCESS)
+        opened++;
+    pthread_mutex_unlock(&mutex);
+    return status;
+}
+
+nvmlReturn_t node_close(void)
+{
+    pthread_mutex_lock(&mutex);
+    nvmlReturn_t status = opened ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
+    if (opened && !--opened)
+        forget_description();
+    pthread_mutex_unlock(&mutex);
+    return status;
+}
+
+nvmlReturn_t node_lock(const struct node **result, const char *caller)
+{
+    pthread_mutex_lock(&mutex);
+    trace(caller);
+    nvmlReturn_t status = opened ? refresh() : NVML_ERROR_UNINITIALIZED;
+    *result = &node;
+    if (status != NVML_SUCCESS)
+        pthread_mutex_unlock(&mutex);
+    return status;
+}
+
+void node_unlock(void)
+{
+    pthread_mutex_unlock(&mutex);
+}
+
+/* Beside the description that was named; on a machine that has the driver installed, where such things lie. */
+nvmlReturn_t node_state_directory(char path[STATE_DIRECTORY_MAX])
+{
+    const char *named = environment.node;
+    int size;
+    pthread_mutex_lock(&mutex);
+    if (environment.state[0])
+        size = snprintf(path, STATE_DIRECTORY_MAX, "%s", environment.state);
+    else if (environment.installed)
+        size = snprintf(path, STATE_DIRECTORY_MAX, "%.*s" DEFAULT_STATE, (int)(strlen(named) - strlen(DEFAULT_NODE)), named);
+    else
+        size = snprintf(path, STATE_DIRECTORY_MAX, "%s.state", named);
+    pthread_mutex_unlock(&mutex);
+    return size < STATE_DIRECTORY_MAX ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+}
+
+void node_cgroups(uint64_t ids[CGROUPS_DEEP])
+{
+    pthread_mutex_lock(&mutex);
+    cgroups_of_process(environment.cgroups, environment.proc, ids);
+    pthread_mutex_unlock(&mutex);
+}
+
+bool node_is_cgroup(const char *path)
+{
+    pthread_mutex_lock(&mutex);
+    size_t size = strlen(environment.cgroups);
+    bool below = !strncmp(path, environment.cgroups, size) && path[size] == '/' && path[size + 1] && !strstr(path, "/..");
+    pthread_mutex_unlock(&mutex);
+    return below;
+}
+
+nvmlDevice_t node_handle(const struct gpu *gpu)
+{
+    for (size_t i = 0; i < handle_count; i++) {
+        if (!strcmp(handles[i].uuid, gpu->uuid))
+            return &handles[i];
+    }
+    if (handle_count == HANDLES_MAX)
+        return NULL;
+    strcpy(handles[handle_count].uuid, gpu->uuid);
+    return &handles[handle_count++];
+}
+
+nvmlReturn_t node_find(const struct node *here, nvmlDevice_t device, uint32_t *position)
+{
+    uintptr_t at = (uintptr_t)device, first = (uintptr_t)handles;
+    if (at < first || at >= first + handle_count * sizeof *handles || (at - first) % sizeof *handles)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    for (uint32_t i = 0; i < here->visible_count; i++) {
+        if (!strcmp(here->description->gpus[here->visible[i]].uuid, device->uuid)) {
+            *position = here->visible[i];
+            return NVML_SUCCESS;
+        }
+    }
+    return NVML_ERROR_GPU_IS_LOST; /* it was there when its handle was given out */
+}
+
+nvmlReturn_t gpu_state(const struct gpu *gpu)
+{
+    switch (gpu->fault) {
+    case GPU_LOST:
+        return NVML_ERROR_GPU_IS_LOST;
+    case GPU_RESET_REQUIRED:
+        return NVML_ERROR_RESET_REQUIRED;
+    case GPU_UNKNOWN_ERROR:
+        return NVML_ERROR_UNKNOWN;
+    default:
+        return NVML_SUCCESS;
+    }
+}
+
+nvmlReturn_t node_gpu(nvmlDevice_t device, struct gpu *gpu, uint32_t *index, const char *caller)
+{
+    const struct node *here;
+    uint32_t position;
+    nvmlReturn_t status = node_lock(&here, caller);
+    if (status != NVML_SUCCESS)
+        return status;
+    status = node_find(here, device, &position);
+    if (status == NVML_SUCCESS)
+        status = gpu_state(&here->description->gpus[position]);
+    if (status == NVML_SUCCESS) {
+        *gpu = here->description->gpus[position];
+        for (uint32_t i = 0; index && i < here->visible_count; i++) {
+            if (here->visible[i] == position)
+                *index = i;
+        }
+    }
+    node_unlock();
+    return status;
+}

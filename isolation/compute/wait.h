@@ -1,0 +1,13 @@
+/* Waiting for the container's turn. */
+#ifndef ISOLATION_COMPUTE_WAIT_H
+#define ISOLATION_COMPUTE_WAIT_H
+
+#include "compute/flow.h"
+
+/* Waits until the container may put work on the GPU; the mutex is released meanwhile. Returns the moment. */
+uint64_t flow_wait(struct flow *flow, uint64_t now_ns);
+
+/* After a look: how much may be put in passing. */
+void flow_allow_spree(struct flow *flow, uint64_t now_ns);
+
+#endif

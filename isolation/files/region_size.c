@@ -1,0 +1,9 @@
+/* Prints the size of a usage file in bytes, for whoever makes one. */
+#include <stdio.h>
+
+#include "files/region.h"
+
+int main(void)
+{
+    return printf("%zu\n", REGION_BYTES) < 0;
+}

@@ -1,0 +1,24 @@
+/* Memory that several processes of the container may hold. It is charged to none of them but to a slot of its own in the usage file, which lasts
+ * until the last of them has let go of it or is dead. */
+#ifndef ISOLATION_SHARED_H
+#define ISOLATION_SHARED_H
+
+#include "memory/holdings.h"
+
+/* Charges it, whatever is left of the limit: this process holds it, and gives back what it was charged for it itself. -1: there is no slot,
+ * so it stays charged to this process. */
+int shared_begin(int gpu, uint64_t bytes, uint64_t key);
+
+/* Takes hold of memory that some process of the container holds; -1: none does. */
+int shared_hold(uint64_t key);
+
+/* Ends one hold, once no descriptor of this process keeps the memory any more. */
+void shared_leave(int slot);
+
+/* By which key it is known. */
+uint64_t shared_key(int slot);
+
+/* Lets go of what descriptors kept, and do no longer. Returns of how much memory. */
+unsigned shared_settle(void);
+
+#endif

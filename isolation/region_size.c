@@ -1,9 +1,0 @@
-/* Prints the size of a usage file in bytes, for whoever makes one. */
-#include <stdio.h>
-
-#include "region.h"
-
-int main(void)
-{
-    return printf("%zu\n", REGION_BYTES) < 0;
-}

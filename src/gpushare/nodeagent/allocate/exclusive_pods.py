@@ -1,0 +1,214 @@
+"""Pods that request whole GPUs (``aliyun.com/gpu``): which GPUs they should get, and what their records should say. Pure.
+
+The kubelet allocates each whole GPU to one container in any case, so nothing has to be refused here: the scheduler's decision
+is followed if possible, else the closest free GPUs are taken, and what the kubelet allocated is recorded. That is also how a
+pod that another scheduler bound gets a record.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from gpushare.api import names
+from gpushare.api.allocation.allocation import Allocation, GpuShare, share_of
+from gpushare.api.allocation.annotations import Stamp, allocation_annotations, read_allocation
+from gpushare.api.errors import MalformedAllocation
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.node.topology import best_set
+from gpushare.api.request.request import ContainerKind
+from gpushare.nodeagent.allocate.grant_log import DeviceListing, DevicesByContainer
+from gpushare.nodeagent.allocate.pod_allocations import BoundPod
+from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds, in_order
+from gpushare.nodeagent.errors import UnknownDeviceId
+from gpushare.nodeagent.reconcile.allocation_patch import RecordPatch
+
+
+class ExclusivePod(NamedTuple):
+    """A pod, and the GPUs (UUIDs) that are recorded for each of its containers; none if nothing readable is."""
+
+    bound: BoundPod
+    decided: Mapping[str, frozenset[str]]
+
+    @property
+    def uid(self) -> str:
+        """The pod's UID."""
+        return self.bound.uid
+
+
+class ExclusivePods:
+    """The pods of one node that request whole GPUs, by UID."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, ExclusivePod] = {}
+        self.with_cordons: NodeDevices | None = None
+        """The node with its cordoned GPUs."""
+
+    @property
+    def pods(self) -> Collection[ExclusivePod]:
+        """All of them."""
+        return self._pods.values()
+
+    def get(self, uid: str) -> ExclusivePod | None:
+        """The pod of that UID, if it requests whole GPUs."""
+        return self._pods.get(uid)
+
+    def put(self, pod: BoundPod) -> None:
+        """A pod was bound, or its record changed."""
+        self._pods[pod.uid] = ExclusivePod(pod, _decided(pod))
+
+    def remove(self, uid: str) -> None:
+        """A pod has finished or is gone."""
+        self._pods.pop(uid, None)
+
+    def prefer(
+        self, node: NodeDevices, ids: DeviceIds, amount: int, available: Iterable[str], must: Sequence[str]
+    ) -> list[str]:
+        """The ``amount`` IDs of ``available`` to take next, ``must`` among them.
+
+        Where nothing was decided, those that are neither decided for other pods nor cordoned, as long as there are enough.
+        """
+        free = {gpu: its[0] for gpu, its in ids.by_gpu([*available, *must]).items()}
+        kept = ids.by_gpu(must).keys()
+        waiting = [
+            one.decided[container.name]
+            for one in sorted(self._pods.values(), key=_since)
+            for container in one.bound.request.containers
+            if container.whole_gpus == amount and container.name in one.decided
+        ]
+        gpus = next((gpus for gpus in waiting if kept <= gpus <= free.keys()), None)
+        if gpus is None:
+            reserved = frozenset(
+                gpu for one in self._pods.values() for its in one.decided.values() for gpu in its
+            )
+            cordoned = (
+                frozenset()
+                if self.with_cordons is None
+                else {one.uuid for one in self.with_cordons.devices if one.cordoned}
+            )
+            gpus = (
+                _closest(node, free.keys() - reserved - cordoned | kept, amount, kept)
+                or _closest(node, free.keys() - reserved | kept, amount, kept)
+                or _closest(node, free.keys(), amount, kept)
+                or frozenset()
+            )
+        chosen = [free[gpu] for gpu in gpus]
+        rest = [one for one in in_order(available) if one not in chosen and one not in must]
+        return in_order(chosen) if len(chosen) == amount else [*must, *rest][:amount]
+
+    def record_patches(
+        self, listing: DeviceListing, node: NodeDevices, ids: DeviceIds
+    ) -> list[tuple[ExclusivePod, RecordPatch]]:
+        """What to write on pods whose containers have other GPUs than recorded, as the kubelet lists them."""
+        found = []
+        for one in self._pods.values():
+            change = _record_patch(one, listing.get(one.bound.key, {}), node, ids)
+            if change is not None:
+                found.append((one, change))
+        return found
+
+
+def _since(one: ExclusivePod) -> tuple[bool, str, str]:
+    return one.bound.running, one.bound.created, one.bound.uid
+
+
+def _closest(
+    node: NodeDevices, gpus: Collection[str], amount: int, must: Collection[str]
+) -> frozenset[str] | None:
+    places = {device.uuid: at for at, device in enumerate(node.devices)}
+    rows = best_set(
+        node.near,
+        tuple(device.numa_node for device in node.devices),
+        [places[gpu] for gpu in gpus],
+        amount,
+        must=[places[gpu] for gpu in must],
+    )
+    return None if rows is None else frozenset(node.devices[row].uuid for row in rows)
+
+
+def _decided(pod: BoundPod) -> dict[str, frozenset[str]]:
+    allocation = _recorded(pod)
+    if allocation is None:
+        return {}
+    return {name: frozenset(share.uuid for share in shares) for name, shares in allocation.containers.items()}
+
+
+def _recorded(pod: BoundPod) -> Allocation | None:
+    if names.ANN_SHARE not in pod.annotations:
+        return None
+    try:
+        return read_allocation(pod.annotations, None)
+    except MalformedAllocation:
+        return None  # replaced by what the kubelet allocated
+
+
+def _record_patch(
+    one: ExclusivePod, device_ids: DevicesByContainer, node: NodeDevices, ids: DeviceIds
+) -> RecordPatch | None:
+    request = one.bound.request
+    devices = {device.uuid: device for device in node.devices}
+    has: dict[str, list[Device]] = {}
+    try:
+        for (container, resource), its in device_ids.items():
+            if resource == names.GPU_WHOLE:
+                has[container] = [devices[gpu] for gpu in ids.gpus_of(its)]
+    except UnknownDeviceId:
+        return None  # of a GPU that is currently not found
+    if any(
+        container.name not in has
+        for container in request.containers
+        if container.kind is not ContainerKind.INIT
+    ):
+        return None  # not all are served yet
+    recorded = _recorded(one.bound)
+    held = {device.uuid: device for its in has.values() for device in its}
+    missing = request.gpu_count - len(held)
+    if recorded is not None and missing > 0:
+        # A larger init container had more, which the kubelet does not list: the pod keeps them as decided.
+        more = [devices[gpu.uuid] for gpu in recorded.gpus if gpu.uuid in devices and gpu.uuid not in held]
+        held |= {device.uuid: device for device in more[:missing]}
+    shares = {device.uuid: _all_of(device, node) for device in held.values()}
+    # The kubelet does not list init containers: what is recorded of them stays, as long as it is the pod's.
+    unlisted = {} if recorded is None else recorded.containers
+    actual = Allocation(
+        tuple(sorted(shares.values(), key=lambda share: share.index)),
+        {
+            **{
+                name: its
+                for name, its in unlisted.items()
+                if name not in has and all(share.uuid in shares for share in its)
+            },
+            **{
+                name: tuple(sorted((shares[device.uuid] for device in its), key=lambda share: share.index))
+                for name, its in has.items()
+            },
+        },
+        node.unit,
+    )
+    if not actual.gpus or (recorded is not None and _gpus_of(recorded) == _gpus_of(actual)):
+        return None
+    return RecordPatch(
+        dict(allocation_annotations(actual, request, Stamp(0, assigned=True))), _note(recorded, actual)
+    )
+
+
+def _all_of(device: Device, node: NodeDevices) -> GpuShare:
+    units = node.units_of(device)
+    return share_of(device, units, units, 0)
+
+
+def _gpus_of(allocation: Allocation) -> tuple[object, ...]:
+    def of(shares: Iterable[GpuShare]) -> frozenset[tuple[str, int]]:
+        return frozenset((share.uuid, share.index) for share in shares)
+
+    return of(allocation.gpus), {name: of(shares) for name, shares in allocation.containers.items()}
+
+
+def _note(recorded: Allocation | None, actual: Allocation) -> str:
+    def text(allocation: Allocation) -> str:
+        return " and ".join(f"GPU {share.index}" for share in allocation.gpus)
+
+    if recorded is None:
+        return f"the kubelet allocated {text(actual)}, which is recorded now"
+    if {share.uuid for share in recorded.gpus} == {share.uuid for share in actual.gpus}:
+        return ""
+    was = "was" if len(recorded.gpus) == 1 else "were"
+    return f"{text(recorded)} {was} decided, the kubelet allocated {text(actual)}; the record was corrected"

@@ -1,0 +1,145 @@
+"""Names that are nearly ours: of resources, of labels and of annotations. Pure.
+
+The chart knows the same in CEL (``templates/admission/_slips.tpl``), which has no distance of letters. So nearness is told by
+patterns that both know, RE2's and Python's alike.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
+
+from gpushare.api import names
+from gpushare.api.request.unit_conversion import PEOPLES
+
+#: What containers may ask for; of ``aliyun.com/gpu-count`` a rule of its own speaks.
+_RESOURCES: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE, names.GPU_COUNT, *PEOPLES)
+_LIKE_RESOURCES: Final = re.compile(
+    r"(?i)^(gpushare\.dev/|((al[iy]|ail)[a-z]*n(\.[a-z]+)*|(gpu|gup|pgu)-?share[a-z.-]*|gpsuhare\.dev)/[cv]?(gpu|gup|pgu))"
+)
+#: NVIDIA's own plugin, with time-slices and MIG, and those of HAMi, Volcano and Tencent, which share GPUs too.
+_OF_OTHERS: Final = re.compile(r"nvidia\.com/(?:v?gpu|mig-)|volcano\.sh/vgpu|tencent\.com/vcuda")
+#: What a pod may carry, people's first; components write the rest.
+_LABELS: Final = (
+    names.LABEL_ADMISSION,
+    names.LABEL_POD_GPU_COUNT,
+    names.LABEL_POD_PLACEMENT,
+    names.LABEL_POD_APART,
+    names.LABEL_POD_COMPUTE_CLASS,
+    names.LABEL_STANDS_FOR,
+)
+_ANNOTATIONS: Final = (
+    names.ANN_DEFRAGMENTATION,
+    names.ANN_SHARE,
+    names.ANN_ALSO,
+    names.ANN_RETRY,
+    names.ANN_REQUESTED,
+    names.ANN_ROOM_MADE,
+    names.ANN_STANDS_FOR,
+    names.ANN_COST_WRITTEN,
+    names.ANN_UNIT_LABELS,
+    names.ANN_REFUSED_SINCE,
+    "gpushare.dev/config-checksum",  # the chart's own, on the scheduler's pods
+)
+#: In our own domain all that we do not know; in domains that are nearly ours what has a piece of a name of ours; and what is nearly a label
+#: of pods in others': one letter too many, too few or wrong, or two that are swapped.
+_LIKE_KEYS: Final = re.compile(
+    r"(?i)^(gpushare\.dev/|(gpu|gup|pgu)-?(sh?are?s?|hsare|sahre|shrae|shaer)\.(d[ev]{1,2}|io|org)/.*(adm|dmi|frag|gpu|mem|core|cordon|pod|mode|place|sched|clas)|gpsuhare\.dev/|(ack|akc|cak)\.(node\.gpu|(gpu|gup|pgu)[-.]?(sh?are?s?|hsare|sahre|shrae|shaer)|gpsuhare)\.|aliyun\.com/gpu(-mem|-core\.percentage)$|(al[iy]|ail)[a-z]*n(\.[a-z]+)*/(gpu|gup|pgu)s?[-_.]?(count[a-z]?|[a-z]?c?ount|c[a-z]?o?unt|co[a-z]?u?nt|cou[a-z]?n?t|coun[a-z]?t?|ocunt|cuont|conut|coutn|num|number)$)"
+)
+_ON_NODES: Final = (
+    names.LABEL_MAX_NODE_PODS,
+    names.LABEL_DESCRIBED,
+    names.LABEL_AGENT_PORT,
+    names.ANN_CORDONED,
+    names.ANN_DEVICES,
+    names.ANN_ISOLATION,
+)
+
+
+def is_unknown(resource: str) -> bool:
+    """Whether ``resource`` looks like one of ours, and is none."""
+    return resource not in _RESOURCES and _LIKE_RESOURCES.search(resource) is not None
+
+
+def is_of_others(resource: str) -> bool:
+    """Whether ``resource`` is that of another device plugin for GPUs, by which newcomers ask for them."""
+    return _OF_OTHERS.match(resource) is not None
+
+
+def unoffered(asked: Iterable[tuple[str, str]], offered: Collection[str] | None) -> Iterator[tuple[str, str]]:
+    """What each container asks for under a wrong name, as (``container c asks for …, which no node offers``, what to write instead).
+
+    ``asked`` is container and resource. ``offered``: what nodes have; ``None``: not known, then only names that are nearly ours count.
+    """
+    for container, resource in asked:
+        if resource == names.GPU_COUNT:
+            wrong = True  # nodes have it, for tools that read their capacity
+        elif is_unknown(resource):
+            wrong = resource not in (offered or ())
+        else:
+            wrong = offered is not None and is_of_others(resource) and resource not in offered
+        if wrong:
+            yield (
+                f"container {container} asks for {resource}, which no node offers to pods",
+                f"write {meant(resource)}",
+            )
+
+
+def meant(resource: str) -> str:
+    """What to write for a resource that looks like ours, or is another device plugin's."""
+    if re.search("(?i)mem.*(percent|ratio)", resource):
+        return names.GPU_MEMORY_PERCENT
+    if re.search("(?i)mem", resource):
+        return f"{names.GPU_MEM} in units, or {names.GPU_MEMORY} such as 6Gi"
+    if re.search("(?i)core|percent|comput", resource):
+        return names.GPU_CORE
+    if re.search("(?i)count|num", resource):
+        return f"{names.GPU_WHOLE}, or the pod's label {names.LABEL_POD_GPU_COUNT}"
+    return f"{names.GPU_MEM} for a share, or {names.GPU_WHOLE} for a whole one"
+
+
+def is_no_label(key: str) -> bool:
+    """Whether ``key`` of a pod looks like a label of ours, and is none."""
+    return key not in _LABELS and _LIKE_KEYS.search(key) is not None
+
+
+def is_no_annotation(key: str) -> bool:
+    """Whether ``key`` of a pod looks like an annotation of ours, and is none."""
+    return key not in _ANNOTATIONS and _LIKE_KEYS.search(key) is not None
+
+
+def instead(key: str) -> str:
+    """What to do with a label or annotation of a pod that nobody reads."""
+    if key in (
+        names.LABEL_ADMISSION,
+        names.LABEL_POD_GPU_COUNT,
+        names.LABEL_POD_PLACEMENT,
+        names.LABEL_POD_APART,
+        names.LABEL_POD_COMPUTE_CLASS,
+    ):
+        return "it is a label: write it under labels"
+    if key == names.ANN_DEFRAGMENTATION:
+        return "it is an annotation: write it under annotations"
+    if key in (names.GPU_MEM, names.GPU_CORE, *PEOPLES):
+        return "it is a resource: write it in the limits of a container"
+    if key.startswith("ack.node.gpu."):
+        return "labels of nodes begin so: to choose nodes by one, write it under nodeSelector"
+    if key in _ON_NODES:
+        return "it belongs on nodes"
+    if re.search("(?i)^(ack|akc|cak)|plac", key):
+        return f"write label {names.LABEL_POD_PLACEMENT}"
+    if re.search("(?i)^a|gpus?[-_.]?(count|num)", key):
+        return f"write label {names.LABEL_POD_GPU_COUNT}"
+    if re.search("(?i)gpu.?per|contain", key):
+        return f"write label {names.LABEL_POD_APART}"
+    if re.search("(?i)adm|dmi|ssion", key):
+        return f"write label {names.LABEL_ADMISSION}"
+    if re.search("(?i)cla|clsas|ss$|latenc", key):
+        return f"write label {names.LABEL_POD_COMPUTE_CLASS}"
+    if re.search("(?i)frag", key):
+        return f"write annotation {names.ANN_DEFRAGMENTATION}"
+    if re.search("(?i)mem|core", key):
+        return "memory and compute are resources: write them in the limits of a container"
+    return (
+        f"there are labels {names.LABEL_POD_APART}, {names.LABEL_POD_COMPUTE_CLASS} and {names.LABEL_ADMISSION}, "
+        f"and annotation {names.ANN_DEFRAGMENTATION}"
+    )

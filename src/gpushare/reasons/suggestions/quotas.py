@@ -1,0 +1,48 @@
+"""What would let a pod in that an elastic quota refuses."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gpushare.api.request.pod_group import Gang
+from gpushare.ledger.quota.accounting import Over
+from gpushare.reasons.phrases import pods
+
+
+class Whole(NamedTuple):
+    """What GPUs of ``node`` count in a quota that a pod would be given whole, in units of them all."""
+
+    node: str
+    units: int
+
+
+def would_help(over: Sequence[Over], *, alone: bool | None = None, whole: Whole | None = None) -> str:
+    """``over``: the quotas that the pod would pass, its own first; not empty.
+
+    Of a pod that would be given GPUs ``whole``, by what these count; ``alone`` says whether it asks for more than one of them has by itself.
+    """
+    which = _which(over)
+    alone_whole = any(one.alone for one in over)
+    if alone if alone is not None else alone_whole:
+        return f"ask for less, or a larger max of {which}: it asks for more than that alone"
+    if whole is not None and alone_whole:
+        return (
+            f"a larger max of {which}, or a node with smaller GPUs: what it would be given whole of node {whole.node} counts "
+            f"{whole.units} units, which is more than that alone"
+        )
+    return _ends(over)
+
+
+def would_help_gang(over: Sequence[Over], gang: Gang, *, alone: bool) -> str:
+    """The same for pods of a gang together; ``alone``: they ask for more than one of ``over`` has, with those of it that run."""
+    if alone:
+        which = _which(over)
+        return f"ask for less, or a larger max of {which}: {pods(gang.least)} of gang {gang.key} together ask for more than that alone"
+    return _ends(over)
+
+
+def _ends(over: Sequence[Over]) -> str:
+    return f"pods of {_which(over)} that end, or a larger max of {'each' if len(over) > 1 else 'it'}"
+
+
+def _which(over: Sequence[Over]) -> str:
+    return f"elastic quota{'s' if len(over) > 1 else ''} {' and '.join(one.quota for one in over)}"

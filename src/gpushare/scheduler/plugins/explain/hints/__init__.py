@@ -1,1 +1,0 @@
-"""What would let a pending pod run."""
