@@ -57,7 +57,8 @@ def seen(view: ClusterCache, made: dict[str, Any]) -> None:
 
 
 def free_cpu(view: ClusterCache, name: str = "n1") -> int:
-    return int(view.ledger._columns.free_cpu_milli[view.ledger._column_of[name]])
+    columns, place = view.ledger.columns_by_node()
+    return int(columns.free_cpu_milli[place[name]])
 
 
 def weights(view: ClusterCache) -> dict[Kind, int]:

@@ -7,7 +7,7 @@ import pytest
 
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
-from gpushare.scheduler.plugins.gangs import hints
+from gpushare.scheduler.plugins.explain import gang_suggestions
 from gpushare.scheduler.plugins.gangs.reservations import KEPT_S
 from tests.unit.scheduler.policy_world import PolicyWorld
 from tests.unit.scheduler.test_app import Browser, filter_body
@@ -247,7 +247,7 @@ async def test_a_gang_that_its_policy_keeps_from_every_node_is_told_so() -> None
 async def test_for_more_gangs_than_are_tried_at_a_time_less_is_said(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hints, "_MOST_PODS", 3)
+    monkeypatch.setattr(gang_suggestions, "_MOST_PODS", 3)
     browser = Browser(world)
     world.add_node(gpu_node("n1", 8 * GIB))
     for name in ("a1", "a2", "b1", "b2"):
