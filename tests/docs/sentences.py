@@ -61,7 +61,6 @@ BY_ANOTHER: Final = {
     "make valgrind": _TOOLS,
     "make fuzz": _TOOLS,
     "pip install .": _TOOLS,
-    "pip install '.[png]'": _TOOLS,
 }
 
 

@@ -120,7 +120,7 @@ async def _outlook(cluster: Cluster, wishes: Wishes, record: PodRecord, request:
     ledger, bound = cluster.ledger, cluster.view.bound
 
     def host_of(name: str) -> Host | None:
-        return ledger.host(name, _anybody, goes_to)
+        return ledger.evictions.host(name, _anybody, goes_to)
 
     def goes_to(uid: str) -> WantedNodes | None:
         return wishes.of(bound[uid].wish) if uid in bound else None
@@ -131,10 +131,10 @@ async def _outlook(cluster: Cluster, wishes: Wishes, record: PodRecord, request:
         now = None if host is None else room_now(host, request)
         if now is not None:
             return Outlook(now)
-    roomy: list[Host] = [host for name in ledger.roomiest() if (host := host_of(name)) is not None]
+    roomy: list[Host] = [host for name in ledger.evictions.roomiest() if (host := host_of(name)) is not None]
     elsewhere = roomiest(roomy)
     best = Outlook(None)
-    for turn, name in enumerate(ledger.scattered(request, names)):
+    for turn, name in enumerate(ledger.evictions.scattered(request, names)):
         host = host_of(name)
         if host is not None:
             best = cheaper_way(host, elsewhere, request, best)

@@ -16,12 +16,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.placement.openb import MILLI, TraceNode, TracePod
 from gpushare.api.node.device import Device, NodeDevices, Placement
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.ledger import Ledger
-from gpushare.simulate.traces.openb import MILLI, TraceNode, TracePod
 
 Ints = npt.NDArray[np.signedinteger[Any]]
 Bools = npt.NDArray[np.bool_]
@@ -91,7 +91,7 @@ def replay(
 
     It ends before all have come where more than ``most_dropped`` pods were dropped.
     """
-    chance = random.Random(f"{policy.value} {seed}")  # noqa: S311 - the same seed must give the same again
+    chance = random.Random(f"{policy.value} {seed}")
     cluster = Cluster(nodes, policy, chance)
     decisions_ms = []
     capacity = sum(node.gpus for node in nodes) * MILLI

@@ -126,7 +126,7 @@ def read_pods(path: Path) -> list[TracePod]:
 
 def arrivals(pods: Sequence[TracePod], capacity_milli: int, ratio: float, seed: int) -> list[TracePod]:
     """``pods`` shuffled, then removed or drawn again by chance until they ask for ``ratio`` of the capacity."""
-    chance = random.Random(seed)  # noqa: S311 - the same seed must give the same again
+    chance = random.Random(seed)
     arriving = list(pods)
     chance.shuffle(arriving)
     asked, goal = sum(pod.total_milli for pod in arriving), ratio * capacity_milli
