@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner, owner
-from gpushare_playground.kubelet.belonging import Told, belonging, parents
-from gpushare_playground.kubelet.cgroups import told as cgroup_of
+from gpushare_playground.kubelet.cgroups import cgroup_line as cgroup_of
 from gpushare_playground.kubelet.containers import Attempt
+from gpushare_playground.kubelet.fake_proc import FakeProc, belonging, parents
 
 UID = "0b1e7c52-93c4-4ff6-8a0d-2f6f4f1f9f10"
 
@@ -39,7 +39,7 @@ def test_the_node_agent_finds_pod_and_container(tmp_path):
 
 
 def test_files_come_and_go_with_processes(tmp_path):
-    told = Told(tmp_path / "proc")
+    told = FakeProc(tmp_path / "proc")
     (tmp_path / "proc" / "4711").mkdir(parents=True)
     waits = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
     with subprocess.Popen(
@@ -47,14 +47,14 @@ def test_files_come_and_go_with_processes(tmp_path):
     ) as program:
         assert program.stdout is not None
         program.stdout.readline()
-        told.tell({program.pid: "whose\n"})
+        told.write({program.pid: "whose\n"})
         [child] = [pid for pid, parent in parents().items() if parent == program.pid]
         seen = {path.name: (path / "cgroup").read_text() for path in (tmp_path / "proc").iterdir()}
         assert seen == {str(program.pid): "whose\n", str(child): "whose\n"}
         named = (tmp_path / "proc" / str(child) / "comm").read_text()
         assert named == (Path("/proc") / str(child) / "comm").read_text()
-        told.tell({program.pid: "another's\n"})
+        told.write({program.pid: "another's\n"})
         assert (tmp_path / "proc" / str(child) / "cgroup").read_text() == "another's\n"
         program.communicate(b"\n")
-    told.tell({})
+    told.write({})
     assert list((tmp_path / "proc").iterdir()) == []

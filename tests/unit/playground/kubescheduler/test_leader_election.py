@@ -8,7 +8,7 @@ import pytest
 
 from gpushare.kube.client.errors import ApiError
 from gpushare.scheduler.leader.lease import Leading
-from gpushare_playground.kubescheduler.leading import Lead, LeadLost, identity
+from gpushare_playground.kubescheduler.leader_election import Lead, LeadLost, identity
 
 
 class Clock:

@@ -10,7 +10,7 @@ def version_of(item: Json) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-class Freshest:
+class LatestVersions:
     """Objects of one kind, where a lagging watch never takes back what we wrote."""
 
     def __init__(self, kind: Kind, objects: Objects, cache: Cache) -> None:

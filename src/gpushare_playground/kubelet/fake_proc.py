@@ -1,8 +1,8 @@
-"""Tells whose a process is: ``ROOT/proc/PID/cgroup``, in the kernel's words for a container's processes; ``comm`` beside it is its name.
+"""A fake ``/proc``: ``ROOT/proc/PID/cgroup`` names the container of a process like the kernel; ``comm`` next to it is its name.
 
 Containers here are in no cgroup of the kernel's, so what a node agent reads in ``/proc`` on a real node is written here.
 Whose a process is follows from its ancestors: a container's shim inherits whatever its program leaves behind, and a
-command of ``kubectl exec`` is known by its first process. A process that has just begun is told of a moment later.
+command of ``kubectl exec`` is known by its first process. New processes appear with a delay.
 """
 
 import os
@@ -40,33 +40,33 @@ def parents(proc: Path = PROC) -> dict[int, int]:
     return read
 
 
-class Told:
-    """What is written below ``folder``, which is begun anew. Its methods may block."""
+class FakeProc:
+    """The files below ``folder``, which is emptied first. Methods may block."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._told: dict[int, str] = {}
+        self._written: dict[int, str] = {}
         self._begun = False
 
-    def tell(self, roots: Mapping[int, str]) -> None:
+    def write(self, roots: Mapping[int, str]) -> None:
         """Have a file for each process that belongs to one of ``roots`` (PIDs and their cgroups), and no other."""
         if not self._begun:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir(parents=True)
             self._begun = True
-        if not roots and not self._told:
+        if not roots and not self._written:
             return
         wanted = belonging(roots, parents()) if roots else {}
-        for pid in [one for one, cgroup in self._told.items() if wanted.get(one) != cgroup]:
+        for pid in [one for one, cgroup in self._written.items() if wanted.get(one) != cgroup]:
             shutil.rmtree(self._folder / str(pid), ignore_errors=True)
-            del self._told[pid]
-        for pid in wanted.keys() - self._told.keys():
+            del self._written[pid]
+        for pid in wanted.keys() - self._written.keys():
             # Whole or not there: an empty file would say that the process is in no container.
             new = self._folder / f".{pid}"
             new.mkdir(exist_ok=True)
             (new / "cgroup").write_text(wanted[pid])
             with suppress(FileExistsError):
-                # Its name, as it is when somebody looks: a program that is started by another has that one's first.
+                # A link: right after a fork the name is still that of the parent.
                 (new / "comm").symlink_to(PROC / str(pid) / "comm")
             new.rename(self._folder / str(pid))
-            self._told[pid] = wanted[pid]
+            self._written[pid] = wanted[pid]

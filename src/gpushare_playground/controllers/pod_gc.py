@@ -1,4 +1,4 @@
-"""Pods on nodes that are no more: nobody is left to end them, so they are deleted at once."""
+"""Pods of deleted nodes: no kubelet can end them, so they are deleted immediately."""
 
 import logging
 from collections.abc import Callable
@@ -13,7 +13,7 @@ PATIENCE_S: Final = 40.0
 _log = logging.getLogger(__name__)
 
 
-class LostNodes:
+class PodGc:
     """Reconciles pods whose node does not exist. Keys are pods'."""
 
     name = "lostnodes"

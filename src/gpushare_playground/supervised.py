@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 
-from gpushare.process.signals import told_to_end
+from gpushare.process.signals import stop_event
 from gpushare_playground.cache import Cache
 
 
@@ -23,7 +23,7 @@ async def run_together(parts: Iterable[Coroutine[None, None, None]]) -> None:
 
 
 def announce_when_synced(caches: Sequence[Cache]) -> None:
-    """Print ``ready`` on stdout once all ``caches`` are complete: whoever started us waits for it."""
+    """Print ``ready`` on stdout once all ``caches`` are complete; the supervisor waits for it."""
     missing = len(caches)
 
     def one_more() -> None:
@@ -36,6 +36,6 @@ def announce_when_synced(caches: Sequence[Cache]) -> None:
         cache.when_synced(one_more)
 
 
-async def until_told_to_end() -> None:
+async def until_stopped() -> None:
     """Wait for SIGTERM or SIGINT."""
-    await told_to_end().wait()
+    await stop_event().wait()

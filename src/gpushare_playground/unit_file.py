@@ -1,4 +1,4 @@
-"""How a playground's API server counts requests in people's units: a file, for the unit changes while it runs."""
+"""The file from which the playground's API server reads the memory unit, which may change while it runs."""
 
 import os
 from pathlib import Path
@@ -7,8 +7,8 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.unit_conversion import Counting
 
 
-class CountingFile:
-    """``UNIT MIB`` in one line: the memory unit, and the memory of the card of which percent is meant."""
+class UnitFile:
+    """``UNIT MIB`` in one line: the memory unit, and the memory of the reference GPU for percentages."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

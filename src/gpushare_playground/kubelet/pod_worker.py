@@ -19,7 +19,7 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import EventRecorder
 from gpushare_playground.kubelet.containers import Attempt, Containers
 from gpushare_playground.kubelet.errors import Rejected, StartFailed
-from gpushare_playground.kubelet.plan import ContainerState, make_plan, note_end, restarts_after
+from gpushare_playground.kubelet.pod_plan import ContainerState, make_plan, note_end, restarts_after
 from gpushare_playground.kubelet.podspec import Container, Pod
 from gpushare_playground.kubelet.podstatus import CRASHING, rejected_status, running_status
 from gpushare_playground.kubelet.prepare import IMAGE_FAILED, Preparer
@@ -63,7 +63,7 @@ class PodWorker:
         self._settled = pod.finished
         self._node = node
         self._wake = asyncio.Event()
-        self._news = 0
+        self._changes = 0
         self._written: dict[str, Any] = {}
         self._rejected: Rejected | None = None
         self._backoff = Backoff(first_s=0.2, most_s=10.0)
@@ -73,7 +73,7 @@ class PodWorker:
         """Whether it still holds what it was given: devices, CPU, memory, a place."""
         return not self.done and not self._stopped and not self.outcome and self._rejected is None
 
-    # --- news ------------------------------------------------------------------------------------
+    # --- changes ------------------------------------------------------------------------------------
     def update(self, pod: Pod) -> None:
         """The object changed."""
         if self._written:
@@ -91,7 +91,7 @@ class PodWorker:
         self._wake_up()
 
     def _wake_up(self) -> None:
-        self._news += 1
+        self._changes += 1
         self._wake.set()
 
     def _is_gone(self) -> bool:
@@ -109,7 +109,7 @@ class PodWorker:
             container = next(one for one in self.pod.ordered if one.name == name)
             assert attempt.ended is not None
             if state.not_before > self._now and restarts_after(self.pod, container, attempt.ended.code):
-                self._tell(
+                self._record(
                     "Warning", "BackOff", f"Back-off restarting failed container {name} in pod {self.pod.key}"
                 )
         self._wake.set()
@@ -124,7 +124,7 @@ class PodWorker:
         await self._adopt()
         while True:
             self._wake.clear()
-            seen = self._news
+            seen = self._changes
             try:
                 wait_s = await self._step()
                 self._backoff.reset()
@@ -138,9 +138,9 @@ class PodWorker:
                 )
             if self.done:
                 return
-            if self._news == seen:
+            if self._changes == seen:
                 with suppress(TimeoutError):
-                    # Not wait_for: in Python 3.11 it loses a cancellation that comes with the news.
+                    # Not wait_for: in Python 3.11 it loses a cancellation that coincides with the event.
                     async with asyncio.timeout(RESYNC_S if wait_s is None else wait_s):
                         await self._wake.wait()
 
@@ -163,10 +163,10 @@ class PodWorker:
             self.admitted = True
         except Rejected as error:
             self._rejected = error
-            self._tell("Warning", error.reason, error.problem)
+            self._record("Warning", error.reason, error.problem)
 
     async def _step(self) -> float | None:
-        """Do what is to be done now; returns how long to wait for more, in seconds (``None``: until news)."""
+        """Do what is to be done now; returns how long to wait for more, in seconds (``None``: until something changes)."""
         if self._is_gone():
             await self._stop_all(min(self.pod.spec.termination_grace_period_seconds, 2))
             self.done = True
@@ -187,7 +187,7 @@ class PodWorker:
         if self.pod.deleted:
             grace_s = self.pod.metadata.deletion_grace_period_seconds
             await self._stop_all(30 if grace_s is None else grace_s)
-            # Before the object goes: whoever is placed here then must find the devices free.
+            # Before the object is deleted: the next pod placed here must find the devices free.
             self._stopped = True
             if self.states and any(state.attempt is not None for state in self.states.values()):
                 self.outcome = self.outcome or self._final_phase()
@@ -222,7 +222,7 @@ class PodWorker:
         try:
             image = self._node.preparer.image(container)
             if state.attempt is None and state.waiting is None:
-                self._tell(
+                self._record(
                     "Normal", "Pulled", f'Container image "{container.image}" already present on machine'
                 )
             launch = await self._node.preparer.launch(self.pod, container, image, self.pod_ip)
@@ -241,12 +241,12 @@ class PodWorker:
         if state.waiting is not None:
             state.waiting, state.delay_s = None, 0.0
         state.last, state.attempt = state.attempt, attempt
-        self._tell("Normal", "Created", f"Container created: {container.name}")
+        self._record("Normal", "Created", f"Container created: {container.name}")
         if attempt.ended is not None and attempt.ended.reason == "StartError":
-            self._tell("Warning", "Failed", f"Error: {attempt.ended.message}")
+            self._record("Warning", "Failed", f"Error: {attempt.ended.message}")
             self._ended(attempt)
             return
-        self._tell("Normal", "Started", f"Container started: {container.name}")
+        self._record("Normal", "Started", f"Container started: {container.name}")
 
     def _cannot_start(self, container: Container, state: ContainerState, error: StartFailed) -> None:
         settings = self._node.settings
@@ -254,12 +254,12 @@ class PodWorker:
         reason, message = error.reason, error.problem
         if reason == IMAGE_FAILED:
             if before != IMAGE_FAILED and not before:
-                self._tell("Warning", "Failed", f'Failed to pull image "{container.image}": {message}')
+                self._record("Warning", "Failed", f'Failed to pull image "{container.image}": {message}')
             else:
                 reason, message = "ImagePullBackOff", f'Back-off pulling image "{container.image}": {message}'
-                self._tell("Normal", "BackOff", f'Back-off pulling image "{container.image}"')
+                self._record("Normal", "BackOff", f'Back-off pulling image "{container.image}"')
         else:
-            self._tell("Warning", "Failed", f"Error: {message}")
+            self._record("Warning", "Failed", f"Error: {message}")
         state.waiting = (reason, message)
         state.delay_s = min(max(settings.restart_backoff_s, state.delay_s * 2.0), settings.most_backoff_s)
         state.not_before = self._now + state.delay_s
@@ -280,7 +280,7 @@ class PodWorker:
         attempts = [attempt for _, attempt in running if attempt is not None]
         for name, attempt in running:
             assert attempt is not None
-            self._tell("Normal", "Killing", f"Stopping container {name}")
+            self._record("Normal", "Killing", f"Stopping container {name}")
             self._node.containers.signal(attempt, signal.SIGTERM)
         # A pod that vanishes while it is being stopped is not waited for any longer.
         await self._await_ends(attempts, lambda: self._now if self._is_gone() else deadline)
@@ -359,7 +359,7 @@ class PodWorker:
         meta = self.pod.metadata
         return f"/api/v1/namespaces/{segment(meta.namespace)}/pods/{segment(meta.name)}"
 
-    def _tell(self, kind: Any, reason: str, note: str) -> None:
+    def _record(self, kind: Any, reason: str, note: str) -> None:
         self._node.events.record(self.pod.reference, kind=kind, reason=reason, action=reason, note=note)
 
 

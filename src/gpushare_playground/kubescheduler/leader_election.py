@@ -27,7 +27,7 @@ def identity() -> str:
 
 
 class LeadLost(Exception):
-    """The lease could not be renewed in time: somebody else may lead now."""
+    """The lease could not be renewed in time: another process may lead now."""
 
 
 class Lead:

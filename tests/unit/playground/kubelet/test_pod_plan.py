@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gpushare_playground.kubelet.containers import Attempt, Ended
-from gpushare_playground.kubelet.plan import ContainerState, make_plan, note_end
+from gpushare_playground.kubelet.pod_plan import ContainerState, make_plan, note_end
 from gpushare_playground.kubelet.podspec import Pod
 from gpushare_playground.kubelet.podstatus import rejected_status, running_status
 

@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpushare_playground.kubelet import shim
-from gpushare_playground.kubelet.folders import read_json
+from gpushare_playground.kubelet.paths import read_json
 
 
-def stop_leftovers(root: Path, grace_s: float = 5.0) -> int:
+def stop_containers(root: Path, grace_s: float = 5.0) -> int:
     """Stop every container recorded under a node's folder ``root``: SIGTERM, ``grace_s`` seconds, SIGKILL.
 
     Returns how many there were. A process is touched only when its start time is that of the record.
@@ -24,7 +24,7 @@ def stop_leftovers(root: Path, grace_s: float = 5.0) -> int:
     return _stop(list(_running(root.glob("pods/*/*/*/state.json"))), grace_s)
 
 
-def stop_recorded(pod: Path, grace_s: float) -> int:
+def stop_pod(pod: Path, grace_s: float) -> int:
     """The same for one pod's folder."""
     return _stop(list(_running(pod.glob("*/*/state.json"))), grace_s)
 

@@ -11,13 +11,13 @@ from gpushare_playground.cluster.parts import Part
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a control plane is given by its cluster: a folder, who is told, and a way to start a module of ours.
+    """What a cluster provides to its control plane: a folder, a reporter, and a way to start a module of ours.
 
     ``add`` starts ``python -m ARGUMENTS`` as a part; ``lost`` is called when the cluster cannot be saved any more.
     """
 
     state: Path
-    told: Callable[[str], None]
+    report: Callable[[str], None]
     add: Callable[[str, list[str], dict[str, str]], Part]
     lost: Callable[[], None]
 
@@ -49,7 +49,7 @@ class Control(Protocol):
         """Take the place; called once, before anything else."""
 
     async def count(self, counting: Counting) -> None:
-        """Turn requests in people's units into units like this from now on; called before ``start`` too."""
+        """Convert MiB and percentage requests this way from now on; also called before ``start``."""
 
     async def start(self) -> None:
         """Start what stores and serves objects; it may return before it answers."""
