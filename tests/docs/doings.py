@@ -209,11 +209,6 @@ IN_THE_CHECKOUT: Final = (
     ),
     Doing("make bench ARGS=claims", 'make bench ARGS="claims --quick"', until=_MEASURED),
     Doing("make bench", "make bench ARGS=--quick", until=_MEASURED),
-    Doing(
-        'make bench ARGS="in_use making-room inspect extender scrape claims dashboard"',
-        'make bench ARGS="in_use making-room inspect extender scrape claims dashboard --quick"',
-        until=_MEASURED,
-    ),
     Doing("make bench-isolation ARGS=cost", 'make bench-isolation ARGS="cost --quick"', until="ns"),
     Doing("python -m benchmarks.in_use", "python -m benchmarks.in_use --quick"),
     Doing("python -m benchmarks.inspect_start", "python -m benchmarks.inspect_start --quick"),
