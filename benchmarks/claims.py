@@ -59,7 +59,7 @@ def _plans(view: ClusterCache, all_names: list[str]) -> Callable[[int], Plan | N
         claim = view.quotas.claim(uid, f"default/{uid}", amounts)
         turned = sequence_from(all_names, number * (MOST_TRIED_BY_RULE // 2 - 1))
         rank, reach = view.lesser(0, (), claim), view.reach(0, claim)
-        return view.ledger.plan(request, turned, rank, rule=claim, priority=reach)
+        return view.ledger.evictions.plan(request, turned, rank, rule=claim, priority=reach)
 
     return plan
 

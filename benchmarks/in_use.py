@@ -142,7 +142,7 @@ def preemption(nodes: int, calls: int) -> Figures:
 
         def decide(number: int, view: ClusterCache = view, request: Request = request) -> object:
             turned = sequence_from(all_names, number * 631)
-            return view.ledger.plan(request, turned, view.lesser(1000), priority=1000)
+            return view.ledger.evictions.plan(request, turned, view.lesser(1000), priority=1000)
 
         decide(0)
         found[f"preemption_p99_ms_{nodes}_{scene}"] = (p99(times_ms(calls, decide)), "ms")
@@ -248,9 +248,9 @@ def _filter_in_use(nodes: int, calls: int, policy: Placement) -> tuple[float, fl
     _mix(view)
     kept = asks(30)
     for number in range(0, nodes, max(1, nodes // 100)):
-        plan = view.ledger.plan(kept, (node_name(number),), lambda uid: None)
+        plan = view.ledger.evictions.plan(kept, (node_name(number),), lambda uid: None)
         assert plan is not None
-        view.ledger.keep(f"kept-{number}", kept, plan)
+        view.ledger.nominations.add(f"kept-{number}", kept, plan)
     policies = _policies(nodes)
     _quotas(view)
     offered = [node_name(number) for number in range(nodes)]

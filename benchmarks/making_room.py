@@ -111,7 +111,7 @@ def preemption(nodes: int) -> Figures:
         filter_nodes(view, Bodies().read(body), lambda uid, refused: None)
         work = preemptor._make_room_for_gang(records[-1], all_names)  # noqa: SLF001 (one look, without the waits around it)
         found.append(asyncio.run(_longest_hold_ms(work)))
-        assert all(view.ledger.kept_on(one.uid) for one in records)
+        assert all(view.ledger.nominations.node_of(one.uid) for one in records)
         for one in records:
             view.remove_pod(one)
     return {

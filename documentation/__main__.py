@@ -58,7 +58,7 @@ def generate() -> None:
         if not path.exists() or path.read_text() != text:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-            _say(f"{name} written anew")
+            _say(f"{name} rewritten")
 
 
 def _say(text: str) -> None:

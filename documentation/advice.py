@@ -1,7 +1,7 @@
-"""What the product's Python tells people to type, gathered from the places where it is written.
+"""Commands in texts of the product, collected from its Python sources.
 
-Advice stands between backticks within a text: a command (``PROGRAMS``), a value of a chart, an option of the doctor. Texts are gathered as
-``messages`` gathers them, with ``…`` for what is filled in, but for names of ours, which stand as they are printed.
+They stand between backticks: a command (``PROGRAMS``), a value of a chart, an option of the doctor. Texts are collected as in ``messages``, with
+``…`` for what is filled in, except our own names, which are resolved.
 """
 
 import ast
@@ -20,33 +20,33 @@ from gpushare.api import names
 from gpushare.api.node.modes import NodeMode
 from gpushare.doctor.options import ROLE
 
-#: Programs that people are told to start, on their own machine or on a node.
+#: Programs that a text may name, on the reader's machine or on a node.
 PROGRAMS: Final = (
     "kubectl", "helm", "systemctl", "journalctl", "dmesg", "lspci", "grep", "nvidia-smi", "nvidia-ctk", "nvidia-modprobe",
 )  # fmt: skip
-#: Rooms whose texts are not read: what is typed there is no advice, and a help has pages and tests of its own.
+#: Modules that are skipped: they have no advice, or are help texts with tests of their own.
 LEFT_OUT: Final = (
     "playground/*", "*/options.py", "inspect/arguments.py", "inspect/completion.py", "__main__.py", "config/__main__.py",
 )  # fmt: skip
-#: Where each program that is named has to be marked, with words behind it or without.
+#: Where each named program must be marked, even without arguments.
 STRICT: Final = "doctor/*"
 _ANY: Final = "…"
 _MARKED: Final = re.compile(r"`([^`]+)`")
 _NAMED: Final = re.compile(rf"(?<![\w/.-])(?:{'|'.join(PROGRAMS)})(?![\w-])")
-#: A program with what it is told to do behind it. Names of programs stand in other sentences, too.
-_TOLD: Final = re.compile(
+#: A program with a subcommand. Bare names of programs occur in other sentences, too.
+_STARTED: Final = re.compile(
     r"(?<![\w/.-])(?:kubectl(?: -n \S+)? (?:get|describe|logs|label|annotate|explain|inspect|uncordon|drain|delete|rollout|exec|apply|edit)"
     r"|helm (?:install|upgrade|uninstall|rollback)|systemctl [a-z]+|journalctl -|dmesg \||nvidia-smi -|nvidia-ctk [a-z]+"
     rf"|gpushare (?:{'|'.join(ROLES)}) --?[a-z])"
 )
-#: Names of variables that are filled in → what stands for them in a command.
+#: Variable → its placeholder in a command.
 _STANDING: Final = {"chart": "CHART", "setting": "KEY=VALUE"}
 _VALUE: Final = re.compile(r"[a-z]\w*(?:\.\w+)+")
 _OPTION: Final = re.compile(r"--[a-z][a-z-]+")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Told:
+class Text:
     """A text, and where it is written (``FILE:LINE``)."""
 
     where: str
@@ -54,25 +54,25 @@ class Told:
 
     @property
     def marked(self) -> list[str]:
-        """What stands between backticks."""
+        """The parts between backticks."""
         return _MARKED.findall(self.text)
 
     @property
     def commands(self) -> list[str]:
-        """Those of them that begin with a program."""
+        """Those that begin with a program."""
         return [one for one in self.marked if one.split()[0] in (*PROGRAMS, "gpushare")]
 
 
-def told(src: Path) -> list[Told]:
-    """Every text of our packages below ``src`` that is no docstring and goes to no option's help."""
-    found: list[Told] = []
+def from_code(src: Path) -> list[Text]:
+    """Every text of our packages below ``src`` that is no docstring and no help of an option."""
+    found: list[Text] = []
     for name, path in modules(src):
         if not any(fnmatch(name, pattern) for pattern in LEFT_OUT):
             found += of_module(name, path.read_text())
     return found
 
 
-def of_module(name: str, source: str) -> list[Told]:
+def of_module(name: str, source: str) -> list[Text]:
     """The texts of one module."""
     tree = ast.parse(source)
     constants = dict(_constants(tree))
@@ -80,37 +80,37 @@ def of_module(name: str, source: str) -> list[Told]:
     skipped = {id(one) for one in _docstrings(nodes)}
     found = []
     texts = [one for one in nodes if isinstance(one, ast.JoinedStr | ast.Constant)]
-    # What holds others comes before them.
+    # An outer text precedes its parts.
     for node in sorted(texts, key=lambda one: (one.lineno, one.col_offset)):
         if id(node) in skipped:
             continue
         if isinstance(node, ast.JoinedStr):
             skipped |= {id(part) for part in node.values}
             text = "".join(_part(part, constants) for part in node.values)
-            found.append(Told(f"{name}:{node.lineno}", text))
+            found.append(Text(f"{name}:{node.lineno}", text))
         elif isinstance(node.value, str):
-            found.append(Told(f"{name}:{node.lineno}", node.value))
+            found.append(Text(f"{name}:{node.lineno}", node.value))
     return found
 
 
-def trouble(one: Told, project: Path) -> Iterator[str]:
-    """What is wrong with the advice in a text."""
+def faults(one: Text, project: Path) -> Iterator[str]:
+    """What is wrong with the commands in a text."""
     if unmarked := unmarked_in(one):
-        yield f"`{unmarked}` is no code; put what is typed between backticks"
+        yield f"`{unmarked}` is no code; put commands between backticks"
     for text in one.marked:
         if said := wrong(text, project):
             yield f"`{text}`: {said}"
 
 
-def unmarked_in(one: Told) -> str:
-    """A program that is named outside of backticks as if to be started; empty where there is none."""
-    pattern = _NAMED if fnmatch(one.where.partition(":")[0], STRICT) else _TOLD
+def unmarked_in(one: Text) -> str:
+    """A program outside of backticks that the reader is to start, or an empty text."""
+    pattern = _NAMED if fnmatch(one.where.partition(":")[0], STRICT) else _STARTED
     found = pattern.search(_MARKED.sub("", one.text))
     return "" if found is None else found[0]
 
 
 def wrong(marked: str, project: Path) -> str:
-    """What is wrong with what stands between backticks; empty where it would be understood, or is nothing of the kind."""
+    """What is wrong with a part between backticks; empty if it is understood, or no command."""
     if marked.split()[0] in (*PROGRAMS, "gpushare"):
         return fault(marked, project) or _incomplete(marked)
     first = marked.partition(".")[0]
@@ -127,7 +127,7 @@ def wrong(marked: str, project: Path) -> str:
 
 
 def _incomplete(command: str) -> str:
-    """What a command lacks that would be understood, and do something else than is meant."""
+    """What is missing from a command that would be accepted and do something else."""
     words = command.split()
     if words[:2] != ["helm", "upgrade"] or len(words) <= 3:
         return ""
@@ -159,7 +159,7 @@ def _resolved(value: ast.expr) -> Any:
 
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Names that the module gives to texts."""
+    """The module's string constants."""
     for node in tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         value = getattr(node, "value", None)

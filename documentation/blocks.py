@@ -5,7 +5,7 @@ block, which the site does not show, say how it is to be taken:
 
 ``<!-- real cluster: STAGE -->``  typed on a cluster with helm and kubelets instead, when it is at that stage (``STAGES``)
 ``<!-- needs: PROGRAM -->``    typed where that program is installed, or (a path from the checkout's root) that folder is there
-``<!-- sample: NAME -->``      typed beside a kubectl that tells of a sample cluster, whatever the playground has
+``<!-- sample: NAME -->``      typed next to a kubectl that shows a sample cluster
 ``<!-- typed by: PATH, HOW -->``  another test types it: ``PATH`` asks for it by ``tests.docs.assigned``; HOW, for people, may be left out
 ``<!-- step of CI: WHAT -->``  make targets that take minutes: CI runs them, a test holds that it does; WHAT says more
 ``<!-- agents: --isolation driver -->``  node agents are started with this before the block, as the chart's value would
@@ -14,7 +14,7 @@ block, which the site does not show, say how it is to be taken:
 ``<!-- beside: COMMAND -->``     runs unseen from before the block to the page's end (a server that the reader has)
 ``<!-- first: COMMAND -->``      typed before the block, unseen (several are typed in order)
 ``<!-- varies: TEXT | TEXT -->``  words of what comes out that are an example only: other ones may stand there
-``<!-- shortened by: WORDS -->``  added behind each of its commands, which take minutes without; told of at the end
+``<!-- shortened by: WORDS -->``  appended to each of its commands, which take minutes without; listed at the end
 ``<!-- file: NAME -->``        the block is a file of that name, beside which the commands run
 ``<!-- with: NODE=cgpu-t4 -->``  what stands for a word in capitals, from here to the page's end
 

@@ -35,11 +35,11 @@ def _of_template(name: str, text: str) -> Iterator[Message]:
         for refused in _FAILS.findall(line):
             yield Message(where, _FILLED_IN.sub(lambda one: "%" if one[0] == "%%" else ANY, refused))
         if said := _SAYS.match(line):
-            told = said[3] or " ".join(_indented(lines, number, len(line) - len(line.lstrip())))
-            told = _TEMPLATE.sub(ANY, told)
-            if told.startswith("description:"):
+            text = said[3] or " ".join(_indented(lines, number, len(line) - len(line.lstrip())))
+            text = _TEMPLATE.sub(ANY, text)
+            if text.startswith("description:"):
                 continue
-            for one in of_expression(told) if said[1] else [told.strip("'\"")]:
+            for one in of_expression(text) if said[1] else [text.strip("'\"")]:
                 if _is_for_people(one):
                     yield Message(where, " ".join(one.split()))
 

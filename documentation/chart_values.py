@@ -22,7 +22,7 @@ class Value:
 
     path: str
     default: str
-    told: str
+    description: str
 
 
 def page(charts: Path) -> str:
@@ -37,7 +37,7 @@ def page(charts: Path) -> str:
 
 def _rows(path: Path) -> str:
     return "".join(
-        f"| `{value.path}` | {_code(value.default)} | {_cell(value.told)} |\n"
+        f"| `{value.path}` | {_code(value.default)} | {_cell(value.description)} |\n"
         for value in values(path.read_text())
     )
 
@@ -66,7 +66,7 @@ def values(text: str) -> Iterator[Value]:
             inside = [one for one in inside if one[0] < indent]
             path = ".".join([*(name for _, name in inside), found[2]])
             # A group that is about nothing itself is only the beginning of other paths.
-            if held and (held.default or held.told or not path.startswith(f"{held.path}.")):
+            if held and (held.default or held.description or not path.startswith(f"{held.path}.")):
                 yield held
             held = Value(path, found[3] or "", " ".join(comment))
             comment = []
@@ -75,6 +75,6 @@ def values(text: str) -> Iterator[Value]:
         elif held and stripped.startswith("- "):
             # A list in block style is the default of the value above it.
             joined = f"{held.default}, {stripped[2:]}" if held.default else stripped[2:]
-            held = Value(held.path, joined, held.told)
+            held = Value(held.path, joined, held.description)
     if held:
         yield held

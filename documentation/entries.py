@@ -1,7 +1,6 @@
-"""The entries of the pages about messages: what each is about, and which messages have none.
+"""Entries of the troubleshooting pages, and messages without one.
 
-An entry is a row of a table whose first cell holds messages as code, with ``…`` for what is filled in; the cells behind it say why it
-comes and what to do.
+An entry is a table row whose first cell has messages as code, with ``…`` for what is filled in; the other cells say why and what to do.
 """
 
 import re
@@ -15,20 +14,20 @@ from documentation.messages import ANY, LEAST_WORDS, WORD, Message
 _CODE: Final = re.compile(r"(`+)(.+?)\1")
 _SPLIT: Final = re.compile(r"(?<!\\)\|")
 _LEAST_LETTERS: Final = 8
-_LEAST_TOLD: Final = 6
-#: The last cell may point to the one above, or to the message itself where that says what to do.
+_LEAST_CELL: Final = 6
+#: The last cell may refer to the row above, or to the message itself.
 _POINTS: Final = frozenset({"as above", "as it says"})
 OTHERS: Final = "words of others"
-"""Below a heading that ends so stand messages of other programs, which the code does not have."""
+"""Headings with this end have messages of other programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message as a page has it, the cells beside it, and its place (``PAGE:LINE``)."""
+    """A message as a page has it, the row's other cells, and its place (``PAGE:LINE``)."""
 
     where: str
     text: str
-    told: tuple[str, ...]
+    cells: tuple[str, ...]
     of_others: bool = False
 
 
@@ -49,7 +48,7 @@ def entries(folder: Path) -> Iterator[Entry]:
 def without_entry(
     messages: Iterable[Message], known: list[Entry], *, to_the_letter: bool = False
 ) -> list[Message]:
-    """The messages that no entry is about; ``to_the_letter``: an entry holds the message, a wider one does not do."""
+    """Messages without an entry; ``to_the_letter``: a wider entry does not suffice."""
     texts = [entry.text for entry in known]
     wide = [] if to_the_letter else [text.split(ANY) for text in texts if _is_clear(text)]
     return [
@@ -58,7 +57,7 @@ def without_entry(
 
 
 def without_message(known: Iterable[Entry], messages: list[Message]) -> list[Entry]:
-    """Entries about messages of several words that the code does not have any more."""
+    """Entries of several words whose message the code no longer has."""
     held = [(_longest(pieces), pieces) for pieces in map(_pieces, messages)]
     return [
         entry
@@ -72,14 +71,14 @@ def without_message(known: Iterable[Entry], messages: list[Message]) -> list[Ent
     ]
 
 
-def says_nothing(known: Iterable[Entry]) -> list[Entry]:
-    """Entries whose cells do not say why it comes and what to do."""
+def incomplete(known: Iterable[Entry]) -> list[Entry]:
+    """Entries that do not say why and what to do."""
     return [
         entry
         for entry in known
-        if len(entry.told) < 2
-        or any(len(cell) < _LEAST_TOLD for cell in entry.told if cell not in _POINTS)
-        or entry.told[0] in _POINTS
+        if len(entry.cells) < 2
+        or any(len(cell) < _LEAST_CELL for cell in entry.cells if cell not in _POINTS)
+        or entry.cells[0] in _POINTS
     ]
 
 
@@ -90,7 +89,7 @@ def _is_held(message: Message, texts: list[str]) -> bool:
 
 
 def _pieces(message: Message) -> list[str]:
-    """What is fixed in a message, without what joins it to others."""
+    """The fixed parts of a message, without separators at its ends."""
     return message.template.strip(" ;,.:").split(ANY)
 
 
@@ -99,7 +98,7 @@ def _longest(pieces: list[str]) -> str:
 
 
 def _holds(text: str, pieces: list[str]) -> bool:
-    """Whether the pieces are in the text, one behind the other."""
+    """Whether the pieces occur in the text in this order."""
     at = 0
     for piece in pieces:
         at = text.find(piece, at)
@@ -110,7 +109,7 @@ def _holds(text: str, pieces: list[str]) -> bool:
 
 
 def _fills(template: str, pieces: list[str]) -> bool:
-    """Whether the template is the pieces, with something or nothing between them."""
+    """Whether the template consists of the pieces, with anything between them."""
     if len(pieces) == 1:
         return template == pieces[0]
     first, *between, last = pieces

@@ -1,4 +1,4 @@
-"""What our processes write to their logs at the levels warning and error: lines that somebody should look at."""
+"""Log lines of level warning and error, collected from the sources."""
 
 import ast
 import re
@@ -24,7 +24,7 @@ def from_logs(src: Path) -> list[Message]:
 
 
 def of_module(name: str, source: str) -> list[Message]:
-    """The lines of one module. One that has no word of its own (``%s: %s``) is told by its parts, which have entries."""
+    """The lines of one module. A line without a word of its own (``%s: %s``) is skipped; its parts have entries."""
     if not any(f"{logger}." in source for logger in LOGGERS):
         return []
     lines = [(call.lineno, _template(call)) for call in _lines(ast.parse(source))]

@@ -1,8 +1,7 @@
-"""What the product's Python says to people, gathered from the places where it is written.
+"""Messages of the product, collected from its Python sources.
 
-A text is a template: ``…`` stands for what is filled in. What counts as one: a string of three words or more anywhere in the package
-that is no docstring, goes to no log, and explains no option of a command line: whether it is raised, printed, sent or written down makes
-no difference. ``INTERNAL`` names what is no message, or no user meets, each with the reason. What logs, charts, C libraries and the dashboard's scripts say is gathered by the modules named after them.
+A message is a string of three words or more that is no docstring, log line or help of an option, however it is used; ``…`` stands for what
+is filled in. ``INTERNAL`` lists exceptions with their reason. Other modules here collect from logs, charts, C sources and scripts.
 """
 
 import ast
@@ -33,7 +32,7 @@ INTERNAL: Final = {
     "inspect/arguments.py:HELP": "the help itself",
     "inspect/completion.py:FLAGS": "short words for flags, which a shell shows as they are typed",
     "inspect/completion.py:_candidates": "short words for what is typed next",
-    # What to do, which stands beside what was found; and what is well.
+    # What to do about a finding is shown next to it.
     "doctor/cluster/checks/admission.py:suggestion": "what to do about a finding",
     "doctor/cluster/checks/rbac.py:suggestion": "what to do about a finding",
     "doctor/cluster/checks/nodes.py:wait": "what to do about a finding",
@@ -55,16 +54,23 @@ INTERNAL: Final = {
     "playground/controllers/*": "Kubernetes' own words",
     "playground/kubelet/*": "Kubernetes' own words",
     "playground/kubescheduler/*": "Kubernetes' own words",
-    "playground/walk/*": "what the tour expects, beside what came out",
+    "playground/walk/*": "what the tour expects, next to what came out",
     "playground/images/programs/*": "output of the sample programs",
+    # Lines of reports, which their guides explain.
+    "inspect/views/explain.py:_of_*": "lines of a report",
+    "inspect/views/fragmentation.py:fragments": "lines of a report",
+    "inspect/views/nodes.py": "lines of a report",
+    "inspect/views/recommend.py:_table": "lines of a report",
+    "inspect/views/recommend.py:_history": "lines of a report",
+    "inspect/sources/gang_reservations.py:_line": "lines of a report",
+    "inspect/sources/gang_reservations.py:_share": "lines of a report",
+    "dashboard/data/fragmentation.py": "lines of a report",
+    "simulate/output/report.py": "lines of a report",
     # Heads of tables, pictures, metrics: no sentences.
     "doctor/findings.py:catalogue": "a table's head",
     "inspect/views/fragmentation.py:_HEAD": "a table's head",
     "options/schema.py": "words of the schema, and a table's head",
     "scheduler/observability/gpu_metrics.py": "the form of metrics",
-    "simulate/output/curves.py": "words in a picture",
-    "simulate/output/plot.py": "markup",
-    "simulate/output/image_writer.py:_LETTER": "markup",
     "process/log_setup.py": "the form of a line",
     # Patterns, names, programs, formats, protocols.
     "reasons/categories.py:_BEGINNINGS": "patterns by which reasons are sorted",
@@ -86,15 +92,15 @@ INTERNAL: Final = {
     "dashboard/server/auth.py:cookie": "a cookie",
     "dashboard/server/auth.py:no_cookie": "a cookie",
     "kubeletapi/*_pb2_grpc.py": "made by protoc",
-    # What nobody is shown.
+    # Not shown to users.
     "scheduler/observability/cycle_log.py": "lines of the log below the level warning",
     "simulate/engine/virtual_clock.py": "of a fault of ours alone",
 }
-#: What makes a finding of the doctor, in ``of(subject, says, suggestion)``: what to do stands beside it wherever it is shown.
+#: Calls that make a finding of the doctor, as ``of(subject, says, suggestion)``; the suggestion is shown next to it.
 _FINDINGS: Final = frozenset({"fault", "warning", "unknown"})
-#: What the doctor says where all is well.
+#: The doctor's words for success.
 _WELL: Final = frozenset({"fine", "Check"})
-#: Modules in which a text with a full stop is the help of a metric, which stands beside it wherever it is shown.
+#: Modules in which a text with a full stop is the help of a metric.
 _HELPS_OF_METRICS: Final = (
     "*/metrics.py", "*/gpu_metrics.py", "*/dcgm_exporter.py", "*/main.py", "*/options.py",
     "scheduler/plugins/autoscaling/plugin.py", "scheduler/observability/gpu_metrics.py", "scheduler/observability/cluster_metrics.py",

@@ -23,7 +23,7 @@ _PARTS: Final = (
         "On each GPU node: of its GPUs, their containers and processes, and of the agent.",
         "nodeagent",
     ),
-    ("Scheduler", "Of the extender. kube-scheduler beside it has its own on port 10259.", "scheduler"),
+    ("Scheduler", "Of the extender. kube-scheduler next to it has its own on port 10259.", "scheduler"),
     ("Webhook", "In clusters that need it.", "admission"),
     ("Dashboard", "Where it is enabled.", "dashboard"),
 )
@@ -59,11 +59,11 @@ class Figure:
 def page(package: Path) -> str:
     """The page's Markdown, from the package ``gpushare`` at ``package``."""
     parts = [_HEAD]
-    for title, told, room in _PARTS:
+    for title, note, room in _PARTS:
         found = sorted(figures(package / room))
         if room == "nodeagent":
             found = _written(gpu_metrics.FAMILIES) + found
-        parts.append(_part(title, told, found))
+        parts.append(_part(title, note, found))
         if room == "nodeagent":
             parts.append(_part(*_OTHERS, _written(dcgm_exporter.FAMILIES)))
     return "\n".join(parts)
@@ -73,8 +73,8 @@ def _written(families: Mapping[str, tuple[str, str, tuple[str, ...]]]) -> list[F
     return [Figure(name, kind, text, labels) for name, (kind, text, labels) in families.items()]
 
 
-def _part(title: str, told: str, found: list[Figure]) -> str:
-    return f"## {title}\n\n{told}\n\n| metric | type | labels | |\n|---|---|---|---|\n{_rows(found)}"
+def _part(title: str, note: str, found: list[Figure]) -> str:
+    return f"## {title}\n\n{note}\n\n| metric | type | labels | |\n|---|---|---|---|\n{_rows(found)}"
 
 
 def figures(room: Path) -> Iterator[Figure]:

@@ -52,6 +52,7 @@ SECTIONS: Final = (
             ("Request MiB and percent", "guide/requests.md"),
             ("Multiple and whole GPUs", "guide/several-gpus.md"),
             ("GPU topology", "guide/topology.md"),
+            ("ResourceClaims (DRA)", "guide/dra.md"),
             ("Scale on GPU use (HPA, KEDA)", "how-to/scale-on-gpu-use.md"),
             ("Gangs", "guide/gangs.md"),
             ("Quotas", "guide/quotas.md"),

@@ -1,6 +1,6 @@
 """What the dashboard's scripts say when something is missing, refused or lost: texts of several words that are no names of things.
 
-A script holds names of views, columns and figures, words for screen readers, and messages. Names are told by where they stand; every
+A script holds names of views, columns and figures, words for screen readers, and messages. Names are recognised by where they stand; every
 other text of three words or more is a message.
 """
 

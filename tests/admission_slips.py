@@ -89,7 +89,7 @@ def _scheduled(name: str, *, near: bool = True) -> PodCase:
 
 _KEYS = "write ack.node.gpu.schedule, ack.node.gpu.placement or ack.node.gpu.max-pod"
 _PLACEMENTS = "write binpack, spread or fragmentation"
-_MODES = "write default, share, cgpu, core_mem, mps or topology"
+_MODES = "write default, share, cgpu, core_mem, mps, topology or dra"
 
 
 def unread_words(*keys: tuple[str, str]) -> str:

@@ -46,7 +46,7 @@ async def cluster(binaries: Path, nodes: int) -> AsyncIterator[Bed]:
     """``nodes`` ready nodes with eight GPUs each, and a namespace for pods."""
     with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as folder:
         state = Path(folder)
-        plane = ControlPlane(binaries, state, components=_COMPONENTS, extra=_FLAGS, told=lambda line: None)
+        plane = ControlPlane(binaries, state, components=_COMPONENTS, extra=_FLAGS, report=lambda line: None)
         async with plane, connect(plane.kubeconfig) as api:
             pids = {name: part.pid for name, part in plane.parts.items()}
             await _prepare(api)

@@ -210,7 +210,7 @@ def remove_abandoned(work: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def told_to_end(number: int, frame: FrameType | None) -> None:
+def stop_event(number: int, frame: FrameType | None) -> None:
     """SIGTERM as ^C: what was started ends too."""
     raise SystemExit(128 + number)
 
@@ -218,7 +218,7 @@ def told_to_end(number: int, frame: FrameType | None) -> None:
 def main() -> int:
     """Find the driver, check it; returns the exit code."""
     chosen = options()
-    signal.signal(signal.SIGTERM, told_to_end)
+    signal.signal(signal.SIGTERM, stop_event)
     clock = Clock(chosen.seconds)
     work = ROOT / "build" / "gpu-check"
     work.mkdir(parents=True, exist_ok=True)

@@ -19,11 +19,11 @@ from typing import Final
 
 from benchmarks.budgets import Figures, verdict
 from benchmarks.placement import generated
+from benchmarks.placement.openb import TraceError, node_list, pod_lists
 from benchmarks.placement.published import published
 from benchmarks.placement.tasks import Done, Task, carry_out, read
 from benchmarks.processes import machine
 from gpushare.api.node.device import Placement
-from gpushare.simulate.traces.openb import TraceError, node_list, pod_lists
 
 ROOT: Final = Path(__file__).parent.parent.parent
 #: Beside the checkout; the data is not ours to hand on.

@@ -4,8 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpushare.api.node.device import Placement
-from gpushare.simulate.traces.openb import (
+from benchmarks.placement.openb import (
     MILLI,
     TraceNode,
     TracePod,
@@ -15,7 +14,8 @@ from gpushare.simulate.traces.openb import (
     read_nodes,
     read_pods,
 )
-from gpushare.simulate.traces.replay import replay
+from benchmarks.placement.replay import replay
+from gpushare.api.node.device import Placement
 
 #: What arrives, in parts of what the cluster's GPUs have.
 RATIO: Final = 1.3

@@ -15,13 +15,13 @@ from gpushare.options.reading import read
 from gpushare.options.usage_error import refuse
 from gpushare.options.variables import tell_slips
 from gpushare_playground.cluster import Cluster, ClusterError
-from gpushare_playground.cluster.control import Control
+from gpushare_playground.cluster.control_plane import Control
 from gpushare_playground.cluster.embedded import EmbeddedControl
 from gpushare_playground.cluster.isolation import missing as missing_parts
 from gpushare_playground.cluster.real import RealControl
 from gpushare_playground.options import ROLE
 from gpushare_playground.walk.examples import CHAPTERS
-from gpushare_playground.walk.story import Story
+from gpushare_playground.walk.narration import Story
 
 
 def _control(options: SimpleNamespace) -> Control:
@@ -59,7 +59,7 @@ async def _run(options: SimpleNamespace, unit: MemoryUnit) -> int:
 
     staying, asked = False, 0
 
-    def told_to_stop() -> None:
+    def on_signal() -> None:
         nonlocal asked
         asked += 1
         if asked == 1:
@@ -71,13 +71,13 @@ async def _run(options: SimpleNamespace, unit: MemoryUnit) -> int:
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told_to_stop)
+        loop.add_signal_handler(number, on_signal)
     control = _control(options)
     print(f"Starting the playground: {control.contents}, extender, three nodes …", flush=True)
     async with Cluster(
         driver=options.driver.resolve(),
         unit=unit,
-        told=_tell,
+        report=_report,
         images=options.images,
         control=control,
         isolation=options.isolation,
@@ -131,7 +131,7 @@ async def _unless_lost(cluster: Cluster, task: asyncio.Task[None]) -> bool:
         await asyncio.gather(task, lost, return_exceptions=True)
 
 
-def _tell(line: str) -> None:
+def _report(line: str) -> None:
     print(f"  {line}", flush=True)
 
 

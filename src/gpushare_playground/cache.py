@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from gpushare_playground.objects import Json, controller_of, is_deleting, key_of, uid_of
 
-#: Told of every change, in the order of the watch: created (old None), changed, gone (new None).
+#: Called with every change, in the order of the watch: created (old None), changed, gone (new None).
 Listener = Callable[[Json | None, Json | None], None]
 
 
@@ -24,7 +24,7 @@ class Cache:
         self.is_synced = False
 
     def listen(self, listener: Listener) -> None:
-        """Tell ``listener`` of changes from now on."""
+        """Call ``listener`` with every change from now on."""
         self._listeners.append(listener)
 
     def when_synced(self, call: Callable[[], None]) -> None:
@@ -65,7 +65,7 @@ class Cache:
         old = self._by_key.get(key)
         if old is not None:
             if uid_of(old) != uid_of(item):
-                # Deleted and made anew while nobody watched: two changes, for those who count.
+                # Deleted and recreated while the watch was interrupted: report both changes.
                 self.remove(key, old)
                 old = None
             else:

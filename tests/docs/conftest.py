@@ -9,7 +9,7 @@ from tests.docs.test_inline_commands import COUNTED
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
-    # Of each block the page and line, and what ``place_of`` tells.
+    # Page and line of each block, and the result of ``place_of``.
     blocks = {tuple(value) for one in reports for name, value in one.user_properties if name == BLOCK}
     inline = [value for one in reports for name, value in one.user_properties if name == COUNTED]
     if not (blocks or inline):

@@ -1,4 +1,4 @@
-"""Where blocks of the pages are typed: each one is told of, and at the end they are counted."""
+"""Where blocks of the pages are typed; counted at the end of a run."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -25,10 +25,10 @@ class Place(StrEnum):
 
 
 #: Where, by what (a path; empty where a playground is it, or nothing), and what there is to say of it to people.
-Told = tuple[str, str, str]
+Where = tuple[str, str, str]
 
 
-def place_of(block: Block) -> Told:
+def place_of(block: Block) -> Where:
     """Where a block is typed, as its marks say."""
     if block.stage:
         by = ON_A_CLUSTER[block.stage]

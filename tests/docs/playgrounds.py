@@ -117,7 +117,7 @@ class Playground:
 
     def save(self, block: Block) -> None:
         """Save a block as its file, as a reader does: with what stands for words in capitals."""
-        content = self._typist.told("\n".join(block.content), block.words)
+        content = self._typist.substituted("\n".join(block.content), block.words)
         (self.folder / block.file).write_text(content + "\n")
 
     def lacks(self, needed: str) -> bool:
@@ -129,24 +129,24 @@ class Playground:
     async def tidy(self) -> None:
         """Give back everything that a page has made, and wait until nothing of it is left."""
         await self.beside.aclose()
-        spaces = json.loads(await self._told("kubectl get namespaces -o json"))["items"]
+        spaces = json.loads(await self._output("kubectl get namespaces -o json"))["items"]
         made = [one["metadata"]["name"] for one in spaces if one["metadata"]["name"] not in _OWN]
 
         async def nothing_left() -> bool:
             # A controller that has not heard yet of its owner's end may make a pod anew between the two lists.
             for space in ("default", "kube-system", *made):
-                await self._told(
+                await self._output(
                     f"kubectl -n {space} delete {_KINDS} --all --now --ignore-not-found --wait=true"
                 )
-            return not json.loads(await self._told("kubectl get replicasets,pods -A -o json"))["items"]
+            return not json.loads(await self._output("kubectl get replicasets,pods -A -o json"))["items"]
 
         await until(nothing_left, "what the page has made is gone")
         if made:
-            await self._told(f"kubectl delete namespace {shlex.join(made)} --now")
-        classes = json.loads(await self._told("kubectl get priorityclasses -o json"))["items"]
+            await self._output(f"kubectl delete namespace {shlex.join(made)} --now")
+        classes = json.loads(await self._output("kubectl get priorityclasses -o json"))["items"]
         for name in (one["metadata"]["name"] for one in classes):
             if not name.startswith("system-"):
-                await self._told(f"kubectl delete priorityclass {name}")
+                await self._output(f"kubectl delete priorityclass {name}")
         if self._asked != _ISOLATION:
             self._asked = _ISOLATION
             await self.cluster.set_isolation(_ISOLATION)
@@ -164,17 +164,17 @@ class Playground:
                 if key not in labels and not key.startswith("gpushare.dev/described")
             ]
             if changes:
-                await self._told(f"kubectl label node {node} --overwrite {shlex.join(changes)}")
+                await self._output(f"kubectl label node {node} --overwrite {shlex.join(changes)}")
             if "gpushare.dev/cordoned-gpus" in notes[node]:
-                await self._told(f"kubectl annotate node {node} gpushare.dev/cordoned-gpus-")
-            await self._told(f"kubectl uncordon {node}")
+                await self._output(f"kubectl annotate node {node} gpushare.dev/cordoned-gpus-")
+            await self._output(f"kubectl uncordon {node}")
             await self.cluster.node_ready(node)
 
     async def _nodes(self, what: str) -> dict[str, dict[str, str]]:
-        listed: list[dict[str, Any]] = json.loads(await self._told("kubectl get nodes -o json"))["items"]
+        listed: list[dict[str, Any]] = json.loads(await self._output("kubectl get nodes -o json"))["items"]
         return {one["metadata"]["name"]: one["metadata"].get(what, {}) for one in listed}
 
-    async def _told(self, command: str) -> str:
+    async def _output(self, command: str) -> str:
         code, out = await self._typist.run(command)
         assert code == 0, f"{command}\n{out}"
         return out
@@ -199,7 +199,7 @@ async def _started(want: Wanted, folder: Path) -> AsyncIterator[Playground]:
         isolation=PROJECT / "build" / "isolation",
         nodes=want.nodes,
         unit=want.unit,
-        told=lambda _: None,
+        report=lambda _: None,
     ) as cluster:
         made = Playground(cluster, folder)
         await made.begin()

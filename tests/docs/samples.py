@@ -1,4 +1,4 @@
-"""Clusters that a page shows as samples, told by a program in kubectl's place: ``<!-- sample: NAME -->``."""
+"""Clusters that a page shows as samples, printed by a program in kubectl's place: ``<!-- sample: NAME -->``."""
 
 import tempfile
 from collections.abc import Callable, Sequence

@@ -61,7 +61,6 @@ BY_ANOTHER: Final = {
     "make valgrind": _TOOLS,
     "make fuzz": _TOOLS,
     "pip install .": _TOOLS,
-    "pip install '.[png]'": _TOOLS,
 }
 
 
@@ -103,7 +102,7 @@ def asks(source: str) -> bool:
     return any(ast.unparse(call) == f"{sentences_typed_by.__name__}(__file__)" for call in calls)
 
 
-def told() -> Iterator[str]:
+def summary() -> Iterator[str]:
     """A line for people: how many are typed where."""
     places = where_typed()
     here = Counter(one.how for one in places.values() if one and one.place is Place.HERE)

@@ -11,14 +11,14 @@ import pytest_asyncio
 
 from documentation.blocks import Block, Page, read_page
 from documentation.navigation import in_order
-from tests.docs.places import Place, Told, place_of
+from tests.docs.places import Place, Where, place_of
 from tests.docs.playgrounds import Playground, Wanted, playground, wanted
 from tests.docs.typist import PROJECT
 
 _PAGE_S: Final = 600
 _ENOUGH: Final = 5
 BROUGHT: Final = "scripts/install-system-packages brings on Debian"
-#: The property that tells of a block: where it stands, and what ``place_of`` tells.
+#: Property of a block: its line, and the result of ``place_of``.
 BLOCK: Final = "block"
 
 
@@ -77,12 +77,12 @@ async def playgrounds(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
 async def test_what_a_page_types_does_what_it_shows(
     page: Page, playgrounds: Playgrounds, record_property: Callable[[str, object], None]
 ) -> None:
-    def tell(block: Block, told: Told) -> None:
-        record_property(BLOCK, (f"{page.name}:{block.line}", *map(str, told)))
+    def note(block: Block, where: Where) -> None:
+        record_property(BLOCK, (f"{page.name}:{block.line}", *map(str, where)))
 
     for block in page.blocks:
         if block.is_typed and not block.is_for_playground:
-            tell(block, place_of(block))
+            note(block, place_of(block))
     if not _runs(page):
         return
     async with asyncio.timeout(_PAGE_S):
@@ -90,7 +90,7 @@ async def test_what_a_page_types_does_what_it_shows(
         wrong: list[str] = []
         try:
             for block in page.blocks:
-                wrong += await _follow(page, block, there, tell)
+                wrong += await _follow(page, block, there, note)
                 if len(wrong) >= _ENOUGH:
                     break
         finally:
@@ -99,7 +99,7 @@ async def test_what_a_page_types_does_what_it_shows(
 
 
 async def _follow(
-    page: Page, block: Block, there: Playground, tell: Callable[[Block, Told], None]
+    page: Page, block: Block, there: Playground, note: Callable[[Block, Where], None]
 ) -> list[str]:
     if block.file:
         assert "/" not in block.file, (
@@ -110,7 +110,7 @@ async def _follow(
         return []
     if block.needs and there.lacks(block.needs):
         brought = "is no part of the project" if "/" in block.needs else BROUGHT
-        tell(block, (Place.NOWHERE, "", f"typed nowhere: needs {block.needs}, which {brought}"))
+        note(block, (Place.NOWHERE, "", f"typed nowhere: needs {block.needs}, which {brought}"))
         return []
-    tell(block, place_of(block))
+    note(block, place_of(block))
     return await there.follow(page, block)

@@ -14,7 +14,7 @@ from documentation.blocks import Block, Page, fill, read_page
 from tests.docs.doings import IN_A_PLAYGROUND, IN_THE_CHECKOUT, Doing
 from tests.docs.harmless import block_of, chosen
 from tests.docs.playgrounds import Playground, Wanted, playground
-from tests.docs.sentences import found, told
+from tests.docs.sentences import found, summary
 from tests.docs.typist import PROJECT, Typist
 
 #: A bound for a machine that has much else to do; otherwise both are through in one minute and in one and a half.
@@ -79,7 +79,7 @@ def _of(doing: Doing) -> tuple[Page, Block]:
 async def test_what_stands_in_a_sentence_or_a_table_is_typed_into_a_playground(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    for line in told():
+    for line in summary():
         record_property(COUNTED, line)
     home = tmp_path / "home"
     home.mkdir()

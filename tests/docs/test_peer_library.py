@@ -1,4 +1,4 @@
-"""The isolation measurements beside another library, as the page has them typed; the library is one that only says what it was told."""
+"""The isolation measurements next to another library, as the page has them; the library only records its environment."""
 
 import os
 import re

@@ -52,19 +52,19 @@ async def chromium() -> AsyncIterator[Browser]:
 
 @contextlib.asynccontextmanager
 async def opened(chromium: Browser, address: str) -> AsyncIterator[tuple[Page, list[str], list[str]]]:
-    """A page, what its console told of trouble, and the addresses that it asked for."""
+    """A page, its console's errors, and the addresses that it requested."""
     page = await chromium.new_page()
     troubles: list[str] = []
     asked: list[str] = []
 
-    def told(message: ConsoleMessage) -> None:
+    def log(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             troubles.append(message.text)
 
     def requested(request: Request) -> None:
         asked.append(request.url)
 
-    page.on("console", told)
+    page.on("console", log)
     page.on("pageerror", lambda error: troubles.append(str(error)))
     page.on("request", requested)
     await page.goto(address)

@@ -63,7 +63,7 @@ class Typist:
     ) -> str:
         """Type a command as a reader does; what is wrong when something else comes out than the page shows, else empty."""
         text = fill(command.text, words)
-        expected = tuple(self.told(line, words) for line in command.expected)
+        expected = tuple(self.substituted(line, words) for line in command.expected)
         deadline_s = time.monotonic() + self.state_s
         while True:
             code, out = await self.run(text, more, command.until)
@@ -79,8 +79,8 @@ class Typist:
         )
         return "" if good else wrong
 
-    def told(self, text: str, words: Words) -> str:
-        """A text with what stands for its words in capitals, as a shell would tell it: with the variables' values."""
+    def substituted(self, text: str, words: Words) -> str:
+        """A text with the values of its words in capitals and of variables, as a shell prints it."""
         return fill(
             text, tuple((name, Template(value).safe_substitute(self.environment)) for name, value in words)
         )

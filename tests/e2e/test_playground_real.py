@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpushare_playground.cluster import Cluster
-from gpushare_playground.cluster.control import Control
+from gpushare_playground.cluster.control_plane import Control
 from gpushare_playground.cluster.embedded import EmbeddedControl
 from gpushare_playground.cluster.real import RealControl
 from gpushare_playground.cluster.state import tidy
@@ -89,7 +89,7 @@ def test_what_holds_under_the_playgrounds_scheduler_holds_under_the_real_one(
 
 
 async def _asked(control: Control) -> AnswersByPath:
-    async with Cluster(driver=DRIVER, control=control, told=lambda _: None) as cluster:
+    async with Cluster(driver=DRIVER, control=control, report=lambda _: None) as cluster:
         return await answers(cluster.kubeconfig, EVERY)
 
 
@@ -152,7 +152,7 @@ def test_nothing_runs_on_when_the_playground_has_ended(binaries: Path, number: s
     finally:
         process.send_signal(number)
         process.communicate(timeout=120)
-    wait_until(lambda: not _processes_with(state), told=lambda: _processes_with(state))
+    wait_until(lambda: not _processes_with(state), report=lambda: _processes_with(state))
     if number is signal.SIGTERM:
         assert not Path(state).exists()
     else:

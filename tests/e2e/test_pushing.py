@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from documentation.blocks import fill
-from gpushare_playground.authority import Authority
+from gpushare_playground.certificate_authority import Authority
 from images import product
 from tests.docs.assigned import commands_typed_by
 from tests.e2e.cluster.gomodules import built

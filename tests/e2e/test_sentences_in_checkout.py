@@ -31,7 +31,6 @@ DOINGS: Final = (
     Doing("make valgrind", shows=("…", "… passed…", "…")),
     Doing("make fuzz", "make fuzz FUZZ_SECONDS=3", shows=("…", "description: … inputs in 3 s, …")),
     Doing("pip install .", f"{_VENV} pip install . && kubectl-inspect-cgpu --help", first=_READY),
-    Doing("pip install '.[png]'", f"{_VENV} pip install '.[png]' && python -c 'import resvg_py'"),
 )
 
 

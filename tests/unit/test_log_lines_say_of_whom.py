@@ -44,6 +44,13 @@ PROCESS: Final[dict[str, frozenset[str]]] = {
         # The second is what the kubelet's socket says of itself.
         {"cannot list the pods of this node: %s", "%s"}
     ),
+    # Of ResourceClaims, which several pods may use, by their own names.
+    "nodeagent/dra/claim_files.py": frozenset({"%s cannot be read and is passed over: %s"}),
+    "nodeagent/dra/driver.py": frozenset({"ResourceClaim %s is gone and was never unprepared", "%s"}),
+    "nodeagent/dra/plugin.py": frozenset({"not prepared: %s", "not unprepared: %s"}),
+    "nodeagent/dra/preparer.py": frozenset(
+        {"ResourceClaim %s: prepared with %s", "ResourceClaim %s: unprepared"}
+    ),
     "nodeagent/isolation/storage/garbage_collector.py": frozenset(
         {
             "cannot check for lost container files yet: %s",

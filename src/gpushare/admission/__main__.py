@@ -61,7 +61,7 @@ def _settings(options: SimpleNamespace, account_namespace: str) -> Settings:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the webhook; 0 after SIGTERM, 2 on bad input, 1 when a part of it failed."""
+    """Run the webhook; returns 0 after SIGTERM, 2 for invalid options, 1 when a component failed."""
     try:
         options = read(ROLE, argv, os.environ)
         access = load_access(options.kubeconfig, options.context)

@@ -1,13 +1,13 @@
-"""What the admission webhook refuses to run with, or to read."""
+"""Errors of the admission webhook."""
 
 
 class InvalidSetting(ValueError):
-    """A command line that cannot be run; ``str()`` says what to write instead."""
+    """An invalid command line; ``str()`` says what to write instead."""
 
 
 class UnreadableReview(ValueError):
-    """A body that is no AdmissionReview; ``str()`` says what is wrong with it."""
+    """A body that is not an AdmissionReview; ``str()`` says why."""
 
 
 class MissingObject(Exception):
-    """An object that the chart makes is not there; ``str()`` names it and says what to do."""
+    """An object of the chart is missing; ``str()`` names it and says what to do."""

@@ -1,4 +1,4 @@
-"""The admission webhook as a process: keeper of certificates, reviews over TLS, probes, in one event loop."""
+"""The admission webhook as a process: certificate controller, reviews over TLS, probes, in one event loop."""
 
 import asyncio
 import logging
@@ -26,17 +26,17 @@ from gpushare.kube.auth.access import Access
 from gpushare.kube.client.client import Client
 from gpushare.kube.client.session import Session
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
-from gpushare.process.signals import told_to_end
+from gpushare.process.signals import stop_event
 
 logger = logging.getLogger(__name__)
 
-#: How long requests under way may take once we are told to stop.
+#: Grace period of running requests at shutdown, in seconds.
 _STOP_S: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line sets. Addresses are host and port (0: any)."""
+    """The webhook's settings. Addresses are host and port (0: any free one)."""
 
     namespace: str
     policy: Policy
@@ -55,7 +55,7 @@ class Settings:
 
 
 async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:
-    """Run until SIGTERM or SIGINT. Raises ``OSError`` when an address is taken or a file cannot be written."""
+    """Run until SIGTERM or SIGINT. Raises ``OSError`` if an address is in use or a file cannot be written."""
     async with Session(access) as session:
         with ExitStack() as sockets:
             reviewed = sockets.enter_context(bind(*settings.listen))
@@ -73,10 +73,10 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
                 settings.counting,
             )
             reviews = server_of(ReviewApp(reviewer, metrics), stop_s=_STOP_S, tls=tls.context)
-            stop = told_to_end()
+            stop = stop_event()
 
             def closed() -> str:
-                """Why an API server that is sent here by a Service would get no answer."""
+                """Why an API server that a Service routes here would get no response."""
                 return keeper.missing() or ("" if reviews.started else "it does not listen yet")
 
             def missing() -> str:
@@ -100,13 +100,13 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
 
 
 async def _once_certified(tls: ServerTls, server: Server, bound: Any) -> None:
-    """Listen from the first certificate on: until then connections are refused, which callers understand best."""
+    """Listen once there is a certificate; until then connections are refused, which callers handle best."""
     await tls.certified.wait()
     await server.serve(sockets=[bound])
 
 
 async def _told(stop: asyncio.Event, drain_s: float) -> None:
-    """Wait until told to stop, and then for as long as API servers may still be sent here."""
+    """Wait for the stop signal, and then for as long as Services may still route API servers here."""
     await stop.wait()
     logger.info("ending in %.0f s", drain_s)
     await asyncio.sleep(drain_s)
@@ -115,7 +115,7 @@ async def _told(stop: asyncio.Event, drain_s: float) -> None:
 async def _until(
     stop: Coroutine[Any, Any, None], servers: list[Server], parts: dict[str, Coroutine[Any, Any, None]]
 ) -> None:
-    """Run all parts until ``stop`` returns, or until one fails: then raise that."""
+    """Run all components until ``stop`` returns or one fails, and raise that failure."""
     running = [asyncio.create_task(part, name=name) for name, part in parts.items()]
     told = asyncio.create_task(stop, name="stop")
     try:

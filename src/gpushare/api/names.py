@@ -28,6 +28,9 @@ GPU_COUNT: Final = "aliyun.com/gpu-count"
 GPU_WHOLE: Final = "aliyun.com/gpu"
 """Whole GPUs, on ``topology`` nodes."""
 
+DRA_DRIVER: Final = "gpushare.dev"
+"""Ours: the DRA driver of nodes in mode ``dra``, and the DeviceClass of their GPUs."""
+
 # --- elastic quotas --------------------------------------------------------------------------
 QUOTA_GROUP: Final = "scheduling.sigs.k8s.io/v1beta1"
 QUOTA_KIND: Final = "ElasticQuotaTree"

@@ -33,7 +33,7 @@ from gpushare.kube.client.client import Client
 from gpushare.kube.client.session import Session
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.watch.informer import Informer
-from gpushare.process.signals import told_to_end
+from gpushare.process.signals import stop_event
 from gpushare.scheduler.cache.cache import NodeReader
 
 logger = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
         if settings.port_file is not None:
             write_ports("--port-file", settings.port_file, *opened)
         unless_served.pop_all()
-    stop = told_to_end()
+    stop = stop_event()
     async with Session(access, part="dashboard") as session, Asking() as asking:
         cluster, places = Cluster(settings.node_policy), Places()
         stream = Stream(secrets.token_hex(4))

@@ -1,4 +1,4 @@
-"""The in-tree filters, in kube-scheduler's order and with its words."""
+"""The in-tree filters, in kube-scheduler's order and with its messages."""
 
 from collections.abc import Collection
 from typing import Final
@@ -17,7 +17,7 @@ _ORDER: Final = {CPU: 0, MEMORY: 1, "ephemeral-storage": 2}
 
 
 class Wanted:
-    """A pod with what the filters need of it, read once per scheduling cycle; ``ignored`` resources do not count."""
+    """A pod with the data that the filters need, computed once per scheduling cycle; ``ignored`` resources do not count."""
 
     def __init__(self, pod: Json, ignored: Collection[str] = ()) -> None:
         self.pod = pod
@@ -27,7 +27,7 @@ class Wanted:
         self.ports: frozenset[HostPort] = host_ports_of(pod)
 
     def refusals(self, state: NodeState) -> list[str]:
-        """Why the node does not take the pod, by the first filter that objects; empty when it does."""
+        """Reasons of the first filter that rejects the node; empty if it is feasible."""
         node = state.node
         if not admits_unscheduled(self.pod, node):
             return [UNSCHEDULABLE]
@@ -40,7 +40,7 @@ class Wanted:
         return self._shortages(state)
 
     def is_hopeless(self, state: NodeState) -> bool:
-        """Whether the node would refuse the pod even if it were empty."""
+        """Whether the node would be infeasible even if it were empty."""
         node = state.node
         return (
             not admits_unscheduled(self.pod, node)
@@ -61,7 +61,7 @@ class Wanted:
 
 
 def ignored_wishes(pod: Json) -> list[str]:
-    """What the pod asks of scheduling that nothing here looks at."""
+    """Scheduling features that the pod uses and that are not implemented here."""
     spec = spec_of(pod)
     affinity = spec.get("affinity") or {}
     wishes = {

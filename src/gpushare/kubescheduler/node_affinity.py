@@ -1,4 +1,4 @@
-"""Whether a node is one that a pod wants: node selector, node affinity, taints."""
+"""Node selectors, node affinity, taints and tolerations."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -10,7 +10,7 @@ UNSCHEDULABLE_TAINT: Final[Json] = {"key": OF_CORDONS, "effect": "NoSchedule"}
 
 
 def wants_node(pod: Json, node: Json) -> bool:
-    """Whether node selector and required node affinity both hold."""
+    """Whether node selector and required node affinity both match."""
     spec = spec_of(pod)
     selector: Mapping[str, str] = spec.get("nodeSelector") or {}
     if not selector.items() <= labels_of(node).items():
@@ -19,19 +19,19 @@ def wants_node(pod: Json, node: Json) -> bool:
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if required is None:
         return True
-    # Terms are alternatives; a term that says nothing matches nothing.
+    # Terms are ORed; an empty term matches nothing.
     return any(term_matches(term, node) for term in required.get("nodeSelectorTerms") or ())
 
 
 def preference_for(pod: Json, node: Json) -> int:
-    """The sum of the weights of the preferred node affinities that hold."""
+    """The sum of the weights of matching preferred node affinities."""
     affinity = (spec_of(pod).get("affinity") or {}).get("nodeAffinity") or {}
     preferred = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
     return sum(int(one["weight"]) for one in preferred if term_matches(one.get("preference") or {}, node))
 
 
 def term_matches(term: Json, node: Json) -> bool:
-    """Whether every expression and field of a node selector term holds; an empty term never does."""
+    """Whether every expression and field of a node selector term matches; an empty term never does."""
     expressions = term.get("matchExpressions") or ()
     fields = term.get("matchFields") or ()
     if not expressions and not fields:
@@ -45,7 +45,7 @@ def _holds(expression: Json, labels: Mapping[str, str]) -> bool:
     value = labels.get(str(expression.get("key")))
     values = expression.get("values") or []
     operator = expression.get("operator")
-    # No match statement: the kubectl plugin as one file runs on Python 3.9.
+    # No match statement: the single-file kubectl plugin runs on Python 3.9.
     if operator in ("In", "NotIn"):
         return (value in values) is (operator == "In")
     if operator in ("Exists", "DoesNotExist"):
@@ -62,7 +62,7 @@ def _compares(operator: str, value: str | None, values: list[str]) -> bool:
 
 
 def tolerates(pod: Json, taint: Json) -> bool:
-    """Whether one of the pod's tolerations covers ``taint``."""
+    """Whether the pod tolerates ``taint``."""
     (read,) = read_taints([taint])
     return any(one.covers(read) for one in read_tolerations(spec_of(pod).get("tolerations")))
 
@@ -74,5 +74,5 @@ def untolerated(pod: Json, node: Json, effects: Iterable[str]) -> list[Json]:
 
 
 def admits_unscheduled(pod: Json, node: Json) -> bool:
-    """Whether the node is open, or the pod tolerates that it is not."""
+    """Whether the node is schedulable, or the pod tolerates that it is not."""
     return not spec_of(node).get("unschedulable") or tolerates(pod, UNSCHEDULABLE_TAINT)

@@ -1,4 +1,4 @@
-"""The nodes and what the pods on them ask for, those included that are only about to be bound."""
+"""Nodes and the requests of their pods, including assumed ones."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -15,7 +15,7 @@ _ALL_ADDRESSES: Final = "0.0.0.0"  # noqa: S104 - nothing is opened here
 
 @dataclass(slots=True)
 class PlacedPod:
-    """A pod on a node; ``assumed`` until the API server shows it there."""
+    """A pod on a node; ``assumed`` until the API server confirms it."""
 
     node: str
     asked: Amounts
@@ -26,7 +26,7 @@ class PlacedPod:
 
 @dataclass(slots=True)
 class NodeState:
-    """A node and the sum of what its pods ask for."""
+    """A node and the sum of its pods' requests."""
 
     node: Json
     allocatable: Amounts
@@ -40,7 +40,7 @@ class NodeState:
         return name_of(self.node)
 
     def has_port(self, wanted: HostPort) -> bool:
-        """Whether a pod here holds that port on that address; ``0.0.0.0`` stands for all addresses."""
+        """Whether a pod here uses that host port on that address; ``0.0.0.0`` means all addresses."""
         host, protocol, port = wanted
         return any(
             (protocol, port) == (other_protocol, other_port)
@@ -50,7 +50,7 @@ class NodeState:
 
 
 class Occupancy:
-    """All nodes. Each change costs O(1); pods on nodes that are not known yet are counted once they are."""
+    """All nodes. Each change costs O(1); pods of unknown nodes are counted once the node appears."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, NodeState] = {}
@@ -85,7 +85,7 @@ class Occupancy:
         self._nodes.pop(name, None)
 
     def place(self, pod: Json, node: str = "", *, assumed: bool = False) -> None:
-        """Count a pod on ``node`` (by default the one that its spec names), and nowhere else."""
+        """Count a pod on ``node`` (by default its ``spec.nodeName``), and on no other."""
         uid = uid_of(pod)
         self.remove(uid)
         placed = PlacedPod(
@@ -103,7 +103,7 @@ class Occupancy:
             _enter(state, uid, placed)
 
     def remove(self, uid: str) -> bool:
-        """Count the pod no more; whether it was counted."""
+        """Stop counting the pod; returns whether it was counted."""
         placed = self._pods.pop(uid, None)
         if placed is None:
             return False
@@ -120,12 +120,12 @@ class Occupancy:
         return True
 
     def without_lesser(self, state: NodeState, priority: int) -> NodeState | None:
-        """The node as it were without its pods below ``priority``; ``None`` when it has none."""
+        """The node without its pods below ``priority``; ``None`` if it has none."""
         lesser = self.lesser(state, priority)
         return self.without(state, lesser) if lesser else None
 
     def any_below(self, priority: int) -> bool:
-        """Whether a pod anywhere has a lower priority."""
+        """Whether any pod has a lower priority."""
         return any(one < priority for one in self._priorities)
 
     def lesser(self, state: NodeState, priority: int) -> list[str]:
@@ -133,7 +133,7 @@ class Occupancy:
         return [uid for uid in state.pods if self._pods[uid].priority < priority]
 
     def without(self, state: NodeState, uids: Collection[str]) -> NodeState:
-        """The node as it were without these of its pods."""
+        """The node without these pods."""
         emptied = NodeState(
             state.node, state.allocatable, dict(state.used), set(state.pods), dict(state.ports)
         )
@@ -142,22 +142,22 @@ class Occupancy:
         return emptied
 
     def forget(self, uid: str) -> bool:
-        """Count the pod no more, unless the API server has shown it on its node."""
+        """Stop counting the pod, unless the API server has confirmed it."""
         return self.is_assumed(uid) and self.remove(uid)
 
     def is_assumed(self, uid: str) -> bool:
-        """Whether the pod is counted, but was not seen on its node yet."""
+        """Whether the pod is assumed: counted, but not confirmed yet."""
         placed = self._pods.get(uid)
         return placed is not None and placed.assumed
 
 
 def priority_of(pod: Json) -> int:
-    """The pod's priority, as the API server set it from its class."""
+    """The pod's priority, set by the API server from its class."""
     return int(spec_of(pod).get("priority") or 0)
 
 
 def host_ports_of(pod: Json) -> frozenset[HostPort]:
-    """The host ports that the pod asks for."""
+    """The host ports that the pod requests."""
     spec = spec_of(pod)
     sidecars = [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]
     return frozenset(

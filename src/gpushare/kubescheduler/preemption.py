@@ -1,4 +1,4 @@
-"""Whom kube-scheduler itself would end for a pod that its own filters refuse: its dry run, and its choice of a node.
+"""kube-scheduler's own preemption for pods that its filters reject: the dry run, and the choice of a node.
 
 Source: kubernetes 1.36 ``framework/preemption/preemption.go`` and ``plugins/defaultpreemption``. The real one begins at a node by
 chance and stops after a tenth of them, at least a hundred; here it begins at the first.
@@ -15,14 +15,14 @@ _PART: Final = 10
 
 
 class Worth(NamedTuple):
-    """What a bound pod counts: its priority, and when it began (RFC 3339)."""
+    """A bound pod's priority and start time (RFC 3339)."""
 
     priority: int
     began: str
 
 
 class Candidate(NamedTuple):
-    """A node that takes the pod once ``victims`` (UIDs, most important first) are gone, and how many budgets that violates."""
+    """A node that fits the pod without ``victims`` (UIDs, highest priority first), and how many disruption budgets that violates."""
 
     node: str
     victims: tuple[str, ...]
@@ -31,7 +31,7 @@ class Candidate(NamedTuple):
 
 WorthFn = Callable[[str], Worth]
 GuardedFn = Callable[[Sequence[str]], set[str]]
-"""Those of these pods (UIDs), ended in this order, whose PodDisruptionBudgets do not allow it."""
+"""Which of these pods (UIDs), evicted in this order, violate their PodDisruptionBudgets."""
 
 
 def candidates(
@@ -41,7 +41,7 @@ def candidates(
     worth: WorthFn,
     guarded: GuardedFn,
 ) -> list[Candidate]:
-    """The nodes, of those whose in-tree filters refuse the pod, that would take it without less important pods."""
+    """The nodes rejected by in-tree filters that would fit the pod without lower-priority pods."""
     priority = priority_of(wanted.pod)
     if not nodes.any_below(priority):
         return []
@@ -73,7 +73,7 @@ def _on(
     protected = guarded(listed)
     gone = set(lesser)
     violations = 0
-    # Who is protected is spared first, then the most important.
+    # Protected pods are spared first, then those with the highest priority.
     for uid in sorted(listed, key=lambda one: one not in protected):
         gone.discard(uid)
         if wanted.refusals(nodes.without(state, gone)):
@@ -83,12 +83,12 @@ def _on(
 
 
 def cheapest(found: Sequence[Candidate], worth: WorthFn) -> Candidate:
-    """The one that kube-scheduler takes; the first of equals."""
+    """The candidate that kube-scheduler selects; the first of equals."""
     return min(found, key=lambda one: _cost(one, worth))
 
 
 class _Latest(str):
-    """Of two moments the later one is the smaller."""
+    """Orders later times first."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Which nodes a pod wants, as its manifest says: node selector and required node affinity. Nothing is said of taints here."""
+"""The nodes that match a pod's node selector and required node affinity. Taints are not considered."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,11 +7,11 @@ import msgspec
 from gpushare.api.objects import Node, Pod
 
 Labels = Mapping[str, Mapping[str, str]]
-"""Labels of nodes by the nodes' names."""
+"""Labels by node name."""
 
 
 class WantedNodes:
-    """The nodes that pods of one wish want, by name. Looked at one by one: of thousands few are asked about."""
+    """The matching nodes of pods with one selection, by name; evaluated lazily, as few of thousands are queried."""
 
     def __init__(self, wish: bytes, labels: Labels) -> None:
         self._asks = {"spec": msgspec.json.decode(wish)}
@@ -19,7 +19,7 @@ class WantedNodes:
         self._known: dict[str, bool] = {}
 
     def __contains__(self, name: object) -> bool:
-        # Few select, and the kubectl plugin starts without it.
+        # Few pods select nodes, and the kubectl plugin starts faster without it.
         from gpushare.kubescheduler.node_affinity import wants_node
 
         known = self._known.get(str(name))
@@ -32,14 +32,14 @@ class WantedNodes:
 
 
 class Wishes:
-    """What pods want of the nodes with these ``labels``. Pods of one template share their answer."""
+    """Matches pods against nodes with these ``labels``. Pods of one template share the result."""
 
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
         self._known: dict[bytes, WantedNodes] = {}
 
     def of(self, wish: bytes) -> "WantedNodes | None":
-        """The nodes that a pod of this wish (``wish_of``) wants; ``None``: all of them, whatever they are called."""
+        """The matching nodes for a selection (``wish_of``); ``None``: all nodes."""
         if not wish:
             return None
         if wish not in self._known:
@@ -48,7 +48,7 @@ class Wishes:
 
 
 def wish_of(pod: Pod) -> bytes:
-    """What the pod says of nodes, the same for all of one template; empty where it takes every one."""
+    """The pod's node selection, equal for all pods of one template; empty if it selects every node."""
     selector, affinity = pod.spec.node_selector, pod.spec.affinity
     if not selector and (affinity is None or affinity.required is None):
         return b""
@@ -56,18 +56,18 @@ def wish_of(pod: Pod) -> bytes:
 
 
 def labels_of_each(nodes: Iterable[Node]) -> Labels:
-    """As ``Wishes`` takes them."""
+    """Node labels for ``Wishes``."""
     return {node.metadata.name: node.metadata.labels or {} for node in nodes}
 
 
 def wanted_by_each(pods: Iterable[Pod], wishes: Wishes) -> "dict[str, WantedNodes]":
-    """The nodes that those of ``pods`` (``namespace/name``) want that do not want every one."""
+    """The matching nodes of those ``pods`` (``namespace/name``) that select nodes."""
     each = ((pod.key, wishes.of(wish_of(pod))) for pod in pods)
     return {key: wanted for key, wanted in each if wanted is not None}
 
 
 def wanted_by(pod: Pod, nodes: Iterable[Node]) -> "set[str]":
-    """The names of those of ``nodes`` that the pod wants."""
+    """The names of the matching ``nodes``."""
     labels = labels_of_each(nodes)
     wanted = Wishes(labels).of(wish_of(pod))
     return set(labels) if wanted is None else {name for name in labels if name in wanted}

@@ -1,4 +1,4 @@
-"""What pods ask for and nodes have, as integers: ``cpu`` in thousandths, all else in its own unit."""
+"""Requests and capacity as integers: ``cpu`` in thousandths, everything else in its own unit."""
 
 import math
 import re
@@ -14,12 +14,12 @@ CPU: Final = "cpu"
 MEMORY: Final = "memory"
 PODS: Final = "pods"
 _MILLI: Final = 1000
-#: So many are read into an int64 with an exponent beside it (source: k8s.io/apimachinery ``ParseQuantity``).
+#: Up to this many digits are parsed into an int64 with an exponent (source: k8s.io/apimachinery ``ParseQuantity``).
 _FEW_DIGITS: Final = 18
 
 
 def amounts_of(resources: Mapping[str, Any] | None) -> Amounts:
-    """A resource list with exact integers, rounded up as Kubernetes does; unreadable entries are left out.
+    """A resource list as exact integers, rounded up like Kubernetes; invalid entries are skipped.
 
     (The API server refuses those; only a foreign one would let them pass.)
     """
@@ -35,7 +35,7 @@ def amounts_of(resources: Mapping[str, Any] | None) -> Amounts:
 
 
 def _overflown(text: str) -> int:
-    """What Kubernetes makes of an amount beyond an int64: 0 for one of few digits, such as ``1e30``, else the most."""
+    """Kubernetes' result for an amount beyond an int64: 0 for one with few digits, such as ``1e30``, else the maximum."""
     digits = re.match(r"[+-]?([\d.]*)", text)
     few = digits is not None and len(digits[1].replace(".", "").lstrip("0")) <= _FEW_DIGITS
     return 0 if few and not text.endswith("i") else MAX_AMOUNT
@@ -48,7 +48,7 @@ def add(total: Amounts, more: Mapping[str, int]) -> None:
 
 
 def subtract(total: Amounts, less: Mapping[str, int]) -> None:
-    """Take ``less`` off ``total``; what reaches 0 is dropped."""
+    """Subtract ``less`` from ``total``; entries that reach 0 are removed."""
     for name, amount in less.items():
         left = total.get(name, 0) - amount
         if left:
@@ -58,7 +58,7 @@ def subtract(total: Amounts, less: Mapping[str, int]) -> None:
 
 
 def requests_of(pod: Json) -> Amounts:
-    """What the pod asks for in all (source: k8s.io/component-helpers ``PodRequests``).
+    """The pod's total requests (source: k8s.io/component-helpers ``PodRequests``).
 
     Apps and sidecars run together; an init container runs with the sidecars before it. What the pod asks for as a whole
     (``spec.resources``) counts in place of that. Overhead comes on top. A resource with a limit only is asked for with its limit, as the API server's defaults say.
@@ -95,5 +95,5 @@ def _raise_to(total: Amounts, least: Mapping[str, int]) -> None:
 
 
 def allocatable_of(node: Json) -> Amounts:
-    """What the node gives to pods in all."""
+    """The node's allocatable resources."""
     return amounts_of(status_of(node).get("allocatable"))

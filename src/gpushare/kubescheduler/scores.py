@@ -1,4 +1,4 @@
-"""The in-tree scores that matter where pods ask for GPUs, weighted as in the default profile.
+"""The in-tree scores that matter for GPU pods, weighted as in the default profile.
 
 Source: kubernetes 1.36 ``pkg/scheduler/framework/plugins``. Each plugin gives 0 to 100 a node.
 """
@@ -15,12 +15,12 @@ from gpushare.kubescheduler.resources import CPU, MEMORY, Amounts
 T = TypeVar("T")
 
 MAX_NODE_SCORE: Final = 100
-#: What a pod that asks for nothing is taken to use, for scoring only: 0.1 cores, 200 MB.
+#: Assumed requests of a pod without any, for scoring only: 0.1 cores, 200 MB.
 _NOMINAL: Final[Amounts] = {CPU: 100, MEMORY: 200 * 1024 * 1024}
 
 
 class Points(NamedTuple):
-    """What each plugin gives one node, before they are set against each other's; the last two are no points yet."""
+    """Each plugin's score of one node before normalization; the last two are raw values."""
 
     least_allocated: int
     balanced: int
@@ -29,7 +29,7 @@ class Points(NamedTuple):
 
 
 def points_of(wanted: Wanted, state: NodeState) -> Points:
-    """What the plugins see in the node alone."""
+    """The plugins' scores of the node, before normalization."""
     return Points(
         _least_allocated(wanted, state),
         _balanced(wanted, state),
@@ -39,7 +39,7 @@ def points_of(wanted: Wanted, state: NodeState) -> Points:
 
 
 def weighed(points: Sequence[Points]) -> list[int]:
-    """The weighted sum of all plugins for each node, given what they see in all of them."""
+    """The weighted sum of all plugins for each node, normalized over all nodes."""
     preferences = _normalised([one.preference for one in points])
     taints = _reversed([one.soft_taints for one in points])
     return [
@@ -54,7 +54,7 @@ def score(wanted: Wanted, nodes: Sequence[NodeState]) -> list[int]:
 
 
 def _fractions(wanted: Wanted, state: NodeState) -> list[float]:
-    """How full the node is with the pod, by resource, where it has any."""
+    """The node's utilization with the pod, by resource."""
     found = []
     for name, nominal in _NOMINAL.items():
         capacity = state.allocatable.get(name, 0)
@@ -87,7 +87,7 @@ def _reversed(raw: list[int]) -> list[int]:
 
 
 def best(nodes: Sequence[T], points: Sequence[int], chance: Callable[[], float]) -> T:
-    """The node with the most points, at random among equals."""
+    """The node with the highest score, random among equals."""
     most = max(points)
     winners = [node for node, point in zip(nodes, points, strict=True) if point == most]
     return winners[min(int(chance() * len(winners)), len(winners) - 1)]

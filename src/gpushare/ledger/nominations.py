@@ -1,4 +1,4 @@
-"""Room on a node that is kept for a pod that waits until others have ended: nobody else gets it.
+"""Capacity on a node that is reserved for a pending pod until others have ended there, as a pod's ``nominatedNodeName`` is.
 
 It is counted on the GPUs themselves, beside what pods hold; here is for whom.
 """
@@ -15,14 +15,14 @@ from gpushare.ledger.node_book import NodeBook
 from gpushare.ledger.preemption.victims import Plan
 
 SuspendedNominations = dict[str, tuple[str, tuple[GpuShare, ...]]]
-"""Room that was kept, by the UID of its pod: the node, and the shares there."""
+"""By the UID of its pod: the node, and the shares there."""
 
 
-class KeptRoom:
-    """What is kept on the nodes of ``books``.
+class Nominations:
+    """What is nominated on the nodes of ``books``, by the UID of the pod (a pod that moves has a key instead).
 
-    ``changed`` is told of each GPU (node and UUID) on which that has changed, ``recounted`` of each node that has come to have
-    another number of pods so; ``told`` of the UID of each pod for which something is kept, or is not any more.
+    ``changed`` is called for each GPU (node and UUID) on which that has changed, ``recounted`` for each node whose number of pods has
+    changed by it; ``notify`` with the UID of each pod for which a nomination begins or ends.
     """
 
     def __init__(
@@ -30,81 +30,81 @@ class KeptRoom:
         books: dict[str, NodeBook],
         changed: Callable[[NodeBook, str], None],
         recounted: Callable[[NodeBook], None],
-        told: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> None:
         self._books = books
         self._changed = changed
         self._recounted = recounted
-        self._told = told
-        self._kept: SuspendedNominations = {}
+        self._notify = notify
+        self._nominated: SuspendedNominations = {}
 
-    def keep(self, uid: str, request: Request, plan: Plan) -> None:
-        """Keep what ``plan`` frees, and what is free there, in place of what was kept before."""
-        self.unkeep(uid)
+    def add(self, uid: str, request: Request, plan: Plan) -> None:
+        """Nominate what ``plan`` frees, and what is free there, in place of what was nominated before."""
+        self.remove(uid)
         devices = self._books[plan.node].devices
         assert devices is not None
         shares = allocate_over(devices, [devices.devices[row] for row in plan.rows], request).gpus
-        self.keep_again({uid: (plan.node, shares)})
+        self.restore({uid: (plan.node, shares)})
 
-    def unkeep(self, uid: str) -> None:
-        """Keep nothing more for the pod, if anything was."""
-        kept = self._kept.pop(uid, None)
-        if kept is not None:
-            self._count(*kept, -1)
-            self._told(uid)
+    def remove(self, uid: str) -> None:
+        """End the pod's nomination, if it has one."""
+        found = self._nominated.pop(uid, None)
+        if found is not None:
+            self._count(*found, -1)
+            self._notify(uid)
 
-    def unkeep_changed(self, node: str, before: NodeDevices | None, after: NodeDevices | None) -> None:
-        """Keep nothing more on GPUs of ``node`` that are gone or others than before, nor where it may have come to have more room."""
+    def remove_changed(self, node: str, before: NodeDevices | None, after: NodeDevices | None) -> None:
+        """End nominations on GPUs of ``node`` that are gone or others than before, and where it may have come to have more room."""
         same: set[str] = set()
         if before is not None and after is not None and not _may_have_more(before, after):
             same = {device.uuid for device in after.devices if device in before.devices}
-        on_node = [(uid, shares) for uid, (name, shares) in self._kept.items() if name == node]
+        on_node = [(uid, shares) for uid, (name, shares) in self._nominated.items() if name == node]
         for uid, shares in on_node:
             if any(share.uuid not in same for share in shares):
-                self.unkeep(uid)
+                self.remove(uid)
 
-    def lift(self, uids: Iterable[str]) -> SuspendedNominations:
-        """Keep nothing for these pods; gives what ``keep_again`` takes."""
-        lifted = {uid: kept for uid in uids if (kept := self._kept.get(uid)) is not None}
-        for uid in lifted:
-            self.unkeep(uid)
-        return lifted
+    def suspend(self, uids: Iterable[str]) -> SuspendedNominations:
+        """End these pods' nominations until ``restore``."""
+        suspended = {uid: found for uid in uids if (found := self._nominated.get(uid)) is not None}
+        for uid in suspended:
+            self.remove(uid)
+        return suspended
 
-    def keep_again(self, lifted: SuspendedNominations) -> None:
-        """Keep what ``lift`` gave; nothing else may have changed since."""
-        for uid, (node, shares) in lifted.items():
-            self._kept[uid] = (node, shares)
+    def restore(self, suspended: SuspendedNominations) -> None:
+        """Nominate again what ``suspend`` returned; nothing else may have changed since."""
+        for uid, (node, shares) in suspended.items():
+            self._nominated[uid] = (node, shares)
             self._count(node, shares, 1)
-            self._told(uid)
+            self._notify(uid)
 
-    def on(self, uid: str) -> str:
-        """The node on which room is kept for the pod; empty where none is."""
-        kept = self._kept.get(uid)
-        return "" if kept is None else kept[0]
+    def node_of(self, uid: str) -> str:
+        """The node on which something is nominated for the pod; empty for none."""
+        found = self._nominated.get(uid)
+        return "" if found is None else found[0]
 
-    def there(self, node: str) -> dict[str, tuple[GpuShare, ...]]:
-        """By UID what is kept on the node."""
+    def on_node(self, node: str) -> dict[str, tuple[GpuShare, ...]]:
+        """By UID what is nominated on the node."""
         book = self._books.get(node)
         if book is None or not book.kept_memory + book.kept_core:
             return {}
-        return {uid: shares for uid, (name, shares) in self._kept.items() if name == node}
+        return {uid: shares for uid, (name, shares) in self._nominated.items() if name == node}
 
     def all(self) -> SuspendedNominations:
-        """All that is kept now."""
-        return dict(self._kept)
+        """All nominations."""
+        return dict(self._nominated)
 
     @contextmanager
-    def as_its_own(self, uid: str) -> Iterator[None]:
-        """Within, what is kept for the pod counts as free. Nobody is told: it ends before anybody else looks."""
-        kept = self._kept.get(uid)
-        if kept is None:
+    def as_free_for(self, uid: str) -> Iterator[None]:
+        """Within, what is nominated for the pod counts as free. Nothing is notified: it ends before anything else looks."""
+        found = self._nominated.get(uid)
+        if found is None:
             yield
             return
-        self._count(*kept, -1)
+        self._count(*found, -1)
         try:
             yield
         finally:
-            self._count(*kept, 1)
+            self._count(*found, 1)
 
     def _count(self, node: str, shares: tuple[GpuShare, ...], step: int) -> None:
         book = self._books[node]

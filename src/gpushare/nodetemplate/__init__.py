@@ -1,1 +1,1 @@
-"""Tells autoscalers what nodes will have that are not there yet."""
+"""Node templates for autoscalers: the GPU resources of nodes that do not exist yet."""

@@ -1,4 +1,4 @@
-"""``gpushare node-template``: what to tell an autoscaler of a group's nodes, from a living one or from its GPUs."""
+"""``gpushare node-template``: a node group's resources for an autoscaler, from an existing node or a list of GPUs."""
 
 import os
 import sys
@@ -42,7 +42,7 @@ def _read(name: str, stdin: TextIO) -> bytes:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print it as JSON, which is YAML too; 0, or 2 on bad input."""
+    """Print it as JSON, which is also YAML; returns 0, or 2 for invalid input."""
     try:
         options = read(ROLE, argv, os.environ)
         told = written(_template(options, sys.stdin), options.output, options.group)

@@ -1,4 +1,4 @@
-"""What can be said to the maker of node templates."""
+"""The options of ``gpushare node-template``."""
 
 from typing import Final
 

@@ -4,9 +4,9 @@ import asyncio
 import signal
 
 
-def told_to_end() -> asyncio.Event:
+def stop_event() -> asyncio.Event:
     """An event set by SIGTERM and SIGINT, which no longer end the process themselves; for the running event loop."""
-    told = asyncio.Event()
+    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
-    return told
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop

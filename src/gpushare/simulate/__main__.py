@@ -31,15 +31,13 @@ from gpushare.simulate.input.documents import files_of, read_documents
 from gpushare.simulate.input.manifests import Manifests, joined, manifests_of
 from gpushare.simulate.input.node_shapes import shape_of, shapes_there
 from gpushare.simulate.options import ROLE
-from gpushare.simulate.output import curves, report
-from gpushare.simulate.output.image_writer import write_picture
+from gpushare.simulate.output import report
 from gpushare.simulate.progress import Bar
 from gpushare.simulate.snapshot import ClusterState, counting_of, read_snapshot, snapshot_of
 
 _INTERRUPTED: Final = 130
-_RATIO: Final = 1.3
 #: Options that ask for a simulation; without any --save only saves.
-_SIMULATE: Final = ("filename", "policy", "reschedule_all", "min_nodes", "details", "output", "plot")
+_SIMULATE: Final = ("filename", "policy", "reschedule_all", "min_nodes", "details", "output")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -47,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         options = parse(argv)
         tell_slips(ROLE, os.environ)
-        return _trace(options) if options.trace is not None else _cluster(options)
+        return _simulate(options)
     except InvalidSettings as error:
         return refuse(PROGRAM, error)
     except (SimulateError, ModelError) as error:
@@ -65,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
         return _INTERRUPTED
 
 
-def _cluster(options: SimpleNamespace) -> int:
+def _simulate(options: SimpleNamespace) -> int:
     state = _state(options)
     if options.save is not None:
         # Whom it is handed to is for its owner to say.
@@ -108,8 +106,6 @@ def _cluster(options: SimpleNamespace) -> int:
     else:
         text = report.tables(result, details=options.details, there=manifests.there)
         sys.stdout.write(text if not found else f"{text}\n{report.enough_table(found)}")
-    if options.plot is not None:
-        write_picture(options.plot, curves.of_pods(result))
     return 3 if result.waiting else 0
 
 
@@ -144,32 +140,6 @@ def _enough(
         enough(state, manifests.pods, settings, shape, anew=options.reschedule_all, told=bar.said)
         for shape in shapes
     ]
-
-
-def _trace(options: SimpleNamespace) -> int:
-    from gpushare.simulate.traces import report as trace_report
-    from gpushare.simulate.traces import traces
-
-    policies = [Placement(options.policy)] if options.policy else list(Placement)
-    what = traces.Replaying(
-        options.trace, options.list, policies, options.seed, options.trace_nodes, options.min_nodes
-    )
-    bar = Bar(sys.stderr, "pods")
-    found: traces.Replayed | traces.ReplayedInTime
-    try:
-        if options.times:
-            found = traces.replayed_in_time(what, bar)
-        else:
-            found = traces.replayed(what, _RATIO if options.ratio is None else options.ratio, bar)
-    finally:
-        bar.end()
-    if options.output == "json":
-        _print_json(trace_report.structured(found))
-    else:
-        sys.stdout.write(trace_report.table(found, details=options.details))
-    if options.plot is not None:
-        write_picture(options.plot, curves.of_trace(found))
-    return 0
 
 
 def _print_json(told: dict[str, Any]) -> None:

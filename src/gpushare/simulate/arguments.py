@@ -20,26 +20,8 @@ def parse(arguments: Sequence[str] | None) -> SimpleNamespace:
         options = read(ROLE, arguments, os.environ)
     except InvalidSettings as error:
         raise InvalidSettings([_with_flag(one) for one in error.problems]) from None
-    if options.trace is not None:
-        given = {
-            "-f": options.filename,
-            "--snapshot": options.snapshot,
-            "--save": options.save,
-            "--reschedule-all": options.reschedule_all,
-            "--node-shape": options.node_shape,
-        }
-        if wrong := [name for name, value in given.items() if value]:
-            raise SimulateError("", f"--trace goes without {', '.join(wrong)}: a list of its own is replayed")
-        if options.times and options.ratio is not None:
-            raise SimulateError("--ratio", "goes without --times: each pod of the list comes once")
-    else:
-        for name in ("list", "ratio", "times", "trace_nodes"):
-            if getattr(options, name):
-                raise SimulateError(f"--{name.replace('_', '-')}", "goes with --trace")
     if options.node_shape and not options.min_nodes:
         raise SimulateError("--node-shape", "goes with --min-nodes")
-    if options.plot is not None and options.plot.suffix not in (".svg", ".png"):
-        raise SimulateError(f"--plot {options.plot}", "write to a file that ends with .svg or .png")
     return options
 
 

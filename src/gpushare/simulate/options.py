@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from gpushare.api.node.device import Placement
-from gpushare.options.kinds import CHOICE, FILE, FILES, FOLDER, INTEGER, MIB, SWITCH, TEXT, UNIT, Kind, Text
+from gpushare.options.kinds import CHOICE, FILE, FILES, INTEGER, MIB, SWITCH, TEXT, UNIT, Kind, Text
 from gpushare.options.option import Option, Role
 from gpushare.options.shared import ACCESS
 
@@ -18,15 +18,11 @@ examples:
   gpushare simulate -f big.yaml --min-nodes --node-shape gpus=8,memory=81920,mode=cgpu
   gpushare simulate --reschedule-all --policy fragmentation         # all that runs, placed anew by another policy
   gpushare simulate --save cluster.json                   # keep the cluster's state, without commands and environment
-  gpushare simulate --snapshot cluster.json -f a.yaml --plot given.svg
-  gpushare simulate --trace DIR --list default            # a list of pods in the form of the openb traces
-  gpushare simulate --trace DIR --policy spread --min-nodes  # how many nodes like the list's drop none of its pods
-  gpushare simulate --trace DIR --times --plot time.svg   # the same by the list's own times: pods end, too
+  gpushare simulate --snapshot cluster.json -f a.yaml
 more: docs/guide/simulate.md
 """
 _COMES: Final = "what comes"
 _WHERE: Final = "where to"
-_TRACE: Final = "a trace"
 _NODES: Final = "how many nodes"
 _TOLD: Final = "what is told"
 _HOW: Final = "how the cluster's own settings are"
@@ -40,17 +36,10 @@ def _shapes(raw: Any) -> list[str]:
     return [str(one).strip() for one in listed]
 
 
-def _ratio(raw: Any) -> float:
-    if isinstance(raw, bool) or not isinstance(raw, int | float | Text):
-        raise ValueError
-    return float(raw)
-
-
 _SHAPES: Final = Kind(
     "SHAPE", "shapes (a list in a file; in a variable with semicolons)", _shapes,
     {"type": "array", "items": {"type": "string", "minLength": 1}}, several=True, show=lambda value: ";".join(value) or "none",
 )  # fmt: skip
-_RATIO: Final = Kind("RATIO", "a number", _ratio, {"type": "number"}, number=True)
 
 ROLE: Final = Role(
     "simulate",
@@ -69,7 +58,7 @@ ROLE: Final = Role(
             "policy",
             CHOICE,
             "how nodes are chosen",
-            absent="binpack; with --trace each of them",
+            absent="binpack",
             choices=tuple(one.value for one in Placement),
             group=_COMES,
         ),
@@ -100,37 +89,10 @@ ROLE: Final = Role(
             "write the cluster's state there, and simulate only where something else asks for it",
             group=_WHERE,
         ),
-        Option("trace", FOLDER, "a folder with lists of nodes and pods in openb's form", group=_TRACE),
-        Option("list", TEXT, "the list of pods", absent="default, or the only one", group=_TRACE),
-        Option(
-            "ratio",
-            _RATIO,
-            "how much arrives, in parts of what the GPUs have",
-            absent="1.3",
-            above=0,
-            most=10,
-            group=_TRACE,
-        ),
-        Option(
-            "times",
-            SWITCH,
-            "by the list's own times: pods come, wait for room, and end",
-            False,
-            group=_TRACE,
-        ),
-        Option(
-            "trace-nodes",
-            INTEGER,
-            "on so many nodes like the list's, drawn by --seed; the same pods come",
-            absent="all of the list's",
-            least=1,
-            most=1_000_000,
-            group=_TRACE,
-        ),
         Option(
             "min-nodes",
             SWITCH,
-            "find the smallest number of more nodes that lets all in; with --trace of nodes in all",
+            "find the smallest number of more nodes that lets all in",
             False,
             group=_NODES,
         ),
@@ -151,12 +113,6 @@ ROLE: Final = Role(
             absent="table",
             choices=("table", "json"),
             short="-o",
-            group=_TOLD,
-        ),
-        Option(
-            "plot",
-            FILE,
-            "draw what is given over the pods that come, or over time: .svg, or .png",
             group=_TOLD,
         ),
         Option("seed", INTEGER, "decides between equal nodes", 0, group=_HOW),

@@ -1,1 +1,1 @@
-"""What ``helm uninstall`` leaves behind on nodes, and the process that takes it away."""
+"""Removes what ``helm uninstall`` leaves on nodes."""

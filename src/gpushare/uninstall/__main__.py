@@ -1,4 +1,4 @@
-"""``gpushare uninstall``: the command line of what runs after ``helm uninstall``."""
+"""``gpushare uninstall``: the clean-up after ``helm uninstall``."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from gpushare.options.reading import read
 from gpushare.options.usage_error import refuse
 from gpushare.options.variables import warn_of_typos
 from gpushare.process import log_setup
-from gpushare.process.signals import told_to_end
+from gpushare.process.signals import stop_event
 from gpushare.uninstall.api import Agents, ApiCluster, OwnObjects
 from gpushare.uninstall.cleaner import Cleaner, Outcome, Pace
 from gpushare.uninstall.options import ROLE
@@ -35,7 +35,7 @@ def _pace(options: SimpleNamespace) -> Pace:
 
 
 async def clean(access: Access, agents: Agents, pace: Pace, own: str | None) -> Outcome:
-    """Clean, and remove what this process runs by; raises ``KubeError`` where the latter cannot be done."""
+    """Clean up, then remove this process's own objects; raises ``KubeError`` if the latter fails."""
     async with Session(access) as session:
         objects = OwnObjects(session, agents.namespace, own) if own else None
         if objects is not None:
@@ -48,7 +48,7 @@ async def clean(access: Access, agents: Agents, pace: Pace, own: str | None) -> 
 
 
 async def _until_signalled(access: Access, agents: Agents, pace: Pace, own: str | None) -> int:
-    stop = told_to_end()
+    stop = stop_event()
     stopping = asyncio.create_task(stop.wait())
     backoff = Backoff()
     while True:
@@ -63,7 +63,7 @@ async def _until_signalled(access: Access, agents: Agents, pace: Pace, own: str 
         except KubeError as error:
             if own is None:
                 raise
-            # Rights and objects of a hook come one after the other.
+            # The hook's RBAC and its Job are created one after the other.
             logger.warning("%s", error)
             await asyncio.wait([stopping], timeout=backoff.next_s())
             continue
@@ -75,7 +75,7 @@ async def _until_signalled(access: Access, agents: Agents, pace: Pace, own: str 
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run to the end; 0, 1 when nodes are not clean, 2 on bad input."""
+    """Run to completion; returns 0, 1 if nodes are not clean, 2 for invalid options."""
     try:
         options = read(ROLE, argv, os.environ)
         log_setup.configure(options.log_level, options.log_format, role=ROLE.name)

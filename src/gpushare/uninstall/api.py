@@ -1,4 +1,4 @@
-"""The API server, as cleaning asks it; and the objects that this process itself consists of."""
+"""API requests of the clean-up, and the objects of the clean-up itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from gpushare.api import names
 from gpushare.api.objects import Node
 from gpushare.kube.client.client import Client
 from gpushare.kube.client.errors import ApiError, MalformedAnswer
@@ -33,7 +34,7 @@ class _List(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """Where the agents were, the name of their DaemonSet wherever it is, and the labels of its pods (``key=value``)."""
+    """The agents' namespace, the name of their DaemonSet in any namespace, and its pods' labels (``key=value``)."""
 
     namespace: str
     daemon_set: str
@@ -41,7 +42,7 @@ class Agents:
 
 
 class ApiCluster:
-    """Asks over a session."""
+    """Sends the requests over a session."""
 
     def __init__(self, session: Session, agents: Agents) -> None:
         self._session = session
@@ -49,21 +50,21 @@ class ApiCluster:
         self._client = Client(session, timeout_s=_TIMEOUT_S)
 
     async def installed_in(self) -> str | None:
-        """The namespace, of all of them, in which the DaemonSet is and is not being deleted."""
-        # Of all that are there, the one name that its rights are for.
+        """The namespace with a DaemonSet of that name that is not being deleted."""
+        # RBAC allows only this name.
         chosen = {"fieldSelector": f"metadata.name={self._agents.daemon_set}"}
         found = (await _get(self._session, "/apis/apps/v1/daemonsets", _List, chosen)).items
         return next((one.metadata.namespace for one in found if not one.metadata.deletion_timestamp), None)
 
     async def count_agents(self) -> int:
-        """Pods of agents that have not ended."""
+        """Agent pods that have not ended."""
         pods = await self._client.list_pods(
             namespace=self._agents.namespace, label_selector=self._agents.selector
         )
         return sum(not pod.finished for pod in pods)
 
     async def list_nodes(self, *, label_selector: str = "") -> list[Node]:
-        """All nodes that the selector chooses."""
+        """All nodes that match the selector."""
         return await self._client.list_nodes(label_selector=label_selector)
 
     async def annotate_node(
@@ -73,20 +74,34 @@ class ApiCluster:
         *,
         labels: Mapping[str, str | None] | None = None,
     ) -> None:
-        """Set annotations and labels, or with ``None`` remove them."""
+        """Set annotations and labels, or remove them with ``None``."""
         await self._client.annotate_node(name, annotations, labels=labels)
 
     async def patch_node_capacity(self, name: str, resources: Mapping[str, str | None]) -> None:
-        """Set capacity and allocatable, or with ``None`` remove them."""
+        """Set capacity and allocatable, or remove them with ``None``."""
         await self._client.patch_node_capacity(name, resources)
 
+    async def remove_slices(self) -> None:
+        """Remove the ResourceSlices of our DRA driver; raises ``KubeError``. Kubernetes before 1.34 has none."""
+        try:
+            await self._session.request(
+                "DELETE",
+                "/apis/resource.k8s.io/v1/resourceslices",
+                params={"fieldSelector": f"spec.driver={names.DRA_DRIVER}"},
+                timeout_s=_TIMEOUT_S,
+                idempotent=True,
+            )
+        except ApiError as error:
+            if not error.not_found:
+                raise
+
     async def set_node_condition(self, name: str, kind: str, said: Mapping[str, str] | None) -> None:
-        """Set fields of the node's condition ``kind``, or with ``None`` remove it."""
+        """Set fields of the node's condition ``kind``, or remove it with ``None``."""
         await self._client.set_node_condition(name, kind, said)
 
 
 class OwnObjects:
-    """The objects of this process: all have one name, and go with their ClusterRole.
+    """The clean-up's own objects: all have one name, and are deleted with their ClusterRole.
 
     Who removes itself object by object loses its rights on the way; so all are tied to one, which goes last, and
     the garbage collector takes the rest.
@@ -106,7 +121,7 @@ class OwnObjects:
         )
 
     async def tie(self) -> None:
-        """Make the ClusterRole the owner of all others; raises ``KubeError``. May be repeated."""
+        """Make the ClusterRole the owner of all others; raises ``KubeError``. Idempotent."""
         owner = (await _get(self._session, self._owner, _Object)).metadata
         reference = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -121,7 +136,7 @@ class OwnObjects:
             )
 
     async def remove(self) -> None:
-        """Delete the ClusterRole, and with it all; raises ``KubeError``."""
+        """Delete the ClusterRole and thereby all others; raises ``KubeError``."""
         try:
             await self._session.request("DELETE", self._owner, timeout_s=_TIMEOUT_S, idempotent=True)
         except ApiError as error:

@@ -1,4 +1,4 @@
-"""Takes from the nodes what the agents wrote, once the agents are gone.
+"""Removes what the agents wrote on nodes, once the agents are gone.
 
 The kubelet names a resource for five minutes after its plugin's end, and writes it again whenever it is removed. So
 all is removed once, which is all that is ever needed of what is ours alone (description, count of GPUs), and what comes
@@ -30,22 +30,25 @@ _MOST_NAMED = 5
 
 
 class Cluster(NodeWriter, Protocol):
-    """What is asked of the API server; every method raises ``KubeError``."""
+    """Requests to the API server; every method raises ``KubeError``."""
 
     async def installed_in(self) -> str | None:
-        """The namespace, of all of them, in which the agents' DaemonSet is and is not being deleted."""
+        """The namespace with the agents' DaemonSet, unless it is being deleted."""
 
     async def count_agents(self) -> int:
-        """Pods of agents that have not ended."""
+        """Agent pods that have not ended."""
 
     async def list_nodes(self, *, label_selector: str = "") -> list[Node]:
-        """All nodes that the selector chooses."""
+        """All nodes that match the selector."""
+
+    async def remove_slices(self) -> None:
+        """Remove the ResourceSlices of our DRA driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """In seconds: between two looks; how long agents may take to end; how long kubelets remember a plugin that
-    ended; how long a node must stay clean; after how long this ends all the same."""
+    """In seconds: check interval; how long agents may take to end; how long kubelets remember a device plugin;
+    how long a node must stay clean; overall timeout."""
 
     look_s: float = 5.0
     agents_s: float = 120.0
@@ -55,7 +58,7 @@ class Pace:
 
 
 class Outcome(Enum):
-    """How the cleaning ended."""
+    """Result of the clean-up."""
 
     CLEAN = "nothing is left on the nodes"
     INSTALLED_AGAIN = "the agents are installed again, their nodes are left to them"
@@ -63,15 +66,15 @@ class Outcome(Enum):
 
 
 class _InstalledAgain(Exception):
-    """The DaemonSet is there, in the namespace that is the text."""
+    """The DaemonSet exists, in the namespace in ``str()``."""
 
 
 class _OutOfPatience(Exception):
-    """Not done in time."""
+    """The clean-up timed out."""
 
 
 class Cleaner:
-    """One run over one cluster; may be killed and begun anew at any time."""
+    """One run over a cluster; may be killed and restarted at any time."""
 
     def __init__(self, cluster: Cluster, clock: Clock, pace: Pace) -> None:
         self._cluster = cluster
@@ -79,17 +82,18 @@ class Cleaner:
         self._pace = pace
         self._deadline_s = clock.monotonic() + pace.patience_s
         self._dirty_s: dict[str, float] = {}
-        """Nodes that are not done with, and when each was last seen with something on it."""
+        """Nodes that are not clean yet, and when each last had something to remove."""
 
     async def run(self) -> Outcome:
-        """Clean until nothing comes back, or the agents' DaemonSet is there."""
+        """Clean until nothing reappears, or the agents' DaemonSet exists again."""
         try:
             await self._agents_gone()
             ended_s = self._clock.monotonic()
+            await self._insist(self._cluster.remove_slices)
             await self._insist(self._undescribe)
             await self._insist(self._forget_used_up)
             while self._dirty_s:
-                # As long as kubelets remember, what they write is only looked at.
+                # While kubelets remember the plugin, their values are only observed.
                 forgotten = self._clock.monotonic() >= ended_s + self._pace.kubelet_s
                 await self._pause(
                     self._clock.monotonic() + (self._pace.look_s if forgotten else self._pace.quiet_s / 2)
@@ -112,7 +116,7 @@ class Cleaner:
         return Outcome.CLEAN
 
     async def _agents_gone(self) -> None:
-        """An agent that still runs would write again what is removed."""
+        """Wait for the agents: a running one would write again what is removed."""
         given_up_s = self._clock.monotonic() + self._pace.agents_s
         while running := await self._insist(self._cluster.count_agents):
             if self._clock.monotonic() >= given_up_s:
@@ -131,7 +135,7 @@ class Cleaner:
 
         async def clean(node: Node) -> None:
             name = node.metadata.name
-            # As an agent does that leaves: a count without a description would read as another plugin's.
+            # As a leaving agent does: a count without a device annotation would look like another plugin's.
             if resources := advertised(node):
                 await self._cluster.patch_node_capacity(name, dict.fromkeys(resources))
             await self._cluster.set_node_condition(name, names.CONDITION_READY, None)
@@ -144,7 +148,7 @@ class Cleaner:
         await self._each(found, clean)
 
     async def _forget_used_up(self) -> None:
-        """Nodes that once shared and did so no longer still name the resources, with nothing in them."""
+        """Remove resources with amount 0 from nodes that shared earlier."""
 
         async def clean(node: Node) -> None:
             await self._cluster.patch_node_capacity(node.metadata.name, dict.fromkeys(used_up(node)))
@@ -180,7 +184,7 @@ class Cleaner:
         await self._each([nodes[name] for name in quiet], leave)
 
     async def _each(self, nodes: list[Node], do: Callable[[Node], Awaitable[None]]) -> None:
-        """Do it for all, some at a time; raises the first failure once all were tried."""
+        """Do it for all nodes, a few concurrently; raises the first failure after trying all."""
         room = asyncio.Semaphore(_AT_ONCE)
 
         async def one(node: Node) -> None:
@@ -198,7 +202,7 @@ class Cleaner:
             raise error
 
     async def _insist(self, do: Callable[[], Awaitable[T]]) -> T:
-        """What ``do`` gives, however often it must be tried; raises ``_InstalledAgain`` instead of trying."""
+        """The result of ``do``, retried as often as needed; raises ``_InstalledAgain`` instead of retrying."""
         backoff = Backoff()
         while True:
             try:
@@ -210,13 +214,13 @@ class Cleaner:
                 await self._rest(wait_s)
 
     async def _not_installed(self) -> None:
-        # Of any namespace: the nodes are not of a release, and who forgot -n installs again with it.
+        # In any namespace: nodes do not belong to a release, and a reinstallation may use another namespace.
         namespace = await self._cluster.installed_in()
         if namespace is not None:
             raise _InstalledAgain(namespace)
 
     async def _pause(self, until_s: float) -> None:
-        """Wait, and look now and then whether somebody has installed the agents again."""
+        """Wait, and check periodically whether the agents were installed again."""
         while (left_s := until_s - self._clock.monotonic()) > 0:
             await self._rest(min(left_s, self._pace.look_s))
             await self._insist(self._not_installed)

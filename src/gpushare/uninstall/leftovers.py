@@ -1,4 +1,4 @@
-"""What the node agents have left on a node. Pure."""
+"""What node agents left on a node. Pure."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ RESOURCES: Final = (names.GPU_COUNT, names.GPU_MEM, names.GPU_CORE, names.GPU_WH
 
 
 def is_described(node: Node) -> bool:
-    """Whether an agent of ours has described this node, or its description was removed and is not done with yet."""
+    """Whether the node has our device annotation, or one that is still being removed."""
     metadata = node.metadata
     return names.ANN_DEVICES in (metadata.annotations or {}) or names.LABEL_DESCRIBED in (
         metadata.labels or {}
@@ -20,13 +20,13 @@ def is_described(node: Node) -> bool:
 
 
 def advertised(node: Node) -> list[str]:
-    """Those of our resources that the node's status names, of whatever amount."""
+    """Our resources in the node's status."""
     named = {**(node.status.capacity or {}), **(node.status.allocatable or {})}
     return [resource for resource in RESOURCES if resource in named]
 
 
 def used_up(node: Node) -> list[str]:
-    """Those of our resources that the node's status names with the amount 0.
+    """Our resources in the node's status with amount 0.
 
     That is all that is left of a mode that the node once had; on nodes of others it says nothing.
     """

@@ -1,4 +1,4 @@
-"""What can be set of the clean-up. Imports nothing heavy: ``gpushare config`` reads this alone."""
+"""The clean-up's options. Imports nothing heavy: ``gpushare config`` imports only this module."""
 
 from typing import Final
 

@@ -11,11 +11,11 @@ import uvloop
 
 from gpushare.api.request.unit_conversion import Counting
 from gpushare.process import log_setup
-from gpushare.process.signals import told_to_end
+from gpushare.process.signals import stop_event
 from gpushare_playground.apiserver.admission import Admission
 from gpushare_playground.apiserver.server import ApiServer
 from gpushare_playground.apiserver.store import HISTORY
-from gpushare_playground.counting import CountingFile
+from gpushare_playground.unit_file import UnitFile
 
 KUBELET_TOKEN_ENV = "GPUSHARE_KUBELET_TOKEN"
 
@@ -54,14 +54,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME",
-        help="let only this user write the records of who holds what; may be repeated (default: everybody may)",
+        help="let only this user write allocation annotations; may be repeated (default: everyone)",
     )
     parser.add_argument(
         "--counting",
         type=Path,
         metavar="FILE",
-        help="with --record-writer: how requests in people's units are counted, as 'UNIT MIB', such as '1GiB 16160'; "
-        "read whenever it is needed (default: 1GiB, and no card)",
+        help="with --record-writer: memory unit and reference GPU for MiB and percentage requests, as 'UNIT MIB', such as '1GiB 16160'; "
+        "read for every pod (default: 1GiB, and no reference GPU)",
     )
     parser.add_argument(
         "--history",
@@ -76,12 +76,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def _admission(options: argparse.Namespace) -> Admission | None:
     if not options.record_writer:
         return None
-    counting = Counting if options.counting is None else CountingFile(options.counting)
+    counting = Counting if options.counting is None else UnitFile(options.counting)
     return Admission.guarded(options.record_writer, counting)
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    stop = told_to_end()
+    stop = stop_event()
     server = ApiServer(
         options.dir,
         host=options.host,

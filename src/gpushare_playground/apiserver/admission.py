@@ -65,7 +65,7 @@ Mutating = Callable[[Review], None]
 Validating = Callable[[Review], None]
 """Raises ``ApiError`` to refuse."""
 CountingFn = Callable[[], Counting]
-"""How requests in people's units become units, now."""
+"""How MiB and percentage requests become units, at this moment."""
 
 
 def _pod_in(resource: Resource, obj: Object) -> Pod | None:
@@ -121,7 +121,7 @@ def name_scheduler(review: Review) -> None:
 
 
 def count_in_units(counting: CountingFn) -> Mutating:
-    """A function that turns what pods ask for in people's units into units."""
+    """A function that converts MiB and percentage requests of pods to units."""
 
     def count(review: Review) -> None:
         if review.resource.storage != "pods" or _excluded(review):
@@ -164,7 +164,7 @@ def check_requests(counting: CountingFn, writers: Collection[str] = ()) -> Valid
 
 
 def warn_of_typos(counting: CountingFn) -> Validating:
-    """A function that refuses nothing, and warns whoever submits what can only be a slip."""
+    """A function that rejects nothing, and warns about likely mistakes."""
 
     def warn(review: Review) -> None:
         if review.subresource or _excluded(review):
@@ -173,17 +173,17 @@ def warn_of_typos(counting: CountingFn) -> Validating:
         if pod is None:
             return
         ending = "" if review.resource.storage == "pods" else "-templates"
-        told = None
+        found = None
         if review.old is not None and not ending:
             before = _pod_in(review.resource, review.old)
-            ending, told = "-bound", [] if before is None else slips_of_change(pod, before)
+            ending, found = "-bound", [] if before is None else slips_of_change(pod, before)
         elif review.old is not None:
             # Templates are looked at whenever they change.
             now, then = (_template_in(review.resource, obj) for obj in (review.obj, review.old))
             if now == then:
                 return
         named = f"gpushare-slips{ending}"
-        for text in slips_of(pod, counting().unit) if told is None else told:
+        for text in slips_of(pod, counting().unit) if found is None else found:
             review.warnings.append(
                 f"Validation failed for ValidatingAdmissionPolicy '{named}' with binding '{named}': {text}"
             )
@@ -191,7 +191,7 @@ def warn_of_typos(counting: CountingFn) -> Validating:
     return warn
 
 
-def tell_admitted(review: Review) -> None:
+def log_admitted(review: Review) -> None:
     """Log that a pod that asks for a GPU is taken, as the product's webhook does."""
     if review.resource.storage != "pods" or review.subresource or review.old is not None or _excluded(review):
         return
@@ -259,7 +259,7 @@ class Admission:
                 check_requests(counting, writers),
                 guard_records(writers),
                 warn_of_typos(counting),
-                tell_admitted,
+                log_admitted,
             ),
         )
 

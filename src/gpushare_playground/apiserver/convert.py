@@ -22,7 +22,7 @@ _EVENT_FIELDS: Final = {
     "lastTimestamp": "deprecatedLastTimestamp",
     "count": "deprecatedCount",
 }
-# Of a Go type that is always written, ``null`` where nobody set it: kubectl sorts by them.
+# Of a Go type that is always written, ``null`` if unset: kubectl sorts by them.
 _EVENT_TIMES: Final = ("firstTimestamp", "lastTimestamp", "eventTime")
 _EVENT_FIELDS_BACK: Final = {new: old for old, new in _EVENT_FIELDS.items()}
 

@@ -109,7 +109,7 @@ def forbidden(plural: str, group: str, name: str, why: str) -> ApiError:
 
 
 def unauthorized() -> ApiError:
-    """401: no token, or one that nobody has."""
+    """401: no token, or an unknown one."""
     return ApiError(401, "Unauthorized", "Unauthorized")
 
 

@@ -131,7 +131,7 @@ class FieldTypeError(ValueError):
 
 
 def settle(type_name: str | None, given: Object) -> tuple[Object, list[str]]:
-    """An object in the form in which it is kept, and the paths of its fields that nobody knows.
+    """An object in the form in which it is kept, and the paths of its unknown fields.
 
     Typed kinds lose unknown fields, nulls and empty maps and lists, and quantities become canonical,
     as they would by a round through Go's types. ``type_name`` None (a kind that the table does not

@@ -161,9 +161,9 @@ class Handler:
     def _openapi(self, rest: list[str], accept: str) -> web.Response:
         match rest:
             case ["v2"]:
-                if openapi.V2_PROTOBUF in accept or openapi.V2_PROTOBUF_TOLD in accept:
-                    told = {"Content-Type": openapi.V2_PROTOBUF_TOLD}
-                    return web.Response(body=openapi.document_v2_protobuf(), headers=told)
+                if openapi.V2_PROTOBUF in accept or openapi.V2_PROTOBUF_SENT in accept:
+                    headers = {"Content-Type": openapi.V2_PROTOBUF_SENT}
+                    return web.Response(body=openapi.document_v2_protobuf(), headers=headers)
                 return _answer(openapi.document_v2())
             case ["v3"]:
                 return _answer(openapi.index_v3(self._registry))

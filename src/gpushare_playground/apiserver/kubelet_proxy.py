@@ -79,9 +79,9 @@ class KubeletProxy:
             self._streams.discard(stream)
 
     async def node(self, request: web.BaseRequest, named: str, path: str) -> web.StreamResponse:
-        """Pass a GET on to whoever listens at a port of a node (``NAME:PORT``, or ``http:NAME:PORT``).
+        """Forward a GET to a port of a node (``NAME:PORT``, or ``http:NAME:PORT``).
 
-        Raises ``ApiError``: 404 no such node, 400 no port, 503 nobody listens there.
+        Raises ``ApiError``: 404 no such node, 400 no port, 503 nothing listens there.
         """
         assert self._session is not None
         named = named.removeprefix("http:")

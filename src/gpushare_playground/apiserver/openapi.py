@@ -14,8 +14,8 @@ from gpushare_playground.apiserver.fields import FieldType, struct_fields, table
 from gpushare_playground.apiserver.resources import Registry, Resource
 
 V2_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-"""What clients accept. No media type may have an @, so what they get is ``V2_PROTOBUF_TOLD``, as from the real one."""
-V2_PROTOBUF_TOLD: Final = V2_PROTOBUF.replace("@", ".")
+"""What clients accept. No media type may have an @, so what they get is ``V2_PROTOBUF_SENT``, as from the real one."""
+V2_PROTOBUF_SENT: Final = V2_PROTOBUF.replace("@", ".")
 _SCALARS: Final[dict[str, Object]] = {
     "str": {"type": "string"},
     "int": {"type": "integer", "format": "int64"},
@@ -167,8 +167,8 @@ def _protobuf_field(number: int, content: bytes) -> bytes:
 
 def document_v2_protobuf() -> bytes:
     """The same as ``openapi.v2.Document``: swagger (1), info (2: title 1, version 2), paths (8)."""
-    told: dict[str, Any] = document_v2()
-    info = _protobuf_field(1, told["info"]["title"].encode()) + _protobuf_field(
-        2, told["info"]["version"].encode()
+    document: dict[str, Any] = document_v2()
+    info = _protobuf_field(1, document["info"]["title"].encode()) + _protobuf_field(
+        2, document["info"]["version"].encode()
     )
     return _protobuf_field(1, b"2.0") + _protobuf_field(2, info) + _protobuf_field(8, b"")

@@ -6,7 +6,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import Final
 
-from gpushare_playground.authority import SERVER_NAMES, Authority, Identity
+from gpushare_playground.certificate_authority import SERVER_NAMES, Authority, Identity
 
 CONTEXT: Final = "playground"
 

@@ -48,7 +48,7 @@ def parse_path(path: str) -> ResourcePath | None:
 
 
 class Form(Enum):
-    """The shape of an answer: whole objects, a table for people, or metadata alone."""
+    """The shape of a response: whole objects, a table, or metadata only."""
 
     FULL = "full"
     TABLE = "Table"

@@ -1,4 +1,4 @@
-"""``pods/resize``: what a pod asks for of processors and memory changes while it is there; nothing else of it does."""
+"""``pods/resize``: changes CPU and memory of an existing pod, and nothing else."""
 
 from typing import Any, Final
 

@@ -132,7 +132,7 @@ def _limits_of(container_or_spec: Object) -> Object:
 
 
 def _silent(pod: Object, name: str) -> list[str]:
-    """The containers that say nothing of processors or memory where a quota counts these."""
+    """The containers without a CPU or memory request that a quota requires."""
     which = "limits" if name.startswith(_LIMITS) else "requests"
     resource = name.removeprefix(_REQUESTS).removeprefix(_LIMITS)
     if resource not in ("cpu", "memory") or resource in _words(pod["spec"], which):

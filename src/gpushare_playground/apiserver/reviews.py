@@ -1,4 +1,4 @@
-"""Tokens of ServiceAccounts, and reviews: who somebody is, and what they may do. Reviews are answered, never kept.
+"""ServiceAccount tokens and reviews. Reviews are answered, never stored.
 
 Whoever has a token may do everything: the playground has users, but no rules about them. The answers are those of a real API server (1.36), as
 ``tests/e2e/test_reader_tokens.py`` compares them.
@@ -33,7 +33,7 @@ _ALLOWED: Final[Object] = {"allowed": True, "reason": "every token of the playgr
 
 
 class AccountTokens:
-    """Makes tokens of ServiceAccounts, and knows its own: each says whom it is of, what for and how long, and is signed."""
+    """Issues and verifies signed ServiceAccount tokens with owner, audience and expiration."""
 
     def __init__(self, now: WallClock) -> None:
         self._now = now
@@ -56,7 +56,7 @@ class AccountTokens:
             "sub": f"system:serviceaccount:{account.namespace}:{account.name}",
             "uid": account.obj["metadata"]["uid"],
         }
-        said = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode()
+        payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode()
         return {
             "kind": "TokenRequest",
             "apiVersion": "authentication.k8s.io/v1",
@@ -72,17 +72,17 @@ class AccountTokens:
                 "boundObjectRef": None,
             },
             "status": {
-                "token": f"{said}.{self._sign(said)}",
+                "token": f"{payload}.{self._sign(payload)}",
                 "expirationTimestamp": timestamp(now.fromtimestamp(ends_s, now.tzinfo)),
             },
         }
 
     def review(self, spec: Object) -> Object:
         """The status of a TokenReview."""
-        said, _, signature = spec.get("token", "").partition(".")
-        if not hmac.compare_digest(signature.encode(), self._sign(said).encode()):
+        payload, _, signature = spec.get("token", "").partition(".")
+        if not hmac.compare_digest(signature.encode(), self._sign(payload).encode()):
             return {"user": {}, "error": "[invalid bearer token]"}
-        claims = json.loads(base64.urlsafe_b64decode(said))
+        claims = json.loads(base64.urlsafe_b64decode(payload))
         audiences = [one for one in claims["aud"] if one in (spec.get("audiences") or ["playground"])]
         if not audiences:
             return {
@@ -96,8 +96,8 @@ class AccountTokens:
         user = {"username": claims["sub"], "uid": claims["uid"], "groups": groups}
         return {"authenticated": True, "user": user, "audiences": audiences}
 
-    def _sign(self, said: str) -> str:
-        return hmac.new(self._secret, said.encode(), hashlib.sha256).hexdigest()
+    def _sign(self, payload: str) -> str:
+        return hmac.new(self._secret, payload.encode(), hashlib.sha256).hexdigest()
 
 
 def review(

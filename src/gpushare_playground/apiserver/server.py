@@ -26,7 +26,7 @@ from gpushare_playground.apiserver.resources import Registry
 from gpushare_playground.apiserver.store import HISTORY, Store
 from gpushare_playground.apiserver.watches import BOOKMARK_S, Watcher
 from gpushare_playground.apiserver.writing import WriteOptions, Writer
-from gpushare_playground.authority import kubeconfig_text, write_private
+from gpushare_playground.certificate_authority import kubeconfig_text, write_private
 
 ADMIN: Final = "playground-admin"
 NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")

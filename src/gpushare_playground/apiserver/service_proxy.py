@@ -22,7 +22,7 @@ _RELAYED: Final = ("Content-Type",)
 async def pass_on(
     request: web.BaseRequest, store: Store, namespace: str, name: str, path: str
 ) -> web.StreamResponse:
-    """Answer a GET with what the Service answers; raises ``ApiError`` where there is none, or nobody behind it."""
+    """Forward a GET to the Service; raises ``ApiError`` if there is no Service or no endpoint."""
     if request.method != "GET":
         raise errors.method_not_allowed()
     scheme, service, port = _parts(name)
@@ -48,7 +48,7 @@ async def pass_on(
 
 
 def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
-    """Of the headers of a request those that whoever is behind a proxy gets: who asks is authenticated here, and taken off."""
+    """The headers that are forwarded: credentials end here."""
     return {name: value for name, value in headers.items() if name.title().startswith("X-")}
 
 

@@ -1,4 +1,4 @@
-"""Objects as tables for people: the columns of ``kubectl get``, and of ``-o wide``.
+"""Objects as tables: the columns of ``kubectl get``, and of ``-o wide``.
 
 A kind's columns are rows of ``(name, priority, function)``; columns of priority 1 are shown with
 ``-o wide`` only. A kind without an entry shows name and age, a custom kind the columns of its definition.

@@ -1,6 +1,6 @@
 """Watches over HTTP: one JSON line a change, bookmarks, initial events, and an ``ERROR`` line on 410.
 
-With a selector a change is told as the watcher sees it: an object that begins to match is ``ADDED``,
+With a selector a change is reported as the watcher sees it: an object that begins to match is ``ADDED``,
 one that ceases to is ``DELETED``.
 """
 
@@ -71,7 +71,7 @@ class Subscription:
                 return b""
             kind = MODIFIED if is_match and was_match else ADDED if is_match else DELETED
             if kind == DELETED and change.kind != DELETED and change.previous is not None:
-                # The watcher is told the last state that it could see, at the revision of the change.
+                # The watcher gets the last state that it could see, at the revision of the change.
                 record = _at_revision(change.previous, record.revision)
         if self.form is Form.FULL and convert.is_stored_form(self.resource) and kind == change.kind:
             return change.line
@@ -82,7 +82,7 @@ class Subscription:
         return event_line(ADDED, self._body(record))
 
     def bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
-        """A line that only says up to which revision everything was told."""
+        """A line with the revision up to which every change was sent."""
         metadata: Object = {"resourceVersion": str(revision)}
         if initial_end:
             metadata["annotations"] = {INITIAL_END: "true"}

@@ -22,20 +22,20 @@ from gpushare.kube.auth.access import load_access
 from gpushare.kube.client.errors import KubeError
 from gpushare.kube.client.session import Session
 from gpushare_playground import gpus
-from gpushare_playground.cluster.control import Control, Place
+from gpushare_playground.cluster.control_plane import Control, Place
 from gpushare_playground.cluster.embedded import EmbeddedControl
 from gpushare_playground.cluster.errors import ClusterError
 from gpushare_playground.cluster.isolation import in_one_folder
+from gpushare_playground.cluster.marker_configmap import announce
 from gpushare_playground.cluster.nodes import DEFAULT_NODES, NodeDescription
 from gpushare_playground.cluster.parts import Part
-from gpushare_playground.cluster.presence import announce
 from gpushare_playground.cluster.scraping import Targets
 from gpushare_playground.cluster.state import make_state, remove_state, tidy
 from gpushare_playground.controlplane.ports import LOOPBACK, free_ports
 from gpushare_playground.kubelet.settings import node_address
 
 _START_S: Final = 60.0
-#: The taint of a node that has not told yet that it is ready.
+#: The taint of a node that is not ready yet.
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
 _POLL_S: Final = 0.02
 #: As the chart has it: kube-scheduler leaves it to the extender to count these.
@@ -43,7 +43,7 @@ EXTENDER_COUNTS: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
 
 
 class Cluster:
-    """The playground. ``told`` gets a line for whatever a person should know while it starts and runs.
+    """The playground. ``report`` gets a line for everything a user should know while it starts and runs.
 
     ``control`` is the control plane; without one it is the embedded one. ``isolation`` is the folder that `make
     isolation` wrote; without one nothing holds containers to what they are given. ``ignored`` are resources that the
@@ -59,7 +59,7 @@ class Cluster:
         driver: Path,
         nodes: Sequence[NodeDescription] = DEFAULT_NODES,
         unit: MemoryUnit = MemoryUnit.GIB,
-        told: Callable[[str], None] = print,
+        report: Callable[[str], None] = print,
         images: Path | None = None,
         control: Control | None = None,
         isolation: Path | None = None,
@@ -79,7 +79,7 @@ class Cluster:
         self._images = images
         self._isolation = isolation
         self._ignored = tuple(ignored)
-        self._told = told
+        self._report = report
         self._with_dashboard = dashboard
         self.dashboard_url = ""
         """Where to look at the cluster, with the token that lets one in; empty where there is no dashboard."""
@@ -89,7 +89,7 @@ class Cluster:
 
     @property
     def counting(self) -> Counting:
-        """How requests in people's units become units; percent is of the smallest GPU that there is."""
+        """How MiB and percentage requests become units; percent refers to the smallest GPU."""
         return Counting(self.unit, self._card_mib)
 
     @property
@@ -110,13 +110,13 @@ class Cluster:
     async def __aenter__(self) -> Self:
         removed, running = tidy()
         for folder in removed:
-            self._told(f"removed what an earlier playground left in {folder}")
+            self._report(f"removed what an earlier playground left in {folder}")
         for folder in running:
-            self._told(
+            self._report(
                 f"another playground runs, in {folder}: its nodes have the same names, its exports are others"
             )
         self.state = make_state()
-        self.control.enter(Place(self.state, self._told, self._add, self.lost.set))
+        self.control.enter(Place(self.state, self._report, self._add, self.lost.set))
         try:
             await self._start()
         except BaseException:
@@ -170,7 +170,7 @@ class Cluster:
         log = self.state / "log" / f"{name.replace(' ', '-')}.log"
         environment = {"PYTHONUNBUFFERED": "1", **environment}
         command = [sys.executable, "-m", *arguments]
-        part = self.parts[name] = self.part_class(name, command, log, environment, self._told)
+        part = self.parts[name] = self.part_class(name, command, log, environment, self._report)
         part.start()
         return part
 
@@ -201,8 +201,8 @@ class Cluster:
         gpus.write(gpu_file, gpus.preset(node.preset, node.name))
         (root / "cgroup").mkdir(parents=True)
         (root / "cgroup" / "cgroup.controllers").touch()
-        told = (*node.labels, (names.LABEL_AGENT_PORT, figures_at.rpartition(":")[2]))
-        labels = [option for key, value in told for option in ("--label", f"{key}={value}")]
+        node_labels = (*node.labels, (names.LABEL_AGENT_PORT, figures_at.rpartition(":")[2]))
+        labels = [option for key, value in node_labels for option in ("--label", f"{key}={value}")]
         images = ["--images", str(self._images)] if self._images else []
         address = node_address(node.name)
         kubelet = ["gpushare_playground.kubelet", "--node", node.name, "--node-ip", address]
@@ -261,7 +261,7 @@ class Cluster:
     async def _step(self, what: str, ready: Awaitable[None]) -> None:
         started_s = time.monotonic()
         await ready
-        self._told(f"{what}: ready ({time.monotonic() - started_s:.1f} s)")
+        self._report(f"{what}: ready ({time.monotonic() - started_s:.1f} s)")
 
     async def kubeconfig_ready(self) -> None:
         """Wait until the API server answers."""
@@ -290,7 +290,7 @@ class Cluster:
 
             async def offers() -> bool:
                 raw = await session.request("GET", f"/api/v1/nodes/{name}", timeout_s=2.0)
-                # The controllers take it away some time after the node has told that it is ready.
+                # The controllers remove it some time after the node has become ready.
                 taints = json.loads(raw)["spec"].get("taints") or ()
                 shut = any(taint["key"] == _NOT_READY for taint in taints)
                 return not shut and _offers(decode_node(raw), self.unit)

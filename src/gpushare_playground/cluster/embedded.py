@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from gpushare.api.request.unit_conversion import Counting
-from gpushare_playground.cluster.control import Place
+from gpushare_playground.cluster.control_plane import Place
 from gpushare_playground.cluster.definitions import define
 from gpushare_playground.cluster.parts import Part
-from gpushare_playground.cluster.published import publish
-from gpushare_playground.counting import CountingFile
+from gpushare_playground.cluster.scheduler_service import publish
+from gpushare_playground.unit_file import UnitFile
 
 _USERS: Final = ("controllers", "kubescheduler", "extender", "node-agent", "kubelet", "walk")
 #: Who writes the records of who holds what.
@@ -43,7 +43,7 @@ class EmbeddedControl:
 
     async def count(self, counting: Counting) -> None:
         """Tell the API server, which reads it with the next pod."""
-        CountingFile(self._counting).write(counting)
+        UnitFile(self._counting).write(counting)
 
     @property
     def _counting(self) -> Path:

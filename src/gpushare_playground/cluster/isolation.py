@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-#: In the folder that `make isolation` writes. Containers here have no mounts, so they get the libraries that are told
-#: by the environment where their files are.
+#: In the folder that `make isolation` writes. Containers here have no mounts, so they get the libraries that find their files
+#: through the environment.
 PARTS: Final = (
     "open/libcuda.so.1",
     "open/libnvidia-ml.so.1",

@@ -1,4 +1,4 @@
-"""One part of the playground: a process that is started again when it ends, until it is told to stop."""
+"""One part of the playground: a process that is restarted when it ends, until it is stopped."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ class Part:
     arguments: list[str]
     log: Path
     environment: dict[str, str] = field(default_factory=dict)
-    told: Callable[[str], None] = logger.info
+    report: Callable[[str], None] = logger.info
     most_backoff_s: float = _MOST_BACKOFF_S
     on_end: Callable[[], None] | None = None
     restarts: int = 0
@@ -68,8 +68,8 @@ class Part:
             if late:
                 task.cancel()
 
-    def told_to_stop(self) -> bool:
-        """Whether it was told to stop."""
+    def is_stopping(self) -> bool:
+        """Whether it was stopped."""
         return self._stopping
 
     def kill(self, number: signal.Signals) -> None:
@@ -101,27 +101,27 @@ class Part:
         return code
 
     def is_running_as(self, pid: int) -> None:
-        """Its process was started; one that was told to stop meanwhile ends."""
+        """Its process was started; one that was stopped meanwhile ends."""
         self.pid = pid
-        if self.told_to_stop():
+        if self.is_stopping():
             self.kill(signal.SIGTERM)
 
     async def _keep_up(self) -> None:
         loop = asyncio.get_running_loop()
         backoff_s = _FIRST_BACKOFF_S
-        while not self.told_to_stop():
+        while not self.is_stopping():
             started_s = loop.time()
             with self.log.open("ab") as log:
                 code = await self.run_once(log)
-            if self.told_to_stop():
+            if self.is_stopping():
                 return
             if self.on_end is not None:
-                self.told(f"{self.name} ended ({_outcome(code)})")
+                self.report(f"{self.name} ended ({_outcome(code)})")
                 self.on_end()
                 return
             if loop.time() - started_s > _STEADY_S:
                 backoff_s = _FIRST_BACKOFF_S
-            self.told(f"{self.name} ended ({_outcome(code)}); starting it again in {backoff_s:.1f} s")
+            self.report(f"{self.name} ended ({_outcome(code)}); starting it again in {backoff_s:.1f} s")
             await asyncio.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, self.most_backoff_s)
             self.restarts += 1

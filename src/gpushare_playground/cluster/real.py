@@ -1,4 +1,4 @@
-"""The real control plane under a playground: the components of a folder, our users' rights, the admission rules."""
+"""The real control plane under a playground: the components of a folder, our users' permissions, the admission rules."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from gpushare.api.request.unit_conversion import Counting
 from gpushare.kube.auth.access import load_access
 from gpushare.kube.client.errors import KubeError
 from gpushare.kube.client.session import Session
-from gpushare_playground.cluster.control import Place
+from gpushare_playground.cluster.control_plane import Place
 from gpushare_playground.cluster.definitions import define
 from gpushare_playground.cluster.errors import ClusterError
 from gpushare_playground.cluster.parts import Part
@@ -36,7 +36,7 @@ _USERS: Final = {"extender": "gpushare-extender", "node-agent": "gpushare-node-a
 class RealControl:
     """etcd, kube-apiserver, kube-controller-manager and two kube-schedulers from the folder ``binaries``.
 
-    As on a cluster whose scheduler nobody can reconfigure, ``default-scheduler`` is one process, and the one that
+    As on a cluster whose scheduler cannot be reconfigured, ``default-scheduler`` is one process, and the one that
     asks the extender, ``ack-co-scheduler``, another. The admission rules are ``manifests``; without any those of
     ``chart``, rendered with the folder's helm; without that the two that the examples need.
     """
@@ -54,9 +54,9 @@ class RealControl:
 
     def enter(self, place: Place) -> None:
         """Take the place."""
-        self._told = place.told
+        self._report = place.report
         self._state = place.state
-        self.plane = ControlPlane(self._binaries, place.state / "control", told=place.told)
+        self.plane = ControlPlane(self._binaries, place.state / "control", report=place.report)
 
     @property
     def kubeconfig(self) -> Path:
@@ -69,7 +69,7 @@ class RealControl:
         return self.plane.parts
 
     async def start(self) -> None:
-        """Start all but our own scheduler, and put rights and rules in place."""
+        """Start all but our own scheduler, and create permissions and admission rules."""
         try:
             await self.plane.start()
         except ControlPlaneError as error:
@@ -85,7 +85,7 @@ class RealControl:
         await self._put_rules(self._manifests or (await self._rules(version),))
 
     async def count(self, counting: Counting) -> None:
-        """Render the chart's policies anew, where it is them that are in place."""
+        """Render the chart's policies again, if they are in use."""
         self._counting = counting
         if self._started and self._has_chart:
             version = await asyncio.to_thread(lambda: self.plane.version)
@@ -101,7 +101,7 @@ class RealControl:
         await define(self.kubeconfig)
 
     def access(self, user: str) -> Path:
-        """The kubeconfig of one of our components, with the rights of ``rights.yaml``."""
+        """The kubeconfig of one of our components, with the permissions in ``rights.yaml``."""
         return self.plane.kubeconfig_of(_USERS[user])
 
     def kubelet_options(self, node: str, address: str) -> list[str]:
@@ -145,7 +145,7 @@ class RealControl:
 
     async def _rules(self, version: tuple[int, int]) -> Path:
         if self._chart is None or not self._has_chart:
-            self._told(
+            self._report(
                 f"admission: the two rules of the examples only (no helm in {self._binaries}, or no chart)"
             )
             return TWO_RULES

@@ -20,7 +20,7 @@ def helm_command(
     """The command that prints the policies of ``chart`` for a Kubernetes of ``version``.
 
     ``writers`` are the users that may write records, as ``admission.trustedServiceAccounts`` of the chart; ``counting`` is how
-    requests in people's units become units.
+    MiB and percentage requests become units.
     """
     command = [str(helm), "template", "gpushare", str(chart), "--namespace=kube-system"]
     command += [f"--kube-version={version[0]}.{version[1]}", "--set=admission.mode=policy"]

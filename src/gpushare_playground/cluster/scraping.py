@@ -9,7 +9,7 @@ FILE: Final = "metrics.json"
 
 
 class Targets:
-    """The file in the folder ``state``, written anew with each target that is added."""
+    """The file in the folder ``state``, rewritten with each added target."""
 
     def __init__(self, state: Path) -> None:
         self.path = state / FILE
@@ -20,8 +20,8 @@ class Targets:
         self._groups.append({"targets": [address], "labels": {"job": job, **labels}})
         for path in more:
             # With a label of its own, as in the chart's PodMonitor: else both pages would write into one series "up".
-            told = {"__metrics_path__": path, "metrics_path": path}
-            self._groups.append({"targets": [address], "labels": {"job": job, **labels, **told}})
+            path_labels = {"__metrics_path__": path, "metrics_path": path}
+            self._groups.append({"targets": [address], "labels": {"job": job, **labels, **path_labels}})
         new = self.path.with_suffix(".new")
         new.write_text(json.dumps(self._groups, indent=1) + "\n")
         os.replace(new, self.path)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from gpushare_playground.kubelet.leftovers import stop_leftovers
+from gpushare_playground.kubelet.cleanup import stop_containers
 
 _PREFIX: Final = "gpushare-"
 _OWNER: Final = "supervisor.pid"
@@ -23,7 +23,7 @@ def make_state() -> Path:
 def remove_state(folder: Path) -> None:
     """End the containers that are recorded under ``folder`` and remove it."""
     for node in folder.glob("nodes/*"):
-        stop_leftovers(node, grace_s=2.0)
+        stop_containers(node, grace_s=2.0)
     shutil.rmtree(folder, ignore_errors=True)
 
 

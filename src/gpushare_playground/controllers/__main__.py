@@ -14,9 +14,9 @@ from gpushare.kube.event_recorder import EventRecorder
 from gpushare.process import log_setup
 from gpushare_playground.cache import Cache
 from gpushare_playground.controllers.running import WATCHED, Controllers
-from gpushare_playground.following import informer_of
+from gpushare_playground.informer_caches import informer_of
 from gpushare_playground.objects import Objects
-from gpushare_playground.running import announce_when_synced, run_together, until_told_to_end
+from gpushare_playground.supervised import announce_when_synced, run_together, until_stopped
 
 
 async def serve(kubeconfig: str | None) -> None:
@@ -37,7 +37,7 @@ async def serve(kubeconfig: str | None) -> None:
             *(recorder.run() for recorder in recorders.values()),
             controllers.run(),
         ]
-        await run_together([until_told_to_end(), *parts])
+        await run_together([until_stopped(), *parts])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

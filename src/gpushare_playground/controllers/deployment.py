@@ -8,7 +8,7 @@ from gpushare.kube.client.errors import ApiError
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
 from gpushare_playground.cache import Cache, Expectations
-from gpushare_playground.controllers.freshest import Freshest
+from gpushare_playground.controllers.latest_version import LatestVersions
 from gpushare_playground.controllers.podcontrol import reference_to
 from gpushare_playground.controllers.podtemplate import template_hash
 from gpushare_playground.controllers.rollout import Limits, SetSize, limits_of, recreate, roll
@@ -51,8 +51,8 @@ class Deployments:
         clock: Clock,
     ) -> None:
         self._objects = objects
-        self._deployments = Freshest(DEPLOYMENTS, objects, deployments)
-        self._sets = Freshest(REPLICA_SETS, objects, sets)
+        self._deployments = LatestVersions(DEPLOYMENTS, objects, deployments)
+        self._sets = LatestVersions(REPLICA_SETS, objects, sets)
         self._made = Expectations(sets, time.monotonic)
         self._pods = pods
         self._recorder = recorder

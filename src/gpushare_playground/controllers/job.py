@@ -6,7 +6,6 @@ from gpushare.kube.client.errors import ApiError
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
 from gpushare_playground.cache import Cache
-from gpushare_playground.controllers.freshest import Freshest
 from gpushare_playground.controllers.jobcount import (
     FIRST_BACKOFF_S,
     TRACKING,
@@ -21,6 +20,7 @@ from gpushare_playground.controllers.jobcount import (
     unsupported,
     wanted_active,
 )
+from gpushare_playground.controllers.latest_version import LatestVersions
 from gpushare_playground.controllers.podcontrol import PodControl, owner_key, reference_to
 from gpushare_playground.controllers.podtemplate import pod_from
 from gpushare_playground.controllers.replicaset import deletion_order
@@ -60,7 +60,7 @@ class Jobs:
         first_backoff_s: float = FIRST_BACKOFF_S,
     ) -> None:
         self._objects = objects
-        self._jobs = Freshest(JOBS, objects, jobs)
+        self._jobs = LatestVersions(JOBS, objects, jobs)
         self._pods = pods
         self._control = control
         self._recorder = recorder

@@ -152,7 +152,7 @@ def backoff_left_s(pods: Iterable[Json], now_s: float, first_s: float) -> float:
 
 
 def is_over(job: Json) -> bool:
-    """Whether the Job has ended for good."""
+    """Whether the Job has completed or failed."""
     return is_true(job, "Complete") or is_true(job, "Failed")
 
 

@@ -1,4 +1,4 @@
-"""What kube-controller-manager does to Node objects: taints that say what conditions say, and a word at the first sight.
+"""Node lifecycle: taints from conditions, and an event for a new node, as in kube-controller-manager.
 
 Source: kubernetes 1.36 ``pkg/controller/nodelifecycle`` and ``pkg/controller/ttl``. Not here: leases are not watched,
 so a node whose kubelet is gone stays Ready.
@@ -68,7 +68,7 @@ class NodeLifecycle:
         if not change:
             return None
         if "spec" in change:
-            # A list is written whole: nobody else's taint may be lost with it.
+            # A list is replaced as a whole: taints of others must not get lost.
             change.setdefault("metadata", {})["resourceVersion"] = node["metadata"]["resourceVersion"]
         try:
             await self._objects.merge(NODES, node, change)

@@ -9,7 +9,7 @@ def phase_of(pod: Json) -> str:
 
 
 def is_finished(pod: Json) -> bool:
-    """Whether its containers have ended for good."""
+    """Whether it has succeeded or failed."""
     return phase_of(pod) in ("Succeeded", "Failed")
 
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from gpushare_playground.cache import Cache
-from gpushare_playground.controllers.freshest import Freshest
+from gpushare_playground.controllers.latest_version import LatestVersions
 from gpushare_playground.controllers.podcontrol import PodControl
 from gpushare_playground.controllers.podstate import is_finished, is_ready, phase_of, restarts_of
 from gpushare_playground.controllers.podtemplate import pod_from
@@ -32,7 +32,7 @@ class ReplicaSets:
     name = "replicaset"
 
     def __init__(self, objects: Objects, sets: Cache, pods: PodControl) -> None:
-        self._sets = Freshest(REPLICA_SETS, objects, sets)
+        self._sets = LatestVersions(REPLICA_SETS, objects, sets)
         self._pods = pods
 
     async def reconcile(self, key: str) -> float | None:

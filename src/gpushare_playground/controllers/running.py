@@ -12,8 +12,8 @@ from gpushare_playground.cache import Cache, Expectations
 from gpushare_playground.controllers.deployment import Deployments
 from gpushare_playground.controllers.job import Jobs
 from gpushare_playground.controllers.jobcount import FIRST_BACKOFF_S
-from gpushare_playground.controllers.lostnodes import PATIENCE_S, LostNodes
 from gpushare_playground.controllers.nodelifecycle import NodeLifecycle
+from gpushare_playground.controllers.pod_gc import PATIENCE_S, PodGc
 from gpushare_playground.controllers.podcontrol import PodControl, owner_key
 from gpushare_playground.controllers.replicaset import ReplicaSets
 from gpushare_playground.controllers.statefulset import StatefulSets
@@ -31,7 +31,7 @@ from gpushare_playground.objects import (
     key_of,
     spec_of,
 )
-from gpushare_playground.running import run_together
+from gpushare_playground.supervised import run_together
 
 #: Kinds that are watched.
 WATCHED: Final = (PODS, NODES, JOBS, STATEFUL_SETS, REPLICA_SETS, DEPLOYMENTS)
@@ -46,7 +46,7 @@ class Timing:
 
 
 class Controllers:
-    """The controllers over ``caches`` (one per kind of ``WATCHED``), which somebody else feeds.
+    """The controllers over ``caches`` (one per kind of ``WATCHED``), which the caller keeps in sync.
 
     ``recorder`` gives the recorder of events for a controller's name (``job-controller``).
     """
@@ -91,7 +91,7 @@ class Controllers:
                 objects, caches[DEPLOYMENTS], caches[REPLICA_SETS], pods, recorder_of(DEPLOYMENTS), clock
             )
         )
-        self._lost_nodes(LostNodes(objects, pods, caches[NODES], time.monotonic, timing.lost_node_s))
+        self._lost_nodes(PodGc(objects, pods, caches[NODES], time.monotonic, timing.lost_node_s))
         self._nodes(NodeLifecycle(objects, caches[NODES], recorder("node-controller"), clock))
 
     @property
@@ -134,7 +134,7 @@ class Controllers:
         self._caches[NODES].listen(_adding(queue, key_of))
         self._running.append((reconciler, queue))
 
-    def _lost_nodes(self, reconciler: LostNodes) -> None:
+    def _lost_nodes(self, reconciler: PodGc) -> None:
         queue = WorkQueue()
 
         def bound(old: Json | None, new: Json | None) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpushare.kube.event_recorder import Recorder
 from gpushare_playground.cache import Cache
-from gpushare_playground.controllers.freshest import Freshest
+from gpushare_playground.controllers.latest_version import LatestVersions
 from gpushare_playground.controllers.podcontrol import PodControl, reference_to
 from gpushare_playground.controllers.podstate import is_finished, is_ready
 from gpushare_playground.controllers.podtemplate import pod_from, template_hash
@@ -34,7 +34,7 @@ class StatefulSets:
     name = "statefulset"
 
     def __init__(self, objects: Objects, sets: Cache, pods: PodControl, recorder: Recorder) -> None:
-        self._sets = Freshest(STATEFUL_SETS, objects, sets)
+        self._sets = LatestVersions(STATEFUL_SETS, objects, sets)
         self._pods = pods
         self._recorder = recorder
 

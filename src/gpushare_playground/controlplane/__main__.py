@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpushare.process.signals import told_to_end
+from gpushare.process.signals import stop_event
 from gpushare_playground.controlplane.binaries import COMPONENTS
 from gpushare_playground.controlplane.errors import ControlPlaneError
 from gpushare_playground.controlplane.plane import ControlPlane
@@ -71,7 +71,7 @@ def _auditing(policy: Path | None, state: Path) -> Sequence[str]:
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    ended = told_to_end()
+    ended = stop_event()
     components = options.component or COMPONENTS
     plane = ControlPlane(
         options.binaries,
@@ -79,7 +79,7 @@ async def _serve(options: argparse.Namespace) -> None:
         components=components,
         scheduler_config=options.scheduler_config,
         extra=_flags(options),
-        told=lambda line: print(line, file=sys.stderr, flush=True),
+        report=lambda line: print(line, file=sys.stderr, flush=True),
     )
     async with plane:
         print(f"ready {plane.kubeconfig}", flush=True)
@@ -87,7 +87,7 @@ async def _serve(options: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until told to end; 0, or 1 when it cannot start."""
+    """Run until SIGTERM or SIGINT; returns 0, or 1 if it cannot start."""
     try:
         asyncio.run(_serve(_arguments(argv)))
     except ControlPlaneError as error:

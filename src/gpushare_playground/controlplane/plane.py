@@ -10,7 +10,7 @@ from typing import Final, Self
 from gpushare.kube.auth.access import Access, load_access
 from gpushare.kube.client.errors import KubeError
 from gpushare.kube.client.session import Session
-from gpushare_playground.authority import (
+from gpushare_playground.certificate_authority import (
     SERVER_NAMES,
     Authority,
     Identity,
@@ -42,7 +42,7 @@ class ControlPlane:
 
     ``state`` is made if need be and must hold no earlier control plane. ``scheduler_config`` is a
     KubeSchedulerConfiguration (``clientConnection.kubeconfig`` is filled in where it is missing); ``extra`` gives
-    further flags by component. ``told`` gets a line for each component. Entering raises ``ControlPlaneError``.
+    further flags by component. ``report`` gets a line for each component. Entering raises ``ControlPlaneError``.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ControlPlane:
         components: Sequence[str] = COMPONENTS,
         scheduler_config: Path | None = None,
         extra: Mapping[str, Sequence[str]] | None = None,
-        told: Callable[[str], None] = print,
+        report: Callable[[str], None] = print,
     ) -> None:
         self.parts: dict[str, Part] = {}
         """Every component by name; each can be stopped, started and killed."""
@@ -62,7 +62,7 @@ class ControlPlane:
         self._components = tuple(components)
         self._scheduler_config = scheduler_config
         self._extra = dict(extra or {})
-        self._told = told
+        self._report = report
 
     # --- where things are, once it is entered -----------------------------------------------------
 
@@ -88,7 +88,7 @@ class ControlPlane:
     def kubeconfig_of(self, user: str, groups: Sequence[str] = ()) -> Path:
         """A kubeconfig with a client certificate for ``user``, made when first asked for.
 
-        A user has the rights that RBAC gives to its name and ``groups``; ``system:node:NAME`` is a node, in the
+        A user has the permissions that RBAC grants to its name and ``groups``; ``system:node:NAME`` is a node, in the
         group ``system:nodes``.
         """
         path = self._layout.kubeconfig(user)
@@ -134,7 +134,7 @@ class ControlPlane:
         await self.stop()
 
     async def stop(self) -> None:
-        """End every component: whoever writes first, etcd last."""
+        """End every component: writers first, etcd last."""
         last = ("kube-apiserver", "etcd")
         await asyncio.gather(*(part.stop() for name, part in self.parts.items() if name not in last))
         for name in last:
@@ -195,11 +195,11 @@ class ControlPlane:
         return self._extra.get(component, ())
 
     async def _run(self, name: str, command: list[str]) -> None:
-        part = self.parts[name] = Part(name, command, self._layout.log(name), told=self._told)
+        part = self.parts[name] = Part(name, command, self._layout.log(name), report=self._report)
         started_s = time.monotonic()
         part.start()
         await self.ready(name)
-        self._told(f"{name}: ready ({time.monotonic() - started_s:.1f} s)")
+        self._report(f"{name}: ready ({time.monotonic() - started_s:.1f} s)")
 
     # --- waiting ----------------------------------------------------------------------------------
 

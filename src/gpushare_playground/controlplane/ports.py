@@ -15,7 +15,7 @@ _ANY: Final = "0.0.0.0"
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different ports that nobody listens on now, on any IPv4 address: nodes of playgrounds have loopback addresses of their own.
+    """``count`` different free ports, on any IPv4 address: nodes of playgrounds have loopback addresses of their own.
 
     A component that is started again must find its port free, so ports come from below the kernel's ephemeral range.
     Raises ``OSError`` when there are none.

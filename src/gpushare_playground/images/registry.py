@@ -110,7 +110,7 @@ def normalised(reference: str) -> str:
 class Registry:
     """All images: ours, and those described in ``folders`` (which win over ours).
 
-    Raises ``MalformedImage`` for a description that cannot be read. Folders are read anew by ``reload``.
+    Raises ``MalformedImage`` for a description that cannot be read. ``reload`` reads the folders again.
     """
 
     def __init__(self, folders: Iterable[Path] = ()) -> None:

@@ -14,16 +14,16 @@ from gpushare.kube.auth.access import load_access
 from gpushare.kube.client.errors import KubeError
 from gpushare.kube.client.session import Session
 from gpushare.process import log_setup
-from gpushare.process.signals import told_to_end
+from gpushare.process.signals import stop_event
 from gpushare_playground.images.errors import ImageError
 from gpushare_playground.kubelet.agent import Kubelet
+from gpushare_playground.kubelet.cleanup import stop_containers
 from gpushare_playground.kubelet.errors import BadSettings, KubeletError
-from gpushare_playground.kubelet.leftovers import stop_leftovers
 from gpushare_playground.kubelet.settings import Settings, read_settings
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until told to end; returns the exit code (2 for options that cannot be)."""
+    """Run until SIGTERM or SIGINT; returns the exit code (2 for invalid options)."""
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["--stop-leftovers"]:
         return _stop_leftovers(given[1:])
@@ -38,15 +38,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 async def _run(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
-    told = told_to_end()
+    stop = stop_event()
     access = load_access(settings.kubeconfig or None)
-    lifeline = _watch_lifeline(settings.lifeline, told)
+    lifeline = _watch_lifeline(settings.lifeline, stop)
     try:
         async with Session(access) as session, Kubelet(settings, session) as kubelet:
             scheme = "http" if settings.tls is None else "https"
             print(f"kubelet of {settings.node}: {scheme}://{settings.node_ip}:{kubelet.port}", flush=True)
             running = asyncio.create_task(kubelet.run())
-            ending = asyncio.create_task(told.wait())
+            ending = asyncio.create_task(stop.wait())
             await asyncio.wait({running, ending}, return_when=asyncio.FIRST_COMPLETED)
             ending.cancel()
             if running.done():
@@ -60,7 +60,7 @@ async def _run(settings: Settings) -> None:
             os.close(lifeline)
 
 
-def _watch_lifeline(pid: int, told: asyncio.Event) -> int:
+def _watch_lifeline(pid: int, stop: asyncio.Event) -> int:
     """End with that process; returns the descriptor that is watched, -1 for none."""
     if not pid:
         return -1
@@ -68,7 +68,7 @@ def _watch_lifeline(pid: int, told: asyncio.Event) -> int:
         fd = os.pidfd_open(pid)
     except OSError as error:
         raise BadSettings("--lifeline", f"there is no process {pid}: {error.strerror}") from None
-    asyncio.get_running_loop().add_reader(fd, told.set)
+    asyncio.get_running_loop().add_reader(fd, stop.set)
     return fd
 
 
@@ -77,7 +77,7 @@ def _stop_leftovers(folders: list[str]) -> int:
         print("kubelet: --stop-leftovers: name the folders of the nodes", file=sys.stderr)
         return 2
     for folder in folders:
-        print(f"{folder}: {stop_leftovers(Path(folder))} containers stopped")
+        print(f"{folder}: {stop_containers(Path(folder))} containers stopped")
     return 0
 
 

@@ -21,31 +21,31 @@ from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.event_recorder import EventRecorder
 from gpushare.kube.watch.informer import Informer
 from gpushare_playground.kubelet.allocate import Allocator
-from gpushare_playground.kubelet.belonging import Told
-from gpushare_playground.kubelet.cgroups import Cgroups, told
+from gpushare_playground.kubelet.cgroups import Cgroups, cgroup_line
+from gpushare_playground.kubelet.cleanup import stop_pod
 from gpushare_playground.kubelet.containers import Attempt, Containers
 from gpushare_playground.kubelet.devices import DeviceBook
 from gpushare_playground.kubelet.errors import NotRunning, Waiting
+from gpushare_playground.kubelet.fake_proc import FakeProc
 from gpushare_playground.kubelet.fit import check_fit
-from gpushare_playground.kubelet.folders import read_json, write_whole
-from gpushare_playground.kubelet.leftovers import stop_recorded
 from gpushare_playground.kubelet.nodestatus import NodeStatus
+from gpushare_playground.kubelet.paths import read_json, write_whole
 from gpushare_playground.kubelet.plugins import Plugins
+from gpushare_playground.kubelet.pod_worker import PodWorker
 from gpushare_playground.kubelet.podresources import PodResources
 from gpushare_playground.kubelet.podspec import Pod, decode_pod
-from gpushare_playground.kubelet.podworker import PodWorker
 from gpushare_playground.kubelet.prepare import Preparer
 from gpushare_playground.kubelet.server import Server
 from gpushare_playground.kubelet.settings import Settings
 
-#: Changes of devices are told after this wait, in seconds, so that several become one write.
+#: Device changes are written after this delay, in seconds, so that several become one write.
 _SETTLE_S: Final = 0.05
 _RETRY_S: Final = 1.0
 _NODE_KNOWN_S: Final = 10.0
 _FLUSH_S: Final = 2.0
 _ORPHAN_GRACE_S: Final = 2.0
-#: How late it is told whose a process is that has just begun.
-_BELONGING_S: Final = 2.0
+#: Interval of updates of the fake /proc, in seconds.
+_FAKE_PROC_S: Final = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -117,7 +117,7 @@ class Kubelet:
         )
         parts = [informer.run(), self.events.run(), self._keep_status(), self._keep_lease()]
         if self.settings.fakegpu_node is not None:
-            parts.append(self._keep_belonging())
+            parts.append(self._keep_fake_proc())
         tasks = [asyncio.create_task(part) for part in parts]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -182,7 +182,7 @@ class Kubelet:
         for folder in await asyncio.to_thread(lambda: sorted(pods.iterdir())):
             if folder.name not in self._workers:
                 _log.info("clearing away a pod that is no more (uid %s)", folder.name)
-                await asyncio.to_thread(stop_recorded, folder, _ORPHAN_GRACE_S)
+                await asyncio.to_thread(stop_pod, folder, _ORPHAN_GRACE_S)
                 await asyncio.to_thread(self._remove, folder.name)
 
     # --- admission -------------------------------------------------------------------------------
@@ -267,22 +267,24 @@ class Kubelet:
             await self._node.renew_lease()
             await asyncio.sleep(self.settings.lease_duration_s / 4)
 
-    async def _keep_belonging(self) -> None:
-        """Tell whose the processes here are, for the node agent's watchdog."""
-        files = Told(self.settings.folders.proc)
+    async def _keep_fake_proc(self) -> None:
+        """Keep the fake /proc up to date, for the node agent's watchdog."""
+        files = FakeProc(self.settings.folders.proc)
         while True:
             attempts = [one.attempt for worker in self._workers.values() for one in worker.states.values()]
             running = [one for one in attempts if one is not None and one.ended is None]
             of_containers = ((one.shim, one) for one in running)
             roots = {
-                pid: told(attempt.pod_uid, attempt.container_id)
+                pid: cgroup_line(attempt.pod_uid, attempt.container_id)
                 for pid, attempt in (*of_containers, *self._server.commands())
             }
             try:
-                await asyncio.to_thread(files.tell, roots)
+                await asyncio.to_thread(files.write, roots)
             except OSError as error:
-                _log.warning("whose processes are is not told (node %s, fault %s)", self.settings.node, error)
-            await asyncio.sleep(_BELONGING_S)
+                _log.warning(
+                    "the fake /proc cannot be written (node %s, fault %s)", self.settings.node, error
+                )
+            await asyncio.sleep(_FAKE_PROC_S)
 
     # --- the HTTP side ---------------------------------------------------------------------------
     def container_ended(self, attempt: Attempt) -> None:

@@ -1,7 +1,7 @@
 """Admission as far as devices go: every container of a pod gets its devices, or the pod is rejected.
 
 One pod at a time, init containers first. What a container of a pod has from before a restart it keeps; a
-container that must start anew needs its devices healthy, or the pod is rejected (so a finished init
+container that must be started again needs its devices healthy, or the pod is rejected (so a finished init
 container makes its pod fail when the kubelet restarts while the plugin is away, as was seen on a real one).
 """
 
@@ -16,7 +16,7 @@ from gpushare.kubeletapi import deviceplugin_pb2 as pb
 from gpushare_playground.kubelet.checkpoint import read_checkpoint, write_checkpoint
 from gpushare_playground.kubelet.devices import EMPTY, DeviceBook, Devices, Grant
 from gpushare_playground.kubelet.errors import DeviceUnavailable, Rejected
-from gpushare_playground.kubelet.folders import Folders
+from gpushare_playground.kubelet.paths import Folders
 from gpushare_playground.kubelet.plugins import Plugins
 from gpushare_playground.kubelet.podspec import Container, Pod
 
@@ -77,7 +77,7 @@ class Allocator:
     async def before_start(self, pod: Pod, container: Container) -> DeviceOptions:
         """What a container gets at its start; raises ``DeviceUnavailable``.
 
-        Devices that a lost checkpoint forgot are given anew; plugins that asked for it are told.
+        Devices missing from a lost checkpoint are allocated again; plugins with PreStartContainer are called.
         """
         forgotten = [name for name in self._asked(pod, container) if not self._held(pod, container, name)]
         if forgotten:
@@ -89,7 +89,7 @@ class Allocator:
         return options_of(grants)
 
     def save(self) -> None:
-        """Write the checkpoint; a full disk is told of and does not stop the pods."""
+        """Write the checkpoint; a full disk is logged and does not stop the pods."""
         try:
             write_checkpoint(self._folders.checkpoint, self.book)
         except OSError as error:

@@ -7,7 +7,7 @@
     ROOT/pods/UID/CONTAINER/ATTEMPT/cgroup       which one is its own, in the kernel's words
 
 Containers here are processes of this machine, whose kernel has them in no such cgroup. A program is in its container's from its
-first instruction, as on a real node, so it is told by its environment; the node agent reads it in ``belonging``'s files.
+first instruction, as on a real node, so its environment names it; the node agent reads it in ``fake_proc``'s files.
 """
 
 import shutil
@@ -37,7 +37,7 @@ class Start(Protocol):
         """The UID of its pod."""
 
 
-def told(pod_uid: str, container_id: str) -> str:
+def cgroup_line(pod_uid: str, container_id: str) -> str:
     """What the kernel would say of a container's processes (cgroup version 2, the kubelet's driver ``cgroupfs``)."""
     return f"0::/{_BELOW}/pod{pod_uid}/{container_id}\n"
 
@@ -54,7 +54,7 @@ class Cgroups:
         try:
             self._of(start).mkdir(parents=True, exist_ok=True)
             (self._root / _CONTROLLERS).touch()
-            mine.write_text(told(start.pod_uid, start.container_id))
+            mine.write_text(cgroup_line(start.pod_uid, start.container_id))
         except OSError:
             return {}
         return {"FAKEGPU_CGROUPS": str(self._root), "FAKEGPU_PROC": str(mine)}

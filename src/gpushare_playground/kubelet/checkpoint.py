@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpushare_playground.kubelet.devices import DeviceBook, Grant
-from gpushare_playground.kubelet.folders import read_json, write_whole
+from gpushare_playground.kubelet.paths import read_json, write_whole
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def write_checkpoint(path: Path, book: DeviceBook) -> None:
 def read_checkpoint(path: Path) -> tuple[list[str], list[Grant]]:
     """The registered resources and the grants; both empty where there is no file.
 
-    A file that is broken or does not match its checksum is put aside as ``….broken`` and told of in the
+    A file that is broken or does not match its checksum is renamed to ``….broken`` and reported in the
     log: the pods go on, their devices are forgotten, as when the file is deleted.
     """
     if not path.exists():

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from gpushare_playground.kubelet import shim
 from gpushare_playground.kubelet.cgroups import Cgroups
-from gpushare_playground.kubelet.folders import read_json, write_whole
+from gpushare_playground.kubelet.paths import read_json, write_whole
 
 START_TIMEOUT_S: Final = 30.0
 _ADOPT_TIMEOUT_S: Final = 3.0
@@ -159,9 +159,9 @@ class Containers:
         process.returncode = 0  # the watch collects it
         assert process.stdout is not None
         with process.stdout as stream:
-            heard = await read_to_end(stream.fileno(), START_TIMEOUT_S)
+            received = await read_to_end(stream.fileno(), START_TIMEOUT_S)
         try:
-            report = json.loads(heard)
+            report = json.loads(received)
         except ValueError:
             report = {"error": "the container's shim ended before its program was started"}
         if "error" in report:
@@ -246,7 +246,7 @@ async def read_to_end(fd: int, timeout_s: float) -> bytes:
     """What a pipe says until it is closed, or until ``timeout_s`` seconds have passed."""
     loop = asyncio.get_running_loop()
     os.set_blocking(fd, False)
-    heard = bytearray()
+    received = bytearray()
     done = loop.create_future()
 
     def read() -> None:
@@ -254,7 +254,7 @@ async def read_to_end(fd: int, timeout_s: float) -> bytes:
             piece = os.read(fd, 65536)
         except BlockingIOError:
             return
-        heard.extend(piece)
+        received.extend(piece)
         if not piece and not done.done():
             done.set_result(None)
 
@@ -266,7 +266,7 @@ async def read_to_end(fd: int, timeout_s: float) -> bytes:
         _log.error("a container's shim does not answer")
     finally:
         loop.remove_reader(fd)
-    return bytes(heard)
+    return bytes(received)
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -300,7 +300,7 @@ def _alive(pid: int, ticks: int) -> bool:
 def _how_it_ended(attempt: Attempt) -> Ended:
     end = read_json(attempt.folder / "exit.json")
     if end is None:
-        # The shim was killed, and the program with it: nobody saw how.
+        # The shim was killed, and the program with it: its exit code is unknown.
         return Ended(
             137,
             9,

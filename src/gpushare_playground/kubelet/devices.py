@@ -175,7 +175,7 @@ class DeviceBook:
         return self._some(reusable & self.resources[resource].healthy, amount)
 
     def free(self, resource: str, needed: int) -> list[str]:
-        """All healthy devices that nobody has, in random order; raises ``DeviceUnavailable`` if too few."""
+        """All free healthy devices, in random order; raises ``DeviceUnavailable`` if too few."""
         available = self.resources[resource].healthy - self._taken.get(resource, set())
         if len(available) < needed:
             raise DeviceUnavailable(

@@ -99,14 +99,14 @@ class ExecSession:
 
     async def refuse(self, problem: str) -> None:
         """Tell the client that its command cannot run."""
-        told = {
+        status = {
             "metadata": {},
             "status": "Failure",
             "reason": "InternalError",
             "message": problem,
             "code": 500,
         }
-        await self._send(ERROR, json.dumps(told).encode())
+        await self._send(ERROR, json.dumps(status).encode())
 
     @property
     def pid(self) -> int:

@@ -1,6 +1,6 @@
 """The kubelet's own check that a pod fits: what it asks for against what the node has left.
 
-It runs after the devices are given, as in a real kubelet; so too little GPU memory is told by the device
+It runs after device allocation, as in a real kubelet; so lack of GPU memory is reported by the device
 check (UnexpectedAdmissionError), and ``OutOf…`` by CPU, memory, pods, and resources that no plugin serves.
 """
 

@@ -78,7 +78,7 @@ async def _lines(path: Path, options: LogOptions, running: Callable[[], bool]) -
 
 
 async def _follow(path: Path, offset: int, running: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Lines that come after ``offset``; begins anew when the file was put aside."""
+    """Lines after ``offset``; starts over when the file was rotated."""
     begun = b""
     while True:
         last_round = not running()

@@ -46,12 +46,12 @@ def merged_resources(
     ``before`` is the capacity that the API server has, ``own`` the machine's, ``capacity`` and
     ``allocatable`` those of device plugins, ``dropped`` their resources that are no more.
     """
-    told: ResourceList = {**before, **own}
-    told |= dict.fromkeys(dropped, "0")
-    told |= {name: str(amount) for name, amount in capacity.items()}
-    given = dict(told)
-    given |= {name: str(amount) for name, amount in allocatable.items()}
-    return told, given
+    capacity_now: ResourceList = {**before, **own}
+    capacity_now |= dict.fromkeys(dropped, "0")
+    capacity_now |= {name: str(amount) for name, amount in capacity.items()}
+    allocatable_now = dict(capacity_now)
+    allocatable_now |= {name: str(amount) for name, amount in allocatable.items()}
+    return capacity_now, allocatable_now
 
 
 class NodeStatus:
@@ -63,9 +63,9 @@ class NodeStatus:
         self._clock = clock
         self._port = port
         self._path = f"/api/v1/nodes/{segment(settings.node)}"
-        self._lease_told = False
+        self._lease_failure_logged = False
         self.allocatable: ResourceList = {}
-        """As written last: what a pod can be given here."""
+        """As written last: what pods can be allocated here."""
 
     @property
     def own(self) -> ResourceList:
@@ -90,10 +90,10 @@ class NodeStatus:
             node = await self._register()
         status = node.get("status") or {}
         before = status.get("capacity") or {}
-        told, given = merged_resources(before, self.own, capacity, allocatable, dropped)
+        capacity_now, allocatable_now = merged_resources(before, self.own, capacity, allocatable, dropped)
         patch: dict[str, Any] = {
-            "capacity": _changes(before, told),
-            "allocatable": _changes(status.get("allocatable") or {}, given),
+            "capacity": _changes(before, capacity_now),
+            "allocatable": _changes(status.get("allocatable") or {}, allocatable_now),
             "addresses": [
                 {"type": "InternalIP", "address": self._settings.node_ip},
                 {"type": "Hostname", "address": self._settings.node},
@@ -110,10 +110,10 @@ class NodeStatus:
             content_type=MERGE_PATCH,
             idempotent=True,
         )
-        self.allocatable = given
+        self.allocatable = allocatable_now
 
     async def renew_lease(self) -> None:
-        """Say that this node lives; a server without leases is told of once and borne."""
+        """Renew the lease of the node; a failure is logged once."""
         now = datetime.fromtimestamp(self._clock.time_ns() / 1e9, UTC)
         spec = {
             "holderIdentity": self._settings.node,
@@ -141,11 +141,11 @@ class NodeStatus:
                 }
                 await self._session.request("POST", folder, body=json.dumps(lease).encode())
         except KubeError as error:
-            if not self._lease_told:
+            if not self._lease_failure_logged:
                 _log.warning("the node's lease is not renewed (node %s, fault %s)", name, str(error))
-            self._lease_told = True
+            self._lease_failure_logged = True
         else:
-            self._lease_told = False
+            self._lease_failure_logged = False
 
     async def _register(self) -> dict[str, Any]:
         node = {

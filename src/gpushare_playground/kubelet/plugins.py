@@ -24,7 +24,7 @@ from gpushare.kubeletapi import deviceplugin_pb2 as pb
 from gpushare.kubeletapi import deviceplugin_pb2_grpc as rpc
 from gpushare_playground.kubelet.devices import DeviceBook
 from gpushare_playground.kubelet.errors import BadSettings, DeviceUnavailable
-from gpushare_playground.kubelet.folders import Folders, check_socket_path
+from gpushare_playground.kubelet.paths import Folders, check_socket_path
 
 DIAL_TIMEOUT_S: Final = 10.0
 CALL_TIMEOUT_S: Final = 60.0
@@ -250,7 +250,7 @@ async def _answer(call: Any) -> Any:
     """A call's answer; raises ``AioRpcError``.
 
     When the plugin's device list ends its channel is closed, which cancels the calls that are under way on it:
-    to whoever awaits one that looks as if its own task was cancelled, and must not.
+    the awaiting task must not mistake that for its own cancellation.
     """
     try:
         return await call

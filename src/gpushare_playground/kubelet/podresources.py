@@ -9,7 +9,7 @@ from grpc import aio
 from gpushare.kubeletapi import podresources_pb2 as pb
 from gpushare.kubeletapi import podresources_pb2_grpc as rpc
 from gpushare_playground.kubelet.devices import DeviceBook
-from gpushare_playground.kubelet.folders import Folders
+from gpushare_playground.kubelet.paths import Folders
 from gpushare_playground.kubelet.plugins import serve
 from gpushare_playground.kubelet.podspec import Container, Pod
 

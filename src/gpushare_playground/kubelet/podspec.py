@@ -218,7 +218,7 @@ class Pod(msgspec.Struct):
 
     @property
     def finished(self) -> bool:
-        """Whether it has ended for good."""
+        """Whether it has succeeded or failed."""
         return self.status.phase in ("Succeeded", "Failed")
 
     @property

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gpushare_playground.images.registry import normalised
 from gpushare_playground.kubelet.containers import Attempt
-from gpushare_playground.kubelet.plan import ContainerState, restarts_after
+from gpushare_playground.kubelet.pod_plan import ContainerState, restarts_after
 from gpushare_playground.kubelet.podspec import Container, Pod
 
 _OURS: Final = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
@@ -162,7 +162,7 @@ def _container(
 def _terminated(attempt: Attempt) -> dict[str, Any]:
     ended = attempt.ended
     assert ended is not None
-    told: dict[str, Any] = {
+    status: dict[str, Any] = {
         "exitCode": ended.code,
         "reason": ended.reason,
         "startedAt": rfc3339(attempt.started_ns),
@@ -170,8 +170,8 @@ def _terminated(attempt: Attempt) -> dict[str, Any]:
         "containerID": f"playground://{attempt.container_id}",
     }
     if ended.message:
-        told["message"] = ended.message
-    return told
+        status["message"] = ended.message
+    return status
 
 
 def _condition(kind: str, reason: str, message: str, *, holds: bool) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from gpushare_playground.kubelet.containers import Launch
 from gpushare_playground.kubelet.environment import command_line, manifest_environment
 from gpushare_playground.kubelet.errors import DeviceUnavailable, StartFailed
 from gpushare_playground.kubelet.gpuruntime import inject
-from gpushare_playground.kubelet.linking import play_mounts
 from gpushare_playground.kubelet.podspec import Container, Pod
+from gpushare_playground.kubelet.preload_env import play_mounts
 from gpushare_playground.kubelet.settings import Settings
 from gpushare_playground.kubelet.volumes import link_mounts, make_volumes
 

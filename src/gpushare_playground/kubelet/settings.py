@@ -12,7 +12,7 @@ from typing import Final
 from gpushare.api.errors import ModelError
 from gpushare.api.quantity import parse_amount, parse_quantity
 from gpushare_playground.kubelet.errors import BadSettings
-from gpushare_playground.kubelet.folders import Folders
+from gpushare_playground.kubelet.paths import Folders
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
@@ -128,7 +128,7 @@ def read_settings(arguments: Sequence[str] | None = None) -> Settings:
     add(
         "--devices-at-tick",
         action="store_true",
-        help="tell of devices only with the next status, as a real one",
+        help="report devices only with the next status, as a real kubelet",
     )
     add("--lifeline", type=int, default=0, metavar="PID", help="end with that process, containers too")
     given = parser.parse_args(arguments)
@@ -146,7 +146,7 @@ def read_settings(arguments: Sequence[str] | None = None) -> Settings:
                 raise BadSettings("--tls", f"{path} is no file; give a certificate, its key and an authority")
     elif not token:
         raise BadSettings(
-            "--token", "is missing; without one anybody on this machine could run commands here"
+            "--token", "is missing; without it every user of this machine could run commands here"
         )
     return Settings(
         node=given.node,

@@ -132,8 +132,8 @@ def become(argv: list[str], env: dict[str, str], cwd: str) -> NoReturn:
     raise fault
 
 
-def launch(spec: dict[str, Any], out: int, err: int, told: int) -> NoReturn:
-    """In the child: the last steps before the program; tells a failure through ``told``."""
+def launch(spec: dict[str, Any], out: int, err: int, report: int) -> NoReturn:
+    """In the child: the last steps before the program; tells a failure through ``report``."""
     try:
         os.setsid()
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -144,9 +144,9 @@ def launch(spec: dict[str, Any], out: int, err: int, told: int) -> NoReturn:
             signal.signal(one, signal.SIG_DFL)
         become(spec["argv"], spec["env"], spec["cwd"])
     except OSError as error:
-        os.write(told, f"{error.strerror or error}".encode())
+        os.write(report, f"{error.strerror or error}".encode())
     except BaseException as error:
-        os.write(told, f"{type(error).__name__}: {error}".encode())
+        os.write(report, f"{type(error).__name__}: {error}".encode())
     os._exit(128)
 
 
@@ -257,7 +257,7 @@ def open_lifeline(lifeline: dict[str, int] | None) -> int:
 
 def run(folder: str) -> int:
     """Start, watch and bury one container."""
-    # The lock on the specification tells a kubelet that comes back that somebody takes care of it.
+    # The lock on the specification tells a restarted kubelet that this shim is alive.
     held = open(os.path.join(folder, "spec.json"))  # noqa: SIM115
     fcntl.flock(held, fcntl.LOCK_EX)
     spec = json.load(held)
@@ -270,14 +270,14 @@ def run(folder: str) -> int:
     except OSError as error:
         tell({"error": str(error.strerror)})
         return 1
-    (out, out_end), (err, err_end), (heard, told) = os.pipe(), os.pipe(), os.pipe()
+    (out, out_end), (err, err_end), (reported, report) = os.pipe(), os.pipe(), os.pipe()
     started_ns = time.time_ns()
     pid = os.fork()
     if pid == 0:
-        launch(spec, out_end, err_end, told)
-    for fd in (out_end, err_end, told):
+        launch(spec, out_end, err_end, report)
+    for fd in (out_end, err_end, report):
         os.close(fd)
-    fault = os.read(heard, 4096).decode(errors="replace")
+    fault = os.read(reported, 4096).decode(errors="replace")
     if fault:
         os.waitpid(pid, 0)
         tell({"error": fault})
@@ -295,7 +295,7 @@ def run(folder: str) -> int:
     status = pump(pid, streams, lifeline)
     sweep()
     for fd, lines in streams.items():
-        os.set_blocking(fd, True)  # nobody writes any more, so this ends
+        os.set_blocking(fd, True)  # there are no writers left, so this ends
         drain_all(fd, lines)
     code = os.waitstatus_to_exitcode(status)
     end = {"code": 128 - code if code < 0 else code, "signal": max(0, -code), "finished_ns": time.time_ns()}
@@ -306,7 +306,7 @@ def run(folder: str) -> int:
 def run_beside(text: str) -> NoReturn:
     """Become a command beside a container's program (``kubectl exec``); ends with the kubelet.
 
-    ``text`` is JSON with ``argv``, ``env``, ``cwd`` and ``tty``. A command that cannot be started is told of
+    ``text`` is JSON with ``argv``, ``env``, ``cwd`` and ``tty``. A command that cannot be started is reported
     on standard error, exit code 126 or 127 as a shell's.
     """
     spec = json.loads(text)

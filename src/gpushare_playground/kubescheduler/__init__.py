@@ -4,5 +4,5 @@ It does what the real one does as far as the examples need it: the filters for r
 node affinity and host ports, the usual scores, the extender over HTTP in kube-scheduler's own wire
 form, binding cycles of their own, and its words in conditions and events (source: kubernetes 1.36
 ``pkg/scheduler``, and what was seen of it). Not here: preemption, affinity between pods, topology
-spread, volumes and resource claims; a pod that asks for them is told so by an event.
+spread, volumes and resource claims; an event says so on a pod that uses them.
 """

@@ -16,12 +16,12 @@ from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.kube.event_recorder import EventRecorder
 from gpushare.process import log_setup
 from gpushare_playground.cache import Cache
-from gpushare_playground.following import informer_of
+from gpushare_playground.informer_caches import informer_of
 from gpushare_playground.kubescheduler.extender import Extender
-from gpushare_playground.kubescheduler.leading import Lead, LeadLost, identity
+from gpushare_playground.kubescheduler.leader_election import Lead, LeadLost, identity
 from gpushare_playground.kubescheduler.running import DEFAULT_SCHEDULER, KubeScheduler
 from gpushare_playground.objects import NODES, PODS, Objects
-from gpushare_playground.running import announce_when_synced, run_together, until_told_to_end
+from gpushare_playground.supervised import announce_when_synced, run_together, until_stopped
 
 
 async def serve(
@@ -60,7 +60,7 @@ async def serve(
             if lease_s
             else scheduler.run(),
         ]
-        await run_together([until_told_to_end(), *parts])
+        await run_together([until_stopped(), *parts])
 
 
 async def _while_leading(lead: Lead, scheduler: KubeScheduler) -> None:

@@ -56,11 +56,11 @@ async def choose(
             feasible.append(state)
     total = len(nodes)
     kept = feasible
-    hopeless: set[str] = set()
+    unresolvable: set[str] = set()
     if extender is not None and feasible:
-        kept = await _ask(extender, pod, feasible, reasons, hopeless)
+        kept = await _ask(extender, pod, feasible, reasons, unresolvable)
     if not kept:
-        message = f"{fit_error(total, reasons.values())} {aftermath(pod, wanted, nodes, hopeless)}"
+        message = f"{fit_error(total, reasons.values())} {aftermath(pod, wanted, nodes, unresolvable)}"
         raise Unschedulable(message, by_extender=len(kept) != len(feasible))
     if len(kept) == 1:
         return Choice(kept[0].name, 1)
@@ -75,12 +75,12 @@ async def _ask(
     pod: Json,
     feasible: list[NodeState],
     reasons: dict[str, list[str]],
-    hopeless: set[str],
+    unresolvable: set[str],
 ) -> list[NodeState]:
     result = await extender.filter(pod, [state.name for state in feasible])
-    unresolvable = result.failed_and_unresolvable_nodes or {}
-    hopeless.update(unresolvable)
-    for name, reason in ((result.failed_nodes or {}) | unresolvable).items():
+    failed = result.failed_and_unresolvable_nodes or {}
+    unresolvable.update(failed)
+    for name, reason in ((result.failed_nodes or {}) | failed).items():
         reasons[name] = [reason]
     by_name = {state.name: state for state in feasible}
     return [by_name[name] for name in result.node_names or ()]

@@ -18,17 +18,17 @@ NOT_HERE: Final = "the playground's scheduler preempts no pods"
 _NO_CLAIMS: Final = "no new claims to deallocate"
 
 
-def aftermath(pod: Json, wanted: Wanted, nodes: Occupancy, hopeless: Collection[str]) -> str:
-    """The text for a pod that no node took; ``hopeless`` are nodes that the extender says no eviction makes fit."""
-    return f"{_NO_CLAIMS}, preemption: {_preemption(pod, wanted, nodes, hopeless)}"
+def aftermath(pod: Json, wanted: Wanted, nodes: Occupancy, unresolvable: Collection[str]) -> str:
+    """The text for a pod that no node took; ``unresolvable`` are nodes that no eviction makes feasible, according to the extender."""
+    return f"{_NO_CLAIMS}, preemption: {_preemption(pod, wanted, nodes, unresolvable)}"
 
 
-def _preemption(pod: Json, wanted: Wanted, nodes: Occupancy, hopeless: Collection[str]) -> str:
+def _preemption(pod: Json, wanted: Wanted, nodes: Occupancy, unresolvable: Collection[str]) -> str:
     if spec_of(pod).get("preemptionPolicy") == "Never":
         return NEVER
     reasons = []
     for state in nodes:
-        if state.name in hopeless or wanted.is_hopeless(state):
+        if state.name in unresolvable or wanted.is_hopeless(state):
             reasons.append([NOT_HELPFUL])
             continue
         refusals = _without_lesser(wanted, state, nodes, priority_of(pod))

@@ -23,13 +23,13 @@ from gpushare_playground.objects import (
     status_of,
     uid_of,
 )
-from gpushare_playground.running import run_together
+from gpushare_playground.supervised import run_together
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 class KubeScheduler:
-    """Schedules the pods in ``pods`` onto the nodes in ``nodes``; somebody else feeds both caches.
+    """Schedules the pods in ``pods`` onto the nodes in ``nodes``; the caller keeps both caches in sync.
 
     ``profiles`` gives scheduler names and their extender, if they have one; ``recorder`` the recorder of
     events for a profile's name. Those with an extender leave ``ignored`` resources to it.

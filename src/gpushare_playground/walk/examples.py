@@ -7,8 +7,8 @@ from gpushare.api import names
 from gpushare.api.quantity import MemoryUnit
 from gpushare_playground.cluster import Cluster
 from gpushare_playground.walk.limits import no_more_compute, no_more_memory, three_on_one_gpu
+from gpushare_playground.walk.narration import Story
 from gpushare_playground.walk.reading import held_mib, read_json, row
-from gpushare_playground.walk.story import Story
 
 ChapterFn = Callable[[Story, Cluster], Awaitable[None]]
 
@@ -111,10 +111,8 @@ async def several_gpus(story: Story, cluster: Cluster) -> None:
     told = [
         line.rpartition(" of ")[2].partition(",")[0] for line in seen.splitlines() if line.startswith("GPU")
     ]
-    story.expect("the container is told of its part of both", ["4309 MiB", "4309 MiB"], told)
-    story.notice(
-        "The label ack.gpushare.placement asks for a GPU that nobody else uses, and gives all of it."
-    )
+    story.expect("the container sees its share of both", ["4309 MiB", "4309 MiB"], told)
+    story.notice("The label ack.gpushare.placement requests a free GPU and allocates all of it.")
     await story.type("kubectl apply -f 07-whole-device.yaml")
     await story.type("kubectl wait --for=condition=Ready pod/whole-device --timeout=30s")
     table = await story.type(f"kubectl inspect cgpu {CORE_MEM}")

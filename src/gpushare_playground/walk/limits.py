@@ -5,8 +5,8 @@ from typing import Final
 
 from gpushare.api import names
 from gpushare_playground.cluster import Cluster
+from gpushare_playground.walk.narration import Story
 from gpushare_playground.walk.reading import read_json, shares
-from gpushare_playground.walk.story import Story
 
 SHARE, CORE_MEM = "share-v100", "core-mem-v100x4"
 _GIVEN_MIB: Final = 2154
@@ -29,7 +29,7 @@ async def no_more_memory(story: Story, cluster: Cluster) -> None:
         f"kubectl get nodes -o 'custom-columns=NODE:.metadata.name,HELD BY:.metadata.annotations.{column}'"
     )
     story.expect("the node of example 5 holds its containers", "preload", _line(held, CORE_MEM), within=True)
-    story.notice("Programs meet our libraries before the driver's, and are told of their part alone:")
+    story.notice("Programs load gpushare's libraries before the driver's, and see only their share:")
     seen = await story.type(f"kubectl exec {_POD} -- gpu-usage")
     story.expect(f"NVML tells of {_GIVEN_MIB} MiB", f"of {_GIVEN_MIB} MiB", seen, within=True)
     await _nvidia_smi(story)
@@ -38,7 +38,7 @@ async def no_more_memory(story: Story, cluster: Cluster) -> None:
     story.expect("what goes above is refused", "CUDA_ERROR_OUT_OF_MEMORY", refused, within=True)
     story.notice("On the node that shares without isolation a container of 4 GiB is trusted to keep to them:")
     seen = await story.type("kubectl exec job/tensorflow-mnist-share -- gpu-usage")
-    story.expect("it is told of the whole GPU", "of 16384 MiB", seen, within=True)
+    story.expect("it sees the whole GPU", "of 16384 MiB", seen, within=True)
     given = await story.type("kubectl exec job/tensorflow-mnist-share -- take-memory --most_mib=8192")
     story.expect("it can take 8 GiB", "taken: 8192 MiB", given, within=True)
 
@@ -91,7 +91,7 @@ async def three_on_one_gpu(story: Story, cluster: Cluster) -> None:
     story.expect("three such pods are on one GPU", 1, len(gpus))
     story.expect("and hold 90% of it together", 90, core)
     story.expect("kubectl inspect shows it", "90", details, within=True)
-    story.notice("Each is told of its own part, of its own work and of its own processes:")
+    story.notice("Each sees its own share, its own work and its own processes:")
     for pod in pods:
         name = pod["metadata"]["name"]
         seen = await story.type_while(f"kubectl exec {name} -- gpu-usage", lambda text: not _keeps(text))

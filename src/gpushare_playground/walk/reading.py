@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from gpushare.api import names
-from gpushare_playground.walk.story import Story
+from gpushare_playground.walk.narration import Story
 
 
 async def read_json(story: Story, command: str, *, first: bool = False) -> Any:

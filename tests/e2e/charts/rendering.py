@@ -13,7 +13,8 @@ NAMESPACE = "kube-system"
 #: What an API server has since when, of what the charts look for.
 POLICIES = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 MUTATIONS = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
-APIS = {"1.28.15": (), "1.30.14": (POLICIES,), "1.36.3": (POLICIES, MUTATIONS)}
+CLAIMS = "resource.k8s.io/v1/DeviceClass"
+APIS = {"1.28.15": (), "1.30.14": (POLICIES,), "1.36.3": (POLICIES, MUTATIONS, CLAIMS)}
 
 
 def arguments(chart: str, version: str, *values: str, namespace: str = NAMESPACE) -> list[str]:

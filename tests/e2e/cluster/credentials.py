@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from gpushare_playground.authority import (
+from gpushare_playground.certificate_authority import (
     SERVER_NAMES,
     Authority,
     Identity,

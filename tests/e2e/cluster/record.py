@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gpushare_playground.authority import write_private
+from gpushare_playground.certificate_authority import write_private
 from tests.e2e.cluster.machine import Machine, Process
 
 STATES: Final = Path(os.environ.get("GPUSHARE_E2E_STATES") or "/var/tmp/gpushare-e2e")

@@ -84,5 +84,5 @@ def test_one_pod_ends_for_it_and_says_for_whom(ranked: Product, held: int, asked
     # A pod of its own: nobody makes it again, and what has no place is told by the exit status.
     assert planned.code == 3, planned.text
     (said,) = json.loads(planned.out)["evictions"]
-    assert said == {"pod": f"default/{ended}", "node": NODE, "for": "default/high", "madeAgain": False}
+    assert said == {"pod": f"default/{ended}", "node": NODE, "for": "default/high", "recreated": False}
     ranked.told(ended, "default/high")

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node, Pod
 from tests.integration.inspect.conftest import DEADLINE_S, PLUGIN, Run, ScriptedKubectl, Start, ended
 from tests.unit.inspect.clusters import device, first_generation, foreign_node, node, placed, pod
@@ -59,13 +58,6 @@ def test_table_is_shown(inspect_cgpu: Run) -> None:
     assert done.stdout == (GOLDEN / "spec_example_2.txt").read_text()
 
 
-@pytest.mark.usefixtures("cluster")
-def test_json_is_shown(inspect_cgpu: Run) -> None:
-    done = inspect_cgpu("-o", "json")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["cluster"]["memory"][0]["allocatedUnits"] == 3
-
-
 def test_nodes_and_unfinished_pods_are_asked_for_with_the_flags_handed_on(
     cluster: ScriptedKubectl, inspect_cgpu: Run
 ) -> None:
@@ -76,14 +68,6 @@ def test_nodes_and_unfinished_pods_are_asked_for_with_the_flags_handed_on(
         "get --raw /api/v1/pods?limit=5000&fieldSelector="
         f"status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed {flags}",
     ]
-
-
-def test_one_node_is_asked_for_by_name(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
-    name = NODES[0].metadata.name
-    kubectl.answer(f"/api/v1/nodes/{name}", msgspec.json.encode(NODES[0]))
-    kubectl.answer(f"*spec.nodeName%3D{name}", listed(PODS))
-    done = inspect_cgpu(name)
-    assert done.stdout == (GOLDEN / "spec_example_2.txt").read_text()
 
 
 @pytest.mark.parametrize("name", ["missing", "Not a node's name", "../pods"])
@@ -100,18 +84,6 @@ def test_node_without_gpu_memory_is_named(kubectl: ScriptedKubectl, inspect_cgpu
     kubectl.answer("/api/v1/nodes/plain", msgspec.json.encode(plain))
     kubectl.answer("'/api/v1/pods?'*", listed([]))
     assert 'node "plain" not found or has no aliyun.com/gpu-mem' in failed(inspect_cgpu("plain"))
-
-
-def test_a_node_that_gives_whole_gpus_is_said_to_and_where_they_are_seen(
-    kubectl: ScriptedKubectl, inspect_cgpu: Run
-) -> None:
-    whole = node("whole", "10.0.0.1", [device(0)], mode=NodeMode.TOPOLOGY, advertised=False)
-    kubectl.answer("/api/v1/nodes/whole", msgspec.json.encode(whole))
-    kubectl.answer("'/api/v1/pods?'*", listed([]))
-    assert failed(inspect_cgpu("whole")) == (
-        'error: node "whole" is in mode topology: it gives whole GPUs (aliyun.com/gpu), and has no aliyun.com/gpu-mem to share; '
-        "`kubectl inspect cgpu --pods` shows who has them\n"
-    )
 
 
 def test_malformed_node_that_was_asked_for_is_an_error(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
@@ -131,86 +103,6 @@ def test_cluster_without_gpu_memory_gets_advice(kubectl: ScriptedKubectl, inspec
     assert done.stderr == (
         "no node has aliyun.com/gpu-mem; label nodes with GPUs ack.node.gpu.schedule=share, cgpu, core_mem or mps\n"
     )
-
-
-def test_a_labelled_node_that_no_agent_has_described_is_named(
-    kubectl: ScriptedKubectl, inspect_cgpu: Run
-) -> None:
-    bare = [foreign_node(name, "10.0.0.1", 0, 0) for name in ("a", "b")]
-    for one in bare:
-        one.status.capacity, one.status.allocatable = {}, {}
-    kubectl.answer("/api/v1/nodes", listed(bare))
-    kubectl.answer("/api/v1/nodes/a", msgspec.json.encode(bare[0]))
-    kubectl.answer("'/api/v1/pods?'*", listed([]))
-    label = "node a is labelled ack.node.gpu.schedule=cgpu"
-    told = ", and no node agent has described it: is the chart ack-ai-installer installed? `gpushare doctor` looks\n"
-    done = inspect_cgpu()
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"{label} (and 1 more){told}")
-    assert failed(inspect_cgpu("a")) == f"error: {label}{told}"
-
-
-def test_malformed_pod_is_named_beside_the_table(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
-    kubectl.answer("/api/v1/nodes", listed(NODES))
-    broken = pod("broken", NODES[0].metadata.name, 3, {"ALIYUN_COM_GPU_MEM_IDX": "0"})
-    kubectl.answer("'/api/v1/pods?'*", listed([broken]))
-    done = inspect_cgpu()
-    assert done.returncode == 0
-    assert done.stdout == (GOLDEN / "install_tool.txt").read_text()
-    assert done.stderr.startswith("warning: pod default/broken: ALIYUN_COM_GPU_MEM_IDX without")
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_gpus_out_of_service_are_named_beside_the_table(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
-    well = [device(0), device(1), device(2)]
-    sick = [device(0, healthy=False, reason="GPU is lost"), well[1], device(2, healthy=False)]
-    kubectl.answer("'/api/v1/pods?'*", listed([]))
-    kubectl.answer("/api/v1/nodes/n1", msgspec.json.encode(node("n1", "10.0.0.1", well)))
-    kubectl.answer("/api/v1/nodes", listed([node("n1", "10.0.0.1", sick)]))
-    without, done = inspect_cgpu("n1"), inspect_cgpu()
-    assert without.stderr == ""
-    assert done.stdout == without.stdout
-    assert done.stderr.splitlines() == [
-        "warning: GPU 0 of node n1 is out of service: GPU is lost",
-        "warning: GPU 2 of node n1 is out of service: no reason given",
-    ]
-    assert inspect_cgpu("-o", "json").stderr == ""  # it says so itself
-
-
-@pytest.mark.parametrize("words", [(), ("-d",), ("-o", "wide"), ("--fragmentation",), ("-o", "json")])
-def test_a_cordoned_node_is_named_beside_the_table(
-    words: tuple[str, ...], kubectl: ScriptedKubectl, inspect_cgpu: Run
-) -> None:
-    shut = node("n1", "10.0.0.1", [device(0)])
-    kubectl.answer("'/api/v1/pods?'*", listed([]))
-    nodes = Path(f"{kubectl.path}.nodes")
-    kubectl.act("/api/v1/nodes", f"exec cat '{nodes}'")
-    nodes.write_bytes(listed([shut]))
-    without = inspect_cgpu(*words)
-    shut.spec.unschedulable = True
-    nodes.write_bytes(listed([shut]))
-    done = inspect_cgpu(*words)
-    assert without.stderr == ""
-    if "json" not in words:
-        assert done.stdout == without.stdout
-    assert done.stderr.splitlines() == [
-        "warning: node n1 is cordoned: nothing new is placed there until `kubectl uncordon n1`; what runs there stays"
-    ]
-
-
-def test_the_view_of_fragmentation_says_in_the_schedulers_words_what_keeps_a_pod_for_which_there_is_room(
-    kubectl: ScriptedKubectl, inspect_cgpu: Run
-) -> None:
-    kubectl.answer("/api/v1/nodes", listed([node("n1", "10.0.0.1", [device(0)])]))
-    kubectl.answer("'/api/v1/pods?'*", listed([pod("first", "", 4)]))
-    words = "gang default/g: 1 of 2 pods are there"
-    waits = {"uid": "uid-default-first", "category": "gang", "reason": words}
-    told = json.dumps({"scheduler": {"lastAsked": 1.0}, "waiting": [waits]})
-    kubectl.answer("/api/v1/namespaces/kube-system/services/http:ack-co-scheduler:health/*", told)
-    lines = inspect_cgpu("--fragmentation").stdout.splitlines()
-    assert lines[1].endswith(f"GPU 0 of n1  there is room: something else keeps it from there: {words}")
-    assert "something else than room keeps 1" in lines[-1]
-    (one,) = json.loads(inspect_cgpu("--fragmentation", "-ojson").stdout)["waiting"]
-    assert one["note"].endswith(words)
 
 
 def test_further_pages_are_read(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
@@ -309,13 +201,6 @@ def test_help_asks_nothing(cluster: ScriptedKubectl, inspect_cgpu: Run) -> None:
     assert done.returncode == 0
     assert done.stdout.startswith("Show how the GPU memory")
     assert cluster.calls() == []
-
-
-def test_namespace_limits_the_rows(cluster: ScriptedKubectl, inspect_cgpu: Run) -> None:
-    done = inspect_cgpu("-d", "-n", "other")
-    assert "job-x" not in done.stdout
-    assert "Allocated :  3 (20%)" in done.stdout
-    assert all("/api/v1/namespaces" not in call for call in cluster.calls())
 
 
 def test_reader_that_leaves_early_gets_no_traceback(

@@ -11,7 +11,6 @@ import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,6 @@ from gpushare.api.allocation.allocation import share_of
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import ResourceRequirements
 from gpushare.api.quantity import MemoryUnit
-from gpushare.nodeagent.observability.metrics import Metrics
 from tests.integration.inspect.conftest import DEADLINE_S, PLUGIN, Run, ScriptedKubectl
 from tests.integration.inspect.test_command import listed
 from tests.unit.inspect.clusters import device, node, placed, pod, with_allocation
@@ -144,71 +142,6 @@ def test_a_proxy_is_asked_once_it_listens(
     assert "1500" in inspect_cgpu("--pods").stdout
 
 
-def test_programs_get_the_same_and_null_where_nobody_knows(agents: Agents, inspect_cgpu: Run) -> None:
-    agents.run_on("n1", "n2")
-    told: dict[str, Any] = json.loads(inspect_cgpu("--pods", "-o", "json").stdout)
-    by_name = {one["name"]: one for one in told["pods"]}
-    assert (by_name["train"]["givenMiB"], by_name["train"]["usedMiB"]) == (6144, 1500.0)
-    assert by_name["far"]["usedMiB"] is None
-    assert "cannot be read (needs the right to get pods/proxy)" in told["warnings"][0]
-    assert "train" not in inspect_cgpu("--pods", "-n", "other").stdout
-
-
-def test_top_for_programs_is_the_same_with_who_uses_most_first_and_ends(
-    agents: Agents, inspect_cgpu: Run
-) -> None:
-    agents.tell("n1", 0)
-    done = inspect_cgpu("--top", "-o", "json")
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    assert [(one["name"], one["usedMiB"]) for one in told["pods"]] == [
-        ("train", 1000.0),
-        ("serve", 0.0),
-        ("far", None),
-    ]
-
-
-def test_what_nobody_looked_at_or_the_driver_does_not_tell_is_not_taken_for_none(
-    agents: Agents, inspect_cgpu: Run
-) -> None:
-    agents.run_on("n1", "n2")
-    agents.say_metrics("n2", Metrics().exposition().decode())
-    told = METRICS.format(more=500 << 20).splitlines()
-    agents.say_metrics(
-        "n1",
-        "\n".join(one for one in told if 'bytes{namespace="default",pod="train",container="b"' not in one),
-    )
-
-    done = inspect_cgpu("--pods")
-
-    assert [line.split() for line in done.stdout.splitlines()[1:]] == [
-        ["default", "train", "n1", "0", "6144", "-", "-", "12"],
-        ["default", "serve", "n1", "1", "3072", "0", "60", "74"],
-        ["other", "far", "n2", "2", "1024", "-", "-", "-"],
-    ]
-    assert (
-        "not known of n2: its node agent does not see who uses the GPUs (nodeAgent.watchdog.policy=off"
-        in done.stderr
-    )
-    assert sorted(inspect_cgpu("--top").stdout.splitlines()) == sorted(done.stdout.splitlines())
-
-    agents.say_metrics("n2", "")
-    assert (
-        "n2: its node agent is of an earlier version and does not say whether it looks"
-        in inspect_cgpu("--pods").stderr
-    )
-
-
-def test_an_agent_that_looks_and_does_not_name_a_pod_knows_that_it_uses_nothing(
-    agents: Agents, inspect_cgpu: Run
-) -> None:
-    agents.run_on("n1", "n2")
-    agents.tell("n2", 0)
-    assert ["other", "far", "n2", "2", "1024", "0", "-", "0"] in [
-        line.split() for line in inspect_cgpu("--pods").stdout.splitlines()
-    ]
-
-
 @pytest.mark.parametrize(
     ("sampled", "unmanaged"),
     [("last_sample", "unmanaged"), pytest.param("looked", "foreign", id="an agent of 0.1.0")],
@@ -305,13 +238,6 @@ def test_nothing_is_left_of_the_proxy(agents: Agents, inspect_cgpu: Run, tmp_pat
     assert str(agents.folder) not in listed_now
 
 
-def test_top_prints_once_where_there_is_no_terminal(agents: Agents, inspect_cgpu: Run) -> None:
-    done = inspect_cgpu("--top")
-    assert done.returncode == 0
-    assert [line.split()[1] for line in done.stdout.splitlines()] == ["NAME", "train", "serve", "far"]
-    assert "\x1b" not in done.stdout
-
-
 class Screen:
     """A terminal with the command on it."""
 
@@ -371,13 +297,3 @@ def test_top_is_live_sorted_by_what_is_asked_for_and_fits_the_screen(screen: Scr
     screen.press("q")
     assert screen.ended() == 0
     assert "\x1b[?1049l" in screen.seen
-
-
-def test_no_color_is_respected(agents: Agents, kubectl: ScriptedKubectl) -> None:
-    made = Screen(kubectl, NO_COLOR="1")
-    made.until("train")
-    assert "\x1b[31m" not in made.seen
-    assert "\x1b[1m" not in made.seen
-    made.press("q")
-    made.ended()
-    os.close(made.terminal)

@@ -116,11 +116,6 @@ def test_compute_and_waiting_are_of_the_minutes_in_which_there_was_work(promethe
     assert 0.35 <= one.throttled <= 0.65
 
 
-def test_a_window_leaves_out_what_was_before(prometheus: str) -> None:
-    _, one = figures_of_prometheus(Kubectl(), prometheus, "30m").used
-    assert (one.peak_mib, one.peak_percent) == (2048, 20)
-
-
 def test_a_window_that_prometheus_does_not_take_is_told_in_its_own_words(prometheus: str) -> None:
     with pytest.raises(PrometheusFailed, match=r"refuses .* parse error"):
         figures_of_prometheus(Kubectl(), prometheus, "week")

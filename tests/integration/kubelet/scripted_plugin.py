@@ -10,7 +10,7 @@ from gpushare.kubeletapi import deviceplugin_pb2 as pb
 from gpushare.kubeletapi import deviceplugin_pb2_grpc as rpc
 from gpushare.kubeletapi import podresources_pb2 as resources_pb
 from gpushare.kubeletapi import podresources_pb2_grpc as resources_rpc
-from gpushare_playground.kubelet.folders import Folders
+from gpushare_playground.kubelet.paths import Folders
 
 
 class ScriptedPlugin(rpc.DevicePluginServicer):

@@ -13,8 +13,8 @@ from gpushare.kube.client.errors import ApiError
 from gpushare.kube.client.session import MERGE_PATCH, Session
 from gpushare_playground.apiserver.server import ApiServer
 from gpushare_playground.kubelet.agent import Kubelet
-from gpushare_playground.kubelet.folders import Folders
-from gpushare_playground.kubelet.leftovers import stop_leftovers
+from gpushare_playground.kubelet.cleanup import stop_containers
+from gpushare_playground.kubelet.paths import Folders
 from gpushare_playground.kubelet.settings import Settings
 from tests.patience import Deadline
 
@@ -227,6 +227,6 @@ async def small_cluster():
                     yield cluster
                 finally:
                     await cluster.stop_kubelet()
-                    await asyncio.to_thread(stop_leftovers, folders.root, 0.5)
+                    await asyncio.to_thread(stop_containers, folders.root, 0.5)
     finally:
         shutil.rmtree(root, ignore_errors=True)

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
+from gpushare_playground.kubelet.cleanup import stop_containers
 from gpushare_playground.kubelet.errors import NotRunning, Waiting
-from gpushare_playground.kubelet.leftovers import stop_leftovers
 from gpushare_playground.kubelet.shim import start_ticks
 from tests.integration.kubelet.small_cluster import (
     RESOURCE,
@@ -265,8 +265,8 @@ async def test_the_supervisor_ends_containers_by_their_records(bare):
     await bare.logs_are("p", "up\n")
     process.terminate()
     assert await ended(process) == 0
-    assert await asyncio.to_thread(stop_leftovers, bare.folders.root, 0.2) == 1
-    assert await asyncio.to_thread(stop_leftovers, bare.folders.root, 0.2) == 0
+    assert await asyncio.to_thread(stop_containers, bare.folders.root, 0.2) == 1
+    assert await asyncio.to_thread(stop_containers, bare.folders.root, 0.2) == 0
 
 
 async def test_kubelet_and_containers_end_with_their_lifeline(bare):

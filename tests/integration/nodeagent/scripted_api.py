@@ -18,9 +18,13 @@ from tests.integration.nodeagent.changing import Changes
 
 JsonObject = dict[str, Any]
 
+_SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+_CLAIMS = "/apis/resource.k8s.io/v1/namespaces/"
+
 
 class ScriptedApi:
-    """``objects`` by (kind, name), where kind is ``pods`` or ``nodes`` and a pod's name is ``namespace/name``."""
+    """``objects`` by (kind, name), where kind is ``pods``, ``nodes``, ``resourceslices`` or ``resourceclaims``, and the name of what has
+    a namespace is ``namespace/name``."""
 
     def __init__(self, changes: Changes) -> None:
         self.changes = changes
@@ -35,9 +39,13 @@ class ScriptedApi:
         """Keep watch events back: the informer lags."""
         self.lists_held = False
         """Answer lists late, with what was true when they were asked for."""
+        self.shares_devices = True
+        """Whether the feature DRAConsumableCapacity is on."""
         self._version = 10
         self._oldest = 0
-        self._log: dict[str, list[tuple[int, str, JsonObject]]] = {"pods": [], "nodes": []}
+        self._log: dict[str, list[tuple[int, str, JsonObject]]] = {
+            kind: [] for kind in ("pods", "nodes", "resourceslices", "resourceclaims")
+        }
         self._runner: web.AppRunner | None = None
         self._port = 0
 
@@ -122,7 +130,7 @@ class ScriptedApi:
         self.changes.tell()
         if self.refusing:
             return _status(503, "ServiceUnavailable", "the server is away")
-        if path in ("/api/v1/pods", "/api/v1/nodes"):
+        if path in ("/api/v1/pods", "/api/v1/nodes", _SLICES) and request.method == "GET":
             kind = path.rsplit("/", 1)[1]
             if watching:
                 return await self._watch(request, kind, query)
@@ -139,6 +147,11 @@ class ScriptedApi:
             )
         if "/events" in path:
             return await self._take_event(request)
+        if path.startswith(_SLICES):
+            return await self._slice(request, path.removeprefix(_SLICES).lstrip("/"))
+        if path.startswith(_CLAIMS):
+            namespace, _, name = path.removeprefix(_CLAIMS).split("/")
+            return await self._object(request, "resourceclaims", f"{namespace}/{name}")
         parts = path.removeprefix("/api/v1/").split("/")
         if parts[0] == "nodes":
             return await self._object(request, "nodes", parts[1])
@@ -180,6 +193,30 @@ class ScriptedApi:
             self.events.append(there.setdefault(name, body))
         self.changes.tell()
         return web.json_response(there[name])
+
+    async def _slice(self, request: web.Request, name: str) -> web.StreamResponse:
+        """Writes of ResourceSlices, with the feature's fields dropped where it is off."""
+        if request.method == "DELETE":
+            if ("resourceslices", name) not in self.objects:
+                return _status(404, "NotFound", f'resourceslices "{name}" not found')
+            self.drop("resourceslices", name)
+            return web.json_response({"kind": "Status", "status": "Success"})
+        body = await request.json()
+        name = body["metadata"]["name"]
+        before = self.objects.get(("resourceslices", name))
+        if request.method == "POST" and before is not None:
+            return _status(409, "AlreadyExists", f'resourceslices "{name}" already exists')
+        if request.method == "PUT":
+            if before is None:
+                return _status(404, "NotFound", f'resourceslices "{name}" not found')
+            if body["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]:
+                return _status(409, "Conflict", "the object has been modified")
+        if not self.shares_devices:
+            for device in body["spec"]["devices"]:
+                del device["allowMultipleAllocations"]
+        body["metadata"].setdefault("uid", f"uid-of-{name}")
+        self.put("resourceslices", name, body)
+        return web.json_response(self.objects["resourceslices", name])
 
     async def _object(self, request: web.Request, kind: str, name: str) -> web.StreamResponse:
         item = self.objects.get((kind, name))

@@ -125,7 +125,7 @@ async def test_what_is_simulated_is_what_comes(seen: World, tmp_path: Path) -> N
     made = [one for one in MANIFESTS if one["kind"] != "Pod"]
     anew = await simulated(seen, "-f", "-", stdin=json.dumps({"kind": "List", "items": made}), code=3)
     assert not [one for one in anew["pods"] if one["new"]]
-    assert [(one["pods"], one["coming"], one["differs"]) for one in anew["alreadyThere"]] == [
+    assert [(one["pods"], one["coming"], one["differs"]) for one in anew["existing"]] == [
         (4, 0, []),
         (1, 0, []),
         (2, 0, []),
@@ -133,9 +133,9 @@ async def test_what_is_simulated_is_what_comes(seen: World, tmp_path: Path) -> N
     ]
 
     # As many more nodes as were said to be enough let all in, and no less.
-    (least,) = (one for one in told["enough"] if one["shape"] == "like single")
+    (least,) = (one for one in told["minNodes"] if one["shape"] == "like single")
     # With so many the pods with memory alone leave the node that gives compute to the one that asks for it.
-    assert (least["moreNodes"], least["stillWaiting"]) == (5, [])
+    assert (least["moreNodes"], least["stillPending"]) == (5, [])
     for kind in ("deployments", "statefulsets", "jobs"):
         assert (await seen.kubectl("delete", kind, "--all")).code == 0
 

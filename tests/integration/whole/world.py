@@ -29,7 +29,7 @@ from gpushare.kubeletapi.podresources_pb2 import AllocatableResourcesRequest, Li
 from gpushare.kubeletapi.podresources_pb2_grpc import PodResourcesListerStub
 from gpushare_playground import gpus
 from gpushare_playground.cluster import EXTENDER_COUNTS, Cluster, NodeDescription
-from gpushare_playground.cluster.control import Control
+from gpushare_playground.cluster.control_plane import Control
 from gpushare_playground.cluster.embedded import EmbeddedControl
 from gpushare_playground.cluster.parts import Part
 from gpushare_playground.cluster.real import RealControl
@@ -428,7 +428,7 @@ async def world(
             driver=DRIVER,
             nodes=nodes,
             unit=unit,
-            told=told.append,
+            report=told.append,
             control=control_plane(),
             ignored=ignored,
             dashboard=dashboard,
@@ -489,8 +489,3 @@ def gpu_pod(
 def shared_node(name: str, preset: str, mode: str = "share", *more: tuple[str, str]) -> NodeDescription:
     """A node in a mode, with more labels."""
     return NodeDescription(name, preset, ((names.LABEL_MODE, mode), *more))
-
-
-def lines_with(text: str, words: Sequence[str]) -> list[str]:
-    """The lines that hold all of ``words``."""
-    return [line for line in text.splitlines() if all(word in line for word in words)]

@@ -26,7 +26,7 @@ def said(**spec: Any) -> list[str]:
         ("ack.node.gpu.schedule", "CGPU", "cgpu"),
         ("ack.node.gpu.schedule", "shared", "share"),
         ("ack.node.gpu.schedule", "topolgy", "topology"),
-        ("ack.node.gpu.schedule", "x", "default, share, cgpu, core_mem, mps or topology"),
+        ("ack.node.gpu.schedule", "x", "default, share, cgpu, core_mem, mps, topology or dra"),
         ("ack.node.gpu.placement", "bin-pack", "binpack"),
         ("ack.node.gpu.placement", "", "binpack, spread or fragmentation"),
     ],
@@ -53,7 +53,7 @@ def test_a_label_of_nodes_that_nobody_reads_is_named() -> None:
 
 def test_what_a_node_can_have_and_what_is_somebody_elses_is_passed_over() -> None:
     key = "ack.node.gpu.schedule"
-    modes = ("default", "share", "cgpu", "core_mem", "mps", "topology")
+    modes = ("default", "share", "cgpu", "core_mem", "mps", "topology", "dra")
     assert [text for mode in modes for text in said(nodeSelector={key: mode})] == []
     assert (
         said(nodeSelector={"ack.node.gpu.placement": "spread", "ack.node.gpu.max-pod": "3", "gpu": "x"}) == []

@@ -10,11 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.placement import __main__ as command
-from benchmarks.placement.published import POLICIES, published
-from benchmarks.placement.tasks import Done, Task
-from gpushare.api.node.device import Placement
-from gpushare.simulate.traces import report
-from gpushare.simulate.traces.openb import (
+from benchmarks.placement.openb import (
     TraceError,
     TraceNode,
     TracePod,
@@ -25,7 +21,8 @@ from gpushare.simulate.traces.openb import (
     read_pods,
     trace_name,
 )
-from gpushare.simulate.traces.replay import (
+from benchmarks.placement.published import POLICIES, published
+from benchmarks.placement.replay import (
     FEW_GPUS,
     FEW_PROCESSORS,
     LITTLE_MEMORY,
@@ -33,6 +30,8 @@ from gpushare.simulate.traces.replay import (
     OTHER_MODEL,
     replay,
 )
+from benchmarks.placement.tasks import Done, Task
+from gpushare.api.node.device import Placement
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nb,64000,262144,2,T4\na,8000,32768,1,V100\nplain,96000,1000,0,\n"
 PODS = (
@@ -156,7 +155,6 @@ def test_why_a_pod_was_dropped_is_counted_by_the_first_reason_of_each_node() -> 
         "",
         {OTHER_MODEL: 1, FEW_PROCESSORS: 1, LITTLE_MEMORY: 1, FEW_GPUS: 1, LITTLE_ON_GPUS: 1},
     )
-    assert report.left_for([first, second, second])[FEW_GPUS] == (2, 2)
 
 
 def test_pods_without_a_gpu_go_where_most_is_free() -> None:
@@ -229,3 +227,23 @@ def test_figures_are_means_over_seeds_beside_what_was_published() -> None:
     assert any("FGD" in line and "95.39" in line for line in lines)
     assert set(published("gpushare60")) == set(POLICIES)
     assert published("gpushare20") == {}
+
+
+def test_a_damaged_list_is_told_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "openb_node_list_gpu_node.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\na,1,1,1,T4\n")
+    file = tmp_path / "openb_pod_list_short.csv.xz"
+    whole = lzma.compress(b"name,cpu_milli,memory_mib,num_gpu,gpu_milli\n" + b"p,1,1,1,460\n" * 99)
+    for damaged in (whole[:-9], b"no archive at all"):
+        file.write_bytes(damaged)
+        with pytest.raises(TraceError, match=r"short\.csv\.xz: cannot be unpacked \(.*\); fetch it anew"):
+            read_pods(file)
+
+
+@pytest.mark.parametrize(
+    "row", ["p,-1,1,1,460", "p,1,1,99999,460", f"p,1,{1 << 63},1,460", "p,1", "p,1,x,1,1"]
+)
+def test_a_row_that_no_pod_can_have_is_refused(tmp_path: Path, row: str) -> None:
+    file = tmp_path / "openb_pod_list_odd.csv"
+    file.write_text(f"name,cpu_milli,memory_mib,num_gpu,gpu_milli\n{row}\n")
+    with pytest.raises(TraceError, match=r"odd\.csv: not a list of pods"):
+        read_pods(file)

@@ -63,40 +63,6 @@ def told_by_kubectl(nodes: Sequence[Node], pods: Sequence[Pod], waiting: Pod) ->
     return told["fits"], [move["pod"] for move in told["moves"]]
 
 
-async def test_nodes_that_the_waiting_pod_does_not_want_are_no_places_for_it() -> None:
-    nodes = nodes_with_hosts()
-    pods = [placed("full", "n", device(0), 8), placed("other", "n", device(2), 8)]
-    assert await ways(nodes, pods, pod("waits", "", 12)) == ("now", [])
-    assert await ways(nodes, pods, pod("waits", "", 12, node_selector={HOST: "n"})) == (
-        "once moved",
-        ["default/full"],
-    )
-    assert await ways(nodes, pods, pod("waits", "", 12, node_selector={"pool": "x"})) == ("not", [])
-    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
-    assert await ways(nodes, pods, pod("waits", "", 12, affinity=required(here))) == (
-        "once moved",
-        ["default/full"],
-    )
-
-
-async def test_nobody_moves_to_a_node_that_he_does_not_want() -> None:
-    nodes = nodes_with_hosts()[:2]
-    # 7 are free on both GPUs of n, 9 on the one of m: who moves for 12 units on n has to go to m.
-    pods = [
-        placed("full", "n", device(0), 8),
-        placed("other", "n", device(2), 8),
-        placed("there", "m", device(1), 6),
-    ]
-    waiting = pod("waits", "", 12, node_selector={HOST: "n"})
-    assert await ways(nodes, pods, waiting) == ("once moved", ["default/full"])
-    pods[0].spec.node_selector = {HOST: "n"}
-    assert await ways(nodes, pods, waiting) == ("once moved", ["default/other"])
-    pods[1].spec.affinity = required(
-        {"matchExpressions": [{"key": HOST, "operator": "NotIn", "values": ["m"]}]}
-    )
-    assert await ways(nodes, pods, waiting) == ("not", [])
-
-
 async def test_a_node_that_is_labelled_otherwise_is_one_that_others_want() -> None:
     nodes, shown = nodes_with_hosts()[:1], Shown()
     tell(shown, *nodes, waiting := pod("waits", "", 12, node_selector={"pool": "x"}))

@@ -1,24 +1,24 @@
-"""What the product tells people to type would be understood, and stands where no new one can be missed."""
+"""Commands in the product's texts are marked, and understood by what they start."""
 
 import functools
 
 import pytest
 
 from documentation.__main__ import PROJECT
-from documentation.advice import Told, of_module, told, trouble, wrong
+from documentation.advice import Text, faults, from_code, of_module, wrong
 
 SOURCES = PROJECT / "src"
 
 
 @functools.cache
-def texts() -> list[Told]:
-    """Read when a test asks, not when tests are collected: it takes long."""
-    return told(SOURCES)
+def texts() -> list[Text]:
+    """Read on first use, because it takes long."""
+    return from_code(SOURCES)
 
 
-def test_all_that_people_are_told_to_type_is_marked_and_would_be_understood() -> None:
-    faults = [f"{one.where}: {said}" for one in texts() for said in trouble(one, PROJECT)]
-    assert not faults, "\n".join(faults)
+def test_every_suggested_command_is_marked_and_understood() -> None:
+    found = [f"{one.where}: {said}" for one in texts() for said in faults(one, PROJECT)]
+    assert not found, "\n".join(found)
 
 
 def test_commands_are_found_in_the_rooms_that_give_advice() -> None:
@@ -67,7 +67,7 @@ def test_texts_stand_as_they_are_printed_as_far_as_that_is_known() -> None:
 def test_advice_that_is_not_marked_or_would_not_be_understood_is_told(
     where: str, text: str, said: str
 ) -> None:
-    found = list(trouble(Told(where, text), PROJECT))
+    found = list(faults(Text(where, text), PROJECT))
     assert any(said in one for one in found) if said else found == []
 
 

@@ -15,7 +15,7 @@ TABLE = PROJECT / "examples" / "README.md"
 PAGES = [*(f"docs/{name}" for name in in_order(DOCS)), "README.md"]
 
 
-def told() -> list[str]:
+def typed_commands() -> list[str]:
     """The commands for kubectl of the table's second column."""
     rows = [line.split(" | ")[1] for line in TABLE.read_text().splitlines() if line.startswith("| ")]
     return [command for cell in rows for command in re.findall(r"`(kubectl [^`]+)`", cell)]
@@ -46,7 +46,7 @@ def typed_by_the_walk() -> Iterator[str]:
 TYPED = [*typed_by_pages(), *typed_by_the_walk()]
 
 
-@pytest.mark.parametrize("command", dict.fromkeys(told()))
+@pytest.mark.parametrize("command", dict.fromkeys(typed_commands()))
 def test_a_command_of_the_table_is_typed_by_a_test(command: str) -> None:
     words = [r"[A-Z_]+" if word == "NODE" else re.escape(word) for word in command.split()]
     # A page's reader stands in the checkout, the table's and the walk's in its folder of examples.
@@ -59,6 +59,6 @@ def test_a_command_of_the_table_is_typed_by_a_test(command: str) -> None:
 def test_every_manifest_of_the_examples_is_in_the_table_or_is_a_bad_one() -> None:
     """The bad ones are typed by pages, where what comes out is the point."""
     there = {path.name for path in TABLE.parent.glob("*.yaml")}
-    named = {word for command in told() for word in command.split() if word.endswith(".yaml")}
+    named = {word for command in typed_commands() for word in command.split() if word.endswith(".yaml")}
     assert there - named == {"invalid-core.yaml", "too-large.yaml"}
     assert not named - there

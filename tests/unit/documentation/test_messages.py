@@ -12,7 +12,7 @@ from documentation.build_messages import from_builders, stops
 from documentation.c_messages import INTERNAL as INTERNAL_OF_C
 from documentation.c_messages import from_c
 from documentation.chart_messages import from_charts
-from documentation.entries import Entry, entries, says_nothing, without_entry, without_message
+from documentation.entries import Entry, entries, incomplete, without_entry, without_message
 from documentation.log_lines import from_logs
 from documentation.messages import INTERNAL, Message, from_code, of_module, reasons
 from documentation.script_messages import from_scripts
@@ -54,7 +54,7 @@ class Found:
 FOUND = Found()
 
 
-def _told(found: list[Message]) -> str:
+def _listed(found: list[Message]) -> str:
     return "\n".join(f"{one.where}: {one.template}" for one in found)
 
 
@@ -63,7 +63,9 @@ def test_every_message_has_an_entry() -> None:
         *without_entry(FOUND.answers, ENTRIES),
         *without_entry(FOUND.lines, ENTRIES, to_the_letter=True),
     ]
-    assert not missing, f"no entry in docs/troubleshooting (why it comes, what to do) for:\n{_told(missing)}"
+    assert not missing, (
+        f"no entry in docs/troubleshooting (why it comes, what to do) for:\n{_listed(missing)}"
+    )
 
 
 def test_of_builders_what_stops_them_is_a_message_and_what_a_program_that_they_write_ends_with() -> None:
@@ -96,7 +98,7 @@ def test_no_entry_is_about_a_message_that_is_gone() -> None:
 
 
 def test_every_entry_says_why_and_what_to_do() -> None:
-    empty = says_nothing(ENTRIES)
+    empty = incomplete(ENTRIES)
     assert not empty, "\n".join(f"{entry.where}: {entry.text}" for entry in empty)
 
 
@@ -204,14 +206,14 @@ def test_messages_are_texts_for_people_and_nothing_else() -> None:
 
 
 def test_a_sentence_is_a_help_in_modules_of_metrics_alone() -> None:
-    told = 'def f():\n    print("The whole cluster is gone.")\n'
-    assert [one.template for one in of_module("playground/x.py", told)] == ["The whole cluster is gone."]
-    assert of_module("scheduler/observability/metrics.py", told) == []
+    source = 'def f():\n    print("The whole cluster is gone.")\n'
+    assert [one.template for one in of_module("playground/x.py", source)] == ["The whole cluster is gone."]
+    assert of_module("scheduler/observability/metrics.py", source) == []
 
 
 def test_a_function_is_left_out_by_its_name() -> None:
-    told = 'def cookie():\n    return "three words here"\n\ndef said():\n    return "and three others"\n'
-    assert [one.template for one in of_module("dashboard/server/auth.py", told)] == ["and three others"]
+    source = 'def cookie():\n    return "three words here"\n\ndef said():\n    return "and three others"\n'
+    assert [one.template for one in of_module("dashboard/server/auth.py", source)] == ["and three others"]
 
 
 ENTRY = Entry("p.md:1", "no single GPU has … free (largest free: … on GPU …)", ("why it comes", "what to do"))
@@ -258,7 +260,7 @@ def test_entries_are_read_from_tables_with_several_messages_a_row(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("told", "empty"),
+    ("cells", "empty"),
     [
         (("because of", "do that"), False),
         (("because of", "as it says"), False),
@@ -267,8 +269,8 @@ def test_entries_are_read_from_tables_with_several_messages_a_row(tmp_path: Path
         (("because of",), True),
     ],
 )
-def test_an_entry_without_cause_or_suggestion_is_found(told: tuple[str, ...], empty: bool) -> None:
-    assert bool(says_nothing([Entry("p.md:1", "x", told)])) is empty
+def test_an_entry_without_cause_or_suggestion_is_found(cells: tuple[str, ...], empty: bool) -> None:
+    assert bool(incomplete([Entry("p.md:1", "x", cells)])) is empty
 
 
 def test_an_entry_about_a_message_that_is_gone_is_named() -> None:

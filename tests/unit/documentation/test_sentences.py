@@ -10,7 +10,7 @@ from tests.docs.doings import IN_A_PLAYGROUND, IN_THE_CHECKOUT, Doing
 from tests.docs.harmless import ENDS, chosen, is_harmless
 from tests.docs.places import STEPS
 from tests.docs.saying import says
-from tests.docs.sentences import BY_ANOTHER, asks, found, sentences_typed_by, told, where_typed
+from tests.docs.sentences import BY_ANOTHER, asks, found, sentences_typed_by, summary, where_typed
 
 DOINGS = (*IN_A_PLAYGROUND, *IN_THE_CHECKOUT)
 
@@ -50,13 +50,13 @@ def test_who_types_a_command_asks_for_it(path: str) -> None:
         assert sentences_typed_by(str(PROJECT / path))
 
 
-def test_who_asks_and_has_none_is_told() -> None:
+def test_a_test_without_sentences_that_asks_fails() -> None:
     with pytest.raises(AssertionError, match=r"test_sentences\.py: BY_ANOTHER in .* has no command for it"):
         sentences_typed_by(__file__)
 
 
 def test_all_are_counted() -> None:
-    (line,) = told()
+    (line,) = summary()
     assert line.startswith(
         f"{len(found())} commands in sentences and tables, {len(where_typed())} different ones: "
     )

@@ -92,8 +92,8 @@ def test_what_a_test_asks_for_is_read_from_its_source() -> None:
 
 
 def test_each_block_is_told_of_and_all_are_counted() -> None:
-    told = [place_of(block) for block in read_page("docs/p.md", PAGE).blocks]
-    assert [said for _, _, said in told] == [
+    places = [place_of(block) for block in read_page("docs/p.md", PAGE).blocks]
+    assert [said for _, _, said in places] == [
         "typed by tests/a.py, on a stand-in, in part",
         "typed by tests/docs/b.py",
         "typed by tests/a.py",
@@ -102,8 +102,8 @@ def test_each_block_is_told_of_and_all_are_counted() -> None:
         "on a real cluster: tests/e2e/product/test_departure.py (make e2e)",
         "typed with ARGS=few behind it, as it takes minutes without",
     ]
-    assert told[3][0] is Place.HERE
-    assert counted((place, path) for place, path, _ in told) == (
+    assert places[3][0] is Place.HERE
+    assert counted((place, path) for place, path, _ in places) == (
         "7 blocks: 3 typed here, 4 elsewhere (tests/a.py: 2, pipelines/ci.py: 1, "
         "tests/e2e/product/test_departure.py: 1), 0 nowhere"
     )

@@ -45,7 +45,6 @@ from documentation.understood import fault
         "python -m gpushare_playground.gpus --check FILE",
         "python -m benchmarks dashboard",
         "python -m gpushare doctor",
-        "pip install '.[png]'",
         "curl -H \"Authorization: Bearer $TOKEN\" http://localhost:9453/api/node?name=NODE",
     ],
 )  # fmt: skip

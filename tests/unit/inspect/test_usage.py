@@ -1,5 +1,3 @@
-from itertools import pairwise
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -13,15 +11,12 @@ from gpushare.api.objects import Node, NodeStatus, ObjectMeta, Pod, ResourceRequ
 from gpushare.api.quantity import MemoryUnit
 from gpushare.inspect.views.allocation_model import ClusterUsage, percent, usage_of
 from tests.unit.inspect.clusters import (
-    T4_MIB,
-    V100_MIB,
     device,
     first_generation,
     foreign_node,
     node,
     placed,
     pod,
-    second_generation,
     seen,
     with_allocation,
 )
@@ -31,21 +26,6 @@ GIB, SMALL = MemoryUnit.GIB, MemoryUnit.MIB_128
 
 def figures(cluster: ClusterUsage) -> dict[str, list[str]]:
     return {one.name: [f"{gpu.used_units}/{gpu.total_units}" for gpu in one.gpus] for one in cluster.nodes}
-
-
-def test_each_gpu_has_its_own_size() -> None:
-    gpus = [device(0), device(1, 81920), device(2, V100_MIB)]
-    cluster = seen([node("n", "10.0.0.1", gpus)], [placed("a", "n", gpus[1], 50)])
-    assert figures(cluster) == {"n": ["0/15", "50/80", "0/15"]}
-
-
-def test_pod_on_several_gpus_is_counted_on_each() -> None:
-    cluster = seen(
-        [foreign_node("n", "10.0.0.1", 4, 15)], [pod("a", "n", 8, second_generation({1: 2, 3: 6}))]
-    )
-    assert figures(cluster) == {"n": ["0/15", "2/15", "0/15", "6/15"]}
-    (one,) = cluster.nodes[0].pods
-    assert [(share.device.index, share.units) for share in one.shares] == [(1, 2), (3, 6)]
 
 
 def test_pods_are_ordered_by_gpu_and_those_on_none_come_last() -> None:
@@ -109,16 +89,6 @@ def test_what_was_given_in_another_unit_is_converted_once_per_gpu() -> None:
     assert figures(cluster) == {"n": ["1/15"]}
     assert [one.shares[0].units for one in cluster.nodes[0].pods] == [1] * 8
     assert cluster.nodes[0].gpus[0].used_mib == 8 * 128
-
-
-def test_unit_may_change_to_and_fro_under_running_pods() -> None:
-    gpu = device(0, V100_MIB)
-    pods = [placed("gib", "n", gpu, 3, unit=GIB), placed("small", "n", gpu, 16, unit=SMALL)]
-    in_gib = figures(seen([node("n", "10.0.0.1", [gpu], unit=GIB)], pods))
-    in_small = figures(seen([node("n", "10.0.0.1", [gpu], unit=SMALL)], pods))
-    # 3 of 15 on 16160 MiB are 3232 MiB, which are 25.2 of 126; 16 of 126 are 2052 MiB, which are 1.9 of 15.
-    assert in_gib == {"n": ["5/15"]}
-    assert in_small == {"n": ["42/126"]}
 
 
 @given(
@@ -216,18 +186,6 @@ def test_our_pods_from_before_the_node_was_described_are_found_by_index() -> Non
     assert figures(seen([node("n", "10.0.0.1", [device(0), device(1)])], [ours])) == {"n": ["0/15", "3/15"]}
 
 
-def test_malformed_node_is_named_and_the_others_are_shown() -> None:
-    broken = node("broken", "10.0.0.1", [device(0)])
-    assert broken.metadata.annotations is not None
-    broken.metadata.annotations[names.ANN_DEVICES] = "{}"
-    odd = foreign_node("odd", "10.0.0.3", 1, 15)
-    odd.status.capacity = {names.GPU_MEM: "15Q"}
-    cluster = usage_of([broken, odd, foreign_node("fine", "10.0.0.2", 1, 15)], [])
-    assert figures(cluster) == {"fine": ["0/15"]}
-    assert [warning.split(":")[0] for warning in cluster.warnings] == ["node broken", "node odd"]
-    assert all(warning.endswith("; the node is left out") for warning in cluster.warnings)
-
-
 def test_a_node_that_offers_nothing_for_a_slip_in_its_label_is_named() -> None:
     """Its agent takes back what it offered: without a word the node would vanish from the table."""
     slip = Node(
@@ -281,16 +239,6 @@ def test_node_without_an_internal_address_is_shown_as_unknown() -> None:
 @given(st.integers(0, 10**9), st.integers(1, 10**9))
 def test_percent_is_cut_off(used: int, total: int) -> None:
     assert percent(used, total) * total <= used * 100 < (percent(used, total) + 1) * total
-
-
-def test_nothing_of_nothing_is_no_percent() -> None:
-    assert percent(0, 0) == 0
-
-
-def test_nodes_stay_in_the_order_of_the_api_server() -> None:
-    cluster = seen([foreign_node(name, "10.0.0.1", 1, T4_MIB // 1024) for name in ("c", "a", "b")])
-    assert [one.name for one in cluster.nodes] == ["c", "a", "b"]
-    assert not list(pairwise(cluster.units))
 
 
 def counting(name: str, gpus: list[int]) -> Pod:

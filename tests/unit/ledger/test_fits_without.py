@@ -64,7 +64,7 @@ def test_it_is_as_if_the_pods_had_never_been_there(
             without.hold(f"uid-{number}", f"ns/{number}", "n1", allocation)
     before = state(ledger)
 
-    assert ledger.fits_without(asked, "n1", away) == bool(without.filter(asked, ["n1"]).fits)
+    assert ledger.evictions.fits_without(asked, "n1", away) == bool(without.filter(asked, ["n1"]).fits)
 
     assert state(ledger) == before
     assert ledger.filter(asked, ["n1"]).fits == ledger.fitting(asked, ["n1"])

@@ -54,7 +54,7 @@ def test_gpus_stay_held_while_their_description_is_missing() -> None:
     assert [one.share.uuid for one in ledger.usage("n1").pending] == ["GPU-b"]
     assert ledger.release("u2")
     assert ledger.totals() == Ledger().totals()
-    assert not ledger._nodes
+    assert not ledger._books.nodes
 
 
 def test_a_gpu_that_was_replaced_is_another_one_though_it_has_the_index() -> None:

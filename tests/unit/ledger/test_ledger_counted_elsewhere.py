@@ -29,10 +29,10 @@ def test_a_request_counted_in_another_unit_is_given_nothing_there() -> None:
     with pytest.raises(Refused, match="was counted in units of 1 GiB") as caught:
         ledger.reserve("a", "default/a", request, "small")
     assert caught.value.hopeless
-    assert ledger.plan(request, ["small"], lambda uid: None) is None
+    assert ledger.evictions.plan(request, ["small"], lambda uid: None) is None
     assert ledger.best(request, ["small", "none"]) is None
     assert ledger.best(request, ["small", "gib"]) == "gib"
-    assert ledger.scattered(request, ["small", "gib"]) == ["gib"]
+    assert ledger.evictions.scattered(request, ["small", "gib"]) == ["gib"]
     assert ledger.reserve("a", "default/a", request, "gib").gpus[0].mib == V100 * 6 // 15
     assert ledger.filter(asks(6), ["gib", "small"]).fits == ["gib", "small"], "units are units anywhere"
 

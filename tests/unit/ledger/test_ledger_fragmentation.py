@@ -174,7 +174,7 @@ def test_what_is_kept_is_as_if_worked_out_anew(steps: list[tuple[str, object]], 
     for number, (what, with_what) in enumerate(steps):
         play(ledger, number, what, with_what)
         kept = ledger._growth.of(request)
-        anew = Growth(ledger._columns, ledger._near)
+        anew = Growth(ledger._books.columns, ledger._books.near)
         anew._weighed = ledger._growth._weighed
         found = anew.of(request)
         assert np.array_equal(kept.grown, found.grown)
@@ -223,7 +223,7 @@ def test_the_node_that_scores_highest_gives_the_gpus_that_the_score_is_of(
             ledger.release("probe")
     kept = ledger._growth.of(request)
     for name in fits:
-        assert kept.grown[ledger._column_of[name]] in (grown[name], FAR)
+        assert kept.grown[ledger._books.column_of[name]] in (grown[name], FAR)
     best = [name for name in fits if scored[name] == 10]
     assert all(grown[name] == min(grown.values()) for name in best)
     for one in fits:
@@ -234,14 +234,14 @@ def test_the_node_that_scores_highest_gives_the_gpus_that_the_score_is_of(
 
 def naive(ledger: Ledger, name: str, cpu_milli: int) -> NaiveNode:
     """The node as the definition sees it, from the books."""
-    book = ledger._nodes[name]
+    book = ledger._books.nodes[name]
     assert book.devices is not None
     gpus = tuple(
         NaiveGpu(max(gpu.device.total_mib - gpu.taken_mib, 0), gpu.fit_units, gpu.free_core, gpu.is_untouched)
         for gpu in book.present
         if gpu.device is not None
     )
-    cpu = int(ledger._columns.free_cpu_milli[book.column])
+    cpu = int(ledger._books.columns.free_cpu_milli[book.column])
     return NaiveNode(
         gpus,
         None if cpu == 1 << 31 else max(cpu - cpu_milli, 0),

@@ -74,7 +74,7 @@ def _check(steps: list[tuple[str, int, int]]) -> None:
     for what, number, units in steps:
         if what == "ask":
             request = asks(units)
-            assert np.array_equal(ledger._left.of(request), left_over(ledger._columns, request))
+            assert np.array_equal(ledger._left.of(request), left_over(ledger._books.columns, request))
             assert len(ledger._left._kept) <= kept_module.MOST_KEPT
         else:
             play(ledger, what, number, units)

@@ -157,7 +157,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self._break_promises(name)
         devices = self.naive.nodes[name].devices if name in self.naive.nodes else ()
         for uid, (on, shares) in list(self.naive.kept.items()):
-            if on == name and not self.ledger.kept_on(uid):
+            if on == name and not self.ledger.nominations.node_of(uid):
                 del self.naive.kept[uid]
             elif on == name:
                 assert {share.uuid for share in shares} <= {one.uuid for one in devices if one.in_service}
@@ -258,18 +258,18 @@ class LedgerMachine(RuleBasedStateMachine):
         if not waiting:
             return
         uid = waiting[number % len(waiting)]
-        plan = self.ledger.plan(request, (name,), lambda one: Rank(0) if one in may_go else None)
+        plan = self.ledger.evictions.plan(request, (name,), lambda one: Rank(0) if one in may_go else None)
         if plan is None:
             assert self.naive.reason(request, name) is not None
             return
         assert set(plan.victims) <= may_go & self.naive.holdings.keys()
-        self.ledger.keep(uid, request, plan)
+        self.ledger.nominations.add(uid, request, plan)
         self.naive.keep(uid, request, name, plan.rows)
         self.promised[uid] = (request, set(plan.victims))
 
     @rule(uid=uids)
     def nobody_comes(self, uid: str) -> None:
-        self.ledger.unkeep(uid)
+        self.ledger.nominations.remove(uid)
         self.naive.kept.pop(uid, None)
         self.promised.pop(uid, None)
 
@@ -334,11 +334,11 @@ class LedgerMachine(RuleBasedStateMachine):
     def what_is_kept_is_as_if_worked_out_anew(self) -> None:
         for units, core, gpus, whole, by_gpu in list(self.ledger._left._kept):
             request = counts(gpus) if by_gpu else asks(units, core, gpus=gpus, whole=whole)
-            anew = multi_gpu.left_over(self.ledger._columns, request, self.ledger._near)
+            anew = multi_gpu.left_over(self.ledger._books.columns, request, self.ledger._books.near)
             assert_array_equal(self.ledger._left.of(request), anew)
             if request.is_ordinary:
                 # The way for several GPUs says the same of one.
-                assert_array_equal(left_over(self.ledger._columns, request), anew)
+                assert_array_equal(left_over(self.ledger._books.columns, request), anew)
 
     # --- what always holds ---
 
@@ -356,7 +356,7 @@ class LedgerMachine(RuleBasedStateMachine):
             else:
                 uid, held = event
                 ledger.hold(uid, held.pod, held.node, held.allocation)
-        ledger.keep_again(self.naive.kept)
+        ledger.nominations.restore(self.naive.kept)
         return ledger
 
     @rule(seed=st.integers(0, 1 << 16))
@@ -384,8 +384,8 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_kept_that_nobody_needs(self) -> None:
         needed = set(self.naive.nodes) | {held.node for held in self.naive.holdings.values()}
-        assert set(self.ledger._nodes) == needed
-        for name, book in self.ledger._nodes.items():
+        assert set(self.ledger._books.nodes) == needed
+        for name, book in self.ledger._books.nodes.items():
             usage = self.naive.usage(name)
             there = {gpu.uuid for gpu in usage.gpus} | {one.share.uuid for one in usage.pending}
             assert set(book.gpus) == there
@@ -413,11 +413,11 @@ class LedgerMachine(RuleBasedStateMachine):
             self.node_goes(name)
         assert self.ledger.totals() == Ledger().totals()
         # Nothing is kept of what is gone.
-        assert not self.ledger._nodes
-        assert not self.ledger._absent
-        assert not self.ledger._refusals._against
-        assert not self.ledger._refusals._unhealthy
-        assert self.ledger._columns.width <= len(NAMES) + 1
+        assert not self.ledger._books.nodes
+        assert not self.ledger._books.absent
+        assert not self.ledger._books.refusals._against
+        assert not self.ledger._books.refusals._unhealthy
+        assert self.ledger._books.columns.width <= len(NAMES) + 1
 
 
 # Not traced for coverage: it would take twice as long, and other tests go through the same lines.

@@ -41,7 +41,7 @@ class Cluster:
             return found if found.priority < priority else None
 
         request = structs.replace(asks(units, core), gpu_count=gpus, whole_device=whole)
-        return self.ledger.plan(request, nodes or ("n",), rank)
+        return self.ledger.evictions.plan(request, nodes or ("n",), rank)
 
 
 def test_fragments_on_two_gpus_help_nobody_so_the_victims_are_of_one() -> None:
@@ -158,15 +158,15 @@ def test_room_that_is_kept_goes_to_nobody_else_until_it_is_given_up() -> None:
     plan = cluster.plan(16, 5)
     assert plan is not None
     ledger = cluster.ledger
-    ledger.keep("new", asks(16), plan)
-    assert ledger.kept_on("new") == "n"
+    ledger.nominations.add("new", asks(16), plan)
+    assert ledger.nominations.node_of("new") == "n"
     ledger.release("a")
     with pytest.raises(Refused):
         ledger.reserve("thief", "default/thief", asks(1), "n")
     assert ledger.usage("n").gpus[0].used_mib == 8 * 1024
     ledger.release("b")
-    ledger.unkeep("new")
-    ledger.unkeep("new")
+    ledger.nominations.remove("new")
+    ledger.nominations.remove("new")
     assert ledger.reserve("new", "default/new", asks(16), "n").mib == 16 * 1024
 
 
@@ -176,14 +176,14 @@ def test_a_node_where_room_is_kept_takes_none_of_the_other_kind_and_nobody_ends_
     plan = cluster.plan(4, 5, core=30)
     assert plan is not None
     ledger = cluster.ledger
-    ledger.keep("new", asks(4, 30), plan)
+    ledger.nominations.add("new", asks(4, 30), plan)
     assert ledger.filter(asks(1), ["n"]).fits == []
     assert cluster.plan(1, 9) is None, "the room is for a pod of the other kind"
     ledger.release("low")
     assert ledger.filter(asks(1), ["n"]).fits == [], "one with memory alone would shut out who made room"
     assert ledger.filter(asks(1, 5), ["n"]).fits == ["n"]
     assert ledger.filter_for("new", asks(4, 30), ["n"]).fits == ["n"]
-    ledger.unkeep("new")
+    ledger.nominations.remove("new")
     assert ledger.filter(asks(1), ["n"]).fits == ["n"]
 
 
@@ -195,7 +195,7 @@ def test_room_that_is_kept_counts_for_the_nodes_cap_of_pods_until_it_is_given_up
     plan = cluster.plan(4, 5)
     assert plan is not None
     ledger = cluster.ledger
-    ledger.keep("new", asks(4), plan)
+    ledger.nominations.add("new", asks(4), plan)
     ledger.release("a")
     with pytest.raises(Refused, match="already has 2 pods on its GPUs, the most allowed"):
         ledger.reserve("thief", "default/thief", asks(1), "n")
@@ -204,7 +204,7 @@ def test_room_that_is_kept_counts_for_the_nodes_cap_of_pods_until_it_is_given_up
     assert another.victims == ("b",), "who makes room for a second pod ends the second"
     ledger.set_node(structs.replace(capped, placement=Placement.SPREAD))
     assert ledger.filter(asks(1), ["n"]).fits == []
-    ledger.unkeep("new")
+    ledger.nominations.remove("new")
     assert ledger.filter(asks(1), ["n"]).fits == ["n"]
     assert ledger.reserve("new", "default/new", asks(4), "n").mib == 4 * 1024
 
@@ -232,13 +232,13 @@ def test_what_is_kept_on_a_gpu_that_changes_or_goes_or_beside_more_room_is_forgo
         (structs.replace(before, devices=(first, foreign)), before),
     ):
         cluster.ledger.set_node(start)
-        cluster.ledger.keep("new", asks(16), plan)
+        cluster.ledger.nominations.add("new", asks(16), plan)
         cluster.ledger.set_node(after)
-        assert cluster.ledger.kept_on("new") == "", after
+        assert cluster.ledger.nominations.node_of("new") == "", after
     cluster.ledger.set_node(before)
-    cluster.ledger.keep("new", asks(16), plan)
+    cluster.ledger.nominations.add("new", asks(16), plan)
     cluster.ledger.remove_node("n")
-    assert cluster.ledger.kept_on("new") == ""
+    assert cluster.ledger.nominations.node_of("new") == ""
     cluster.ledger.release("a")
     assert cluster.ledger.totals() == Ledger().totals()
 
@@ -251,7 +251,7 @@ def test_what_is_kept_on_a_gpu_stays_kept_whatever_is_lost_beside_it(change: str
     plan = cluster.plan(16, 5)
     assert plan is not None
     ledger = cluster.ledger
-    ledger.keep("new", asks(16), plan)
+    ledger.nominations.add("new", asks(16), plan)
     first, second = before.devices
     after = {
         "others hold more": structs.replace(
@@ -264,11 +264,11 @@ def test_what_is_kept_on_a_gpu_stays_kept_whatever_is_lost_beside_it(change: str
         "placement": structs.replace(before, placement=Placement.SPREAD),
     }[change]
     ledger.set_node(after)
-    assert ledger.kept_on("new") == "n"
+    assert ledger.nominations.node_of("new") == "n"
     ledger.release("a")
     assert ledger.filter(asks(13), ["n"]).fits == [], "nobody else gets it"
     assert ledger.filter_for("new", asks(16), ["n"]).fits == ["n"]
-    ledger.unkeep("new")
+    ledger.nominations.remove("new")
     assert ledger.reserve("x", "default/x", asks(16), "n").gpus[0].index == 0
     ledger.release("x")
     fresh = Ledger()

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from gpushare.api.node.device import NodeDevices, Placement
+from gpushare.api.node.device import NodeDevices
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger, Refused
-from tests.unit.ledger.ledger_samples import A100, T4, V100, asks, gpus, node
+from tests.unit.ledger.ledger_samples import A100, T4, V100, asks, node
 
 
 def given(ledger: Ledger, uid: str, request: Request, on: str = "n1") -> list[int]:
@@ -23,33 +23,6 @@ def ledger_with(*nodes: NodeDevices) -> Ledger:
     return ledger
 
 
-def test_a_pod_holds_its_part_of_each_of_its_gpus() -> None:
-    ledger = ledger_with(node("n1", V100, V100))
-    allocation = ledger.reserve("a", "default/a", asks(4, gpus=2), "n1")
-    assert [(share.index, share.units, share.mib) for share in allocation.gpus] == [
-        (0, 4, 4309),
-        (1, 4, 4309),
-    ]
-    assert allocation.containers == {"main": allocation.gpus}
-    assert [gpu.pods for gpu in ledger.usage("n1").gpus] == [("a",), ("a",)]
-    assert ledger.release("a")
-    assert [gpu.used_mib for gpu in ledger.usage("n1").gpus] == [0, 0]
-
-
-def test_binpack_takes_the_gpus_that_it_leaves_least_of() -> None:
-    ledger = ledger_with(node("n1", T4, T4, T4, T4))
-    assert given(ledger, "a", asks(6)) == [0]
-    assert given(ledger, "b", asks(4, gpus=2)) == [0, 1]
-    assert given(ledger, "c", asks(6, gpus=3)) == [1, 2, 3]
-
-
-def test_spread_takes_the_gpus_with_the_most_free() -> None:
-    ledger = ledger_with(node("n1", T4, T4, T4, T4, placement=Placement.SPREAD))
-    assert given(ledger, "a", asks(6)) == [0]
-    assert given(ledger, "b", asks(4, gpus=2)) == [1, 2]
-    assert given(ledger, "c", asks(4, gpus=2)) == [1, 3]
-
-
 def test_gpus_of_different_sizes_give_as_many_units_each() -> None:
     ledger = ledger_with(node("n1", T4, A100))
     allocation = ledger.reserve("a", "default/a", asks(8, gpus=2), "n1")
@@ -59,43 +32,12 @@ def test_gpus_of_different_sizes_give_as_many_units_each() -> None:
     ]
 
 
-def test_of_nodes_binpack_prefers_the_one_whose_gpus_are_left_least_of() -> None:
-    ledger = ledger_with(node("empty", T4, T4), node("used", T4, T4))
-    ledger.reserve("a", "default/a", asks(8, gpus=2), "used")
-    empty, used = ledger.score(asks(4, gpus=2), ["empty", "used"])
-    assert used > empty
-
-
-def test_whole_gpus_go_only_where_nobody_holds_anything() -> None:
-    ledger = ledger_with(node("n1", T4, T4, T4))
-    assert given(ledger, "a", asks(1)) == [0]
-    assert given(ledger, "b", asks(2, whole=True)) == [1]
-    usage = ledger.usage("n1").gpus[1]
-    assert (usage.used_units, usage.total_units, usage.free_mib) == (15, 15, 0)
-    # Nothing fits beside it, and nothing that fits elsewhere is kept from there.
-    assert given(ledger, "c", asks(15)) == [2]
-    with pytest.raises(Refused, match=r"largest free: 14 GiB on GPU 0"):
-        given(ledger, "d", asks(15))
-
-
 def test_a_whole_gpu_is_the_smallest_that_will_do_and_all_of_it() -> None:
     ledger = ledger_with(node("n1", A100, 16384, V100))
     allocation = ledger.reserve("a", "default/a", asks(14, whole=True), "n1")
     assert [(share.index, share.units, share.mib) for share in allocation.gpus] == [(2, 15, V100)]
     allocation = ledger.reserve("b", "default/b", asks(10, whole=True), "n1")
     assert [(share.index, share.units, share.mib) for share in allocation.gpus] == [(1, 16, 16384)]
-
-
-def test_whole_gpus_can_be_several() -> None:
-    ledger = ledger_with(node("n1", T4, T4, T4))
-    assert given(ledger, "a", asks(3, gpus=2, whole=True)) == [0, 1]
-    assert [gpu.free_mib for gpu in ledger.usage("n1").gpus] == [0, 0, T4]
-
-
-def test_a_whole_gpu_may_come_with_a_part_of_its_compute() -> None:
-    ledger = ledger_with(node("n1", T4, mode=NodeMode.CORE_MEM))
-    (share,) = ledger.reserve("a", "default/a", asks(3, 30, whole=True), "n1").gpus
-    assert (share.units, share.core_percent) == (15, 30)
 
 
 def with_others(there: NodeDevices, index: int, foreign_mib: int) -> NodeDevices:
@@ -239,13 +181,3 @@ def test_a_refusal_says_which_gpus_would_do(
 def test_a_mode_in_which_pods_get_one_gpu_still_gives_a_whole_one() -> None:
     ledger = ledger_with(node("n1", T4, mode=NodeMode.MPS))
     assert given(ledger, "a", asks(4, whole=True)) == [0]
-
-
-def test_more_gpus_than_any_node_has_fit_nowhere() -> None:
-    ledger = ledger_with(node("n1", T4), NodeDevices("n2", NodeMode.CGPU, MemoryUnit.GIB, gpus("n2", T4, T4)))
-    verdict = ledger.filter(asks(1, gpus=9999), ["n1", "n2"])
-    assert verdict.hopeless == {
-        "n1": "asks for 9999 GPUs, the node has 1",
-        "n2": "asks for 9999 GPUs, the node has 2",
-    }
-    assert ledger.score(asks(1, gpus=9999), ["n1", "n2"]) == [0, 0]

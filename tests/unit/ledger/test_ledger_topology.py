@@ -259,7 +259,7 @@ def test_what_a_node_is_said_to_have_left_over_is_what_its_set_leaves(
     request = asks(4, gpus=count)
     if not ledger.filter(request, ["n1"]).fits:
         return
-    column = ledger._column_of["n1"]
+    column = ledger._books.column_of["n1"]
     said = ledger._growth.of(request) if placement is Placement.FRAGMENTATION else ledger._left._of(request)
     chosen = given(ledger, "a", request)
     assert said.left[column] == sum(T4 - held[gpu] - 4096 for gpu in chosen) // count
@@ -299,17 +299,17 @@ def test_room_for_whole_gpus_is_made_by_ending_pods_that_hold_them() -> None:
     assert given(ledger, "low", counts(1)) == [0]
     assert given(ledger, "lower", counts(1)) == [1]
     ranks = {"low": Rank(5), "lower": Rank(1)}
-    plan = ledger.plan(counts(1), ["n1"], ranks.get)
+    plan = ledger.evictions.plan(counts(1), ["n1"], ranks.get)
     assert plan is not None
     assert (plan.rows, plan.victims) == ((1,), ("lower",))
-    ledger.keep("high", counts(1), plan)
+    ledger.nominations.add("high", counts(1), plan)
     assert "no GPU is free" in ledger.filter(counts(1), ["n1"]).refused["n1"]
     ledger.release("lower")
     assert ledger.filter_for("high", counts(1), ["n1"]).fits == ["n1"]
     assert ledger.filter(counts(1), ["n1"]).fits == []
-    ledger.unkeep("high")
+    ledger.nominations.remove("high")
     assert given(ledger, "high", counts(1)) == [1]
-    both = ledger.plan(counts(2), ["n1"], lambda uid: Rank(0))
+    both = ledger.evictions.plan(counts(2), ["n1"], lambda uid: Rank(0))
     assert both is not None
     assert set(both.victims) == {"low", "high"}
-    assert ledger.plan(asks(1), ["n1"], ranks.get) is None
+    assert ledger.evictions.plan(asks(1), ["n1"], ranks.get) is None

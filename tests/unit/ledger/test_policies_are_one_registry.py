@@ -103,7 +103,7 @@ def test_over_many_nodes_what_is_left_is_that_of_the_gpu_that_a_new_policy_choos
         ledger.hold(uid, "p", "n", holding(share("n-gpu0", 1024)))
     ledger.hold("c", "p", "n", holding(share("n-gpu1", 6144)))
     for request, left_mib in ((asks(2), 16384 - 6144 - 2048), (asks(2, gpus=2), 16384 - 4096 - 2048)):
-        assert ledger._left.of(request)[ledger._column_of["n"]] == left_mib
+        assert ledger._left.of(request)[ledger._books.column_of["n"]] == left_mib
 
 
 def test_every_policy_is_in_the_registry_and_in_the_charts_schema() -> None:

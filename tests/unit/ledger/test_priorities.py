@@ -47,7 +47,7 @@ class Cluster:
             found = self.ranks[uid]
             return found if found.leaving or found.priority < below else None
 
-        return self.ledger.plan(request, nodes, rank, priority=below if narrowed else None)
+        return self.ledger.evictions.plan(request, nodes, rank, priority=below if narrowed else None)
 
 
 pods = st.tuples(
@@ -109,7 +109,7 @@ def test_below_which_priority_pods_may_go_can_be_another_for_each_node() -> None
         cluster.put(name, 0, 16, priority)
 
     def where(limits: dict[str, int], request: Request) -> list[list[str]]:
-        found = cluster.ledger.where_others_could_go(request, NODES, limits)
+        found = cluster.ledger.evictions.stages(request, NODES, limits)
         return [names for names in map(list, found) if names]
 
     assert where({"a": ANY, "b": 5}, asks(4)) == [["b"], ["a"]]

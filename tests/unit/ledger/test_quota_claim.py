@@ -208,7 +208,7 @@ def test_where_the_least_important_may_not_all_go_a_larger_one_does() -> None:
     held(ledger, books, "other", "z", 4)
     claim = claim_of(books, "x", 8)
     priorities = {"small": 0, "large": 5, "other": 9}
-    plan = ledger.plan(asks(8), ["n1"], rank_of(claim, priorities), rule=claim)
+    plan = ledger.evictions.plan(asks(8), ["n1"], rank_of(claim, priorities), rule=claim)
     assert plan is not None
     # small and other would do, too, and are two; large alone leaves b its 8.
     assert plan.victims in (("large",), ("other", "small"))
@@ -222,7 +222,9 @@ def test_a_large_one_goes_where_the_least_important_use_up_what_may_go() -> None
     held(ledger, books, "large", "z", 8)
     held(ledger, books, "rest", "z", 7)
     claim = claim_of(books, "x", 8)
-    plan = ledger.plan(asks(8), ["n1"], rank_of(claim, {"small": 0, "large": 5, "rest": 9}), rule=claim)
+    plan = ledger.evictions.plan(
+        asks(8), ["n1"], rank_of(claim, {"small": 0, "large": 5, "rest": 9}), rule=claim
+    )
     assert plan is not None
     assert plan.victims in (("large",), ("rest", "small"))
 
@@ -236,7 +238,7 @@ def test_a_large_one_goes_where_the_least_important_alone_would_not_do() -> None
     held(ledger, books, "other", "elsewhere", 7)
     held(ledger, books, "far", "z", 7, "n2")
     claim = claim_of(books, "x", 8)
-    plan = ledger.plan(asks(8), ["n1"], rank_of(claim, {"small": 0, "large": 5}), rule=claim)
+    plan = ledger.evictions.plan(asks(8), ["n1"], rank_of(claim, {"small": 0, "large": 5}), rule=claim)
     assert plan is not None
     assert plan.victims == ("large",), "without small b has 15, and large is more than it can spare then"
 
@@ -248,9 +250,9 @@ def test_nobody_ends_where_what_may_go_leaves_too_little() -> None:
     held(ledger, books, "q", "z", 6)
     held(ledger, books, "r", "z", 4)
     claim = claim_of(books, "x", 8)
-    plan = ledger.plan(asks(8), ["n1"], rank_of(claim, {}), rule=claim)
+    plan = ledger.evictions.plan(asks(8), ["n1"], rank_of(claim, {}), rule=claim)
     assert plan is None, "p or q with r would take b to 6"
-    assert ledger.plan(asks(8), ["n1"], rank_of(claim, {}), forced=["p", "q"], rule=claim) is None
+    assert ledger.evictions.plan(asks(8), ["n1"], rank_of(claim, {}), forced=["p", "q"], rule=claim) is None
 
 
 def test_at_its_max_a_more_important_pod_ends_one_of_its_own_though_there_is_room() -> None:
@@ -259,7 +261,7 @@ def test_at_its_max_a_more_important_pod_ends_one_of_its_own_though_there_is_roo
     held(ledger, books, "p", "x", 4)
     held(ledger, books, "q", "x", 4)
     claim = claim_of(books, "x", 4)
-    plan = ledger.plan(asks(4), ["n1"], rank_of(claim, {"q": 3}, own=9), rule=claim)
+    plan = ledger.evictions.plan(asks(4), ["n1"], rank_of(claim, {"q": 3}, own=9), rule=claim)
     assert plan is not None
     assert plan.victims == ("p",)
 
@@ -285,7 +287,7 @@ def test_no_plan_breaks_a_guarantee_and_each_makes_room(
             priorities[uid], namespaces[uid] = priority, where
     claim = claim_of(books, namespace, units)
     before = {place: books.held(place, MEM) for place in range(3)}
-    plan = ledger.plan(asks(units), ["n1"], rank_of(claim, priorities, own), rule=claim)
+    plan = ledger.evictions.plan(asks(units), ["n1"], rank_of(claim, priorities, own), rule=claim)
     if plan is None:
         return
     leaf = books.leaf(namespace)

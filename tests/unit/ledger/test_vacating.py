@@ -34,7 +34,7 @@ def test_a_host_has_its_gpus_with_what_is_free_and_who_is_there() -> None:
     made = ledger(node("n", 16, 16, max_pods=3, max_node_pods=5))
     made.reserve("a", "default/a", asks(4), "n")
     made.reserve("b", "default/b", asks(14), "n")
-    host = made.host("n", lambda uid: uid == "a")
+    host = made.evictions.host("n", lambda uid: uid == "a")
     assert host is not None
     assert (host.unit_mib, host.memory_pods, host.core_pods, host.spare_pods) == (1024, 2, 0, 3)
     assert [(gpu.free_units, gpu.free_core, gpu.spare_pods) for gpu in host.gpus] == [
@@ -45,7 +45,7 @@ def test_a_host_has_its_gpus_with_what_is_free_and_who_is_there() -> None:
         [("a", 4, True)],
         [("b", 14, False)],
     ]
-    bare = ledger(node("m", 16)).host("m", anybody)
+    bare = ledger(node("m", 16)).evictions.host("m", anybody)
     assert bare is not None
     assert (bare.spare_pods, bare.gpus[0].spare_pods) == (NO_CAP, NO_CAP)
 
@@ -55,14 +55,14 @@ def test_pods_on_several_gpus_and_of_another_unit_do_not_move_and_closed_nodes_t
     made.reserve("two", "default/two", asks(2, gpus=2), "n")
     old = holding(share("GPU-n-0", 256, units=2, of=128), unit=MemoryUnit.MIB_128)
     made.hold("old", "default/old", "n", old)
-    host = made.host("n", anybody)
+    host = made.evictions.host("n", anybody)
     assert host is not None
     assert {pod.key: pod.may_move for gpu in host.gpus for pod in gpu.pods} == {"two": False, "old": False}
     made.set_node(node("n", 16, 16, refusal="switching"))
-    assert made.host("n", anybody) is None
-    assert made.host("unknown", anybody) is None
+    assert made.evictions.host("n", anybody) is None
+    assert made.evictions.host("unknown", anybody) is None
     made.hold("there", "default/there", "later", holding(share("GPU-later-0", 1024, of=16)))
-    assert made.host("later", anybody) is None
+    assert made.evictions.host("later", anybody) is None
 
 
 def test_gpus_out_of_service_are_left_out_and_more_than_there_is_counts_below_nothing() -> None:
@@ -71,7 +71,7 @@ def test_gpus_out_of_service_are_left_out_and_more_than_there_is_counts_below_no
     made = ledger(NodeDevices("n", NodeMode.SHARE, MemoryUnit.GIB, devices))
     made.hold("a", "default/a", "n", holding(share("GPU-n-0", 16384, units=16, of=16)))
     made.hold("b", "default/b", "n", holding(share("GPU-n-0", 2048, units=2, of=16)))
-    host = made.host("n", anybody)
+    host = made.evictions.host("n", anybody)
     assert host is not None
     (gpu,) = host.gpus
     assert gpu.free_units == -2
@@ -90,14 +90,14 @@ def test_nodes_with_room_in_all_are_looked_at_and_those_that_lack_least_come_fir
         made.hold(f"{name}-2", "default/x", name, holding(share(f"GPU-{name}-1", 1024 * second, second, 16)))
     made.reserve("c", "default/c", asks(12, 10), "core")
     names = ["unknown", "even", "uneven", "full", "core", "closed"]
-    assert made.scattered(asks(8), names) == ["uneven", "even"]
-    assert made.scattered(asks(8, 10), names) == ["core"]
-    assert made.scattered(asks(9), names) == []
-    assert made.roomiest()[:2] == ["core", "uneven"]
-    assert "closed" not in made.roomiest()
+    assert made.evictions.scattered(asks(8), names) == ["uneven", "even"]
+    assert made.evictions.scattered(asks(8, 10), names) == ["core"]
+    assert made.evictions.scattered(asks(9), names) == []
+    assert made.evictions.roomiest()[:2] == ["core", "uneven"]
+    assert "closed" not in made.evictions.roomiest()
     assert (
         len(
-            ledger(*(node(f"n{number}", 16, 16) for number in range(MOST_HOSTS + 3))).scattered(
+            ledger(*(node(f"n{number}", 16, 16) for number in range(MOST_HOSTS + 3))).evictions.scattered(
                 asks(8), [f"n{number}" for number in range(MOST_HOSTS + 3)]
             )
         )
@@ -107,10 +107,10 @@ def test_nodes_with_room_in_all_are_looked_at_and_those_that_lack_least_come_fir
 
 def test_what_is_kept_counts_as_taken() -> None:
     made = ledger(node("n", 16))
-    plan = made.plan(asks(6), ("n",), lambda uid: None)
+    plan = made.evictions.plan(asks(6), ("n",), lambda uid: None)
     assert plan is not None
-    made.keep("w", asks(6), plan)
-    host = made.host("n", anybody)
+    made.nominations.add("w", asks(6), plan)
+    host = made.evictions.host("n", anybody)
     assert host is not None
     assert host.gpus[0].free_units == 10
 
@@ -120,15 +120,15 @@ def test_caps_of_pods_hold_for_who_comes_and_for_who_waited() -> None:
     made = ledger(node("n", 16, 16, max_node_pods=2), node("m", 16, max_node_pods=1))
     made.reserve("a", "default/a", asks(9), "n")
     made.hold("b", "default/b", "n", holding(share("GPU-n-1", 4096, 4, 16)))
-    hosts = [host for name in ("n", "m") if (host := made.host(name, anybody)) is not None]
+    hosts = [host for name in ("n", "m") if (host := made.evictions.host(name, anybody)) is not None]
     assert outlook(hosts[:1], asks(13)) == Outlook(None)
     # The other node takes one, and that is the pod itself.
     assert outlook(hosts, asks(13)).moves == ()
     made.reserve("c", "default/c", asks(5), "m")
-    full = [host for name in ("n", "m") if (host := made.host(name, anybody)) is not None]
+    full = [host for name in ("n", "m") if (host := made.evictions.host(name, anybody)) is not None]
     assert outlook(full, asks(13)) == Outlook(None)
     made.release("c")
-    n, m = (host for name in ("n", "m") if (host := made.host(name, anybody)) is not None)
+    n, m = (host for name in ("n", "m") if (host := made.evictions.host(name, anybody)) is not None)
     found = cheaper_way(n, [(m, m.gpus[0])], asks(13), Outlook(None))
     assert [(move.pod, move.target.node) for move in found.moves] == [("b", "m")]
     assert cheaper_way(n, [(m, m.gpus[0])], asks(13), found) == found
@@ -140,7 +140,7 @@ def test_two_that_each_find_a_place_but_not_both_do_not_move() -> None:
     made.reserve("b", "default/b", asks(6), "n")
     made.reserve("c", "default/c", asks(9), "n")
     made.reserve("d", "default/d", asks(11), "m")
-    n = made.host("n", lambda uid: uid != "c")
+    n = made.evictions.host("n", lambda uid: uid != "c")
     assert n is not None
     # 4 free beside the two and 7 beside the third: one of them has room there, the other nowhere.
     assert outlook([n], asks(11)) == Outlook(None)

@@ -127,6 +127,7 @@ def test_each_mode_has_its_resources() -> None:
         "mps": (names.GPU_MEM,),
         "core_mem": (names.GPU_MEM, names.GPU_CORE),
         "topology": (names.GPU_WHOLE,),
+        "dra": (),
     }
 
 

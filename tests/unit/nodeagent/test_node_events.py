@@ -13,7 +13,14 @@ from gpushare.nodeagent.node.node_events import NodeEvents
 from gpushare.nodeagent.observability.metrics import Metrics
 
 SOUND, OTHER = Device(0, "GPU-a", 16384), Device(1, "GPU-b", 16384)
-WELL: dict[str, Any] = {"access": "", "faults": (), "isolation": "", "fallen": "", "mode": "cgpu"}
+WELL: dict[str, Any] = {
+    "access": "",
+    "faults": (),
+    "isolation": "",
+    "fallen": "",
+    "claims": "",
+    "mode": "cgpu",
+}
 
 
 class Told(NamedTuple):
@@ -161,6 +168,7 @@ def test_what_has_ended_while_no_agent_was_there_is_told_to_have_ended(agent: Ag
         ("CDIUnavailable", "CDIAvailable", {"access": "no description"}),
         ("IsolationUnavailable", "IsolationAvailable", {"isolation": "no library"}),
         ("IsolationUnavailable", "IsolationAvailable", {"fallen": "the driver is too old"}),
+        ("ClaimsUnavailable", "ClaimsAvailable", {"claims": "the kubelet refuses the driver"}),
         ("DriverFailed", "DriverReady", {"trouble": "DriverFailed"}),
     ],
 )

@@ -155,7 +155,9 @@ class Moving(RuleBasedStateMachine):
         owners = [one["kind"] for one in meta.get("ownerReferences") or ()]
         wish = meta["annotations"].get(names.ANN_DEFRAGMENTATION)
         assert wish == "true" or wish is None, f"{name} does not want to be moved"
-        assert replica.world.ledger.kept_on(f"moved:{meta['uid']}"), f"no place is kept for {name}"
+        assert replica.world.ledger.nominations.node_of(f"moved:{meta['uid']}"), (
+            f"no place is kept for {name}"
+        )
         if replica.feed.late:
             return  # it cannot know what has happened since
         assert owners, f"{name} would not be made anew"
@@ -171,7 +173,9 @@ class Moving(RuleBasedStateMachine):
     def _gains(self, replica: Replica, name: str, uid: str) -> None:
         """On a GPU of the pod's there is room for the waiting one once those have left that are moved, and is none while they are there."""
         where = self._pod(name)["spec"]["nodeName"]
-        assert replica.world.ledger.kept_on(uid) == where, "room is kept for it where somebody leaves"
+        assert replica.world.ledger.nominations.node_of(uid) == where, (
+            "room is kept for it where somebody leaves"
+        )
         request = replica.world.view.waiting[uid].request
         assert request is not None
         on = {share.uuid for share in given(self._pod(name)).gpus}
@@ -214,8 +218,8 @@ class Moving(RuleBasedStateMachine):
         for replica in self.cluster.replicas:
             ledger, mover = replica.world.ledger, replica.mover
             places = {place.key: place.since_s for place in mover._places}
-            kept = {uid: one.since_s for uid, one in mover._kept.items() if ledger.kept_on(uid)}
-            lost = [uid for uid in ledger.kept_room.all() if uid.startswith("moved:") and uid not in places]
+            kept = {uid: one.since_s for uid, one in mover._kept.items() if ledger.nominations.node_of(uid)}
+            lost = [uid for uid in ledger.nominations.all() if uid.startswith("moved:") and uid not in places]
             assert not lost, f"room is kept for {lost} for ever"
             for uid, since_s in {**places, **kept}.items():
                 key = (id(replica.world), uid, since_s)
@@ -231,5 +235,5 @@ class Moving(RuleBasedStateMachine):
         leaving = replica.mover._kept[uid].leaving & replica.world.view.bound.keys()
         if record is None or record.request is None or leaving or ledger.held(uid) is not None:
             return
-        node = ledger.kept_on(uid)
+        node = ledger.nominations.node_of(uid)
         assert ledger.filter_for(uid, record.request, [node]).fits, f"{node}: {uid} has no room there"

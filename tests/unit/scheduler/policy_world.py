@@ -29,7 +29,7 @@ class PolicyWorld(World):
     def __init__(self) -> None:
         super().__init__()
         self.clock.wall_off_s = FIRST - self.clock.now_s
-        self.kept_on = self.ledger.kept_on
+        self.kept_on = self.ledger.nominations.node_of
         self.policies = Policies(self.clock, kept_on=lambda uid: self.kept_on(uid))
         self.in_turn = self.policies.by_unit
         self.again: list[str] = []

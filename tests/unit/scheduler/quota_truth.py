@@ -109,7 +109,7 @@ class QuotaTruth:
         if reserved:
             for name in self._cluster.waiting():
                 uid = self._uid(name)
-                has_room = ledger.held(uid) is not None or ledger.kept_on(uid)
+                has_room = ledger.held(uid) is not None or ledger.nominations.node_of(uid)
                 if has_room or quotas.promised(uid) or quotas.keeps(uid):
                     yield name
 
@@ -137,7 +137,7 @@ class QuotaTruth:
     def _moved(self) -> Iterator[tuple[str, Amounts]]:
         """Namespaces of pods for whose successors places are kept, and what they ask for."""
         for place in self._cluster.leader.mover._places:
-            if self._cluster.world.ledger.kept_on(place.key):
+            if self._cluster.world.ledger.nominations.node_of(place.key):
                 yield self._cluster.api.amounts[place.key.removeprefix("moved:")]
 
     # --- what must hold ---------------------------------------------------------------------------

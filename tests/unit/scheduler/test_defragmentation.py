@@ -183,7 +183,7 @@ async def test_a_budget_that_forbids_it_meanwhile_gives_everything_back(moving: 
     await moving.look(INTERVAL_S)
     assert not moving.api.evicted
     assert moving.told == ["protected"]
-    assert moving.ledger.kept_on("uid-wide") == ""
+    assert moving.ledger.nominations.node_of("uid-wide") == ""
     assert not moving.mover._places
     moving.made("other", 16, "")
     assert moving.ask("other", "m") == ["m"]
@@ -200,7 +200,7 @@ async def test_an_api_server_that_fails_gives_everything_back_too(moving: Moving
     moving.api.before.append(broken)
     await moving.look(INTERVAL_S)
     assert moving.told == ["failed"]
-    assert moving.ledger.kept_on("uid-wide") == ""
+    assert moving.ledger.nominations.node_of("uid-wide") == ""
     moving.api.reading.append(broken)
     await moving.look(INTERVAL_S)
     assert moving.told == ["failed", "failed"]
@@ -228,7 +228,7 @@ async def test_a_pod_that_vanishes_at_the_last_moment_is_as_good_as_evicted(movi
     moving.api.before += [lambda: None, vanished]
     await moving.look(INTERVAL_S)
     assert moving.told == ["made"]
-    assert moving.ledger.kept_on("uid-wide") == "n"
+    assert moving.ledger.nominations.node_of("uid-wide") == "n"
 
 
 async def test_room_and_places_that_nobody_comes_for_are_given_up(moving: Moving) -> None:
@@ -271,7 +271,7 @@ async def test_a_successor_of_another_owner_or_one_that_fits_no_more_takes_no_pl
     assert len(moving.mover._places) == 1
     moving.made("grown", 17, "rs")
     assert not moving.mover._places
-    assert moving.ledger.kept_on("uid-grown") == ""
+    assert moving.ledger.nominations.node_of("uid-grown") == ""
 
 
 async def test_preemption_and_defragmentation_never_act_for_one_pod_at_once(moving: Moving) -> None:
@@ -303,15 +303,6 @@ async def test_pods_that_leave_already_are_waited_for(moving: Moving) -> None:
     assert not moving.api.evicted
 
 
-async def test_where_the_pod_would_fit_as_it_is_nobody_moves(moving: Moving) -> None:
-    moving.node("m", 16)
-    moving.made("wide", 12, "")
-    assert not moving.ask("wide", "n")
-    moving.end("b")
-    await moving.look(INTERVAL_S)
-    assert not moving.api.evicted
-
-
 async def test_what_changes_while_it_is_thought_about_is_not_acted_upon(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
@@ -323,7 +314,7 @@ async def test_what_changes_while_it_is_thought_about_is_not_acted_upon(moving: 
     moving.api.reading.append(taken)
     await moving.look(INTERVAL_S)
     assert not moving.api.evicted
-    assert moving.ledger.kept_on("uid-wide") == ""
+    assert moving.ledger.nominations.node_of("uid-wide") == ""
 
     def relabelled() -> None:
         labels = moving.api.pods["default/a"]["metadata"]["labels"]
@@ -400,7 +391,7 @@ async def test_when_the_second_of_two_may_not_go_the_first_keeps_its_place() -> 
     moving.api.before += [lambda: None, lambda: None, forbidden]
     await moving.look(INTERVAL_S)
     assert moving.api.evicted == ["a"]
-    assert moving.ledger.kept_on("uid-wide") == ""
+    assert moving.ledger.nominations.node_of("uid-wide") == ""
     assert [place.key for place in moving.mover._places] == ["moved:uid-a"]
 
 

@@ -51,7 +51,7 @@ async def test_nobody_is_moved_to_a_node_that_its_policy_forbids(units: tuple[di
     moving = await governed(*units, whenTryNextUnits={"policy": "ExceedMax"})
     await moving.look(INTERVAL_S)
     assert not moving.api.evicted
-    assert not moving.ledger.kept_on("uid-wide")
+    assert not moving.ledger.nominations.node_of("uid-wide")
 
 
 async def test_nobody_is_moved_before_the_pods_of_its_policy_are_read() -> None:

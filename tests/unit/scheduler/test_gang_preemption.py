@@ -59,7 +59,7 @@ async def test_a_gang_ends_as_few_as_let_all_of_it_in_and_each_once(world: World
     end(world, "low-1")
     found = ask_both(world, "g-0", "g-1")
     assert sorted(node for (node,) in found) == ["n1", "n2"]
-    assert [world.ledger.kept_on(f"uid-{name}") for name in ("g-0", "g-1")] == ["", ""]
+    assert [world.ledger.nominations.node_of(f"uid-{name}") for name in ("g-0", "g-1")] == ["", ""]
 
 
 async def test_one_pod_that_ends_may_be_enough_for_two(world: World) -> None:
@@ -78,7 +78,7 @@ async def test_nobody_ends_where_not_all_of_the_gang_would_fit(world: World) -> 
     ask_both(world, "g-0", "g-1", "g-2", "g-3")
     await look(world)
     assert world.api.evicted == []
-    assert not any(world.ledger.kept_on(f"uid-g-{number}") for number in range(4))
+    assert not any(world.ledger.nominations.node_of(f"uid-g-{number}") for number in range(4))
 
 
 async def test_nobody_ends_for_a_gang_of_which_one_may_not_preempt(world: World) -> None:
@@ -106,7 +106,7 @@ async def test_what_a_budget_protects_stays_for_a_gang_too(world: World) -> None
     await look(world)
     assert world.api.evicted == []
     assert world.events.notes[-1][1] == "PreemptionRefused"
-    assert not world.ledger.kept_on("uid-g-0")
+    assert not world.ledger.nominations.node_of("uid-g-0")
 
 
 @pytest.mark.parametrize("failing", ["budgets", "eviction"])
@@ -123,7 +123,7 @@ async def test_a_failure_gives_all_of_the_gangs_room_back(world: World, failing:
     (world.api.reading if failing == "budgets" else world.api.before).append(fail)
     await look(world)
     assert world.api.evicted == []
-    assert not any(world.ledger.kept_on(f"uid-g-{number}") for number in range(2))
+    assert not any(world.ledger.nominations.node_of(f"uid-g-{number}") for number in range(2))
 
 
 async def test_a_node_that_changes_while_budgets_are_read_stops_it(world: World) -> None:
@@ -135,7 +135,7 @@ async def test_a_node_that_changes_while_budgets_are_read_stops_it(world: World)
     world.api.reading.append(lambda: world.add_node(gpu_node("n1", 16384, 16384)))
     await look(world)
     assert world.api.evicted == []
-    assert not any(world.ledger.kept_on(f"uid-g-{number}") for number in range(2))
+    assert not any(world.ledger.nominations.node_of(f"uid-g-{number}") for number in range(2))
 
 
 async def test_a_pod_that_replaces_one_of_a_running_gang_preempts_alone(world: World) -> None:
@@ -186,13 +186,16 @@ async def test_room_kept_for_a_less_important_pod_goes_to_a_more_important_one(w
     world.create("middle", 12, priority=5)
     ask(world, "middle", "n1", "n2")
     await look(world)
-    assert (world.api.evicted, world.ledger.kept_on("uid-middle")) == (["low"], "n1")
+    assert (world.api.evicted, world.ledger.nominations.node_of("uid-middle")) == (["low"], "n1")
     end(world, "low")
     world.create("high", 12, priority=9)
     assert ask(world, "high", "n1", "n2") == []
     await look(world)
     assert world.api.evicted == ["low"]
-    assert (world.ledger.kept_on("uid-middle"), world.ledger.kept_on("uid-high")) == ("", "n1")
+    assert (world.ledger.nominations.node_of("uid-middle"), world.ledger.nominations.node_of("uid-high")) == (
+        "",
+        "n1",
+    )
     assert ask(world, "middle", "n1", "n2") == []
     assert ask(world, "high", "n1", "n2") == ["n1"]
 
@@ -204,12 +207,15 @@ async def test_room_beside_what_is_kept_leaves_that_where_it_is(world: World) ->
     world.create("middle", 4, priority=5)
     ask(world, "middle", "n1", "n2")
     await look(world)
-    assert world.ledger.kept_on("uid-middle") == "n1"
+    assert world.ledger.nominations.node_of("uid-middle") == "n1"
     world.see("low")
     world.create("high", 12, priority=9)
     ask(world, "high", "n1", "n2")
     await look(world)
-    assert (world.ledger.kept_on("uid-middle"), world.ledger.kept_on("uid-high")) == ("n1", "n1")
+    assert (world.ledger.nominations.node_of("uid-middle"), world.ledger.nominations.node_of("uid-high")) == (
+        "n1",
+        "n1",
+    )
     assert world.api.evicted == ["low"]
 
 
@@ -224,7 +230,10 @@ async def test_room_that_is_kept_stays_where_giving_it_up_saves_nobody(world: Wo
     ask(world, "high", "n2")
     await look(world)
     assert world.api.evicted == ["low", "low-2"]
-    assert (world.ledger.kept_on("uid-middle"), world.ledger.kept_on("uid-high")) == ("n1", "n2")
+    assert (world.ledger.nominations.node_of("uid-middle"), world.ledger.nominations.node_of("uid-high")) == (
+        "n1",
+        "n2",
+    )
 
 
 async def test_room_of_a_lesser_gang_gives_way_as_a_whole(world: World) -> None:
@@ -239,11 +248,11 @@ async def test_room_of_a_lesser_gang_gives_way_as_a_whole(world: World) -> None:
     world.create("high", 16, priority=9)
     ask(world, "high", "n1")
     await look(world)
-    assert world.ledger.kept_on("uid-high") == "n1"
-    assert not any(world.ledger.kept_on(f"uid-g-{number}") for number in range(2))
+    assert world.ledger.nominations.node_of("uid-high") == "n1"
+    assert not any(world.ledger.nominations.node_of(f"uid-g-{number}") for number in range(2))
     await world.clock.turn(KEPT_S + 1)
     await look(world)
-    assert world.ledger.kept_on("uid-high") == ""
+    assert world.ledger.nominations.node_of("uid-high") == ""
 
 
 async def test_nobody_ends_on_a_node_that_a_pod_which_was_not_asked_about_may_never_have(
@@ -313,7 +322,7 @@ async def between_two_plans(
         member(world, name, 10, priority=9)
     ask_both(world, "g-0", "g-1")
     world.preemptor.left_to_scheduler("uid-g-1")  # one look
-    keep, kept = world.ledger.keep, list[str]()
+    keep, kept = world.ledger.nominations.add, list[str]()
 
     def keeping(uid: str, *more: Any) -> None:
         keep(uid, *more)
@@ -321,7 +330,7 @@ async def between_two_plans(
         if len(kept) == 1:
             asyncio.get_running_loop().call_soon(lambda: (kept.append("another's turn"), come()))
 
-    monkeypatch.setattr(world.ledger, "keep", keeping)
+    monkeypatch.setattr(world.ledger.nominations, "add", keeping)
     await look(world)
     assert kept[1] == "another's turn"
 
@@ -362,7 +371,7 @@ async def test_what_comes_between_the_plans_for_a_gang_ends_nobody(
 ) -> None:
     await between_two_plans(world, monkeypatch, lambda: come(world))
     assert world.api.evicted == []
-    assert not any(world.ledger.kept_on(f"uid-g-{number}") for number in range(2))
+    assert not any(world.ledger.nominations.node_of(f"uid-g-{number}") for number in range(2))
 
 
 async def test_once_one_of_a_gang_is_gone_nobody_more_ends_for_any_of_it(world: World) -> None:
@@ -374,7 +383,7 @@ async def test_once_one_of_a_gang_is_gone_nobody_more_ends_for_any_of_it(world: 
     world.api.before = [lambda: world.view.remove_pod(world.view.waiting["uid-g-1"])]
     await look(world)
     assert len(world.api.evicted) == 1
-    assert [world.ledger.kept_on(f"uid-{name}") for name in ("g-0", "g-1")] == ["", ""]
+    assert [world.ledger.nominations.node_of(f"uid-{name}") for name in ("g-0", "g-1")] == ["", ""]
 
 
 async def test_a_gang_of_which_one_is_left_to_kube_scheduler_has_nobody_ended_by_us(world: World) -> None:
@@ -386,4 +395,4 @@ async def test_a_gang_of_which_one_is_left_to_kube_scheduler_has_nobody_ended_by
     await look(world)
     assert not world.api.reading
     assert not world.api.evicted
-    assert [world.ledger.kept_on(f"uid-{name}") for name in ("g-0", "g-1")] == ["", ""]
+    assert [world.ledger.nominations.node_of(f"uid-{name}") for name in ("g-0", "g-1")] == ["", ""]

@@ -177,7 +177,7 @@ async def test_the_line_of_those_who_wait_says_what_is_kept_for_gangs_and_for_si
     await keep(browser, world)
     world.create("waits", 3)
     record = world.view.waiting["uid-waits"]
-    world.ledger.keep("uid-waits", record.request, Plan("n3", (0,), (), ()))
+    world.ledger.nominations.add("uid-waits", record.request, Plan("n3", (0,), (), ()))
     told = (await get(browser, ""))["kept"]
     assert {
         one["whom"]: [(share["node"], share["gpu"], share["MiB"]) for share in one["shares"]] for one in told

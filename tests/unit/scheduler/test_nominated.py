@@ -43,11 +43,11 @@ async def test_while_its_victims_end_one_after_the_other_nobody_takes_what_the_f
     await filled(world)
     world.create("high", 16, priority=9)
     nominates(world, "high")
-    assert world.ledger.kept_on("uid-high") == "", "nobody leaves yet"
+    assert world.ledger.nominations.node_of("uid-high") == "", "nobody leaves yet"
     leaves(world, "a")
-    assert world.ledger.kept_on("uid-high") == ""
+    assert world.ledger.nominations.node_of("uid-high") == ""
     leaves(world, "b")
-    assert world.ledger.kept_on("uid-high") == "n1"
+    assert world.ledger.nominations.node_of("uid-high") == "n1"
     ends(world, "a")
     world.create("thief", 8)
     assert ask(world, "thief") == []
@@ -58,7 +58,7 @@ async def test_while_its_victims_end_one_after_the_other_nobody_takes_what_the_f
     assert ask(world, "high") == ["n1"]
     await world.binder.bind(args("high"))
     world.see("high")
-    assert world.ledger.kept_on("uid-high") == ""
+    assert world.ledger.nominations.node_of("uid-high") == ""
 
 
 async def test_of_two_the_more_important_is_kept_room_for_and_the_other_when_more_leaves(
@@ -69,10 +69,13 @@ async def test_of_two_the_more_important_is_kept_room_for_and_the_other_when_mor
         world.create(name, 8, priority=priority)
         nominates(world, name)
     leaves(world, "a")
-    assert (world.ledger.kept_on("uid-high"), world.ledger.kept_on("uid-higher")) == ("", "n1")
+    assert (world.ledger.nominations.node_of("uid-high"), world.ledger.nominations.node_of("uid-higher")) == (
+        "",
+        "n1",
+    )
     ends(world, "a")
     ends(world, "b")
-    assert world.ledger.kept_on("uid-high") == "n1"
+    assert world.ledger.nominations.node_of("uid-high") == "n1"
 
 
 async def test_room_that_it_does_not_come_for_is_given_up_and_not_kept_again_for_the_same_nomination(
@@ -80,19 +83,19 @@ async def test_room_that_it_does_not_come_for_is_given_up_and_not_kept_again_for
 ) -> None:
     world.create("high", 8, priority=9)
     nominates(world, "high")
-    assert world.ledger.kept_on("uid-high") == "n1"
+    assert world.ledger.nominations.node_of("uid-high") == "n1"
     await world.clock.turn(KEPT_S)
     await look(world)
-    assert world.ledger.kept_on("uid-high") == ""
+    assert world.ledger.nominations.node_of("uid-high") == ""
     world.see("high")
-    assert world.ledger.kept_on("uid-high") == ""
+    assert world.ledger.nominations.node_of("uid-high") == ""
     del world.api.pods["default/high"]["status"]["nominatedNodeName"]
     world.see("high")
     nominates(world, "high")
-    assert world.ledger.kept_on("uid-high") == "n1"
+    assert world.ledger.nominations.node_of("uid-high") == "n1"
     world.add_node(gpu_node("n2", 16384))
     nominates(world, "high", "n2")
-    assert world.ledger.kept_on("uid-high") == "n1", "one of them is enough"
+    assert world.ledger.nominations.node_of("uid-high") == "n1", "one of them is enough"
 
 
 async def test_a_pod_that_goes_or_has_its_room_or_belongs_to_a_gang_is_not_followed(
@@ -108,14 +111,17 @@ async def test_a_pod_that_goes_or_has_its_room_or_belongs_to_a_gang_is_not_follo
     for name in ("member", "wrong"):
         nominates(world, name)
     leaves(world, "a")
-    assert not any(world.ledger.kept_on(f"uid-{name}") for name in ("gone", "member", "wrong"))
+    assert not any(world.ledger.nominations.node_of(f"uid-{name}") for name in ("gone", "member", "wrong"))
     monkeypatch.setattr(nominated_module, "_REMEMBERED", 1)
     for name in ("first", "second"):
         world.create(name, 16)
         nominates(world, name)
     ends(world, "a")
     ends(world, "b")
-    assert (world.ledger.kept_on("uid-first"), world.ledger.kept_on("uid-second")) == ("", "n1")
+    assert (
+        world.ledger.nominations.node_of("uid-first"),
+        world.ledger.nominations.node_of("uid-second"),
+    ) == ("", "n1")
 
 
 async def test_whom_its_elastic_quota_keeps_waiting_no_room_is_kept_for(
@@ -124,11 +130,11 @@ async def test_whom_its_elastic_quota_keeps_waiting_no_room_is_kept_for(
     monkeypatch.setattr(world.view.quotas, "refusal", lambda uid: "its quota has no more")
     world.create("high", 8)
     nominates(world, "high")
-    assert world.ledger.kept_on("uid-high") == ""
+    assert world.ledger.nominations.node_of("uid-high") == ""
     monkeypatch.setattr(world.view.quotas, "refusal", lambda uid: "")
     await bound(world, "a", 4)
     ends(world, "a")
-    assert world.ledger.kept_on("uid-high") == "n1"
+    assert world.ledger.nominations.node_of("uid-high") == "n1"
 
 
 async def test_where_kube_scheduler_ends_others_besides_the_room_that_is_kept_for_the_pod_is_its_own(
@@ -146,7 +152,7 @@ async def test_where_kube_scheduler_ends_others_besides_the_room_that_is_kept_fo
     answer = preempt_pods(world.view, read_preemption(msgspec.json.encode(body)), lambda uid: None)
     told = msgspec.json.decode(answer)["NodeNameToMetaVictims"]
     assert told == {"n1": victims}, "a stays"
-    assert world.ledger.kept_on("uid-high") == "n1"
+    assert world.ledger.nominations.node_of("uid-high") == "n1"
 
 
 async def test_nothing_is_kept_for_a_nominated_pod_that_is_being_deleted(world: World) -> None:
@@ -156,4 +162,4 @@ async def test_nothing_is_kept_for_a_nominated_pod_that_is_being_deleted(world: 
     leaves(world, "high")
     for name in ("a", "b"):
         leaves(world, name)
-    assert world.ledger.kept_on("uid-high") == ""
+    assert world.ledger.nominations.node_of("uid-high") == ""

@@ -81,9 +81,9 @@ async def test_it_goes_when_room_is_made_or_a_quota_keeps_its_pod_back(scaling: 
     request = scaling.view.waiting["uid-large"].request
     assert request is not None
     scaling.end("n1-0")
-    plan = scaling.ledger.plan(request, ("n1",), lambda uid: None)
+    plan = scaling.ledger.evictions.plan(request, ("n1",), lambda uid: None)
     assert plan is not None
-    scaling.ledger.keep("uid-large", request, plan)
+    scaling.ledger.nominations.add("uid-large", request, plan)
     await scaling.look(1)
     assert not scaling.there()
 

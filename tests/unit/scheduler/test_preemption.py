@@ -83,7 +83,7 @@ async def test_the_least_important_pod_ends_and_its_room_is_for_the_one_that_wai
     await world.binder.bind(args("high"))
     world.see("high")
     assert world.used_mib("n1") == [16384]
-    assert world.ledger.kept_on("uid-high") == ""
+    assert world.ledger.nominations.node_of("uid-high") == ""
 
 
 async def test_a_pod_of_which_the_watch_tells_late_is_not_forgotten_and_one_that_never_comes_is(
@@ -122,7 +122,7 @@ async def test_nobody_ends_while_those_that_leave_already_are_enough(world: Worl
     assert not ask(world, "high")
     await look(world)
     assert not world.api.evicted
-    assert world.ledger.kept_on("uid-high") == "n1"
+    assert world.ledger.nominations.node_of("uid-high") == "n1"
 
 
 async def test_one_pods_end_is_asked_for_once_also_before_it_is_seen_to_leave(world: World) -> None:
@@ -179,7 +179,7 @@ async def test_a_budget_that_forbids_it_meanwhile_gives_the_room_back(world: Wor
     world.api.before.append(forbidden)
     await look(world)
     assert not world.api.evicted
-    assert world.ledger.kept_on("uid-high") == ""
+    assert world.ledger.nominations.node_of("uid-high") == ""
 
 
 async def test_room_that_nobody_comes_for_is_given_up(world: World) -> None:
@@ -204,7 +204,7 @@ async def test_a_pod_that_goes_gives_its_room_up(world: World) -> None:
     ask(world, "high")
     await look(world)
     world.view.remove_pod(world.view.waiting["uid-high"])
-    assert world.ledger.kept_on("uid-high") == ""
+    assert world.ledger.nominations.node_of("uid-high") == ""
 
 
 @pytest.mark.parametrize("form", ["meta", "full"])
@@ -264,9 +264,9 @@ async def test_kube_scheduler_is_told_to_end_nobody_but_where_room_is_kept(world
     assert asked() == (set(), {"n1", "n2", "n3"})
     request = world.view.waiting["uid-urgent"].request
     assert request is not None
-    plan = world.ledger.plan(request, ("n2",), world.view.lesser(1000))
+    plan = world.ledger.evictions.plan(request, ("n2",), world.view.lesser(1000))
     assert plan is not None
-    world.ledger.keep("uid-urgent", request, plan)
+    world.ledger.nominations.add("uid-urgent", request, plan)
     assert asked() == ({"n2"}, {"n1", "n3"}), "kube-scheduler leaves the nomination alone"
 
 
@@ -299,7 +299,7 @@ async def test_what_the_api_server_did_not_let_be_done_is_tried_again_later_and_
     assert not ask(world, "high")
     world.api.reading.append(busy)
     await look(world)
-    assert (world.api.evicted, world.ledger.kept_on("uid-high")) == ([], "")
+    assert (world.api.evicted, world.ledger.nominations.node_of("uid-high")) == ([], "")
     await world.clock.turn(60)
     world.api.reading.append(busy)
     await look(world)
@@ -307,7 +307,7 @@ async def test_what_the_api_server_did_not_let_be_done_is_tried_again_later_and_
     await world.clock.turn(60)
     await look(world)
     assert world.api.evicted == ["low"]
-    assert world.ledger.kept_on("uid-high") == "n1"
+    assert world.ledger.nominations.node_of("uid-high") == "n1"
 
 
 async def test_a_pod_that_two_budgets_cover_is_protected_and_nobody_ends_beside_it_in_vain(
@@ -342,7 +342,7 @@ async def test_nobody_ends_for_a_pod_that_is_being_deleted_itself(world: World) 
     await look(world)
     await look(world)
     assert world.api.evicted == []
-    assert not any(world.ledger.kept_on(f"uid-{name}") for name in ("early", "late"))
+    assert not any(world.ledger.nominations.node_of(f"uid-{name}") for name in ("early", "late"))
 
 
 async def test_room_for_a_less_important_pod_of_the_other_kind_gives_way_wherever_on_the_node_it_is() -> None:
@@ -351,15 +351,17 @@ async def test_room_for_a_less_important_pod_of_the_other_kind_gives_way_whereve
     world.create("memory", 4, priority=5)
     request = world.view.waiting["uid-memory"].request
     assert request is not None
-    plan = world.ledger.plan(request, ("n1",), world.view.lesser(5))
+    plan = world.ledger.evictions.plan(request, ("n1",), world.view.lesser(5))
     assert plan is not None
-    world.ledger.keep("uid-memory", request, plan)
+    world.ledger.nominations.add("uid-memory", request, plan)
     world.preemptor.kept("uid-memory")
     world.create("compute", 8, core=30, priority=9)
     assert not ask(world, "compute")
     await look(world)
-    assert world.ledger.kept_on("uid-compute") == "n1"
-    assert world.ledger.kept_on("uid-memory") == "", "the node would refuse the one for which it was taken"
+    assert world.ledger.nominations.node_of("uid-compute") == "n1"
+    assert world.ledger.nominations.node_of("uid-memory") == "", (
+        "the node would refuse the one for which it was taken"
+    )
     assert ask(world, "compute") == ["n1"]
 
 
@@ -385,7 +387,7 @@ async def test_who_is_left_to_kube_scheduler_while_budgets_are_read_has_nobody_e
     assert not world.api.reading
     assert not world.api.evicted
     assert not world.api.nominated
-    assert world.ledger.kept_on("uid-high") == ""
+    assert world.ledger.nominations.node_of("uid-high") == ""
     assert not ask(world, "high", "n1")
     await look(world)
     assert world.api.evicted == ["low-1"], "what was left to it once is not left to it for ever"
@@ -439,7 +441,7 @@ async def test_nobody_more_ends_once_the_pod_does_not_wait_for_the_room_any_more
         monkeypatch.setattr(world.api, "nominate", nominate)
     await look(world)
     assert len(world.api.evicted) == ended
-    assert world.ledger.kept_on("uid-high") == ""
+    assert world.ledger.nominations.node_of("uid-high") == ""
 
 
 async def test_a_node_with_too_little_compute_is_made_room_on_for_compute(world: World) -> None:

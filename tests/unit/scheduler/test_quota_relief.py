@@ -46,7 +46,7 @@ async def test_for_a_max_above_others_end_on_whatever_nodes_and_the_pod_goes_whe
     assert not ask(world, "x", "asks", "n1", "n2", "n3", "large")[0]
     await look(world)
     assert sorted(world.api.evicted) == ["b-0", "b-1"], "the least important, on two nodes"
-    assert world.ledger.kept_on("uid-asks") in ("n1", "large")
+    assert world.ledger.nominations.node_of("uid-asks") in ("n1", "large")
     assert world.events.notes[-1][2].endswith(
         "elastic quota root/a takes back within its min what root/b had borrowed"
     )
@@ -76,7 +76,7 @@ async def test_nobody_ends_for_a_whole_gpu_with_more_units_than_the_quota_may_ha
     assert not ask(world, "x", "mine", "n1", "small")[0]
     await look(world)
     assert world.api.evicted == ["on-small"]
-    assert world.ledger.kept_on("uid-mine") == "small"
+    assert world.ledger.nominations.node_of("uid-mine") == "small"
 
 
 async def test_kube_scheduler_may_end_pods_for_a_whole_gpu_that_the_quota_may_have(world: World) -> None:
@@ -126,7 +126,7 @@ async def test_a_budget_keeps_those_on_other_nodes_too(world: World) -> None:
     assert not ask(world, "x", "mine", "n2")[0]
     await look(world)
     assert world.api.evicted == []
-    assert not world.ledger.kept_on("uid-mine")
+    assert not world.ledger.nominations.node_of("uid-mine")
     world.api.budgets = []
     ask(world, "x", "mine", "n2")
     await look(world)
@@ -166,7 +166,7 @@ async def test_for_processors_that_were_lent_pods_without_a_gpu_end_that_this_sc
     assert world.events.notes[-1][2].endswith(
         "elastic quota root/a takes back within its min what root/b had borrowed"
     )
-    assert world.ledger.kept_on("uid-mine") == "n1"
+    assert world.ledger.nominations.node_of("uid-mine") == "n1"
     world.view.remove_pod(world.view.besides["uid-q"])
     come(world, plain("z", "again", cpu=3))
     assert not ask(world, "z", "again")[0], "what it gave back is the claimant's"

@@ -258,7 +258,7 @@ async def test_who_leaves_already_is_not_ended_twice_and_nobody_in_its_place(wor
     ask(world, "x", "mine")
     await look(world)
     assert world.api.evicted == []
-    assert world.ledger.kept_on("uid-mine") == "n1"
+    assert world.ledger.nominations.node_of("uid-mine") == "n1"
 
 
 @pytest.mark.parametrize(("least", "ended"), [(2, 2), (3, 0)])

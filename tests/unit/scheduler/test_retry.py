@@ -243,9 +243,9 @@ async def test_others_are_tried_when_a_pod_that_room_was_made_for_is_deleted(ret
     retrying.create("high", 16, priority=9)
     record = retrying.view.waiting["uid-high"]
     assert record.request is not None
-    plan = retrying.ledger.plan(record.request, ("n1",), retrying.view.lesser(9))
+    plan = retrying.ledger.evictions.plan(record.request, ("n1",), retrying.view.lesser(9))
     assert plan is not None
-    retrying.ledger.keep("uid-high", record.request, plan)
+    retrying.ledger.nominations.add("uid-high", record.request, plan)
     end(retrying, "full")
     retrying.create("late", 4)
     ask(retrying, "late", 4)

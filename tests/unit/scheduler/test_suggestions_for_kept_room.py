@@ -20,9 +20,9 @@ async def keep(
     await ask(browser, world, "first", "n1", mem=mem, core=core)
     request = world.view.waiting["uid-first"].request
     assert request is not None
-    plan = world.ledger.plan(request, ["n1"], lambda _: Rank(0))
+    plan = world.ledger.evictions.plan(request, ["n1"], lambda _: Rank(0))
     assert plan is not None
-    world.ledger.keep(uid or "uid-first", request, plan)
+    world.ledger.nominations.add(uid or "uid-first", request, plan)
 
 
 @pytest.mark.parametrize(("uid", "whose"), [("", "pod default/first"), ("moved:uid-x", "another pod")])
@@ -37,7 +37,7 @@ async def test_whose_room_it_would_have_is_told_where_memory_is_kept(
         "a GPU with 4 GiB free: the nearest has 2 GiB free, GPU 0 of node n1; "
         f"node n1 has room, but keeps it for {whose}"
     )
-    world.ledger.unkeep(uid or "uid-first")
+    world.ledger.nominations.remove(uid or "uid-first")
     await ask_again(browser, world, "waits", "n1")
     assert "keeps it" not in suggestion(world)
 

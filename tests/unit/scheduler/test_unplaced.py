@@ -385,7 +385,7 @@ def test_only_the_condition_that_it_was_not_scheduled_is_read() -> None:
 @pytest.mark.parametrize(
     "slip",
     [
-        "label ack.node.gpu.schedule=cgppu is unknown; use one of default, share, cgpu, core_mem, mps, topology",
+        "label ack.node.gpu.schedule=cgppu is unknown; use one of default, share, cgpu, core_mem, mps, topology, dra",
         "annotation gpushare.dev/cordoned-gpus names no GPU with 'gpu-1': write indices or UUIDs, with commas",
     ],
 )

@@ -132,7 +132,7 @@ def test_each_slip_of_a_node_is_an_event_of_its_own_which_whoever_sees_it_tells_
     assert (
         causes[0]
         == causes[2]
-        == "label ack.node.gpu.schedule=shared is unknown; use one of default, share, cgpu, core_mem, mps, topology"
+        == "label ack.node.gpu.schedule=shared is unknown; use one of default, share, cgpu, core_mem, mps, topology, dra"
     )
     assert shown({}) == []
     assert shown({names.LABEL_PLACEMENT: "sprad"}) == [("InvalidGPULabel", "come")]
@@ -144,9 +144,3 @@ def test_an_event_is_named_by_what_is_written_wrong_on_the_node(world: World) ->
     node.metadata.annotations = {**(node.metadata.annotations or {}), names.ANN_CORDONED: "first"}
     world.view.upsert_node(reader.read(node))
     assert [reason for reason, _, _ in world.events.told] == ["InvalidGPULabel", "InvalidGPUCordon"]
-
-
-def test_a_node_whose_description_cannot_be_read_is_told_of(world: World) -> None:
-    reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16)
-    world.view.upsert_node(reader.read(node_object({names.LABEL_MODE: "share"}, "{")))
-    assert [reason for reason, _, _ in world.events.told] == ["MalformedGPUDevices"]

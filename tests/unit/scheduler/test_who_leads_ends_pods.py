@@ -46,7 +46,7 @@ async def test_nobody_ends_for_a_pod_of_a_time_when_it_led(world: World) -> None
     lost = Lost(world, 0)
     await look(world)
     assert (world.api.evicted, world.api.nominated) == ([], [])
-    assert not world.ledger.kept_on("uid-high")
+    assert not world.ledger.nominations.node_of("uid-high")
     lost.leads = 99
     await look(world)
     assert not world.api.evicted, "who leads again is asked again"
@@ -63,7 +63,7 @@ async def test_a_lease_that_is_lost_between_two_ends_spares_the_others(world: Wo
     Lost(world, 3)
     await look(world)
     assert len(world.api.evicted) == 1
-    assert [world.ledger.kept_on(f"uid-{name}") for name in ("g-0", "g-1")] == ["", ""]
+    assert [world.ledger.nominations.node_of(f"uid-{name}") for name in ("g-0", "g-1")] == ["", ""]
 
 
 async def test_nobody_is_moved_for_a_pod_of_a_time_when_it_led(moving: Moving) -> None:
@@ -73,7 +73,7 @@ async def test_nobody_is_moved_for_a_pod_of_a_time_when_it_led(moving: Moving) -
     moving.leads = lambda: False
     await moving.look(INTERVAL_S)
     assert (moving.api.evicted, moving.api.annotated) == ([], [])
-    assert not moving.ledger.kept_on("uid-wide")
+    assert not moving.ledger.nominations.node_of("uid-wide")
     assert not moving.mover._places
     moving.leads = lambda: True
     await moving.look(INTERVAL_S)
@@ -94,5 +94,5 @@ async def test_a_lease_that_is_lost_between_two_moves_leaves_the_second_pod_wher
     moving.leads = lambda: not moving.api.evicted
     await moving.look(INTERVAL_S)
     assert len(moving.api.evicted) == 1
-    assert not moving.ledger.kept_on("uid-wide")
+    assert not moving.ledger.nominations.node_of("uid-wide")
     assert len(moving.mover._places) == 1, "for what replaces the one that was moved"

@@ -385,7 +385,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
             # Nominated or not: who does not come for the room that was made gives it up. Pods are moved all the while, for whom
             # nobody asks, too: how long room is kept for that is looked at after each step.
             kept = {
-                name: world.ledger.kept_on(uid)
+                name: world.ledger.nominations.node_of(uid)
                 for name in self.cluster.waiting()
                 if (uid := self._uid(name)) not in replica.mover._kept
             }

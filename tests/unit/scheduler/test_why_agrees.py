@@ -156,7 +156,7 @@ class Tried(Scene):
             return ""
         (room,) = told["room"]
         assert [one["uid"] for one in room["victims"]] == evicted
-        assert self.world.ledger.kept_on(uid) == room["node"]
+        assert self.world.ledger.nominations.node_of(uid) == room["node"]
         assert room["node"] in could
         assert self._without(evicted, request, room["node"])
         assert sorted(one["uid"] for one in self.says(name)["awaited"]) == sorted(evicted)

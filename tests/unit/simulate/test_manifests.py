@@ -178,27 +178,6 @@ def test_objects_of_manifests_take_the_place_of_the_clusters() -> None:
     assert joined(cluster, state_of([new], "test")).priority_classes == (other, new)
 
 
-def test_of_what_stands_beside_workloads_fields_that_there_are_not_are_told_of() -> None:
-    budget = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "a", "namespace": "default"},
-        "spec": {"minAvailabl": 1},
-    }
-    policy = {
-        "apiVersion": "scheduling.alibabacloud.com/v1alpha1",
-        "kind": "ResourcePolicy",
-        "metadata": {"name": "p", "namespace": "default"},
-        "spec": {"units": [{"resource": "ecs", "nodeSelectors": {"a": "b"}}]},
-    }
-    assert [
-        one.partition(": Kubernetes")[0].partition(": the kind")[0] for one in made(budget, policy).warnings
-    ] == [
-        'PodDisruptionBudget a: unknown field "spec.minAvailabl" (did you mean minAvailable?)',
-        'ResourcePolicy p: unknown field "spec.units[0].nodeSelectors" (did you mean nodeSelector?)',
-    ]
-
-
 def test_files_are_yaml_or_json_of_one_or_many() -> None:
     text = b"---\nkind: Pod\nmetadata: {name: a}\n---\n---\nkind: List\nitems:\n- {kind: Job}\n"
     assert [one["kind"] for one in read_documents(text, "f")] == ["Pod", "Job"]

@@ -23,8 +23,8 @@ def test_it_is_told_on_which_nodes_nothing_holds_pods_to_their_share(
     assert main(["--snapshot", str(saved), "-f", file]) == 0
     out = capsys.readouterr().out
     trusts = "mode share trusts containers to keep to their share"
-    assert f"Not held to their share: pods on a, b: {trusts}.\n" in out
-    assert "Not held to their share: pods on off: it is switched off.\n" in out
+    assert f"Not enforced: shares of pods on a, b: {trusts}.\n" in out
+    assert "Not enforced: shares of pods on off: it is switched off.\n" in out
     assert main(["--snapshot", str(saved), "-f", file, "-o", "json"]) == 0
-    told = {one["node"]: one["notHeld"] for one in json.loads(capsys.readouterr().out)["pods"]}
+    told = {one["node"]: one["notEnforced"] for one in json.loads(capsys.readouterr().out)["pods"]}
     assert told == {"a": trusts, "b": trusts, "held": None, "off": "it is switched off"}

@@ -51,11 +51,11 @@ def test_a_more_important_pod_lands_by_evicting_and_its_victims_wait_again() -> 
     assert placed(result) == {"urgent": "n0", "low-1": ""}
     assert "no single GPU has 7 GiB free" in whys(result)["low-1"]
     text = report.tables(result)
-    assert "default/urgent lands on n0 by evicting default/low-1 (made again, waits)" in text
-    assert "1 evicted for more important pods, 1 of them made again." in text
+    assert "default/urgent lands on n0 by evicting default/low-1 (recreated, pending)" in text
+    assert "1 evicted for more important pods, 1 of them recreated." in text
     told = report.structured(result)
     assert told["evictions"] == [
-        {"pod": "default/low-1", "node": "n0", "for": "default/urgent", "madeAgain": True}
+        {"pod": "default/low-1", "node": "n0", "for": "default/urgent", "recreated": True}
     ]
     assert [one["evictedFor"] for one in told["pods"]] == [None, "default/urgent"]
     assert [(one.arrived, one.waiting) for one in result.curve][-1] == (2, 1)
@@ -80,7 +80,7 @@ def test_the_victim_finds_another_place_where_there_is_one() -> None:
     urgent = pod("urgent", 8, priority=1000, nodeSelector={"kubernetes.io/hostname": "n0"})
     result = ran(more, urgent)
     assert placed(result) == {"urgent": "n0", "low-1": "other"}
-    assert "by evicting default/low-1 (made again, lands on other)" in report.tables(result)
+    assert "by evicting default/low-1 (recreated, lands on other)" in report.tables(result)
     assert not result.waiting
 
 
@@ -89,7 +89,7 @@ def test_a_pod_of_its_own_is_not_made_again() -> None:
     result = ran(state, pod("urgent", 8, priority=1000))
     assert placed(result) == {"urgent": "n0", "bare": ""}
     assert whys(result)["bare"] == "evicted; no owner makes it anew (the last time for default/urgent)"
-    assert "by evicting default/bare (not made again)" in report.tables(result)
+    assert "by evicting default/bare (not recreated)" in report.tables(result)
 
 
 def budget(spec: Json, **status: int) -> Json:

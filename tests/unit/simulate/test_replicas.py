@@ -147,7 +147,7 @@ def test_what_is_taken_for_granted_is_said(tmp_path: Path, capsys: pytest.Captur
     )
     file.write_text(json.dumps(web(1)))
     assert main(["--snapshot", str(snapshot), "-f", str(file), "-o", "json"]) == 0
-    (there,) = json.loads(capsys.readouterr().out)["alreadyThere"]
+    (there,) = json.loads(capsys.readouterr().out)["existing"]
     assert there == {
         "workload": "default/Deployment web",
         "asked": 1,
@@ -167,7 +167,7 @@ def test_what_is_taken_for_granted_is_said(tmp_path: Path, capsys: pytest.Captur
     snapshot.write_bytes(snapshot_of(ClusterState((node("a", T4),), (of_set,))))
     file.write_text(json.dumps(workload("StatefulSet", "set", 1, template(4))))
     assert main(["--snapshot", str(snapshot), "-f", str(file)]) == 0
-    assert "to come: 0; 1 being deleted is not made again.\n" in capsys.readouterr().out
+    assert "to come: 0; 1 being deleted is not recreated.\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("end", ["Complete", "Failed"])
@@ -196,5 +196,5 @@ def test_of_a_job_that_has_ended_on_the_cluster_it_is_said_that_applying_it_star
     ) in out
     assert out.count("it has ended") == 1
     main(["--snapshot", str(saved), "-f", str(file), "-o", "json"])
-    (there,) = json.loads(capsys.readouterr().out)["alreadyThere"]
+    (there,) = json.loads(capsys.readouterr().out)["existing"]
     assert (there["workload"], there["ended"]) == ("default/Job train", end)

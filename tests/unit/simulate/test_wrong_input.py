@@ -2,7 +2,6 @@
 
 import copy
 import json
-import lzma
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from gpushare.api.errors import Fault
 from gpushare.api.json_objects import Json
 from gpushare.config.__main__ import main as config
 from gpushare.options import yaml_text
-from gpushare.simulate.__main__ import main
 from gpushare.simulate.engine.engine import Settings
 from gpushare.simulate.engine.simulation import simulate
 from gpushare.simulate.errors import SimulateError
@@ -21,7 +19,6 @@ from gpushare.simulate.input.documents import read_documents
 from gpushare.simulate.input.manifests import joined, manifests_of
 from gpushare.simulate.input.node_shapes import shapes_there
 from gpushare.simulate.snapshot import counting_of, read_snapshot, snapshot_of
-from gpushare.simulate.traces.openb import TraceError, read_pods
 from tests.unit.simulate.making import node, pod, template, workload
 
 T4 = 15360
@@ -232,25 +229,3 @@ def test_options_that_refer_to_themselves_are_refused(
     assert config(["check", str(file)]) == 2
     told = f"{file}: is no YAML: line 2: what begins here refers to itself; write out what is meant\n"
     assert told in capsys.readouterr().err
-
-
-def test_a_damaged_list_is_told_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "openb_node_list_gpu_node.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\na,1,1,1,T4\n")
-    file = tmp_path / "openb_pod_list_short.csv.xz"
-    whole = lzma.compress(b"name,cpu_milli,memory_mib,num_gpu,gpu_milli\n" + b"p,1,1,1,460\n" * 99)
-    for damaged in (whole[:-9], b"no archive at all"):
-        file.write_bytes(damaged)
-        with pytest.raises(TraceError, match=r"short\.csv\.xz: cannot be unpacked \(.*\); fetch it anew"):
-            read_pods(file)
-    assert main(["--trace", str(tmp_path)]) == 2
-    assert "cannot be unpacked" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "row", ["p,-1,1,1,460", "p,1,1,99999,460", f"p,1,{1 << 63},1,460", "p,1", "p,1,x,1,1"]
-)
-def test_a_row_that_no_pod_can_have_is_refused(tmp_path: Path, row: str) -> None:
-    file = tmp_path / "openb_pod_list_odd.csv"
-    file.write_text(f"name,cpu_milli,memory_mib,num_gpu,gpu_milli\n{row}\n")
-    with pytest.raises(TraceError, match=r"odd\.csv: not a list of pods"):
-        read_pods(file)

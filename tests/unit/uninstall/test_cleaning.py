@@ -28,6 +28,7 @@ class World:
         self.silent_until_s = -1.0
         self.objects: dict[str, dict[str, Any]] = {}
         self.first_touched_s = float("inf")
+        self.slices_removed_s: float | None = None
 
     def add(self, name: str, *, described: bool, **resources: str) -> None:
         self.objects[name] = {
@@ -84,6 +85,10 @@ class World:
     async def count_agents(self) -> int:
         self._answer()
         return 3 if self.now_s < self.agents_for_s else 0
+
+    async def remove_slices(self) -> None:
+        self._answer()
+        self.slices_removed_s = self.now_s
 
     async def list_nodes(self, *, label_selector: str = "") -> list[Node]:
         self._answer()
@@ -142,6 +147,8 @@ async def test_nodes_are_as_before_once_their_kubelets_have_forgotten() -> None:
     world.add("plain", described=False)
     assert await Cleaner(world, world, Pace()).run() is Outcome.CLEAN
     assert world.first_touched_s >= 25  # agents that still run would write it again
+    assert world.slices_removed_s is not None
+    assert world.slices_removed_s >= 25
     await world.sleep(3600)
     assert all(map(world.bare, ("a", "b", "plain")))
     assert 300 < world.now_s - 3600 < 400

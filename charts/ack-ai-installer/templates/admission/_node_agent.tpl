@@ -138,3 +138,34 @@ validations:
       the node agent changes nothing of its node's status but condition GPUShareReady and the capacity and allocatable of
       aliyun.com/gpu-mem, aliyun.com/gpu-core.percentage, aliyun.com/gpu-count and aliyun.com/gpu
 {{- end }}
+
+{{/* ResourceSlices of nodes in mode dra, which only their own node offers. */}}
+{{- define "gpushare.admission.agent.slices" -}}
+failurePolicy: Fail
+matchConstraints:
+  resourceRules:
+    - apiGroups: [resource.k8s.io]
+      apiVersions: [v1]
+      operations: [CREATE, UPDATE, DELETE]
+      resources: [resourceslices]
+matchConditions:
+  - name: is-the-node-agent
+    expression: request.userInfo.username == '{{ include "gpushare.user.nodeAgent" . }}'
+variables:
+  - name: node
+    expression: request.userInfo.?extra[?'authentication.kubernetes.io/node-name'].orValue([]).join(' ')
+  - name: slices
+    expression: >-
+      (request.operation == 'DELETE' ? [] : [object]) + (request.operation == 'CREATE' ? [] : [oldObject])
+validations:
+  - expression: variables.slices.all(s, s.spec.driver == 'gpushare.dev')
+    reason: Forbidden
+    message: the node agent writes no ResourceSlices but those of driver gpushare.dev
+  {{- if ne .Values.admission.nodeRestriction "never" }}
+  - expression: variables.slices.all(s, s.spec.?nodeName.orValue('') == variables.node)
+    reason: Forbidden
+    messageExpression: >-
+      'the node agent of node ' + variables.node + ' writes no ResourceSlice of another node: '
+      + variables.slices.map(s, s.spec.?nodeName.orValue('none')).join(', ')
+  {{- end }}
+{{- end }}

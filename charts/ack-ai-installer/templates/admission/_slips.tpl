@@ -73,7 +73,7 @@ k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io
 ({{ . }}.startsWith('ack.node.gpu.') && !({{ . }} in ['ack.node.gpu.schedule', 'ack.node.gpu.placement', 'ack.node.gpu.max-pod']))
 {{- end }}
 {{- define "gpushare.slips.nodeValue" -}}
-(({{ .key }} == 'ack.node.gpu.schedule' && !({{ .value }} in ['default', 'share', 'cgpu', 'core_mem', 'mps', 'topology']))
+(({{ .key }} == 'ack.node.gpu.schedule' && !({{ .value }} in ['default', 'share', 'cgpu', 'core_mem', 'mps', 'topology', 'dra']))
   || ({{ .key }} == 'ack.node.gpu.placement' && !({{ .value }} in ['binpack', 'spread', 'fragmentation'])))
 {{- end }}
 
@@ -82,9 +82,9 @@ k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io
 {{- define "gpushare.slips.nodeValues" -}}
 {{- $plain := printf "%s.lowerAscii().replace('-', '').replace('_', '')" .value -}}
 ({{ .key }} == 'ack.node.gpu.schedule'
-  ? ({{ $plain }} in ['default', 'share', 'cgpu', 'mps', 'topology'] ? ' (write ' + {{ $plain }} + ')'
+  ? ({{ $plain }} in ['default', 'share', 'cgpu', 'mps', 'topology', 'dra'] ? ' (write ' + {{ $plain }} + ')'
     : {{ $plain }} == 'coremem' ? ' (write core_mem)'
-    : ' (write default, share, cgpu, core_mem, mps or topology)')
+    : ' (write default, share, cgpu, core_mem, mps, topology or dra)')
   : ({{ $plain }} in ['binpack', 'spread', 'fragmentation'] ? ' (write ' + {{ $plain }} + ')'
     : ' (write binpack, spread or fragmentation)'))
 {{- end }}

@@ -1,4 +1,4 @@
-"""Generations of certificates: an authority, the one server certificate that it signed, and that one's key. Pure.
+"""Generations of certificates: a CA, the one server certificate that it signed, and its key. Pure.
 
 The authority's key is thrown away as soon as it has signed: nobody can ever take it, and trusting an old authority
 a while longer means trusting one certificate, not whatever somebody might sign.
@@ -21,12 +21,12 @@ _UNREADABLE: Final = (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignat
 
 
 class MalformedCertificate(ValueError):
-    """PEM texts that are no generation; ``str()`` says what is wrong with them."""
+    """PEM texts that do not form a generation; ``str()`` says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """PEM texts of authority, certificate and key; valid from ``not_before`` to ``not_after`` (UTC) for ``names``."""
+    """CA, certificate and key as PEM; valid from ``not_before`` to ``not_after`` (UTC) for ``names``."""
 
     ca_pem: bytes
     certificate_pem: bytes
@@ -37,21 +37,21 @@ class Generation:
 
     @property
     def mark(self) -> str:
-        """Tells this generation from others, in logs too: the beginning of the authority's SHA-256."""
+        """Identifies the generation, also in logs: the beginning of the CA's SHA-256."""
         return mark_of(self.ca_pem)
 
     def valid_at(self, now: datetime) -> bool:
-        """Whether a client whose clock shows ``now`` accepts the certificate."""
+        """Whether the certificate is valid at ``now``."""
         return self.not_before <= now < self.not_after
 
 
 def mark_of(ca_pem: bytes) -> str:
-    """The mark of the generation whose authority is ``ca_pem``."""
+    """The mark of the generation with CA ``ca_pem``."""
     return hashlib.sha256(ca_pem).hexdigest()[:12]
 
 
 def make_generation(names: Iterable[str], now: datetime, valid_for: timedelta) -> Generation:
-    """A fresh generation for DNS names and IP addresses, valid for ``valid_for`` from ``now``, and as long before.
+    """A new generation for DNS names and IP addresses, valid for ``valid_for`` before and after ``now``.
 
     It is valid before it is made so that no clock that is behind, here or in an API server, refuses it.
     """
@@ -94,7 +94,7 @@ def make_generation(names: Iterable[str], now: datetime, valid_for: timedelta) -
 
 
 def read_generation(ca_pem: bytes, certificate_pem: bytes, key_pem: bytes) -> Generation:
-    """The generation that these PEM texts are; raises ``MalformedCertificate`` where they do not belong together."""
+    """The generation in these PEM texts; raises ``MalformedCertificate`` if they do not belong together."""
     try:
         authority = x509.load_pem_x509_certificate(ca_pem)
         certificate = x509.load_pem_x509_certificate(certificate_pem)
@@ -120,7 +120,7 @@ def read_generation(ca_pem: bytes, certificate_pem: bytes, key_pem: bytes) -> Ge
 
 
 def split_bundle(bundle: bytes) -> list[bytes]:
-    """The certificates of a PEM bundle, each as ``Generation.ca_pem`` spells it; what is none is left out."""
+    """The certificates of a PEM bundle, each formatted like ``Generation.ca_pem``; anything else is skipped."""
     try:
         found = x509.load_pem_x509_certificates(bundle) if bundle.strip() else []
     except _UNREADABLE:

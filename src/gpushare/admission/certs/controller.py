@@ -1,4 +1,4 @@
-"""Keeps the certificates right: one round reads all, takes at most one step, and says when to come back.
+"""Keeps the certificates valid: each round reads everything, takes at most one step, and schedules the next.
 
 A round may be cut off at any instruction: the Secret is replaced whole, what API servers trust follows from it, and
 the next round, of this replica or another, goes on from what it reads.
@@ -22,14 +22,14 @@ from gpushare.kube.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-#: Least time between two generations that this process makes because it found none that is valid, in seconds: two
-#: replicas whose clocks disagree by a lifetime would otherwise take turns as fast as they can write.
+#: Minimum seconds between two generations that this process makes for lack of a valid one: two replicas whose
+#: clocks differ by a lifetime would otherwise overwrite each other continuously.
 _BEGIN_AGAIN_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """``period_s``: between two looks; ``overlap_s``: how long an authority is trusted before it is served, and after."""
+    """``period_s``: interval of checks; ``overlap_s``: how long a CA is trusted before and after it is used."""
 
     period_s: float = 10.0
     overlap_s: float = 300.0
@@ -37,7 +37,7 @@ class Pace:
 
 @dataclass(slots=True)
 class Figures:
-    """What metrics tell. Times are unix seconds; ``None``: not known yet."""
+    """Values for metrics. Times are unix seconds; ``None``: not known yet."""
 
     generations: int = 0
     rounds_failed: int = 0
@@ -47,18 +47,18 @@ class Figures:
 
 @dataclass(slots=True)
 class _Seen:
-    """Since when things have been seen without a break, by the monotonic clock."""
+    """How long things have been observed without interruption, by the monotonic clock."""
 
     since: dict[str, float] = field(default_factory=dict)
 
     def for_s(self, marks: Iterable[str], now_s: float) -> dict[str, float]:
-        """For how many seconds each of ``marks`` has been seen; what is not among them is forgotten."""
+        """For how many seconds each of ``marks`` has been observed; others are forgotten."""
         self.since = {mark: self.since.get(mark, now_s) for mark in marks}
         return {mark: now_s - began for mark, began in self.since.items()}
 
 
 class Keeper:
-    """Serves the stored certificate by ``tls``, renews it in time, and has API servers trust it."""
+    """Serves the stored certificate through ``tls``, renews it in time, and publishes its CA to the API servers."""
 
     def __init__(self, store: Store, tls: ServerTls, policy: Policy, pace: Pace, clock: Clock) -> None:
         self._store = store
@@ -75,7 +75,7 @@ class Keeper:
         self.figures = Figures()
 
     def missing(self) -> str:
-        """Why API servers cannot call us yet or any more; empty when they can."""
+        """Why API servers cannot call the webhook; empty if they can."""
         serving = self._tls.serving
         if serving is None or not self.figures.trusted:
             return self.problem
@@ -86,7 +86,7 @@ class Keeper:
         return ""
 
     async def run(self) -> None:
-        """Go round until cancelled."""
+        """Run rounds until cancelled."""
         backoff = Backoff(first_s=0.2, most_s=self._pace.period_s)
         while True:
             try:
@@ -104,7 +104,7 @@ class Keeper:
             await self._clock.sleep(wait_s)
 
     async def round(self) -> bool:
-        """Look, and do what is next; whether nothing more is to be done for now.
+        """Check, and take the next step; returns whether nothing more is to be done for now.
 
         Raises ``KubeError`` (a conflict when another replica was faster) and ``MissingObject``.
         """
@@ -159,7 +159,7 @@ class Keeper:
         )
 
     async def _spread(self, stored: Stored, configurations: list[Configuration], now_s: float) -> bool:
-        """Have API servers trust what is stored, and what they trusted before for a while yet."""
+        """Publish the stored CAs to the API servers; earlier ones stay trusted for a while."""
         wanted = [one.ca_pem for one in (stored.current, stored.coming) if one is not None]
         found: dict[bytes, None] = {}
         for one in configurations:
@@ -202,7 +202,7 @@ class Keeper:
             )
 
     def _tell(self) -> None:
-        """Log each fault once for as long as it lasts."""
+        """Log each fault once while it lasts."""
         for fault in self._faults:
             if fault not in self._told:
                 logger.error("%s", fault)

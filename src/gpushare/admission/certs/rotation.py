@@ -1,4 +1,4 @@
-"""What to do with the stored certificates at a given time. Pure.
+"""The next rotation step for the stored certificates at a time. Pure.
 
 ``current`` is served; ``coming`` is announced: API servers are told to trust it before anybody serves it. Both are
 written by whichever replica sees the need first. All that a replica remembers besides is for how long it has seen
@@ -15,27 +15,27 @@ from gpushare.admission.certs.certificates import Generation
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the Secret holds; ``None``: not there, or not readable."""
+    """The generations in the Secret; ``None``: missing or unreadable."""
 
     current: Generation | None = None
     coming: Generation | None = None
 
 
 class Step(Enum):
-    """What a replica does next."""
+    """The next step of a replica."""
 
     KEEP = "keep"
     BEGIN = "begin"
-    """Make a generation and serve it: there is none that a client accepts."""
+    """Make a generation and serve it: none is valid."""
     ANNOUNCE = "announce"
-    """Make a generation that is to come."""
+    """Make and announce the next generation."""
     PROMOTE = "promote"
-    """Serve what was announced."""
+    """Serve the announced generation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """``valid_for``: lifetime of a generation; it is replaced when less than ``renew_before`` of it is left.
+    """``valid_for``: lifetime of a generation, which is replaced when less than ``renew_before`` remains.
 
     ``names``: for which servers it must be valid.
     """
@@ -45,12 +45,12 @@ class Policy:
     renew_before: timedelta
 
     def due(self, generation: Generation, now: datetime) -> bool:
-        """Whether ``generation`` should be replaced, though it may be valid still."""
+        """Whether ``generation`` should be replaced, although it may still be valid."""
         return now >= generation.not_after - self.renew_before or not self.names <= generation.names
 
 
 def next_step(stored: Stored, policy: Policy, now: datetime, *, announced_long_enough: bool) -> Step:
-    """What to do; ``announced_long_enough``: every API server has had the time to trust ``stored.coming``."""
+    """The next step; ``announced_long_enough``: every API server has had time to trust ``stored.coming``."""
     current, coming = stored.current, stored.coming
     coming_good = coming is not None and coming.valid_at(now) and not policy.due(coming, now)
     if current is None or not current.valid_at(now):
@@ -61,7 +61,7 @@ def next_step(stored: Stored, policy: Policy, now: datetime, *, announced_long_e
 
 
 def after(step: Step, stored: Stored, made: Generation | None) -> Stored:
-    """What the Secret should hold after ``step``, with the generation ``made`` for it."""
+    """The generations to store after ``step``, with the new generation ``made`` for it."""
     match step:
         case Step.BEGIN:
             return Stored(made)

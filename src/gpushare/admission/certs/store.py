@@ -1,4 +1,4 @@
-"""Where the certificates are kept and who must trust them: a Secret, and the webhook configurations.
+"""Storage of the certificates in a Secret, and of their CAs in the webhook configurations.
 
 Every write names the version that it was made for, so that of two replicas one is refused and reads again.
 """
@@ -20,13 +20,13 @@ from gpushare.kube.client.session import MERGE_PATCH, Session, segment
 JSON_PATCH: Final = "application/json-patch+json"
 KINDS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _TIMEOUT_S: Final = 10.0
-#: Keys of the Secret: ``current`` and ``coming``, each with these endings.
+#: Keys of the Secret: ``current`` and ``coming``, each with these suffixes.
 _PARTS: Final = ("ca.crt", "tls.crt", "tls.key")
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """The Secret at one version; ``faults`` says what of it could not be read, and is as if it were not there."""
+    """The Secret at one version; ``faults`` describes unreadable parts, which count as missing."""
 
     version: str
     stored: Stored
@@ -35,7 +35,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One webhook configuration at one version: the PEM bundle of each of its webhooks, in their order."""
+    """A webhook configuration at one version: the CA bundle of each of its webhooks, in order."""
 
     resource: str
     name: str
@@ -44,10 +44,10 @@ class Configuration:
 
 
 class Store(Protocol):
-    """What keeps certificates (``ApiStore``, or what stands for it in tests). All raise ``KubeError``."""
+    """Storage of certificates: ``ApiStore``, or a fake in tests. All methods raise ``KubeError``."""
 
     async def read_secret(self) -> Secret:
-        """The Secret as it is now; raises ``MissingObject`` too."""
+        """The current Secret; also raises ``MissingObject``."""
 
     async def write_secret(self, version: str, stored: Stored) -> None:
         """Replace the Secret's content if it still has ``version``; ``ApiError.conflict`` otherwise."""
@@ -56,7 +56,7 @@ class Store(Protocol):
         """The webhook configurations that exist."""
 
     async def write_bundle(self, configuration: Configuration, bundle: bytes) -> None:
-        """Let API servers trust ``bundle`` in all its webhooks; ``ApiError.conflict`` if it is not as it was read."""
+        """Set ``bundle`` in all its webhooks; ``ApiError.conflict`` if it changed since it was read."""
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -91,7 +91,7 @@ class ApiStore:
         self._name = configuration
 
     async def read_secret(self) -> Secret:
-        """The Secret as it is now."""
+        """The current Secret."""
         try:
             found = await self._get(self._secret, _Secret)
         except ApiError as error:
@@ -106,13 +106,13 @@ class ApiStore:
         return Secret(found.metadata.resource_version, Stored(current, coming), first + second)
 
     async def write_secret(self, version: str, stored: Stored) -> None:
-        """Replace what we keep in the Secret; other keys, labels and annotations stay."""
+        """Replace our keys in the Secret; other keys, labels and annotations stay."""
         data = {**_written("current", stored.current), **_written("coming", stored.coming)}
         body = {"metadata": {"resourceVersion": version}, "data": data}
         await self._patch(self._secret, body, MERGE_PATCH)
 
     async def read_configurations(self) -> list[Configuration]:
-        """The mutating and the validating configuration of our name, those that exist."""
+        """The existing mutating and validating configurations with our name."""
         found = []
         for resource in KINDS:
             try:

@@ -1,4 +1,4 @@
-"""A TLS context whose certificate changes while its listener and its connections stay."""
+"""A TLS context whose certificate can be replaced without closing its listener or connections."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ class ServerTls:
     def __init__(self) -> None:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # A resumed session shows no certificate, and so keeps one alive that is no longer served.
+        # A resumed session presents no certificate, and would outlive a replaced one.
         self.context.options |= ssl.OP_NO_TICKET
         self.context.num_tickets = 0
         self.context.sni_callback = self._choose
@@ -25,9 +25,9 @@ class ServerTls:
         self._fresh: ssl.SSLContext | None = None
 
     def use(self, generation: Generation) -> None:
-        """Present ``generation`` from the next handshake on; raises ``ssl.SSLError`` where OpenSSL refuses it."""
+        """Present ``generation`` from the next handshake on; raises ``ssl.SSLError`` if OpenSSL rejects it."""
         fresh = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # OpenSSL reads certificates from files only, and the container's file system is read-only.
+        # OpenSSL only reads certificates from files, and the container's file system is read-only.
         file = os.memfd_create("certificate", os.MFD_CLOEXEC)
         try:
             os.write(file, generation.certificate_pem + generation.key_pem)

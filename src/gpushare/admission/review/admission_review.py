@@ -1,4 +1,4 @@
-"""``AdmissionReview`` (admission.k8s.io/v1) in and out, reduced to the fields that rules read."""
+"""``AdmissionReview`` (admission.k8s.io/v1) requests and responses, reduced to the fields that the rules read."""
 
 import base64
 from collections.abc import Sequence
@@ -10,29 +10,29 @@ import msgspec
 from gpushare.admission.errors import UnreadableReview
 from gpushare.api.objects import ObjectMeta, Pod, PodSpec
 
-#: An object has at most 3 MiB on its way to the API server; a review has the old one too, and JSON may be wider.
+#: The API server accepts objects of up to 3 MiB; a review also has the old one, and its JSON may be larger.
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 _NULL: Final = b"null"
 _VERSION: Final = "admission.k8s.io/v1"
-#: What decoding raises: text that is no JSON or has another shape, is no UTF-8, or is nested without end.
+#: Decoding errors: invalid JSON, another shape, invalid UTF-8, or excessive nesting.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class UserInfo(msgspec.Struct):
-    """Who makes the request; ``extra`` has what the token says besides, by key."""
+    """The requesting user; ``extra`` holds further claims of the token by key."""
 
     username: str = ""
     groups: list[str] | None = None
     extra: dict[str, list[str]] | None = None
 
     def said(self, key: str) -> str:
-        """The one value of ``extra[key]``; empty where there is none."""
+        """The single value of ``extra[key]``; empty if there is none."""
         values = (self.extra or {}).get(key) or [""]
         return values[0]
 
 
 class Resource(msgspec.Struct):
-    """Group, version and plural of what is written."""
+    """Group, version and plural of the written resource."""
 
     group: str = ""
     version: str = ""
@@ -40,7 +40,7 @@ class Resource(msgspec.Struct):
 
 
 class Request(msgspec.Struct, rename="camel"):
-    """What is to be admitted; objects are undecoded, and ``null`` or absent where there is none."""
+    """The request; objects are raw JSON, ``null`` or absent if there is none."""
 
     uid: str
     resource: Resource
@@ -62,7 +62,7 @@ class _Review(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One broken rule: the policy that it belongs to, and the sentence for the user.
+    """A violated rule: its policy, and the message for the user.
 
     ``invalid``: the object can never be taken (HTTP 422); otherwise this user may not do it (403).
     """
@@ -74,7 +74,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to answer: taken where ``refusals`` is empty. ``patch`` is a JSON patch, ``warnings`` are for who submits."""
+    """The verdict: allowed if ``refusals`` is empty. ``patch`` is a JSON patch, ``warnings`` are shown to the user."""
 
     refusals: Sequence[Refusal] = ()
     patch: Sequence[dict[str, Any]] = ()
@@ -106,7 +106,7 @@ class _PodTemplate(msgspec.Struct):
     template: Template | None = None
 
 
-#: Resources with a pod template, by group: those of ``_Workload``'s shape, and the others.
+#: Resources with a pod template, by group: those shaped like ``_Workload``, and others.
 _WORKLOADS: Final = {
     ("apps", "deployments"),
     ("apps", "replicasets"),
@@ -136,12 +136,12 @@ def read_review(body: bytes) -> Request:
 
 
 def is_pod(resource: Resource) -> bool:
-    """Whether pods themselves are written."""
+    """Whether the resource is a pod."""
     return (resource.group, resource.resource) == ("", "pods")
 
 
 def pod_of(resource: Resource, raw: bytes) -> Pod | None:
-    """The pod of ``raw``, or the one that its template makes; ``None`` where there is none.
+    """The pod in ``raw``, or the one that its template describes; ``None`` if there is none.
 
     Raises one of ``UNREADABLE`` for another shape.
     """
@@ -159,7 +159,7 @@ def pod_of(resource: Resource, raw: bytes) -> Pod | None:
 
 
 def write_review(uid: str, verdict: Verdict) -> bytes:
-    """The AdmissionReview that answers request ``uid``."""
+    """The AdmissionReview response to request ``uid``."""
     response: dict[str, Any] = {"uid": uid, "allowed": not verdict.refusals}
     if verdict.refusals:
         message = "; ".join(one.message for one in verdict.refusals)

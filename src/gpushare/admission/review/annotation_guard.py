@@ -1,4 +1,4 @@
-"""Who may write what on pods, bindings and nodes. Pure.
+"""Which users may write which of our annotations on pods, bindings and nodes. Pure.
 
 Records of who holds what are the scheduler's and the node agents' alone; a node agent's token is good for its own
 node and the pods on it, and the scheduler's for nothing that pods run: RBAC knows neither annotations nor "own".
@@ -20,10 +20,10 @@ NODE_NAME: Final = "authentication.kubernetes.io/node-name"
 POD_NAME: Final = "authentication.kubernetes.io/pod-name"
 POD_UID: Final = "authentication.kubernetes.io/pod-uid"
 _RESOURCES: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_COUNT, names.GPU_WHOLE)
-#: What the API server itself changes with every write.
+#: Fields that the API server changes with every write.
 _BOOKKEEPING: Final = ("managedFields", "resourceVersion", "generation")
 _AGENT: Final = "gpushare-node-agent"
-#: The policies of the scheduler's chart where Kubernetes has policies; what they say is said here once more.
+#: The names of the chart's policies; this module implements the same rules for clusters without policies.
 _SCHEDULER_PODS: Final = "gpushare-scheduler-pods"
 _SCHEDULER_NODES: Final = "gpushare-scheduler-nodes"
 _SAID_BY_OTHERS: Final = (
@@ -41,7 +41,7 @@ _SAID_BY_OTHERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """User names: ``records`` write what pods hold, ``agent`` writes for its node, ``scheduler`` places pods."""
+    """User names: ``records`` may write allocations, ``agent`` writes for its node, ``scheduler`` places pods."""
 
     records: frozenset[str]
     agent: str
@@ -59,7 +59,7 @@ def called(request: Request) -> str:
 
 
 def refused_write(request: Request, writers: Writers) -> Refusal | None:
-    """Why this user may not write annotations of ours so. Raises one of ``review.UNREADABLE``."""
+    """Why this user may not write our annotations this way. Raises one of ``review.UNREADABLE``."""
     user, resource = request.user_info.username, called(request)
     if resource in ("pods/binding", "bindings"):
         text = "" if user in writers.records else carried(_annotations(request.object))
@@ -86,7 +86,7 @@ def refused_write(request: Request, writers: Writers) -> Refusal | None:
 
 
 def refused_verb(request: Request) -> Refusal | None:
-    """Why the node agent may not do this at all."""
+    """Why a node agent may never do this."""
     resource = called(request)
     if request.operation == "UPDATE" and resource in ("pods", "nodes", "nodes/status"):
         return None
@@ -96,7 +96,7 @@ def refused_verb(request: Request) -> Refusal | None:
 
 
 def refused_place(request: Request, node: str) -> Refusal | None:
-    """Why the agent of ``node`` (empty: nobody knows which) may not make this change.
+    """Why the agent of ``node`` (empty: unknown) may not make this change.
 
     Raises one of ``review.UNREADABLE``.
     """
@@ -119,7 +119,7 @@ def refused_place(request: Request, node: str) -> Refusal | None:
 
 
 def refused_content(request: Request) -> Refusal | None:
-    """Why no node agent may make this change, wherever it runs. Raises one of ``review.UNREADABLE``."""
+    """Why no node agent may make this change, on any node. Raises one of ``review.UNREADABLE``."""
     before, now = _decoded(request.old_object), _decoded(request.object)
     match called(request):
         case "pods":
@@ -166,12 +166,12 @@ def refused_scheduling(request: Request) -> Refusal | None:
 
 
 def node_in_token(user: UserInfo) -> str:
-    """The node that the token says; empty where it says none (before Kubernetes 1.30)."""
+    """The node in the token; empty before Kubernetes 1.30."""
     return user.said(NODE_NAME)
 
 
 def _place(request: Request) -> str:
-    """The node that is written on, or on which the pod lies that is."""
+    """The written node, or the node of the written pod."""
     if request.resource.resource == "nodes":
         return request.name
     before = pod_of(request.resource, request.old_object)
@@ -192,7 +192,7 @@ def _decoded(raw: msgspec.Raw) -> dict[str, Any]:
 def _without(
     found: Mapping[str, Any], annotations: tuple[str, ...] = (), labels: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """``found`` without what the API server changes by itself, and without these annotations and labels."""
+    """``found`` without fields that the API server changes itself, and without these annotations and labels."""
     metadata = {key: value for key, value in (found.get("metadata") or {}).items() if key not in _BOOKKEEPING}
     for place, dropped in (("annotations", annotations), ("labels", labels)):
         metadata[place] = {
@@ -202,7 +202,7 @@ def _without(
 
 
 def _run(pod: Mapping[str, Any]) -> list[Any]:
-    """What decides what runs, and for how long the pod stays."""
+    """The fields that decide what runs and how long the pod stays."""
     metadata = pod.get("metadata") or {}
     return [pod.get("spec"), metadata.get("finalizers") or [], metadata.get("ownerReferences") or []]
 

@@ -1,4 +1,4 @@
-"""From an AdmissionReview to its answer: which rules are asked about what."""
+"""Dispatches AdmissionReviews to the rules."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -31,16 +31,16 @@ _WRITES: Final = ("CREATE", "UPDATE")
 
 
 class Places(Protocol):
-    """Knows on which node the pod behind a token runs."""
+    """Finds the node of the pod behind a token."""
 
     async def node_of(self, user: UserInfo) -> str:
-        """The node of the pod that the token of ``user`` was made for; empty where that cannot be told."""
+        """The node of the pod that ``user``'s token was issued for; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reviewer:
-    """Answers reviews. ``bind_agents``: hold a node agent to the node that its token belongs to; ``counting``: how requests
-    in people's units become units."""
+    """Answers reviews. ``bind_agents``: restrict a node agent to the node of its token; ``counting``: how MiB and percentage
+    requests become units."""
 
     writers: Writers
     places: Places
@@ -49,19 +49,19 @@ class Reviewer:
     counting: Counting = field(default_factory=Counting)
 
     async def mutate(self, body: bytes) -> bytes:
-        """The answer of ``/mutate``; raises ``UnreadableReview``."""
+        """The response of ``/mutate``; raises ``UnreadableReview``."""
         return await self._answer(body, self._pointed)
 
     async def count(self, body: bytes) -> bytes:
-        """The answer of ``/units``; raises ``UnreadableReview``."""
+        """The response of ``/units``; raises ``UnreadableReview``."""
         return await self._answer(body, self._counted)
 
     async def validate(self, body: bytes) -> bytes:
-        """The answer of ``/validate``; raises ``UnreadableReview``."""
+        """The response of ``/validate``; raises ``UnreadableReview``."""
         return await self._answer(body, self._validated)
 
     async def warn(self, body: bytes) -> bytes:
-        """The answer of ``/slips``, which takes everything; raises ``UnreadableReview``."""
+        """The response of ``/slips``, which only warns; raises ``UnreadableReview``."""
         return await self._answer(body, self._warned)
 
     async def _answer(self, body: bytes, judge: Callable[[Request], Awaitable[Verdict]]) -> bytes:
@@ -111,7 +111,7 @@ class Reviewer:
                 before = pod_of(request.resource, request.old_object)
                 return Verdict(warnings=slips_of_change(pod, before) if before else ())
         except UNREADABLE:
-            # A slip is no reason to refuse, nor is what cannot be read: others say that.
+            # Likely mistakes are not rejected, nor is what cannot be read: other endpoints report that.
             return Verdict()
         return Verdict(warnings=slips_of(pod, self.counting.unit)) if pod else Verdict()
 
@@ -145,7 +145,7 @@ class Reviewer:
         writes_records = request.user_info.username in self.writers.records
         may_have_node = is_pod(request.resource) and (request.operation == "UPDATE" or writes_records)
         if may_have_node:
-            # Who may change the records was asked above, and writers may hand them in.
+            # Permission to write allocations was checked above.
             pod.metadata.annotations = None
         verdict = request_rules.judge(pod, self.counting, may_have_node=may_have_node)
         if not verdict.refusals and is_pod(request.resource) and not request.dry_run:
@@ -154,7 +154,7 @@ class Reviewer:
 
 
 def _about(request: Request) -> dict[str, Any]:
-    """Whom a line about the request is about: a pod that is there by its own UID, all else by the review's."""
+    """The subject of log lines: an existing pod by its UID, everything else by the review's."""
     if not is_pod(request.resource):
         return about(request=request.uid)
     uid = ""
@@ -167,7 +167,7 @@ def _about(request: Request) -> dict[str, Any]:
 
 
 def _tell_admitted(request: Request, pod: Pod) -> None:
-    """Say so of what is created and asks for a GPU. Whoever validates is told a pod's UID, and the name it was given."""
+    """Log the admission of a new GPU pod. A validating review has the pod's UID and generated name."""
     if request.operation == "CREATE" and request_rules.asks_for_gpu(pod):
         key = f"{request.namespace}/{pod.metadata.name}"
         logger.info(
@@ -179,11 +179,11 @@ def _tell_admitted(request: Request, pod: Pod) -> None:
 
 
 def _created(request: Request) -> Pod | None:
-    """The pod that is created, ``None`` where something else is asked about."""
+    """The pod to be created; ``None`` for other requests."""
     if request.operation != "CREATE" or called(request) != "pods":
         return None
     try:
         return pod_of(request.resource, request.object)
     except UNREADABLE:
-        # Nobody has checked it yet; the API server does after us, and says best what is wrong.
+        # Not validated yet; the API server does so after us, with the better message.
         return None

@@ -14,14 +14,14 @@ from gpushare.httpserver.exchange import JSON, TEXT, Receive, Refusal, Scope, Se
 
 logger = logging.getLogger(__name__)
 
-#: Longest time for a body to arrive and for its review, in seconds: beyond the API server's own patience (at most 30).
+#: Timeout for a body to arrive and be reviewed, in seconds: longer than the API server waits (at most 30).
 REVIEW_S: Final = 15.0
-#: Of all reviews that are coming or are judged: each is small, unless somebody wants to fill the memory.
+#: Maximum memory of all reviews in progress, in bytes: each is small, except in an attack.
 MOST_BYTES_AT_ONCE: Final = 2 * MAX_BODY_BYTES
 
 
 class ReviewApp:
-    """``POST /units``, ``/mutate``, ``/validate`` and ``/slips``, each an AdmissionReview in and out."""
+    """``POST /units``, ``/mutate``, ``/validate`` and ``/slips``; request and response are AdmissionReviews."""
 
     def __init__(self, reviewer: Reviewer, metrics: Metrics, *, within_s: float = REVIEW_S) -> None:
         self._reviews = {
@@ -54,7 +54,7 @@ class ReviewApp:
         known = path if path in self._reviews else "other"
         self._metrics.reviews.labels(known, str(status)).inc()
         self._metrics.review_seconds.labels(known).observe(time.perf_counter() - started)
-        # What was not read of a body would be taken for the next request.
+        # The unread rest of a body would be parsed as the next request.
         await respond(send, status, kind, body, close=status in (408, 413, 503))
 
     async def _review(self, scope: Scope, receive: Receive) -> bytes:
@@ -66,7 +66,7 @@ class ReviewApp:
             raise Refusal(405, f"{path} takes POST, not {method}")
         with self._room.body() as coming:
             body = await read_body(receive, MAX_BODY_BYTES, coming)
-            # However many have come at once, one begins in each pass of the event loop: handshakes, probes and answers go on between.
+            # One review per pass of the event loop, however many are waiting: handshakes, probes and responses continue in between.
             async with self._turn:
                 await asyncio.sleep(0)
             return await review(body)

@@ -1,4 +1,4 @@
-"""On which node a node agent runs, by the token that it shows.
+"""Finds a node agent's node from its token.
 
 From Kubernetes 1.30 on the token says it. Before, it says which pod it was made for (name and UID), and the pod
 says where it is; a pod never changes its node, so that is asked once for each.
@@ -16,7 +16,7 @@ from gpushare.process.log_setup import about
 logger = logging.getLogger(__name__)
 
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
-#: More than a cluster has nodes.
+#: Cache size: more than a cluster has nodes.
 _MOST_KEPT: Final = 20_000
 
 
@@ -24,18 +24,18 @@ class PodReader(Protocol):
     """Reads a pod (``gpushare.kube.client.client.Client``)."""
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
-        """The pod as it is now; raises ``KubeError``."""
+        """The current pod; raises ``KubeError``."""
 
 
 class TokenPlaces:
-    """Answers from the token, or from the pod that it names."""
+    """Finds the node in the token, or in the pod that it names."""
 
     def __init__(self, pods: PodReader) -> None:
         self._pods = pods
         self._known: dict[str, str] = {}
 
     async def node_of(self, user: UserInfo) -> str:
-        """The node, or an empty text where neither the token nor its pod tells."""
+        """The node; empty if neither the token nor its pod has one."""
         if node := node_in_token(user):
             return node
         name, uid = user.said(POD_NAME), user.said(POD_UID)

@@ -1,4 +1,4 @@
-"""What a pod, or the template of one, may ask for (spec §2). Pure.
+"""Validation of a pod's or template's GPU requests (spec §2). Pure.
 
 The chart says the same in CEL, as ValidatingAdmissionPolicies of the same names with the same sentences, for clusters
 that have them; ``tests/admission_cases.py`` holds both to one table.
@@ -17,10 +17,10 @@ from gpushare.api.objects import Container, Pod
 from gpushare.api.quantity import MAX_AMOUNT, parse_quantity
 from gpushare.api.request.unit_conversion import PEOPLES, Counting
 
-#: Policies that refuse; see ``Refusal.policy``.
+#: Names of policies; see ``Refusal.policy``.
 REQUESTS: Final = "gpushare-requests"
 RECORDED: Final = "gpushare-records"
-#: Every annotation that stands for a pod's share, in the order in which messages name them.
+#: Annotations that record a pod's allocation, in the order in which messages name them.
 RECORDS: Final = (
     names.ANN_SHARE,
     names.ANN_ALSO,
@@ -35,7 +35,7 @@ RECORDS: Final = (
     names.ANN_MEM_ASSIGNED,
     names.ANN_MEM_ASSUME_TIME,
 )
-#: Labels that are judged with what containers ask for.
+#: Labels that are validated together with the requests.
 _JUDGED: Final = (
     names.LABEL_POD_GPU_COUNT,
     names.LABEL_POD_PLACEMENT,
@@ -45,8 +45,8 @@ _JUDGED: Final = (
 _OURS: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_COUNT, names.GPU_WHOLE, *PEOPLES)
 _DEFAULT_SCHEDULER: Final = ("", "default-scheduler")
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}")
-#: Paths in a container at which the node agent puts what holds it to its share (docs/developer/isolation.md), however they are
-#: written; ``..`` may lead anywhere. A volume there would lie above.
+#: Paths in a container that the node agent mounts for isolation (docs/developer/isolation.md), in any spelling; ``..`` may
+#: lead anywhere. A volume there would hide the mount.
 _OVER_ISOLATION: Final = re.compile(
     r"(^|/)\.\.(/|$)"
     r"|^(/|\./)*(var/+(\./+)*)?run/+(\./+)*gpushare(/|$)"
@@ -56,33 +56,33 @@ _OVER_ISOLATION: Final = re.compile(
 
 
 _PLAIN: Final = Counting()
-#: On what a kubelet creates for a static pod. No kubelet runs a pod with it that has no static pod of its own.
+#: On mirror pods. A kubelet does not run a pod with this annotation unless it has the static pod.
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """A container that asks for something of ours: the texts as written, and what they come to."""
+    """A container's GPU requests: the texts as written, and their values."""
 
     name: str
     texts: Mapping[str, str]
     memory: bool
-    """Whether for memory, in whatever unit."""
+    """Whether it requests memory, in any unit."""
     units: float
-    """Units of memory, as far as it asks in units."""
+    """Requested memory in units, if requested in units."""
     core: float
     whole: float
     early: bool
-    """Whether it is one of ``initContainers``."""
+    """Whether it is an init container."""
     over_isolation: tuple[str, ...]
-    """Where it mounts volumes that would hide what holds it to its share."""
+    """Mount paths that would hide isolation's mounts."""
 
     def __str__(self) -> str:
         return f"container {self.name}"
 
 
 def judge(pod: Pod, counting: Counting = _PLAIN, *, may_have_node: bool = False) -> Verdict:
-    """The first rule that ``pod`` breaks, as policies tell one too; nothing where it breaks none.
+    """The first rule that ``pod`` violates (policies report one, too); empty if none.
 
     ``counting`` is how requests in people's units are turned into units. ``may_have_node``: it exists already, or is
     created by one of those who write records.
@@ -102,7 +102,7 @@ def judge(pod: Pod, counting: Counting = _PLAIN, *, may_have_node: bool = False)
 
 
 def carried(annotations: Mapping[str, str] | None) -> str:
-    """What to tell whoever submits a pod or a binding with annotations of ours; empty where there are none."""
+    """The message for a pod or binding submitted with allocation annotations; empty if there are none."""
     found = [name for name in RECORDS if name in (annotations or {})]
     if not found:
         return ""
@@ -113,7 +113,7 @@ def carried(annotations: Mapping[str, str] | None) -> str:
 
 
 def judged_alike(pod: Pod, before: Pod) -> bool:
-    """Whether the verdict on ``before`` stands for ``pod`` too, so that none is given again.
+    """Whether ``pod`` needs no validation because ``before`` had the same requests.
 
     What was taken by an older version, or before the rules came, can be scaled, labelled and cleared away.
     """
@@ -131,7 +131,7 @@ def judged_alike(pod: Pod, before: Pod) -> bool:
 
 
 def pointing(pod: Pod, scheduler: str = names.SCHEDULER_NAME) -> list[dict[str, Any]]:
-    """The JSON patch that points ``pod`` to our scheduler; empty where it should stay with the one it names."""
+    """The JSON patch that sets our scheduler's name; empty if the pod keeps the one it names."""
     labels = pod.metadata.labels or {}
     if (
         labels.get(names.LABEL_ADMISSION) == "disabled"
@@ -144,7 +144,7 @@ def pointing(pod: Pod, scheduler: str = names.SCHEDULER_NAME) -> list[dict[str, 
 
 
 def asks_for_gpu(pod: Pod) -> bool:
-    """Whether a container asks for a share of a GPU, or for a whole one."""
+    """Whether a container requests a share of a GPU, or a whole one."""
     return any(one.memory or one.core > 0 or one.whole > 0 for one in _asking(pod))
 
 
@@ -171,7 +171,7 @@ def _texts(container: Container) -> dict[str, str]:
 
 
 def _number(text: str | None) -> float:
-    """Not a number where ``text`` is none: the API server refuses that itself."""
+    """NaN if ``text`` is not a quantity, which the API server rejects itself."""
     if text is None:
         return 0
     try:
@@ -305,7 +305,7 @@ def _apart(asking: list[_Asking], labels: Mapping[str, str]) -> str:
             f"label {label}=true is for containers that run side by side: {', '.join(early)} of initContainers "
             "asks for a GPU; ask in containers alone, or remove the label"
         )
-    # Those that ask in people's units are compared by the scheduler, once they are counted.
+    # MiB and percentage requests are compared by the scheduler, after conversion to units.
     in_units = [one for one in asking if one.units > 0]
     if len({one.units for one in in_units}) <= 1 and len({one.core for one in asking if one.memory}) <= 1:
         return ""

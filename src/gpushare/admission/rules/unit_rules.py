@@ -1,4 +1,4 @@
-"""Requests in people's units: which of them are refused, and how the others become units. Pure.
+"""MiB and percentage requests: validation, and conversion to units. Pure.
 
 The chart says the same in CEL (``templates/admission/_peoples_units.tpl`` and ``_rules.tpl``), word for word. Whatever is
 wrong in one container leaves the whole pod as it is, so that rules say of pods what they say of templates.
@@ -16,11 +16,11 @@ _WAYS: Final = (names.GPU_MEM, *PEOPLES)
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}")
 
 Texts = Mapping[str, str]
-"""What a container asks for, by resource, as written."""
+"""A container's requests by resource, as written."""
 
 
 def problem(asking: Mapping[str, Texts], counting: Counting) -> str:
-    """The first rule on people's units that containers break, by name what they ask for; empty where they break none."""
+    """The first violated rule on MiB and percentage requests; empty if none. ``asking``: requests by container name."""
     return (
         _no_mib(asking)
         or _no_percent(asking)
@@ -31,7 +31,7 @@ def problem(asking: Mapping[str, Texts], counting: Counting) -> str:
 
 
 def conversion(pod: Pod, counting: Counting) -> list[dict[str, Any]]:
-    """The JSON patch that writes units in place of people's units, and a note of what was asked for.
+    """The JSON patch that replaces MiB and percentage requests by units, and records the original request.
 
     Empty where nothing is asked for in people's units, or what cannot be understood: that is refused by ``problem``, or by
     Kubernetes itself.
@@ -58,7 +58,7 @@ def conversion(pod: Pod, counting: Counting) -> list[dict[str, Any]]:
 
 
 def _listed(pod: Pod) -> Iterator[tuple[str, Container, dict[str, str]]]:
-    """Containers, then init containers, each with its place and the limits that stand for memory."""
+    """Containers, then init containers, each with its index and memory limits."""
     for place, containers in (
         ("containers", pod.spec.containers),
         ("initContainers", pod.spec.init_containers or ()),
@@ -70,7 +70,7 @@ def _listed(pod: Pod) -> Iterator[tuple[str, Container, dict[str, str]]]:
 
 
 def _differs(container: Container) -> bool:
-    """Whether requests say another amount than limits, which Kubernetes refuses and must see for that."""
+    """Whether requests differ from limits: left unchanged, for Kubernetes to reject."""
     resources = container.resources
     limits, requests = (resources.limits or {}, resources.requests or {}) if resources else ({}, {})
     return any(
@@ -79,13 +79,13 @@ def _differs(container: Container) -> bool:
 
 
 def _gpus(pod: Pod) -> int:
-    """Over how many GPUs its label spreads the pod; 1 where the label is wrong, which another rule says."""
+    """The number of GPUs in the pod's label; 1 if the label is invalid, which another rule reports."""
     count = (pod.metadata.labels or {}).get(names.LABEL_POD_GPU_COUNT, "")
     return int(count) if _COUNT.fullmatch(count) else 1
 
 
 def _counted(resource: str, text: str, counting: Counting, gpus: int) -> tuple[int, str]:
-    """Units, and what the note says."""
+    """Units, and the text to record."""
     if resource == names.GPU_MEMORY:
         mib = mib_of(text)
         assert mib is not None, "problem() has refused it"
@@ -103,7 +103,7 @@ def _replaced(path: str, container: Container, resource: str, units: int) -> Ite
 
 
 def _step(name: str) -> str:
-    """A name as a step of a JSON pointer."""
+    """A name as a JSON pointer segment."""
     return name.replace("~", "~0").replace("/", "~1")
 
 

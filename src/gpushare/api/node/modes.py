@@ -26,6 +26,7 @@ class NodeMode(msgspec.Struct, frozen=True, eq=False):
     CORE_MEM: ClassVar["NodeMode"]
     MPS: ClassVar["NodeMode"]
     TOPOLOGY: ClassVar["NodeMode"]
+    DRA: ClassVar["NodeMode"]
 
     value: str
     """The label's value."""
@@ -39,6 +40,8 @@ class NodeMode(msgspec.Struct, frozen=True, eq=False):
     """Why a pod gets one GPU alone; empty where it can have several."""
     needs: str = ""
     """What has to be on the node besides the driver."""
+    claims: bool = False
+    """Whether shares of its GPUs are allocated through ResourceClaims, by kube-scheduler itself (DRA)."""
 
     def __repr__(self) -> str:
         return f"<mode {self.value}>"
@@ -59,6 +62,16 @@ class NodeMode(msgspec.Struct, frozen=True, eq=False):
         return names.GPU_WHOLE in self.resources
 
     @property
+    def offers_gpus(self) -> bool:
+        """Whether pods get GPUs of the node from us at all."""
+        return bool(self.resources) or self.claims
+
+    @property
+    def limits_compute(self) -> bool:
+        """Whether containers may be held to a share of compute."""
+        return self.gives_core or self.claims
+
+    @property
     def gives_several(self) -> bool:
         """Whether a pod can have several of its GPUs."""
         return not self.one_gpu
@@ -75,7 +88,7 @@ class NodeMode(msgspec.Struct, frozen=True, eq=False):
 
     def keeps_held(self, after: "NodeMode") -> bool:
         """Whether the node goes on holding to their share those that it holds now, once its mode is ``after``."""
-        alike = self.backend == after.backend and (after.gives_core or not self.gives_core)
+        alike = self.backend == after.backend and (after.limits_compute or not self.limits_compute)
         return alike or not self.isolated
 
     def capacity(self, gpus_mib: Collection[int], unit: MemoryUnit) -> dict[str, int]:
@@ -150,3 +163,4 @@ NodeMode.MPS = add(
     )
 )
 NodeMode.TOPOLOGY = add(NodeMode("topology", (names.GPU_WHOLE,)))
+NodeMode.DRA = add(NodeMode("dra", backend="preload", claims=True))

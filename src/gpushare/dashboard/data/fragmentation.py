@@ -89,7 +89,9 @@ async def report(cluster: Cluster, kept: Mapping[str, str]) -> Report:
 
 def _free(cluster: Cluster) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     board = cluster.board
-    free = board.plane("total_mib").astype(np.int64) - board.plane("given_mib") - board.plane("foreign_mib")
+    free = (
+        board.plane("total_mib").astype(np.int64) - board.plane("allocated_mib") - board.plane("foreign_mib")
+    )
     return np.where(board.plane("state") == State.IN_SERVICE, np.maximum(free, 0), 0)
 
 
@@ -120,7 +122,7 @@ async def _outlook(cluster: Cluster, wishes: Wishes, record: PodRecord, request:
     ledger, bound = cluster.ledger, cluster.view.bound
 
     def host_of(name: str) -> Host | None:
-        return ledger.host(name, _anybody, goes_to)
+        return ledger.evictions.host(name, _anybody, goes_to)
 
     def goes_to(uid: str) -> WantedNodes | None:
         return wishes.of(bound[uid].wish) if uid in bound else None
@@ -131,10 +133,10 @@ async def _outlook(cluster: Cluster, wishes: Wishes, record: PodRecord, request:
         now = None if host is None else room_now(host, request)
         if now is not None:
             return Outlook(now)
-    roomy: list[Host] = [host for name in ledger.roomiest() if (host := host_of(name)) is not None]
+    roomy: list[Host] = [host for name in ledger.evictions.roomiest() if (host := host_of(name)) is not None]
     elsewhere = roomiest(roomy)
     best = Outlook(None)
-    for turn, name in enumerate(ledger.scattered(request, names)):
+    for turn, name in enumerate(ledger.evictions.scattered(request, names)):
         host = host_of(name)
         if host is not None:
             best = cheaper_way(host, elsewhere, request, best)

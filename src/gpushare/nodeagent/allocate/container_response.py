@@ -44,7 +44,11 @@ class Injection:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One container's share of each of its GPUs, as decided. ``pod_units`` are the units of its whole pod."""
+    """One container's share of each of its GPUs, as decided. ``pod_units`` are the units of its whole pod.
+
+    Without a ``container`` it is a ResourceClaim's share, one for all containers that use the claim: ``pod`` is then the claim's
+    namespace and name, ``uid`` its UID.
+    """
 
     pod: str
     uid: str

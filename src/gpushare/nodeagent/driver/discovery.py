@@ -19,7 +19,14 @@ from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.nodeagent.driver.driver_faults import suggestion_of
 from gpushare.nodeagent.driver.health import HealthBook
-from gpushare.nodeagent.driver.nvml import IN_MIG_MODE, NOT_FOUND, FoundGpu, Nvml, Unreadable
+from gpushare.nodeagent.driver.nvml import (
+    IN_MIG_MODE,
+    NOT_FOUND,
+    FoundGpu,
+    Hardware,
+    Nvml,
+    Unreadable,
+)
 from gpushare.nodeagent.driver.topology import pair_of
 from gpushare.nodeagent.errors import DriverMissing, NodeAgentError, NvmlFailed
 from gpushare.nodeagent.settings import Pace
@@ -55,6 +62,8 @@ class Inventory:
     """Those of ``left_out`` that NVML counts and that never answered."""
     reserved_mib: tuple[tuple[str, int], ...] = ()
     """UUID and what the driver keeps for itself of each GPU of which it keeps any."""
+    hardware: tuple[tuple[str, Hardware], ...] = ()
+    """UUID and what it is, of each of ``devices``."""
 
     @property
     def is_gpus_own(self) -> bool:
@@ -250,6 +259,7 @@ class GpuWatch:
             matrix(len(uuids), lambda a, b: self._near.get(pair_of(uuids[a], uuids[b]), UNKNOWN)),
             self._unreadable,
             tuple((uuid, kept_mib) for uuid in uuids if (kept_mib := self._known[uuid].reserved_mib)),
+            tuple((uuid, self._known[uuid].hardware) for uuid in uuids),
         )
         if inventory != self._told:
             self._told = inventory

@@ -5,6 +5,7 @@
 
 import ctypes
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,18 @@ IN_MIG_MODE: Final = "it is in MIG mode now"
 
 
 @dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a GPU is, by which claims can select it; empty where it is not known."""
+
+    architecture: str = ""
+    """As NVIDIA calls it: ``Hopper``."""
+    cuda_compute_capability: str = ""
+    driver_version: str = ""
+    pcie_root: str = ""
+    """The PCIe root complex that it is below, as the kernel names it: ``pci0000:17``."""
+
+
+@dataclass(frozen=True, slots=True)
 class FoundGpu:
     """One GPU as NVML tells of it. ``mig``: it is cut into MIG instances.
 
@@ -51,6 +64,7 @@ class FoundGpu:
     minor: int = -1
     """The number in its device node's name, ``/dev/nvidia0``; -1 when the driver does not tell."""
     reserved_mib: int = 0
+    hardware: Hardware = Hardware()
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +300,21 @@ class DriverNvml:
             numa_node=self._numa_node(handle, bus_id),
             mig=_optional(lambda: bool(pynvml.nvmlDeviceGetMigMode(handle)[0]), default=False),
             minor=_optional(lambda: int(pynvml.nvmlDeviceGetMinorNumber(handle)), -1),
+            hardware=Hardware(
+                _ARCHITECTURES.get(_optional(lambda: pynvml.nvmlDeviceGetArchitecture(handle), -1), ""),
+                _optional(lambda: ".".join(map(str, pynvml.nvmlDeviceGetCudaComputeCapability(handle))), ""),
+                _optional(lambda: _str(pynvml.nvmlSystemGetDriverVersion()), ""),
+                self._pcie_root(bus_id),
+            ),
         )
+
+    def _pcie_root(self, bus_id: str) -> str:
+        """The root complex in the path of the GPU's device, which the kernel's link leads to; empty where there is none."""
+        try:
+            path = (self._sysfs_pci / _in_sysfs(bus_id)).resolve(strict=True)
+        except (OSError, RuntimeError):
+            return ""
+        return next((one for one in path.parts if _PCIE_ROOT.fullmatch(one)), "")
 
     def _numa_node(self, handle: Any, bus_id: str) -> int:
         """The NUMA node nearest to the GPU by NVML, or else by the kernel; -1 when neither knows."""
@@ -295,10 +323,8 @@ class DriverNvml:
         )
         if nodes and nodes[0]:
             return (int(nodes[0]) & -int(nodes[0])).bit_length() - 1
-        domain, _, rest = bus_id.lower().partition(":")
-        # NVML writes a PCI domain with 8 digits, the kernel with 4.
         try:
-            return int((self._sysfs_pci / f"{domain[-4:]}:{rest}" / "numa_node").read_text())
+            return int((self._sysfs_pci / _in_sysfs(bus_id) / "numa_node").read_text())
         except (OSError, ValueError):
             return -1
 
@@ -319,6 +345,28 @@ class DriverNvml:
         events, self._events, self._listen_at_s = self._events, None, None
         if events is not None:
             _optional(lambda: pynvml.nvmlEventSetFree(events), None)
+
+
+_PCIE_ROOT: Final = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
+#: NVIDIA's names of GPU architectures (nvml.h, ``NVML_DEVICE_ARCH_*``).
+_ARCHITECTURES: Final = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada Lovelace",
+    9: "Hopper",
+    10: "Blackwell",
+    13: "Rubin",
+}
+
+
+def _in_sysfs(bus_id: str) -> str:
+    """A PCI address as the kernel writes it: NVML writes the domain with 8 digits, the kernel with 4."""
+    domain, _, rest = bus_id.lower().partition(":")
+    return f"{domain[-4:]}:{rest}"
 
 
 #: What the driver wants done before the GPU works again (nvml.h, ``nvmlDeviceGpuRecoveryAction_t``).

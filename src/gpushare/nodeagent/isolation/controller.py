@@ -219,6 +219,10 @@ class Isolation:
         """A pod may have gone."""
         self._keeper.look_soon()
 
+    async def release(self, uid: str) -> None:
+        """Take away what the claim of that UID was given; raises ``OSError``."""
+        await self._keeper.release(uid)
+
     async def keep(self) -> None:
         """Take away what no pod uses, until cancelled. The node's pods must be known."""
         await self._keeper.run(self._settings.pace.sweep_s)
@@ -383,7 +387,7 @@ class Isolation:
 
     def _keep_arbiter(self, tasks: asyncio.TaskGroup) -> None:
         program = self._options.library_folder / ARBITER
-        wanted = self._acts and self._intended.kind == "preload" and self._mode.gives_core
+        wanted = self._acts and self._intended.kind == "preload" and self._mode.limits_compute
         there = wanted and os.access(program, os.X_OK)
         if there and self._arbiter is None:
             child = Child(

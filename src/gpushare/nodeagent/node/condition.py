@@ -7,7 +7,7 @@ import msgspec
 from gpushare.api.node.device import NodeDevices
 from gpushare.api.node.shared_event_texts import REASON_STOPPED, REASON_UNHEALTHY, REASON_UNKNOWN_MODE
 from gpushare.nodeagent.driver.discovery import Inventory
-from gpushare.nodeagent.node.node_events import REASON_NO_CDI, REASON_NO_ISOLATION
+from gpushare.nodeagent.node.node_events import REASON_NO_CDI, REASON_NO_CLAIMS, REASON_NO_ISOLATION
 
 REASON_SHARING: Final = "Sharing"
 REASON_PARTLY: Final = "SomeGPUsUnhealthy"
@@ -26,7 +26,14 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 def condition_of(
-    node: NodeDevices, inventory: Inventory, *, access: str, isolation: str, active: str, fallen: str
+    node: NodeDevices,
+    inventory: Inventory,
+    *,
+    access: str,
+    isolation: str,
+    active: str,
+    fallen: str,
+    claims: str,
 ) -> Condition:
     """Of a node that is to share, with its cordons; the arguments are those of ``NodeEvents.troubles``, ``active`` says what holds containers."""
     well = [device for device in node.devices if not device.ails]
@@ -51,6 +58,8 @@ def condition_of(
         return says("False", REASON_NO_CDI, access)
     if isolation:
         return says("False", REASON_NO_ISOLATION, isolation)
+    if claims:
+        return says("False", REASON_NO_CLAIMS, claims)
     if not well:
         return says("False", REASON_UNHEALTHY, *faults)
     if faults:

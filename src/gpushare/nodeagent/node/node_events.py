@@ -27,6 +27,8 @@ REASON_CDI: Final = "CDIAvailable"
 REASON_BAD_CDI_FILE: Final = "CDIFileUnusable"
 REASON_NO_ISOLATION: Final = "IsolationUnavailable"
 REASON_ISOLATION: Final = "IsolationAvailable"
+REASON_NO_CLAIMS: Final = "ClaimsUnavailable"
+REASON_CLAIMS: Final = "ClaimsAvailable"
 
 
 #: Under what it is told that it has ended.
@@ -34,6 +36,7 @@ _ONCE: Final[dict[str, str]] = {
     **dict.fromkeys(TROUBLES, "trouble"),
     REASON_NO_CDI: "access",
     REASON_NO_ISOLATION: "isolation",
+    REASON_NO_CLAIMS: "claims",
 }
 
 
@@ -173,9 +176,10 @@ class NodeEvents:
         faults: Sequence[str],
         isolation: str,
         fallen: str,
+        claims: str,
         mode: str,
     ) -> None:
-        """What is wrong with the driver, with the way to GPUs, with isolation; none where the node shares nothing.
+        """What is wrong with the driver, with the way to GPUs, with isolation, with ResourceClaims; none where the node shares nothing.
 
         ``isolation``: no container is started for it; ``fallen``: containers are started without.
         """
@@ -212,6 +216,16 @@ class NodeEvents:
             )
         elif self.forget("isolation"):
             self.tell(REASON_ISOLATION, "containers are held to their share again", "Normal")
+        self._metrics.degraded.set(REASON_NO_CLAIMS, value=float(bool(claims)))
+        if claims:
+            self.tell(
+                REASON_NO_CLAIMS,
+                f"No ResourceClaim gets a GPU of this node: {claims}",
+                once="claims",
+                cause="claims",
+            )
+        elif self.forget("claims"):
+            self.tell(REASON_CLAIMS, "ResourceClaims get GPUs of this node again", "Normal")
         first = self._left_out is None
         for fault in faults:
             note = f"{fault}. The whole file is passed over"

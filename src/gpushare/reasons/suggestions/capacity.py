@@ -52,7 +52,7 @@ def of_room(ledger: Ledger, request: Request, category: Category, texts: Mapping
     text = of_kind[node]
     told = f"{asked_for}: {_nearest(node, text)}{_compute_of(ledger, request, node, text)}{_ended(ledger, request, node, text)}"
     if category is Category.MEMORY and request.is_ordinary:
-        scattered = ledger.scattered(request, list(of_kind))
+        scattered = ledger.evictions.scattered(request, list(of_kind))
         if scattered:
             told += f"; node {scattered[0]} has as much in all, on several GPUs: {_MOVES}"
     return told
@@ -91,7 +91,7 @@ def _compute_of(ledger: Ledger, request: Request, node: str, text: str) -> str:
     if found is None or not request.core_percent:
         return ""
     gpu = next((one for one in ledger.usage(node).gpus if one.index == int(found["gpu"])), None)
-    kept = (share for shares in ledger.kept_there(node).values() for share in shares)
+    kept = (share for shares in ledger.nominations.on_node(node).values() for share in shares)
     kept_core = sum(share.core_percent for share in kept if gpu is not None and share.uuid == gpu.uuid)
     free = 100 if gpu is None else 100 - gpu.used_core - kept_core
     return f", which has {max(free, 0)}% compute free" if free < request.core_percent else ""
@@ -133,7 +133,9 @@ def of_caps(ledger: Ledger, request: Request, texts: Mapping[str, str], isolated
 
 def _ends_help(ledger: Ledger, request: Request, node: NodeDevices) -> bool:
     """Whether pods hold something there whose end would make room beside what is kept for others."""
-    return not ledger.kept_there(node.name) or not refusal(ledger, request, node, emptied=True, kept=True)
+    return not ledger.nominations.on_node(node.name) or not refusal(
+        ledger, request, node, emptied=True, kept=True
+    )
 
 
 _CAPS: Final = f"node labels {names.LABEL_MAX_PODS} and {names.LABEL_MAX_NODE_PODS}"
@@ -151,7 +153,7 @@ def _caps_of(ledger: Ledger, request: Request, node: NodeDevices, most: int | No
 def kept_for(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> tuple[str, str] | None:
     """A node that would have room if it kept none for others, and the UID of one of them."""
     for name, text in texts.items():
-        kept = ledger.kept_there(name)
+        kept = ledger.nominations.on_node(name)
         if not kept or category_of(text) not in _OF_ROOM:
             continue
         node = ledger.node(name)

@@ -169,7 +169,7 @@ def _is_large_enough(request: Request, node: NodeDevices) -> bool:
 def _once(ledger: Ledger, request: Request, changed: NodeDevices) -> str | None:
     """What the change waits for to be of use and to take nothing from pods there, empty for nothing; ``None`` where it is of no use even without them."""
     now = ledger.node(changed.name)
-    there, kept = len(pods_on(ledger, changed.name)), len(ledger.kept_there(changed.name))
+    there, kept = len(pods_on(ledger, changed.name)), len(ledger.nominations.on_node(changed.name))
     held = there > 0 and now is not None and not now.mode.keeps_held(changed.mode)
     fits = not refusal(ledger, request, changed)
     if fits and not held:

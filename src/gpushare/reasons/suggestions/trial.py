@@ -69,7 +69,7 @@ def refusal(
         assert held is not None
         trial.hold(uid, held.pod, held.node, held.allocation)
     if kept if kept is not None else not emptied:
-        for uid, shares in ledger.kept_there(node.name).items():
+        for uid, shares in ledger.nominations.on_node(node.name).items():
             trial.hold(f"kept:{uid}", uid, node.name, Allocation(shares, {}))
     verdict = trial.filter(request, (node.name,))
     return "" if verdict.fits else {**verdict.refused, **verdict.hopeless}[node.name]

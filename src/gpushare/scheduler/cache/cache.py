@@ -225,7 +225,7 @@ class ClusterCache:
         is_new = self.waiting.pop(record.uid, None) is None and self.ledger.held(record.uid) is None
         self._processors.take(record.uid, record.node, record.cpu_milli)
         self.bound[record.uid] = record
-        self.ledger.unkeep(record.uid)
+        self.ledger.nominations.remove(record.uid)
         allocation = record.allocation
         if record.foreign is not None:
             allocation = self._resolve(record)
@@ -275,11 +275,13 @@ class ClusterCache:
         """What a pod held that finished, or is gone."""
         aside = self.quotas.keeps(record.uid)
         if self.waiting.pop(record.uid, None) is not None:
-            aside = self.ledger.held(record.uid) is not None or bool(self.ledger.kept_on(record.uid))
+            aside = self.ledger.held(record.uid) is not None or bool(
+                self.ledger.nominations.node_of(record.uid)
+            )
         self.bound.pop(record.uid, None)
         self.waiting_besides.pop(record.uid, None)
         counted = self.besides.pop(record.uid, None) is not None and self.quotas.in_use
-        self.ledger.unkeep(record.uid)
+        self.ledger.nominations.remove(record.uid)
         self._processors.release(record.uid)
         freed = self.offers.release(record.uid) or counted
         self.malformed.pop(f"pod {record.pod}", None)

@@ -172,7 +172,7 @@ class Binder:
                 raise BindRefused(refusal)
             if held is None and (refusal := self._view.offers.refusal(request, args.node)):
                 raise BindRefused(f"node {args.node}: {refusal}")
-            self._ledger.unkeep(args.uid)
+            self._ledger.nominations.remove(args.uid)
             allocation = self._ledger.reserve(args.uid, args.key, request, args.node)
             if held is None and (refusal := self._view.quotas.passed(args.uid)):
                 self._ledger.release(args.uid)

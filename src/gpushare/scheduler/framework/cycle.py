@@ -91,7 +91,7 @@ def _resolvable(view: ClusterCache, uid: str, verdict: Verdict) -> tuple[dict[st
     if verdict.fits or not verdict.refused:
         return verdict.refused, verdict.hopeless
     hopeless = {**verdict.hopeless, **verdict.refused}
-    kept = view.ledger.kept_on(uid)
+    kept = view.ledger.nominations.node_of(uid)
     return ({kept: hopeless.pop(kept)} if kept in verdict.refused else {}), hopeless
 
 

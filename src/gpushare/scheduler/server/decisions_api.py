@@ -227,7 +227,7 @@ class Teller:
                 self._shares(held.node, held.allocation),
                 self._not_held(held.node, held.allocation),
             ),
-            kept=view.ledger.kept_on(uid),
+            kept=view.ledger.nominations.node_of(uid),
             preemption=None if one is None else one.preemption,
             awaited=self._awaited(one),
             ends_for=self._ends_for(uid),
@@ -286,7 +286,7 @@ class Teller:
         waits = None if one is None else self._view.waiting.get(one.uid)
         if one is None or one.preemption is None or waits is None:
             return []
-        node = self._view.ledger.kept_on(one.uid) or waits.unplaced.nominated
+        node = self._view.ledger.nominations.node_of(one.uid) or waits.unplaced.nominated
         return [
             victim
             for room in one.preemption.room

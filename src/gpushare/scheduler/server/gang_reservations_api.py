@@ -45,7 +45,7 @@ class KeptFor(msgspec.Struct, frozen=True, rename="camel"):
 def kept_for_all(view: ClusterCache) -> list[KeptFor]:
     """For whom room is kept now: gangs whose pods come, pods that wait until others have ended, and pods that move."""
     found = [KeptFor(f"gang {key}", _shares(held)) for key, _, held in view.gangs.room.kept()]
-    for uid, (node, shares) in view.ledger.kept_room.all().items():
+    for uid, (node, shares) in view.ledger.nominations.all().items():
         waits = view.waiting.get(uid)
         # One that moves is known by a key that its replacement has not come for.
         whom = f"pod {waits.pod}" if waits is not None else "a pod that moves"

@@ -112,7 +112,7 @@ class Scheduling:
         """Every pod by ``NAMESPACE/NAME``, as the API server would have it now."""
         self.ledger = Ledger(node_policy=settings.policy)
         self._reservations = Reservations(RESERVATION_TTL_S)
-        self._policies = Policies(clock, kept_on=self.ledger.kept_on)
+        self._policies = Policies(clock, kept_on=self.ledger.nominations.node_of)
         self._view = ClusterCache(
             self.ledger,
             _Nobody(),

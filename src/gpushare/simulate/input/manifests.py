@@ -28,7 +28,6 @@ from gpushare.simulate.input.replicas import (
     missing,
     pods_by_workload,
 )
-from gpushare.simulate.input.unknown_fields import unknown_fields
 from gpushare.simulate.snapshot import ClusterState, end_of_job, namespace_labels, state_of
 
 #: The most pods that one set of manifests may make.
@@ -91,17 +90,12 @@ def manifests_of(
     for subject, document in listed:
         kind = document["kind"]
         if kind in _KIND_OF_STATE:
-            making.warnings += [f"{kind} {name_of(document)}: {text}" for text in unknown_fields(document)]
             continue
         if kind not in _COUNTS:
             if meant := _meant(kind):
                 raise SimulateError(f"{subject}: {kind} {name_of(document)}", f"is no kind; write {meant}")
             passed_over.append(f"{kind} {name_of(document)}")
             continue
-        named = _in_namespace(document, namespace)["metadata"]["namespace"]
-        making.warnings += [
-            f"{named}/{kind} {name_of(document)}: {text}" for text in unknown_fields(document)
-        ]
         try:
             check_workload(document)
             for one in making.of(_in_namespace(document, namespace)):

@@ -15,7 +15,7 @@ from gpushare.simulate.engine.simulation import Fate, Result
 from gpushare.simulate.input.replicas import There
 
 #: What ``-o json`` calls its form; docs/guide/simulate.md has the schema.
-API_VERSION: Final = "gpushare.dev/simulation/v1"
+API_VERSION: Final = "gpushare.dev/simulation/v2"
 _MOST_NODES: Final = 8
 _MOST_EVICTING: Final = 20
 _MOST_JOBS: Final = 3
@@ -35,14 +35,14 @@ def tables(result: Result, *, details: bool = False, there: Sequence[There] = ()
 
 def _landed(fates: Sequence[Fate], *, details: bool) -> str:
     if not fates:
-        return "No pod waits, and none is to come.\n"
+        return "No pod is pending, and none is added.\n"
     lines: list[list[str]]
     if details:
         lines = [["NAMESPACE", "NAME", "ASKS", "NODE", "GPU"]]
         for fate in fates:
             namespace, _, name = fate.pod.partition("/")
             gpus = ",".join(str(share.index) for share in fate.gpus) or "-"
-            lines.append([namespace, name, fate.asks, fate.node or "waits", gpus if fate.node else "-"])
+            lines.append([namespace, name, fate.asks, fate.node or "pending", gpus if fate.node else "-"])
         return "\n".join(aligned(lines)) + "\n"
     lines = [["NAMESPACE", "WORKLOAD", "ASKS", "PODS", "PLACED", "NODES"]]
     by_workload: dict[tuple[str, str], list[Fate]] = {}
@@ -75,7 +75,7 @@ def _evictions(result: Result, *, details: bool) -> str:
     lines = []
     for pod, told in victims.items():
         node = by_pod[pod].node
-        where = f"lands on {node} by evicting" if node else "waits all the same after evicting"
+        where = f"lands on {node} by evicting" if node else "stays pending even after evicting"
         lines.append(f"{pod} {where} {', '.join(dict.fromkeys(told))}")
     most = len(lines) if details else _MOST_EVICTING
     if (more := len(lines) - most) > 0:
@@ -85,14 +85,14 @@ def _evictions(result: Result, *, details: bool) -> str:
 
 def _then(one: Eviction, fate: Fate) -> str:
     if not one.again:
-        return "not made again"
-    return f"made again, lands on {fate.node}" if fate.node else "made again, waits"
+        return "not recreated"
+    return f"recreated, lands on {fate.node}" if fate.node else "recreated, pending"
 
 
 def _waiting(waiting: Sequence[Fate]) -> str:
     if not waiting:
         return ""
-    lines = [["WAITS", "PODS", "WHY"]]
+    lines = [["PENDING", "PODS", "WHY"]]
     alike = Counter((fate.workload, fate.why) for fate in waiting)
     lines += [[workload, str(count), why] for (workload, why), count in alike.items()]
     return "\n".join(aligned(lines)) + "\n"
@@ -108,7 +108,7 @@ def _granted(one: There) -> Iterator[str]:
     if (spare := one.pods + one.coming - one.asked) > 0:
         yield f"{spare} more than it asks for {are(spare)} taken to stay"
     if one.leaving:
-        yield f"{one.leaving} being deleted {are(one.leaving)} not made again"
+        yield f"{one.leaving} being deleted {are(one.leaving)} not recreated"
     if one.ended:
         yield f"it has ended on the cluster ({one.ended}), and applying it again starts none: they are counted as to come all the same"
     if one.differs:
@@ -122,7 +122,7 @@ def _not_held(fates: Sequence[Fate]) -> Iterator[str]:
         if fate.not_held:
             by_reason.setdefault(fate.not_held, Counter())[fate.node] += 1
     for why, on in by_reason.items():
-        yield f"Not held to their share: pods on {_named(on)}: {why}."
+        yield f"Not enforced: shares of pods on {_named(on)}: {why}."
 
 
 def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
@@ -135,21 +135,20 @@ def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
     before, after = result.curve[0], result.curve[-1]
     pods, waiting = len(result.fates), len(result.waiting)
     told = [
-        f"GPU memory given: {_gib(before.given_mib)} of {_gib(after.total_mib)} GiB ({_percent(before.given_mib, before.total_mib)}%) "
+        f"GPU memory allocated: {_gib(before.given_mib)} of {_gib(after.total_mib)} GiB ({_percent(before.given_mib, before.total_mib)}%) "
         f"before, {_gib(after.given_mib)} GiB ({_percent(after.given_mib, after.total_mib)}%) after.",
-        f"{counted(pods, 'pod')} {'was' if pods == 1 else 'were'} looked at, {waiting} {'waits' if waiting == 1 else 'wait'}. "
-        f"Policy: {result.settings.policy.value}.",
+        f"{counted(pods, 'pod')} simulated, {waiting} pending. Policy: {result.settings.policy.value}.",
     ]
     if result.evictions:
         again = sum(one.again for one in result.evictions)
-        told.append(f"{len(result.evictions)} evicted for more important pods, {again} of them made again.")
+        told.append(f"{len(result.evictions)} evicted for more important pods, {again} of them recreated.")
     told += _not_held(result.fates)
     if jobs := ends_unknown(result.fates):
         told.append(
-            f"When Jobs end is not known: {_few(jobs)} {'keeps' if len(jobs) == 1 else 'keep'} what was given."
+            f"When Jobs end is not known: {_few(jobs)} {'keeps what it holds' if len(jobs) == 1 else 'keep what they hold'}."
         )
     if result.unheeded:
-        told.append(f"Not looked at, though pods ask for it: {', '.join(result.unheeded)}.")
+        told.append(f"Ignored, though pods request it: {', '.join(result.unheeded)}.")
     return "\n\n".join([*tables, "\n".join(told)]) + "\n"
 
 
@@ -179,14 +178,14 @@ def _few(jobs: Sequence[str]) -> str:
 
 def enough_table(found: Iterable[Enough]) -> str:
     """A row for each shape: how many more nodes are enough."""
-    lines = [["SHAPE", "MORE NODES", "GIVEN THEN", "STILL WAITING"]]
+    lines = [["SHAPE", "MORE NODES", "ALLOCATED THEN", "STILL PENDING"]]
     for one in found:
         last = one.result.curve[-1]
         given = (
             f"{_gib(last.given_mib)}/{_gib(last.total_mib)} GiB ({_percent(last.given_mib, last.total_mib)}%)"
         )
         still = Counter(f"{fate.workload}: {fate.why}" for fate in one.still_waiting)
-        told = "; ".join(f"{count} × {why}" for why, count in still.items()) or "nobody"
+        told = "; ".join(f"{count} × {why}" for why, count in still.items()) or "none"
         lines.append([one.shape.told, str(one.count), given, told])
     return "\n".join(aligned(lines)) + "\n"
 
@@ -206,37 +205,37 @@ def structured(
         "warnings": list(warnings),
         "pods": [_pod(fate) for fate in result.fates],
         "evictions": [
-            {"pod": one.victim, "node": one.node, "for": one.by, "madeAgain": one.again}
+            {"pod": one.victim, "node": one.node, "for": one.by, "recreated": one.again}
             for one in result.evictions
         ],
         "nodes": [_node(node) for node in result.nodes if node.gpus],
         "memory": {
-            "givenBeforeMiB": before.given_mib,
-            "givenMiB": after.given_mib,
+            "allocatedBeforeMiB": before.given_mib,
+            "allocatedMiB": after.given_mib,
             "totalMiB": after.total_mib,
         },
-        "waiting": len(result.waiting),
+        "pending": len(result.waiting),
         "curve": [
             {
                 "arrived": one.arrived,
-                "givenMiB": one.given_mib,
-                "givenCorePercent": one.given_core,
-                "waiting": one.waiting,
+                "allocatedMiB": one.given_mib,
+                "allocatedCorePercent": one.given_core,
+                "pending": one.waiting,
             }
             for one in result.curve
         ],
-        "enough": [
+        "minNodes": [
             {
                 "shape": one.shape.told,
                 "moreNodes": one.count,
-                "stillWaiting": [fate.pod for fate in one.still_waiting],
-                "givenMiB": one.result.curve[-1].given_mib,
+                "stillPending": [fate.pod for fate in one.still_waiting],
+                "allocatedMiB": one.result.curve[-1].given_mib,
                 "totalMiB": one.result.curve[-1].total_mib,
             }
             for one in found
         ],
-        "passedOver": list(passed_over),
-        "alreadyThere": [
+        "skipped": list(passed_over),
+        "existing": [
             {
                 "workload": one.workload,
                 "asked": one.asked,
@@ -248,7 +247,7 @@ def structured(
             }
             for one in there
         ],
-        "notHeeded": list(result.unheeded),
+        "ignored": list(result.unheeded),
         "endsUnknown": ends_unknown(result.fates),
     }
 
@@ -273,7 +272,7 @@ def _pod(fate: Fate) -> dict[str, Any]:
             for share in fate.gpus
         ],
         "evictedFor": fate.evicted_by or None,
-        "notHeld": fate.not_held or None,
+        "notEnforced": fate.not_held or None,
         "why": fate.why,
     }
 
@@ -286,7 +285,7 @@ def _node(node: NodeUsage) -> dict[str, Any]:
                 "index": gpu.index,
                 "uuid": gpu.uuid,
                 "totalMiB": gpu.total_mib,
-                "givenMiB": gpu.used_mib,
+                "allocatedMiB": gpu.used_mib,
                 "corePercent": gpu.used_core,
                 "pods": len(gpu.pods),
             }

@@ -14,7 +14,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bandwidthTest")
     parser.add_argument("--size_mib", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=0)
-    parser.add_argument("--round_s", type=float, default=1.0, help="how often the rate is told")
+    parser.add_argument("--round_s", type=float, default=1.0, help="interval of reports")
     parser.add_argument(
         "--look_s", type=float, default=0.005, help="how long a kernel looks at what was copied"
     )

@@ -32,7 +32,7 @@ class Neuron:
         return 1.0 / (1.0 + math.exp(-max(-50.0, min(50.0, a * x + b * y + c))))
 
     def accuracy(self, points: int = 200) -> float:
-        """The part of fresh points that is told apart rightly."""
+        """The fraction of new points that is classified correctly."""
         right = sum((self.guess(x, y) > 0.5) == bool(label) for x, y, label in self._points(points))
         return right / points
 

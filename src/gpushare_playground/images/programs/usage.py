@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
             if number:
                 time.sleep(options.every_s)
             for index in range(pynvml.nvmlDeviceGetCount()):
-                print(*told(index), sep="\n", flush=True)
+                print(*report(index), sep="\n", flush=True)
     except pynvml.NVMLError as error:
         print(f"gpu-usage: NVML says: {error}", file=sys.stderr)
         return 1
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def told(index: int) -> list[str]:
+def report(index: int) -> list[str]:
     """A line for the GPU, and one for each process on it."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)

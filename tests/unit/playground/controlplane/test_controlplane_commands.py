@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpushare_playground.authority import SERVER_NAMES, Authority
+from gpushare_playground.certificate_authority import SERVER_NAMES, Authority
 from gpushare_playground.controlplane import COMPONENTS, ControlPlane, ControlPlaneError, commands
 from gpushare_playground.controlplane.__main__ import main
 from gpushare_playground.controlplane.binaries import find, version_of
@@ -174,7 +174,7 @@ async def test_an_earlier_control_planes_folder_is_refused(tmp_path: Path):
 
 async def test_a_component_that_ends_again_and_again_is_told_with_its_last_words(tmp_path: Path):
     told: list[str] = []
-    plane = ControlPlane(_binaries(tmp_path / "bin"), tmp_path / "state", told=told.append)
+    plane = ControlPlane(_binaries(tmp_path / "bin"), tmp_path / "state", report=told.append)
     with pytest.raises(ControlPlaneError, match=r"(?s)etcd does not get ready.*its last words"):
         await plane.__aenter__()
     assert any("etcd ended (with exit code 1); starting it again" in line for line in told)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import aiohttp
 import pytest
 
-from gpushare_playground.authority import Authority
+from gpushare_playground.certificate_authority import Authority
 from gpushare_playground.kubelet.errors import BadSettings
 from gpushare_playground.kubelet.server import Server
 from gpushare_playground.kubelet.settings import TlsFiles

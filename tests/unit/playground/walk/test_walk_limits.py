@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from gpushare_playground.walk import limits
-from gpushare_playground.walk.story import Story
+from gpushare_playground.walk.narration import Story
 
 KEPT = "GPU 0:   258 MiB of 2154 MiB, busy  30%\n  process 7:   258 MiB, busy  30%"
 

@@ -136,7 +136,11 @@ class Preload:
             compute_class=grant.compute_class,
         )
         try:
-            made = await asyncio.to_thread(self._directories.make, claimed, self._policy)
+            if grant.container:
+                made = await asyncio.to_thread(self._directories.make, claimed, self._policy)
+            else:
+                # Asked again, a claim gets the same.
+                made = await asyncio.to_thread(self._directories.keep, claimed, self._policy, grant.uid)
         except OSError as error:
             raise AllocationRefused(
                 "",

@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from gpushare.nodeagent.isolation.options import CorePolicy
 from gpushare.nodeagent.isolation.storage.files import (
     CLAIM,
@@ -49,7 +51,8 @@ class Directories:
         ``name``: one that was lost, or a part of it. What is left of that goes with the one that takes its place.
         """
         name = name or secrets.token_hex(8)
-        new = self.root / f"{_MADE}{name}"
+        # By another name each time: one that a process left half made when it died is in nobody's way.
+        new = self.root / f"{_MADE}{secrets.token_hex(8)}"
         made = self.root / name
         self._making.add(new.name)
         try:
@@ -69,6 +72,23 @@ class Directories:
             raise
         finally:
             self._making.discard(new.name)
+        return made
+
+    def keep(self, claimed: Claimed, policy: CorePolicy, name: str) -> Path:
+        """The directory ``name``, made where it is not there already for the same share; raises ``OSError``.
+
+        Containers that run have the files of the one that is there: its sums must go on in them.
+        """
+        found = self.claim(name)
+        if found is None or not self.is_whole(name) or _share(found) != _share(claimed):
+            return self.make(claimed, policy, name)
+        made = self.root / name
+        if found != claimed:
+            new = made / f"{CLAIM}.new"
+            new.unlink(missing_ok=True)
+            _write(new, claim_text(claimed), 0o600)
+            new.replace(made / CLAIM)
+            sync_folder(made)
         return made
 
     def names(self) -> list[str]:
@@ -99,7 +119,7 @@ class Directories:
 
     def remove(self, name: str) -> None:
         """Take a directory away; raises ``OSError``. Who has its files mounted keeps them."""
-        leaving = self.root / f"{_LEAVING}{name}"
+        leaving = self.root / f"{_LEAVING}{secrets.token_hex(8)}"
         (self.root / name).rename(leaving)
         _take_apart(leaving)
 
@@ -115,6 +135,11 @@ class Directories:
     def take_apart(self, half: str) -> None:
         """Remove one of ``halves``; never raises."""
         _take_apart(self.root / half)
+
+
+def _share(claimed: Claimed) -> Claimed:
+    """What the limits follow from: not the release of the libraries."""
+    return msgspec.structs.replace(claimed, library="")
 
 
 def sync_folder(folder: Path) -> None:

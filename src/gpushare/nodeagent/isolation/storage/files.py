@@ -34,7 +34,8 @@ _MIB: Final = 1 << 20
 
 class Claimed(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whom a directory was made for. ``container`` is its name, ``gpu`` a UUID, ``mib`` its share of that; ``more`` has
-    the shares of its other GPUs, by UUID.
+    the shares of its other GPUs, by UUID. Without a ``container`` it was made for a ResourceClaim: ``pod`` is the claim's namespace
+    and name, ``uid`` its UID.
 
     ``ids`` is what ``fingerprint`` makes of its device IDs: by them it is found again, if the kubelet gave what was
     answered to a pod that asked alike. ``library`` names the release of our libraries that it was given, empty if none;
@@ -58,6 +59,13 @@ class Claimed(msgspec.Struct, frozen=True, omit_defaults=True):
         """Its share of each of its GPUs, by UUID."""
         return {self.gpu: self.mib, **self.more}
 
+    @property
+    def whose(self) -> str:
+        """For people."""
+        return (
+            f"pod {self.pod}, container {self.container}" if self.container else f"ResourceClaim {self.pod}"
+        )
+
 
 def fingerprint(ids: Iterable[str]) -> str:
     """Equal for equal sets of device IDs, and else not."""
@@ -70,7 +78,8 @@ def limits_text(claimed: Claimed, policy: CorePolicy) -> bytes:
     if core and claimed.compute_class:
         core += f" core_class={claimed.compute_class}"
     gpus = (f"gpu {gpu} memory_bytes={mib * _MIB}{core}\n" for gpu, mib in claimed.mib_by_gpu.items())
-    return (f"{_FORMAT}\ncontainer {claimed.pod}/{claimed.container} {claimed.uid}\n{''.join(gpus)}").encode()
+    name = f"{claimed.pod}/{claimed.container}".rstrip("/")
+    return f"{_FORMAT}\ncontainer {name} {claimed.uid}\n{''.join(gpus)}".encode()
 
 
 def claim_text(claimed: Claimed) -> bytes:

@@ -7,6 +7,7 @@ goes on with what it finds.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -89,7 +90,7 @@ class Keeper:
             return
         for name, kept in lost.items():
             # Another agent beside this one removes what is unused.
-            if kept.claimed is None or kept.claimed.ids not in listed.values():
+            if kept.claimed is None or (kept.claimed.container and kept.claimed.ids not in listed.values()):
                 continue
             self._known[name] = kept
             try:
@@ -101,8 +102,8 @@ class Keeper:
                 )
                 continue
             logger.warning(
-                "%s/%s was lost and recreated: pod %s, container %s, could not restart without it",
-                *(self._directories.root, name, kept.claimed.pod, kept.claimed.container),
+                "%s/%s was lost and recreated: %s, could not restart without it",
+                *(self._directories.root, name, kept.claimed.whose),
                 extra=about(pod=kept.claimed.pod, uid=kept.claimed.uid),
             )
 
@@ -122,6 +123,14 @@ class Keeper:
         """A directory was made for a container."""
         self._known[folder.name] = Kept(claimed, self._clock.monotonic())
         self._count()
+
+    async def release(self, name: str) -> None:
+        """Take the directory ``name`` away, if it is there; raises ``OSError``."""
+        async with self._turn:
+            with suppress(FileNotFoundError):
+                await asyncio.to_thread(self._directories.remove, name)
+            self._known.pop(name, None)
+            self._count()
 
     def directories(self) -> list[tuple[Claimed, Path]]:
         """Those that are known, and whom they were made for; the oldest first."""
@@ -221,7 +230,7 @@ class Keeper:
             logger.warning("%s/%s cannot be removed: %s", self._directories.root, name, error, extra=about_it)
             return
         else:
-            whose = "nobody known" if claimed is None else f"pod {claimed.pod}, container {claimed.container}"
+            whose = "nobody known" if claimed is None else claimed.whose
             logger.info(
                 "%s/%s of %s is unused and was removed",
                 self._directories.root,

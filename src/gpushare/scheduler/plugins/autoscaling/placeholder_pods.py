@@ -244,7 +244,7 @@ class PlaceholderPods:
             request is not None
             and not request.by_gpu
             and record.gang is None
-            and not self._ledger.kept_on(record.uid)
+            and not self._ledger.nominations.node_of(record.uid)
             and self._ledger.held(record.uid) is None
             and not self._view.quotas.refusal(record.uid)
         )
@@ -280,7 +280,7 @@ class PlaceholderPods:
     def _sum_would_do(self, request: Request, nodes: list[str]) -> bool:
         """Whether all GPUs of one of the nodes together have enough, which is what cluster-autoscaler asks."""
         in_all = msgspec.structs.replace(request, memory_units=request.memory_units * request.gpu_count)
-        found = self._ledger.scattered(in_all, nodes)
+        found = self._ledger.evictions.scattered(in_all, nodes)
         core_percent = request.core_percent * request.gpu_count
         return any(self._free_core(name) >= core_percent for name in found)
 

@@ -147,7 +147,7 @@ class Defragmenter:
 
     def post_filter(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod; ``nodes`` would if others were not there. It need not be known yet."""
-        if not nodes or self._ledger.kept_on(uid):
+        if not nodes or self._ledger.nominations.node_of(uid):
             return
         self._nodes.note(uid, nodes)
         if uid not in self._refused:
@@ -189,9 +189,9 @@ class Defragmenter:
         if record.node or record.request is None:
             self._view.capacity_freed()
             return
-        plan = self._ledger.plan(record.request, (place.node,), _nobody)
+        plan = self._ledger.evictions.plan(record.request, (place.node,), _nobody)
         if plan is not None:
-            self._ledger.keep(record.uid, record.request, plan)
+            self._ledger.nominations.add(record.uid, record.request, plan)
             now_s = self._clock.monotonic()
             self._kept[record.uid] = _Kept(now_s, try_s=now_s + AGAIN_S)
             # kube-scheduler may have asked about it already, and was told that its place is taken.
@@ -241,13 +241,13 @@ class Defragmenter:
         """Give up what nobody came for, and forget who was bound or is gone."""
         now_s = self._clock.monotonic()
         for uid, refused in list(self._refused.items()):
-            if self._ledger.kept_on(uid) or (
+            if self._ledger.nominations.node_of(uid) or (
                 uid not in self._view.waiting and now_s > refused.since_s + _UNSEEN_S
             ):
                 del self._refused[uid]
                 self._nodes.forget(uid)
         for uid, kept in list(self._kept.items()):
-            if not self._ledger.kept_on(uid):
+            if not self._ledger.nominations.node_of(uid):
                 del self._kept[uid]
             elif now_s > kept.since_s + KEPT_S:
                 del self._kept[uid]
@@ -264,7 +264,7 @@ class Defragmenter:
     def _unkeep(self, *keys: str) -> None:
         for key in keys:
             self._policies.give_up(key)
-            self._ledger.unkeep(key)
+            self._ledger.nominations.remove(key)
 
     def _give_back(self, *keys: str) -> None:
         self._unkeep(*keys)
@@ -322,15 +322,15 @@ class Defragmenter:
             )
 
         roomy: list[Host] = []
-        for name in self._ledger.roomiest():
-            host = self._ledger.host(name, may_move)
+        for name in self._ledger.evictions.roomiest():
+            host = self._ledger.evictions.host(name, may_move)
             if host is not None:
                 roomy.append(host)
             await asyncio.sleep(0)
         elsewhere = roomiest(roomy)
         best = Outlook(None)
-        for name in self._ledger.scattered(request, nodes):
-            host = self._ledger.host(name, may_move)
+        for name in self._ledger.evictions.scattered(request, nodes):
+            host = self._ledger.evictions.host(name, may_move)
             if host is None:
                 continue
             if room_now(host, request) is not None:
@@ -397,16 +397,16 @@ class Defragmenter:
             now is None
             or now.request != request
             or self._ledger.held(uid) is not None
-            or self._ledger.kept_on(uid)
+            or self._ledger.nominations.node_of(uid)
             or len(movers) < len(guests)
-            or self._ledger.plan(request, here, self._view.leaving)
+            or self._ledger.evictions.plan(request, here, self._view.leaving)
             is not None  # room is made, or there is some
         ):
             return None
-        plan = self._ledger.plan(request, here, _nobody, forced=movers.keys())
+        plan = self._ledger.evictions.plan(request, here, _nobody, forced=movers.keys())
         if plan is None:
             return None
-        self._ledger.keep(uid, request, plan)
+        self._ledger.nominations.add(uid, request, plan)
         now_s = self._clock.monotonic()
         places: dict[str, _Place] = {}
         for move in found.moves:
@@ -419,14 +419,16 @@ class Defragmenter:
                 asked = None
             # Those that move count no more: what comes in their place may stay on the node, at its cap of pods.
             target = (
-                None if asked is None else self._ledger.plan(asked, (node,), _nobody, forced=movers.keys())
+                None
+                if asked is None
+                else self._ledger.evictions.plan(asked, (node,), _nobody, forced=movers.keys())
             )
             if asked is None or target is None or self._policies.take(key, guest, node):
                 self._unkeep(uid, *(one.key for one in places.values()))
                 return None
             # What is kept for it is charged to the quotas of its namespace, as the pod is that comes anew.
             self._view.quotas.heard(key, mover.pod, mover.amounts)
-            self._ledger.keep(key, asked, target)
+            self._ledger.nominations.add(key, asked, target)
             places[move.pod] = _Place(key, mover.owner, node, asked, now_s)
         return places
 
@@ -440,7 +442,7 @@ class Defragmenter:
     async def _evict(self, mover: PodRecord, record: PodRecord, move: Move) -> None:
         namespace, _, name = mover.pod.partition("/")
         await self._must_lead()
-        if not self._ledger.kept_on(record.uid):
+        if not self._ledger.nominations.node_of(record.uid):
             raise _NotWanted  # the API server was asked twice since that was looked at
         # A line each: whoever follows either of them finds it.
         about_it = about(pod=mover.pod, uid=mover.uid, node=mover.node)

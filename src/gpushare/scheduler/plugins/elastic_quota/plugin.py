@@ -204,7 +204,7 @@ class Quotas:
             return promised
         if uid in self._kept and (beside := self._waiting_besides.get(uid)) is not None:
             return Charge(_namespace(beside.pod), beside.amounts, bound=False, on_gpus=False)
-        if held is None and not self._ledger.kept_on(uid):
+        if held is None and not self._ledger.nominations.node_of(uid):
             return None
         waits = self._waiting.get(uid)
         if waits is not None:

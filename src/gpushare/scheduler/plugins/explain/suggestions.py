@@ -103,7 +103,7 @@ class Suggestions:
 
         ``asked`` are the nodes that kube-scheduler last asked about for it: all that its own rules leave. ``None``: not known.
         """
-        node = self._view.ledger.kept_on(record.uid)
+        node = self._view.ledger.nominations.node_of(record.uid)
         if node:
             return f"room is being made for it on node {node}: it waits for pods that end there"
         if category in _OF_NODES or category in (Category.POLICY, Category.QUOTA, Category.GANG):
@@ -288,7 +288,7 @@ class Suggestions:
             ledger = self._view.ledger
             if self._all is None:
                 # Nodes that give GPUs by number are not among the roomiest.
-                self._all = list(dict.fromkeys((*ledger.roomiest(), *ledger.node_names())))
+                self._all = list(dict.fromkeys((*ledger.evictions.roomiest(), *ledger.node_names())))
             if within is None:
                 found = self._all, []
             else:

@@ -299,7 +299,7 @@ class Gangs:
             why = f"pod {wrong[0].pod}: {wrong[0].problem}" if wrong else _WITHOUT_GPU
             return _refused(nodes, f"gang {gang.key} needs {pods(gang.least)} together: {why}")
         # Room that others make by their end is its own.
-        lifted = self._ledger.lift(group.pods)
+        lifted = self._ledger.nominations.suspend(group.pods)
         barren = self._reserve_all(group, uid, largest_first(candidates[:need]), need)
         if barren is not None:
             found = len(group.planned)
@@ -315,7 +315,7 @@ class Gangs:
             asked, offered, refusal = barren
             head = f"gang {gang.key} needs room for {pods(need)} at once and there is room for {found}"
             refused = self.room.named(asked, self._ledger.filter(asked, offered))
-            self._ledger.keep_again(lifted)
+            self._ledger.nominations.restore(lifted)
             if refusal:
                 return _refused(nodes, f"{head}: {refusal}")
             reasons = refused.refused | refused.hopeless
@@ -398,7 +398,7 @@ class Gangs:
         running = self._running(group, uid, gang)
         need = max(gang.least - len(running), 1)
         waits = there_of(group, gang) < gang.least or bool(group.planned)
-        if waits or record.request is None or any(map(self._ledger.kept_on, group.pods)):
+        if waits or record.request is None or any(map(self._ledger.nominations.node_of, group.pods)):
             return []
         if self.monotonic() < group.rests_until_s:
             return []

@@ -77,7 +77,7 @@ class GangRoom:
         return {
             node: _in_words(kept.values())
             for node, kept in there.items()
-            if node not in fitting and self._ledger.fits_without(request, node, list(kept))
+            if node not in fitting and self._ledger.evictions.fits_without(request, node, list(kept))
         }
 
     def _kept_on(self, node: str) -> dict[str, str]:

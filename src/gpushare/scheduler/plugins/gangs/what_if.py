@@ -103,10 +103,10 @@ class Trial:
         """Nobody is told of what is chosen within, nor of what quotas count of it."""
         ledger, quotas = self._view.ledger, self._view.quotas
         # Room that others make for the gang by their end is its own.
-        lifted = ledger.lift(self._standing.members)
+        lifted = ledger.nominations.suspend(self._standing.members)
         with ledger.gpus_chosen.muted(), quotas.changed.muted():
             try:
                 yield
             finally:
                 self._give_back()
-                ledger.keep_again(lifted)
+                ledger.nominations.restore(lifted)

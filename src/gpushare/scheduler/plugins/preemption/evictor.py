@@ -36,7 +36,9 @@ class Ending:
         """Whether all of ``places`` (UID → node; empty: a sum) wait yet for what is kept for them, there, and kube-scheduler for none."""
         for uid, node in places.items():
             waits = (self._view.waiting if node else self._view.waiting_besides).get(uid)
-            kept = self._view.ledger.kept_on(uid) == node if node else self._view.quotas.keeps(uid)
+            kept = (
+                self._view.ledger.nominations.node_of(uid) == node if node else self._view.quotas.keeps(uid)
+            )
             if waits is None or waits.leaving or not kept or uid in self.left:
                 return False
         return True

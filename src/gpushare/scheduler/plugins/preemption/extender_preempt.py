@@ -208,7 +208,7 @@ def _look(
     look = _Look({}, {}, {}, ended_early=False)
     tried = 0
     # Room that is kept for the pod itself, for it was refused on GPUs before, is its own here, too.
-    lifted = view.ledger.lift((uid,))
+    lifted = view.ledger.nominations.suspend((uid,))
     try:
         claim = view.quotas.claim(uid, pod.key, amounts_of(pod))
         rank = view.lesser(priority, barred, claim, spared)
@@ -216,7 +216,7 @@ def _look(
         # kube-scheduler names hundreds of nodes, and takes one; fewest violated budgets come first with it.
         for violations in sorted({one.violations for one in victims.values()}):
             nodes = [node for node, one in victims.items() if one.violations == violations]
-            for node in chain.from_iterable(view.ledger.where_others_could_go(request, nodes, reach)):
+            for node in chain.from_iterable(view.ledger.evictions.stages(request, nodes, reach)):
                 if len(look.rooms) == ENOUGH or tried == MOST_TRIED:
                     return look._replace(ended_early=True)
                 uids = victims[node].uids
@@ -225,7 +225,7 @@ def _look(
                     continue
                 tried += 1
                 forced = set(uids)
-                plan = view.ledger.plan(request, (node,), rank, forced=forced, rule=claim)
+                plan = view.ledger.evictions.plan(request, (node,), rank, forced=forced, rule=claim)
                 if plan is None:
                     look.vain[node] = NOT_ENOUGH
                     continue
@@ -238,7 +238,7 @@ def _look(
                 if more:
                     look.more[node] = more
     finally:
-        view.ledger.keep_again(lifted)
+        view.ledger.nominations.restore(lifted)
     return look
 
 

@@ -63,11 +63,11 @@ class Nominations:
                 continue
             if self._view.quotas.refusal(uid):
                 continue
-            plan = self._ledger.plan(request, (self._known[uid],), self._view.leaving)
+            plan = self._ledger.evictions.plan(request, (self._known[uid],), self._view.leaving)
             if plan is not None:
                 self._wanted.pop(uid, None)
-                self._ledger.keep(uid, request, plan)
+                self._ledger.nominations.add(uid, request, plan)
                 self._on_kept(uid)
 
     def _has_room(self, uid: str) -> bool:
-        return self._ledger.held(uid) is not None or bool(self._ledger.kept_on(uid))
+        return self._ledger.held(uid) is not None or bool(self._ledger.nominations.node_of(uid))

@@ -106,7 +106,7 @@ class Preemptor:
 
     def post_filter(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod; on ``nodes`` room could be made. It need not be known yet."""
-        if not nodes or self._ledger.kept_on(uid) or self._view.quotas.keeps(uid):
+        if not nodes or self._ledger.nominations.node_of(uid) or self._view.quotas.keeps(uid):
             return
         self._asked[uid] = (self._clock.monotonic(), list(nodes))
         if len(self._asked) > _REMEMBERED:
@@ -164,7 +164,7 @@ class Preemptor:
                     self._retire(uid)
                     break
                 except KubeError as error:
-                    self._ledger.unkeep(uid)
+                    self._ledger.nominations.remove(uid)
                     self._sums.give_up(uid)
                     about_it = about(pod=record.pod, uid=uid)
                     logger.warning(
@@ -180,7 +180,7 @@ class Preemptor:
         """Forget who waits for room, and what was just kept for one and its gang: the one that leads decides anew."""
         self._asked.clear()
         for other in self._view.gangs.together_with(uid):
-            self._ledger.unkeep(other)
+            self._ledger.nominations.remove(other)
 
     def _look_again(self, uid: str, nodes: list[str], in_s: float = 0.0) -> None:
         """kube-scheduler may have no reason to ask about the pod again for minutes."""
@@ -197,10 +197,10 @@ class Preemptor:
         now_s = self._clock.monotonic()
         given_up = self._sums.forget()
         for uid, since_s in list(self._kept_since.items()):
-            if not self._ledger.kept_on(uid):
+            if not self._ledger.nominations.node_of(uid):
                 del self._kept_since[uid]
             elif now_s > since_s + KEPT_S:
-                self._ledger.unkeep(uid)
+                self._ledger.nominations.remove(uid)
                 given_up = True
         if given_up:
             # Nothing happens in the cluster by that: who was refused for it is woken by nobody but us.
@@ -345,7 +345,7 @@ class Preemptor:
         """Whether nothing has come between: the pod waits for the same yet, and its room is kept, to which nobody else has come."""
         record, plan, gpus, there = found
         waits = self._view.waiting.get(record.uid)
-        if waits is None or waits.leaving or self._ledger.kept_on(record.uid) != plan.node:
+        if waits is None or waits.leaving or self._ledger.nominations.node_of(record.uid) != plan.node:
             return False
         same = (waits.request, waits.priority, waits.gang) == (record.request, record.priority, record.gang)
         return same and self._there(plan.node, gpus) <= there
@@ -362,7 +362,7 @@ class Preemptor:
 
     def _unkeep(self, plans: list[_Found]) -> None:
         for found in plans:
-            self._ledger.unkeep(found.record.uid)
+            self._ledger.nominations.remove(found.record.uid)
 
     async def _end_for(self, *found: tuple[PodRecord, Plan]) -> None:
         """Whom the plans name, for as long as all wait for the room that is kept for them; else it is given up, for all."""
@@ -371,7 +371,7 @@ class Preemptor:
         for record, plan in found:
             if not await self._ending.for_room(record, plan, places):
                 for uid in places:
-                    self._ledger.unkeep(uid)
+                    self._ledger.nominations.remove(uid)
                 self.retry_wanted([uid for uid in places if uid not in self._ending.left])
                 return
 
@@ -444,14 +444,16 @@ class Preemptor:
 
         def planned() -> Plan | None:
             assert record.request is not None
-            return self._ledger.plan(record.request, turned, rank, forced=ended, rule=claim, priority=reach)
+            return self._ledger.evictions.plan(
+                record.request, turned, rank, forced=ended, rule=claim, priority=reach
+            )
 
         plan = planned()
         lesser = self._kept_for_lesser(record)
         if lesser and (plan is None or plan.victims):
-            lifted = self._ledger.lift(lesser)
+            lifted = self._ledger.nominations.suspend(lesser)
             other = planned()
-            self._ledger.keep_again(lifted)
+            self._ledger.nominations.restore(lifted)
             if other is not None and (plan is None or other.cost < plan.cost):
                 return other._replace(in_place_of_others=True)
         return plan
@@ -461,14 +463,14 @@ class Preemptor:
         uid = record.uid
         if self._view.waiting.get(uid) is not record or record.leaving or self._ledger.held(uid) is not None:
             return False
-        return not self._ledger.kept_on(uid)
+        return not self._ledger.nominations.node_of(uid)
 
     def _kept_for_lesser(self, record: PodRecord) -> list[str]:
         """UIDs of less important pods for which room is kept: it gives way."""
         return [
             uid
             for uid in self._kept_since
-            if self._ledger.kept_on(uid)
+            if self._ledger.nominations.node_of(uid)
             and (waits := self._view.waiting.get(uid)) is not None
             and waits.priority < record.priority
         ]
@@ -479,7 +481,7 @@ class Preemptor:
             node = self._ledger.node(plan.node)
             assert node is not None
             taken = self._gpus_of(plan)
-            lifted = self._ledger.lift(self._kept_for_lesser(record))
+            lifted = self._ledger.nominations.suspend(self._kept_for_lesser(record))
             # Elsewhere on the node it may stay, but not for a pod of the other kind, nor where the node's cap counts it.
             capped = node.max_node_pods is not None
             giving = {
@@ -495,15 +497,15 @@ class Preemptor:
                 )
             }
             gone = {other for uid in giving for other in self._view.gangs.together_with(uid)}
-            self._ledger.lift(gone)
-            self._ledger.keep_again({uid: kept for uid, kept in lifted.items() if uid not in gone})
+            self._ledger.nominations.suspend(gone)
+            self._ledger.nominations.restore({uid: kept for uid, kept in lifted.items() if uid not in gone})
             logger.info(
                 "pod %s: room on node %s that was kept for others is its own",
                 record.pod,
                 plan.node,
                 extra=about(pod=record.pod, uid=record.uid, node=plan.node),
             )
-        self._ledger.keep(record.uid, request, plan)
+        self._ledger.nominations.add(record.uid, request, plan)
 
     async def _protected(self, victims: Collection[str]) -> set[str]:
         """Those of the victims that budgets do not let go."""

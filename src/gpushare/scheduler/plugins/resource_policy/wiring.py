@@ -18,7 +18,7 @@ class ResourcePolicyPlugin:
     def __init__(
         self, session: Session, client: Client, ledger: Ledger, clock: Clock, lease: tuple[str, str] | None
     ) -> None:
-        self.policies = Policies(clock, kept_on=ledger.kept_on)
+        self.policies = Policies(clock, kept_on=ledger.nominations.node_of)
         retries = Requeuer(self.policies.waiting, client, clock, stamp=self.policies.since.stamp)
         self.policies.pod_refused.subscribe(retries.refused)
         self.policies.retry_wanted.subscribe(retries.hurry)

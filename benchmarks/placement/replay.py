@@ -1,0 +1,215 @@
+"""One replay: the arrivals of a seed, one after the other, through the ledger that the scheduler has.
+
+A thousandth of a GPU is one of its 1,000 units of 128 MiB. What the extender does for a pod is done here in the same order:
+the nodes that have processors and memory enough, and GPUs of a model that the pod takes (kube-scheduler's part), are
+filtered and scored by the ledger; among the best one is drawn, as kube-scheduler does; there the ledger reserves. A pod
+that fits nowhere is dropped. Pods that ask for no GPU never come to the extender: they go where kube-scheduler's defaults put
+them (``NodeResourcesFit``: least allocated; ``NodeResourcesBalancedAllocation``), whatever the policy.
+"""
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.placement.openb import MILLI, TraceNode, TracePod
+from gpushare.api.node.device import Device, NodeDevices, Placement
+from gpushare.api.node.modes import NodeMode
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
+from gpushare.ledger import Ledger
+
+Ints = npt.NDArray[np.signedinteger[Any]]
+Bools = npt.NDArray[np.bool_]
+Refusals = Mapping[str, int]
+"""How many nodes did not take a pod, by the first reason that holds of each."""
+
+UNIT: Final = MemoryUnit.MIB_128
+_GPU_MIB: Final = MILLI * UNIT.mib
+
+
+#: Points of the curve of one replay.
+_POINTS: Final = 400
+#: Why a node does not take a pod: kube-scheduler's part, then the ledger's.
+OTHER_MODEL: Final = "GPUs of another model"
+FEW_PROCESSORS: Final = "too few processors free"
+LITTLE_MEMORY: Final = "too little memory free"
+FEW_GPUS: Final = "too few GPUs"
+LITTLE_ON_GPUS: Final = "too little free on the GPUs"
+
+NONE: Final[Refusals] = MappingProxyType({})
+
+
+class Tried(NamedTuple):
+    """What came of a try to place a pod: milliseconds that the ledger took, the number of its node and its GPUs.
+
+    ``node`` is ``None`` where none took it, and ``refusals`` say why.
+    """
+
+    taken_ms: float
+    node: int | None
+    gpus: tuple[int, ...] = ()
+    refusals: Refusals = NONE
+
+
+class Landed(NamedTuple):
+    """Where a pod that arrived has its place, and on which GPUs; without a node it was dropped, for what ``refusals`` say."""
+
+    pod: TracePod
+    node: str
+    gpus: tuple[int, ...]
+    refusals: Refusals
+
+
+class Outcome(NamedTuple):
+    """``percent`` of the cluster's GPUs that is given out in the end; milliseconds of each decision of the ledger.
+
+    ``curve``: percent of the GPUs that were asked for so far, and percent given. ``dropped``: pods with GPUs that fitted nowhere.
+    ``landed``: all pods as they arrived.
+    """
+
+    percent: float
+    decisions_ms: list[float]
+    curve: list[tuple[float, float]]
+    dropped: int
+    landed: list[Landed]
+
+
+def replay(
+    nodes: Sequence[TraceNode],
+    arriving: Sequence[TracePod],
+    policy: Placement,
+    seed: int,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+    most_dropped: int | None = None,
+) -> Outcome:
+    """Place ``arriving`` by ``policy``, over nodes and on each. ``progress`` is told how many pods have come, of how many.
+
+    It ends before all have come where more than ``most_dropped`` pods were dropped.
+    """
+    chance = random.Random(f"{policy.value} {seed}")
+    cluster = Cluster(nodes, policy, chance)
+    decisions_ms = []
+    capacity = sum(node.gpus for node in nodes) * MILLI
+    every = max(len(arriving) // _POINTS, 1)
+    asked_milli, curve, dropped = 0, [(0.0, 0.0)], 0
+    landed = []
+    for number, pod in enumerate(arriving, 1):
+        if pod.gpus:
+            tried = cluster.place(f"pod-{number}", pod)
+            decisions_ms.append(tried.taken_ms)
+            dropped += tried.node is None
+            asked_milli += pod.total_milli
+        else:
+            tried = cluster.place_without_gpu(pod)
+        name = "" if tried.node is None else nodes[tried.node].name
+        landed.append(Landed(pod, name, tried.gpus, tried.refusals))
+        if most_dropped is not None and dropped > most_dropped:
+            break
+        if number % every == 0 or number == len(arriving):
+            curve.append((100 * asked_milli / capacity, 100 * cluster.given_milli / capacity))
+            progress(number, len(arriving))
+    return Outcome(100 * cluster.given_milli / capacity, decisions_ms, curve, dropped, landed)
+
+
+class Cluster:
+    """Nodes with GPUs, and what kube-scheduler and the ledger would do with pods that come."""
+
+    def __init__(self, nodes: Sequence[TraceNode], policy: Placement, chance: random.Random) -> None:
+        self._ledger = Ledger(node_policy=policy)
+        self._chance = chance
+        self._names = [node.name for node in nodes]
+        self._index = {name: at for at, name in enumerate(self._names)}
+        self._cpu_milli = np.array([node.cpu_milli for node in nodes], np.int64)
+        self._memory_mib = np.array([node.memory_mib for node in nodes], np.int64)
+        self._free_cpu, self._free_memory = self._cpu_milli.copy(), self._memory_mib.copy()
+        self._models = np.array([node.model for node in nodes])
+        self.given_milli = 0
+        for node in nodes:
+            gpus = tuple(Device(index, f"{node.name}-{index}", _GPU_MIB) for index in range(node.gpus))
+            self._ledger.set_node(NodeDevices(node.name, NodeMode.SHARE, UNIT, gpus, policy))
+            self._ledger.set_free_cpu(node.name, node.cpu_milli)
+
+    def place(self, uid: str, pod: TracePod, *, is_new: bool = True) -> Tried:
+        """Place a pod that asks for GPUs."""
+        at = self._roomy(pod)
+        names = [self._names[node] for node in at.tolist()]
+        one = ContainerRequest("main", ContainerKind.APP, 0, pod.total_milli, 0)
+        request = Request(pod.gpu_milli, 0, (one,), pod.gpus, cpu_milli=pod.cpu_milli)
+        started = time.perf_counter()
+        if is_new:
+            self._ledger.arrived(request)
+        verdict = self._ledger.filter(request, names)
+        if not verdict.fits:
+            taken_ms = (time.perf_counter() - started) * 1e3
+            refusals = self._refusals(pod) | {
+                FEW_GPUS: len(verdict.hopeless),
+                LITTLE_ON_GPUS: len(verdict.refused),
+            }
+            return Tried(
+                taken_ms, None, refusals={reason: nodes for reason, nodes in refusals.items() if nodes}
+            )
+        scored = self._ledger.score(request, verdict.fits)
+        most = max(scored)
+        best = [name for name, score in zip(verdict.fits, scored, strict=True) if score == most]
+        name = self._chance.choice(best)
+        allocation = self._ledger.reserve(uid, uid, request, name)
+        taken_ms = (time.perf_counter() - started) * 1e3
+        self.given_milli += pod.total_milli
+        node = self._index[name]
+        self._take(node, pod)
+        return Tried(taken_ms, node, tuple(share.index for share in allocation.gpus))
+
+    def place_without_gpu(self, pod: TracePod) -> Tried:
+        """Place it as kube-scheduler's defaults would."""
+        at = self._roomy(pod)
+        if not at.size:
+            return Tried(0.0, None, refusals=self._refusals(pod))
+        cpu = (self._free_cpu[at] - pod.cpu_milli) / self._cpu_milli[at]
+        memory = (self._free_memory[at] - pod.memory_mib) / self._memory_mib[at]
+        least = (np.floor(100 * cpu) + np.floor(100 * memory)) // 2
+        # The standard deviation of two shares is half of what they are apart.
+        balanced = np.floor(100 * (1 - np.abs(cpu - memory) / 2))
+        scored = least + balanced
+        node: int = self._chance.choice(at[scored == scored.max()].tolist())
+        self._take(node, pod)
+        return Tried(0.0, node)
+
+    def end(self, uid: str, node: int, pod: TracePod) -> None:
+        """A pod that was placed on ``node`` is over."""
+        if self._ledger.release(uid):
+            self.given_milli -= pod.total_milli
+        self._free_cpu[node] += pod.cpu_milli
+        self._free_memory[node] += pod.memory_mib
+        self._ledger.set_free_cpu(self._names[node], int(self._free_cpu[node]))
+
+    def _roomy(self, pod: TracePod) -> Ints:
+        """The nodes that kube-scheduler's own filters leave."""
+        roomy = (self._free_cpu >= pod.cpu_milli) & (self._free_memory >= pod.memory_mib)
+        if pod.models:
+            roomy &= self._of_models(pod)
+        return np.flatnonzero(roomy)
+
+    def _refusals(self, pod: TracePod) -> dict[str, int]:
+        """How many nodes those filters leave out, by the first that does."""
+        left = self._of_models(pod) if pod.models else np.ones(len(self._names), np.bool_)
+        found = {OTHER_MODEL: len(self._names) - int(left.sum())}
+        for reason, short in (
+            (FEW_PROCESSORS, self._free_cpu < pod.cpu_milli),
+            (LITTLE_MEMORY, self._free_memory < pod.memory_mib),
+        ):
+            found[reason] = int((left & short).sum())
+            left = left & ~short
+        return {reason: nodes for reason, nodes in found.items() if nodes}
+
+    def _of_models(self, pod: TracePod) -> Bools:
+        return np.isin(self._models, sorted(pod.models))
+
+    def _take(self, node: int, pod: TracePod) -> None:
+        self._free_cpu[node] -= pod.cpu_milli
+        self._free_memory[node] -= pod.memory_mib
+        self._ledger.set_free_cpu(self._names[node], int(self._free_cpu[node]))

@@ -1,0 +1,117 @@
+"""The CDI file of each prepared claim: what its containers get besides their GPUs. Also the record of what is prepared.
+
+Runtimes look names up whenever a container starts, so a file is there before the kubelet is answered, and stays until the
+claim is unprepared. It lies in memory (``/var/run/cdi``), as the kubelet prepares every claim again after a reboot.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from gpushare.nodeagent.allocate.container_response import Injection
+from gpushare.nodeagent.dra.claims import ClaimReference
+
+logger = logging.getLogger(__name__)
+
+KIND: Final = "gpushare.dev/claim"
+_PREFIX: Final = "gpushare.dev-claim-"
+_SUFFIX: Final = ".json"
+_NAME: Final = "gpushare.dev/claim"
+_GPUS: Final = "gpushare.dev/gpus"
+
+
+class PreparedClaim(NamedTuple):
+    """A claim that is prepared, and the UUIDs of its GPUs."""
+
+    claim: ClaimReference
+    gpus: tuple[str, ...]
+
+
+def qualified(uid: str) -> str:
+    """The CDI name by which containers get what a claim gives besides GPUs."""
+    return f"{KIND}={uid}"
+
+
+def claim_spec(prepared: PreparedClaim, injection: Injection) -> bytes:
+    """The contents of a claim's CDI file."""
+    edits: dict[str, Any] = {
+        "env": [f"{name}={value}" for name, value in sorted(injection.envs.items())],
+        "mounts": [
+            {
+                "hostPath": one.host_path,
+                "containerPath": one.container_path,
+                "options": ["ro" if one.read_only else "rw", "nosuid", "nodev", "bind"],
+            }
+            for one in injection.mounts
+        ],
+        "deviceNodes": [
+            {"hostPath": one.host_path, "path": one.container_path, "permissions": one.permissions}
+            for one in injection.devices
+        ],
+    }
+    content = {
+        "cdiVersion": "0.6.0",
+        "kind": KIND,
+        "annotations": {_NAME: prepared.claim.key, _GPUS: ",".join(prepared.gpus)},
+        "devices": [
+            {
+                "name": prepared.claim.uid,
+                "containerEdits": {field: values for field, values in edits.items() if values},
+            }
+        ],
+    }
+    return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
+
+
+class ClaimFiles:
+    """Those in ``folder``, the last of the CDI folders. Every method may block."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, prepared: PreparedClaim, injection: Injection) -> None:
+        """Have the claim's file, whole; raises ``OSError``."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(prepared.claim.uid)
+        new = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            new.write_bytes(claim_spec(prepared, injection))
+            new.chmod(0o644)
+            new.replace(path)
+        except OSError:
+            new.unlink(missing_ok=True)
+            raise
+
+    def remove(self, uid: str) -> None:
+        """Have no file of that claim; raises ``OSError``."""
+        self._path(uid).unlink(missing_ok=True)
+
+    def read(self) -> Iterator[PreparedClaim]:
+        """Every claim that has a file; one that cannot be read is passed over."""
+        try:
+            found = sorted(self._folder.glob(f"{_PREFIX}*{_SUFFIX}"))
+        except OSError:
+            return
+        for path in found:
+            uid = path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+            try:
+                notes = json.loads(path.read_bytes())["annotations"]
+                namespace, _, name = notes[_NAME].partition("/")
+                gpus = tuple(filter(None, notes[_GPUS].split(",")))
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                logger.warning("%s cannot be read and is passed over: %s", path, error)
+                continue
+            yield PreparedClaim(ClaimReference(namespace, name, uid), gpus)
+
+    def sweep(self) -> None:
+        """Remove what a process left half written that died; never raises."""
+        with suppress(OSError):
+            for path in self._folder.glob(f".{_PREFIX}*"):
+                path.unlink(missing_ok=True)
+
+    def _path(self, uid: str) -> Path:
+        return self._folder / f"{_PREFIX}{uid}{_SUFFIX}"

@@ -1,0 +1,146 @@
+"""The DRA driver of a node, as the node agent has it: slice, plugin and prepared claims together.
+
+It begins to work when the node is first in mode ``dra``, or holds claims from a time when it was, and goes on as long as the agent
+does: the kubelet can end no pod whose claims nobody unprepares.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from gpushare.api.node.device import Device
+from gpushare.kube.client.errors import ApiError, KubeError
+from gpushare.kube.client.session import Session, segment
+from gpushare.kube.clock import Clock
+from gpushare.nodeagent.allocate.allocator import GiveAccess
+from gpushare.nodeagent.dra.claim_files import ClaimFiles
+from gpushare.nodeagent.dra.claims import ClaimReference, claim_uid
+from gpushare.nodeagent.dra.plugin import PLUGINS_REGISTRY, DraPlugin, PluginServer
+from gpushare.nodeagent.dra.preparer import READ_S, ClaimPreparer
+from gpushare.nodeagent.dra.publisher import SlicePublisher
+from gpushare.nodeagent.dra.slices import Json, Owner
+from gpushare.nodeagent.errors import AllocationRefused
+from gpushare.nodeagent.isolation.controller import Isolation
+from gpushare.nodeagent.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+#: How often it is looked for claims that are gone and were never unprepared: a kubelet that lost its state asks for none.
+_SWEEP_S: Final = 600.0
+
+
+class DraDriver:
+    """``gpus`` are those that the driver finds; ``on_change`` is called when any property reads otherwise."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        session: Session,
+        generation: int,
+        *,
+        gpus: Callable[[], Sequence[Device]],
+        isolation: Isolation,
+        give: GiveAccess,
+        clock: Clock,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._session = session
+        self._clock = clock
+        self._preparer = ClaimPreparer(
+            settings.node,
+            ClaimFiles(settings.cdi_folders[-1]),
+            read_claim=self._read_claim,
+            gpus=gpus,
+            backend_of=isolation.backend_of,
+            give=give,
+            release=isolation.release,
+            on_change=on_change,
+        )
+        self._plugin = DraPlugin(self._preparer, on_change)
+        self._server = PluginServer(
+            self._plugin,
+            settings.kubelet_dir.parent / PLUGINS_REGISTRY,
+            generation,
+            clock=clock,
+            on_change=on_change,
+        )
+        self._publisher = SlicePublisher(settings.node, session, clock=clock, on_change=on_change)
+        self._needed = asyncio.Event()
+
+    async def adopt(self) -> None:
+        """Know what agents before this one have prepared."""
+        await self._preparer.adopt()
+        if self.claims:
+            self._needed.set()
+
+    def want(self, owner: Owner | None, devices: tuple[Json, ...]) -> None:
+        """Offer these devices; no ``owner``: the node is in another mode."""
+        if owner is not None:
+            self._needed.set()
+        self._publisher.want(owner, devices)
+
+    def rest(self) -> None:
+        """A newer agent keeps the slice instead."""
+        self._publisher.rest()
+
+    @property
+    def claims(self) -> Collection[str]:
+        """The UIDs of the claims that are prepared."""
+        return self._preparer.prepared.keys()
+
+    def held(self) -> Mapping[str, str]:
+        """GPUs (UUIDs) of which prepared claims have a share, and why nobody gets them in another mode."""
+        return {
+            gpu: f"shared by ResourceClaim {one.claim.key} since before the node's mode changed, until it is released"
+            for one in self._preparer.prepared.values()
+            for gpu in one.gpus
+        }
+
+    @property
+    def trouble(self) -> str:
+        """Why no claim is allocated or prepared on this node, and what to do; empty when they are."""
+        if self._plugin.refusal:
+            return f"the kubelet refuses the driver: {self._plugin.refusal}"
+        return self._server.fault or self._publisher.fault
+
+    @property
+    def missing(self) -> list[str]:
+        """What is not ready, a text each."""
+        missing = [] if self._plugin.registered else ["DRA driver not registered with the kubelet"]
+        return [*missing, "no ResourceSlice published"] if self._publisher.missing else missing
+
+    async def run(self) -> None:
+        """Serve from when it is first needed, until cancelled."""
+        await self._needed.wait()
+        async with asyncio.TaskGroup() as tasks:
+            for part in (self._server.run(), self._publisher.run(), self._sweep()):
+                tasks.create_task(part)
+
+    async def _sweep(self) -> None:
+        gone: set[str] = set()
+        while True:
+            claims = [one.claim for one in self._preparer.prepared.values()]
+            before, gone = gone, {one.uid for one in claims if await self._is_gone(one)}
+            # Twice, a while apart: a kubelet may be about to unprepare it.
+            for claim in claims:
+                if claim.uid in gone & before:
+                    logger.warning("ResourceClaim %s is gone and was never unprepared", claim.key)
+                    try:
+                        await self._preparer.unprepare(claim)
+                    except AllocationRefused as refusal:
+                        logger.warning("%s", refusal)
+            await self._clock.sleep(_SWEEP_S)
+
+    async def _is_gone(self, claim: ClaimReference) -> bool:
+        try:
+            return claim_uid(await self._read_claim(claim)) != claim.uid
+        except ApiError as error:
+            return error.not_found
+        except (KubeError, ValueError):
+            return False
+
+    def _read_claim(self, claim: ClaimReference) -> Awaitable[bytes]:
+        path = f"/apis/resource.k8s.io/v1/namespaces/{segment(claim.namespace)}/resourceclaims/{segment(claim.name)}"
+        return self._session.request("GET", path, timeout_s=READ_S)

@@ -1,0 +1,203 @@
+"""The kubelet's interfaces to a DRA driver: registration, and preparing of claims, at one socket in its folder of plugins.
+
+A kubelet watches the folder: it asks each socket that appears what it is, keeps a connection with it, and deletes the node's
+ResourceSlices of a driver when none of its sockets has answered for half a minute. Each agent has a socket of its own, so that
+two that follow each other are both there, and the kubelet calls the one that came last.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import grpc.aio
+
+from gpushare.api import names
+from gpushare.kube.backoff import Backoff
+from gpushare.kube.clock import Clock
+from gpushare.kubeletapi import DRA_PLUGIN_TYPE, DRA_SERVICE
+from gpushare.kubeletapi import dra_pb2 as pb
+from gpushare.kubeletapi import pluginregistration_pb2 as registration
+from gpushare.kubeletapi.dra_pb2_grpc import DRAPluginServicer, add_DRAPluginServicer_to_server
+from gpushare.kubeletapi.pluginregistration_pb2_grpc import (
+    RegistrationServicer,
+    RegistrationStub,
+    add_RegistrationServicer_to_server,
+)
+from gpushare.nodeagent.deviceplugin.socket_names import SUFFIX, socket_name
+from gpushare.nodeagent.dra.claims import ClaimReference
+from gpushare.nodeagent.dra.preparer import ClaimPreparer
+from gpushare.nodeagent.errors import AllocationRefused
+
+logger = logging.getLogger(__name__)
+
+#: The kubelet's folder of plugins, beside that of device plugins.
+PLUGINS_REGISTRY: Final = "plugins_registry"
+_STEM: Final = f"{names.DRA_DRIVER}-"
+_LOOK_S: Final = 1.0
+_DIAL_S: Final = 5.0
+_RETRY_FIRST_S: Final = 0.2
+_RETRY_MOST_S: Final = 5.0
+
+
+class DraPlugin(DRAPluginServicer, RegistrationServicer):
+    """Answers the kubelet. ``on_registered`` is called when ``refusal`` or ``registered`` read otherwise."""
+
+    def __init__(self, preparer: ClaimPreparer, on_registered: Callable[[], None]) -> None:
+        self._preparer = preparer
+        self._on_registered = on_registered
+        self.registered = False
+        self.refusal = ""
+        """Why the kubelet does not want this driver."""
+
+    async def GetInfo(self, request: registration.InfoRequest, context: Any) -> registration.PluginInfo:  # noqa: N802
+        """A DRA driver, served at the socket that was asked."""
+        return registration.PluginInfo(
+            type=DRA_PLUGIN_TYPE, name=names.DRA_DRIVER, supported_versions=[DRA_SERVICE]
+        )
+
+    async def NotifyRegistrationStatus(  # noqa: N802
+        self, request: registration.RegistrationStatus, context: Any
+    ) -> registration.RegistrationStatusResponse:
+        """What has come of it."""
+        self.registered, self.refusal = request.plugin_registered, request.error
+        if self.registered:
+            logger.info("DRA driver %s is registered with the kubelet", names.DRA_DRIVER)
+        else:
+            logger.error("the kubelet refuses DRA driver %s: %s", names.DRA_DRIVER, self.refusal)
+        self._on_registered()
+        return registration.RegistrationStatusResponse()
+
+    async def NodePrepareResources(  # noqa: N802
+        self, request: pb.NodePrepareResourcesRequest, context: Any
+    ) -> pb.NodePrepareResourcesResponse:
+        """The devices of each claim, or why there are none."""
+        answer = pb.NodePrepareResourcesResponse()
+        for claim in _named(request.claims):
+            answer.claims[claim.uid].CopyFrom(await self._prepared(claim))
+        return answer
+
+    async def NodeUnprepareResources(  # noqa: N802
+        self, request: pb.NodeUnprepareResourcesRequest, context: Any
+    ) -> pb.NodeUnprepareResourcesResponse:
+        """An entry for each claim, empty where nothing is left of it."""
+        answer = pb.NodeUnprepareResourcesResponse()
+        for claim in _named(request.claims):
+            error = ""
+            try:
+                await self._preparer.unprepare(claim)
+            except AllocationRefused as refusal:
+                logger.error("not unprepared: %s", refusal)
+                error = refusal.problem
+            answer.claims[claim.uid].CopyFrom(pb.NodeUnprepareResourceResponse(error=error))
+        return answer
+
+    async def _prepared(self, claim: ClaimReference) -> pb.NodePrepareResourceResponse:
+        try:
+            devices = await self._preparer.prepare(claim)
+        except AllocationRefused as refusal:
+            logger.error("not prepared: %s", refusal)
+            # The kubelet says before it which claim it is.
+            return pb.NodePrepareResourceResponse(error=refusal.problem)
+        return pb.NodePrepareResourceResponse(
+            devices=[
+                pb.Device(
+                    request_names=[one.allocated.request],
+                    pool_name=one.allocated.pool,
+                    device_name=one.allocated.device,
+                    cdi_device_ids=one.cdi_devices,
+                    share_id=one.allocated.share_id or None,
+                )
+                for one in devices
+            ]
+        )
+
+
+def _named(claims: Iterable[pb.Claim]) -> list[ClaimReference]:
+    return [ClaimReference(one.namespace, one.name, one.uid) for one in claims]
+
+
+class PluginServer:
+    """Serves ``plugin`` in the kubelet's ``folder`` of plugins, at a socket named by ``generation``.
+
+    ``on_change`` is called when ``fault`` reads otherwise.
+    """
+
+    def __init__(
+        self,
+        plugin: DraPlugin,
+        folder: Path,
+        generation: int,
+        *,
+        clock: Clock,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._plugin = plugin
+        self._folder = folder
+        self._path = folder / socket_name(_STEM, generation)
+        self._clock = clock
+        self._on_change = on_change
+        self.fault = ""
+        """Why nothing is served."""
+
+    async def run(self) -> None:
+        """Serve until cancelled, at a new socket whenever the socket is lost."""
+        backoff = Backoff(_RETRY_FIRST_S, _RETRY_MOST_S)
+        while True:
+            try:
+                async with self._served():
+                    self._say("")
+                    backoff.reset()
+                    while self._path.exists():
+                        await asyncio.to_thread(self._bury)
+                        await self._clock.sleep(_LOOK_S)
+                logger.warning("%s has vanished and is served anew", self._path)
+            except (OSError, RuntimeError, grpc.aio.AioRpcError) as error:
+                wait_s = backoff.next_s()
+                logger.warning(
+                    "DRA driver %s is not served: %s; again in %.1f s", names.DRA_DRIVER, error, wait_s
+                )
+                self._say(f"it is not served to the kubelet: {error}")
+                await self._clock.sleep(wait_s)
+            finally:
+                self._plugin.registered = False
+
+    def _say(self, fault: str) -> None:
+        if fault != self.fault:
+            self.fault = fault
+            self._on_change()
+
+    @asynccontextmanager
+    async def _served(self) -> AsyncIterator[None]:
+        if not self._folder.is_dir():
+            raise FileNotFoundError(f"no folder {self._folder}; mount it into the node agent")
+        self._path.unlink(missing_ok=True)
+        server = grpc.aio.server()
+        add_DRAPluginServicer_to_server(self._plugin, server)  # type: ignore[no-untyped-call]
+        add_RegistrationServicer_to_server(self._plugin, server)  # type: ignore[no-untyped-call]
+        server.add_insecure_port(f"unix:{self._path}")
+        await server.start()
+        try:
+            async with grpc.aio.insecure_channel(f"unix:{self._path}") as channel:
+                stub = RegistrationStub(channel)  # type: ignore[no-untyped-call]
+                await stub.GetInfo(registration.InfoRequest(), timeout=_DIAL_S, wait_for_ready=True)
+            yield
+        finally:
+            await server.stop(grace=None)
+            self._path.unlink(missing_ok=True)
+
+    def _bury(self) -> None:
+        """Remove sockets of agents that died: the kubelet would try to reach them for ever."""
+        for path in self._folder.glob(f"{_STEM}*{SUFFIX}"):
+            if path == self._path:
+                continue
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other, suppress(OSError):
+                other.settimeout(_DIAL_S)
+                try:
+                    other.connect(str(path))
+                except ConnectionRefusedError:
+                    path.unlink(missing_ok=True)
+                    logger.info("%s was left by an agent that is gone", path)

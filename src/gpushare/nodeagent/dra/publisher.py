@@ -1,0 +1,173 @@
+"""Keeps this node's ResourceSlice at the API server as it should be: written when it changes, and not else.
+
+The slice is watched, as others may remove it: a kubelet does so as it starts, and when no agent has answered it for a while.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from gpushare.api import names
+from gpushare.kube.backoff import Backoff
+from gpushare.kube.client.errors import ApiError, KubeError
+from gpushare.kube.client.session import Session, segment
+from gpushare.kube.clock import Clock
+from gpushare.kube.watch.informer import Informer
+from gpushare.nodeagent.dra.slices import Json, Owner, Published, read_slice, slice_name, slice_of
+
+logger = logging.getLogger(__name__)
+
+_SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
+_WRITE_S: Final = 5.0
+#: After a failure that time alone does not mend, such as a feature that is off.
+_FIRST_S: Final = 1.0
+_MOST_S: Final = 15.0
+NEEDED: Final = "node mode dra needs Kubernetes 1.36 or newer with the feature DRAConsumableCapacity, which is on by default there"
+
+
+class SlicePublisher:
+    """Of ``node``. ``on_change`` is called when ``fault`` or ``there`` read otherwise."""
+
+    def __init__(self, node: str, session: Session, *, clock: Clock, on_change: Callable[[], None]) -> None:
+        self._node = node
+        self._session = session
+        self._clock = clock
+        self._on_change = on_change
+        self._wanted: tuple[Owner, tuple[Json, ...]] | None = None
+        self._published: dict[str, Published] = {}
+        self._woken = asyncio.Event()
+        self._informer = Informer(
+            session,
+            _SLICES,
+            _decode,
+            self,
+            params={"fieldSelector": f"spec.nodeName={node},spec.driver={names.DRA_DRIVER}"},
+            clock=clock,
+            may_be_absent=True,
+        )
+        self._acts = False
+        self.fault = ""
+        """Why the slice is not as it should be."""
+
+    @property
+    def there(self) -> bool:
+        """Whether a slice is published."""
+        return bool(self._published)
+
+    @property
+    def missing(self) -> bool:
+        """Whether a slice is wanted, and none is published."""
+        return self._wanted is not None and not self.there
+
+    def want(self, owner: Owner | None, devices: tuple[Json, ...]) -> None:
+        """Have the slice of these devices, or none where there are none."""
+        wanted = (owner, devices) if owner is not None and devices else None
+        if wanted != self._wanted or not self._acts:
+            self._wanted, self._acts = wanted, True
+            self._woken.set()
+
+    def rest(self) -> None:
+        """Write nothing until ``want`` is called again: a newer agent does."""
+        self._acts = False
+
+    async def run(self) -> None:
+        """Follow and write until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._informer.run())
+            tasks.create_task(self._write())
+
+    def synced(self) -> None:
+        """The first list is complete."""
+        self._woken.set()
+
+    def upsert(self, item: Published) -> None:
+        """A slice of this node is there, or changed."""
+        there = self.there
+        self._published[item.name] = item
+        self._changed(there)
+
+    def remove(self, key: str, last: Published) -> None:
+        """A slice of this node is gone."""
+        there = self.there
+        self._published.pop(key, None)
+        self._changed(there)
+
+    def _changed(self, there: bool) -> None:  # noqa: FBT001 - what it was before
+        self._woken.set()
+        if there != self.there:
+            self._on_change()
+
+    async def _write(self) -> None:
+        await self._informer.synced.wait()
+        backoff = Backoff(_FIRST_S, _MOST_S)
+        while True:
+            self._woken.clear()
+            fault = await self._reconcile() if self._acts else ""
+            if fault != self.fault:
+                self.fault = fault
+                self._on_change()
+            if not fault:
+                backoff.reset()
+                await self._woken.wait()
+                continue
+            wait_s = backoff.next_s()
+            logger.warning("ResourceSlice of node %s: %s; again in %.1f s", self._node, fault, wait_s)
+            await self._clock.sleep(wait_s)
+
+    async def _reconcile(self) -> str:
+        """Have the slice as wanted; why it is not."""
+        name = slice_name(self._node)
+        try:
+            for other in [one for one in self._published if one != name or self._wanted is None]:
+                await self._delete(other)
+            if self._wanted is None:
+                return ""
+            before = self._published.get(name)
+            body = slice_of(*self._wanted, before)
+            return "" if body is None else await self._put(name, body, before)
+        except ApiError as error:
+            if error.conflict:
+                # Somebody else wrote; what there is now is watched.
+                return "" if self._woken.is_set() else str(error)
+            # Where the cluster does not know the kind, the chart gives no rights to it.
+            return f"{error}; {NEEDED}" if error.status in (403, 404) else str(error)
+        except KubeError as error:
+            return str(error)
+
+    async def _put(self, name: str, body: Json, before: Published | None) -> str:
+        path, method = (f"{_SLICES}/{segment(name)}", "PUT") if before is not None else (_SLICES, "POST")
+        answer = await self._session.request(method, path, body=msgspec.json.encode(body), timeout_s=_WRITE_S)
+        try:
+            written = read_slice(answer)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return f"the API server's answer is no ResourceSlice ({error})"
+        if not written.is_shared:
+            # Whole GPUs would be allocated, to one claim each.
+            await self._delete(name)
+            return f"the API server does not keep that GPUs may be shared; {NEEDED}"
+        self.upsert(written)
+        logger.info(
+            "ResourceSlice %s, generation %d: %d GPUs", name, written.generation, len(written.devices)
+        )
+        return ""
+
+    async def _delete(self, name: str) -> None:
+        try:
+            await self._session.request(
+                "DELETE", f"{_SLICES}/{segment(name)}", timeout_s=_WRITE_S, idempotent=True
+            )
+        except ApiError as error:
+            if not error.not_found:
+                raise
+        logger.info("ResourceSlice %s is removed", name)
+        there = self.there
+        self._published.pop(name, None)
+        self._changed(there)
+
+
+def _decode(raw: bytes) -> tuple[str, Any]:
+    found = read_slice(raw)
+    return found.name, found

@@ -1,0 +1,199 @@
+"""A node's GPUs as a ResourceSlice (``resource.k8s.io/v1``). Pure.
+
+Each GPU is one device that may be allocated to many claims, which consume its capacity. Its name is its UUID, so that an
+allocation names the same GPU after a reboot, whatever index it has then.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gpushare.api import names
+from gpushare.api.errors import InvalidQuantity
+from gpushare.api.node.device import Device
+from gpushare.api.quantity import parse_quantity
+from gpushare.nodeagent.driver.nvml import Hardware
+
+Json = dict[str, Any]
+
+#: What claims consume of a GPU.
+MEMORY: Final = "memory"
+COMPUTE: Final = "compute"
+SHARES: Final = "shares"
+#: Compute is requested in steps of so many percent, as with extended resources.
+COMPUTE_STEP: Final = 5
+
+_PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
+_MOST_CHARACTERS: Final = 64
+_NUMBERS: Final = re.compile(r"\d+")
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The node, which owns its slice: both go together."""
+
+    name: str
+    uid: str
+
+
+class Published(msgspec.Struct, frozen=True):
+    """A slice as the API server has it."""
+
+    name: str
+    uid: str
+    version: str
+    """Its resource version."""
+    generation: int
+    node_uid: str
+    devices: tuple[Json, ...]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the API server kept that devices may be allocated more than once: it drops fields of features that are off."""
+        return all(one.get("allowMultipleAllocations") for one in self.devices)
+
+
+def device_name(uuid: str) -> str:
+    """The name of a GPU in slices and allocations."""
+    return uuid.lower()
+
+
+def slice_name(node: str) -> str:
+    """The name of a node's only slice: a node has fewer GPUs than a slice can hold."""
+    return f"{node}-{names.DRA_DRIVER}"
+
+
+def devices_of(
+    gpus: Iterable[Device], hardware: Mapping[str, Hardware], most_shares: int
+) -> tuple[Json, ...]:
+    """The devices of GPUs that take claims; ``most_shares``: how many can be held apart on one GPU."""
+    return tuple(
+        _device(gpu, hardware.get(gpu.uuid, Hardware()), most_shares) for gpu in gpus if gpu.in_service
+    )
+
+
+def slice_of(owner: Owner, devices: Iterable[Json], before: Published | None) -> Json | None:
+    """The slice to write, of the next generation; ``None`` where ``before`` says the same already."""
+    devices = tuple(devices)
+    if before is not None and before.node_uid == owner.uid and _same(before.devices, devices):
+        return None
+    generation = before.generation + 1 if before is not None else 1
+    metadata: Json = {
+        "name": slice_name(owner.name),
+        "ownerReferences": [
+            {"apiVersion": "v1", "kind": "Node", "name": owner.name, "uid": owner.uid, "controller": True}
+        ],
+    }
+    if before is not None:
+        metadata |= {"uid": before.uid, "resourceVersion": before.version}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": metadata,
+        "spec": {
+            "driver": names.DRA_DRIVER,
+            "nodeName": owner.name,
+            "pool": {"name": owner.name, "generation": generation, "resourceSliceCount": 1},
+            "devices": list(devices),
+        },
+    }
+
+
+def _device(gpu: Device, hardware: Hardware, most_shares: int) -> Json:
+    attributes: Json = {
+        "uuid": _text(gpu.uuid),
+        "productName": _text(gpu.model),
+        "architecture": _text(hardware.architecture),
+        "cudaComputeCapability": _version(hardware.cuda_compute_capability),
+        "driverVersion": _version(hardware.driver_version),
+        "numaNode": {"int": gpu.numa_node} if gpu.numa_node >= 0 else None,
+        _PCIE_ROOT: _text(hardware.pcie_root),
+    }
+    return {
+        "name": device_name(gpu.uuid),
+        "allowMultipleAllocations": True,
+        "attributes": {name: value for name, value in attributes.items() if value is not None},
+        "capacity": {
+            # Who requests no amount gets the whole GPU, as claims for devices do elsewhere.
+            MEMORY: _capacity(f"{gpu.total_mib}Mi", f"{gpu.total_mib}Mi", least="1Mi", step="1Mi"),
+            # 0 is no limit.
+            COMPUTE: _capacity("100", "0", least="0", step=str(COMPUTE_STEP)),
+            # Nobody requests them: each allocation consumes one, so that no pod comes that the node must refuse.
+            SHARES: {"value": str(most_shares), "requestPolicy": {"default": "1", "validValues": ["1"]}},
+        },
+    }
+
+
+def _capacity(value: str, default: str, *, least: str, step: str) -> Json:
+    return {
+        "value": value,
+        "requestPolicy": {"default": default, "validRange": {"min": least, "max": value, "step": step}},
+    }
+
+
+def _text(value: str) -> Json | None:
+    return {"string": value[:_MOST_CHARACTERS]} if value else None
+
+
+def _version(value: str) -> Json | None:
+    """As a semantic version, which has three numbers without leading zeros: 580.65.06 is 580.65.6."""
+    numbers = [str(int(one)) for one in _NUMBERS.findall(value)]
+    return {"version": ".".join([*numbers, "0", "0"][:3])} if numbers else None
+
+
+def _same(before: tuple[Json, ...], devices: tuple[Json, ...]) -> bool:
+    """The API server writes quantities in its own way: 15360Mi is 15Gi."""
+    return [_plain(one) for one in before] == [_plain(one) for one in devices]
+
+
+def _plain(value: Any, *, amounts: bool = False) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(one, amounts=amounts or key == "capacity") for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one, amounts=amounts) for one in value]
+    if amounts and isinstance(value, str):
+        try:
+            return parse_quantity(value)
+        except InvalidQuantity:
+            return value
+    return value
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    owner_references: list[Json] | None = None
+
+
+class _Pool(msgspec.Struct):
+    generation: int = 0
+
+
+class _Spec(msgspec.Struct):
+    pool: _Pool
+    devices: list[Json] | None = None
+
+
+class _Slice(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec
+
+
+_SLICE: Final = msgspec.json.Decoder(_Slice)
+
+
+def read_slice(raw: bytes) -> Published:
+    """The slice in ``raw``, JSON; raises ``msgspec.DecodeError``."""
+    found = _SLICE.decode(raw)
+    metadata = found.metadata
+    owner = next((str(one.get("uid", "")) for one in metadata.owner_references or ()), "")
+    return Published(
+        metadata.name,
+        metadata.uid,
+        metadata.resource_version,
+        found.spec.pool.generation,
+        owner,
+        tuple(found.spec.devices or ()),
+    )

@@ -1,0 +1,57 @@
+"""The newest version of an object that we know: the cache's, or the answer to our own last write."""
+
+from gpushare_playground.cache import Cache
+from gpushare_playground.objects import Json, Kind, Objects, key_of, status_of, uid_of
+
+
+def version_of(item: Json) -> int:
+    """``resourceVersion`` as a number; the API server that we work with counts (as etcd's does)."""
+    text = str(item["metadata"].get("resourceVersion") or "0")
+    return int(text) if text.isdecimal() else 0
+
+
+class LatestVersions:
+    """Objects of one kind, where a lagging watch never takes back what we wrote."""
+
+    def __init__(self, kind: Kind, objects: Objects, cache: Cache) -> None:
+        self.kind = kind
+        self._objects = objects
+        self._cache = cache
+        self._written: dict[str, Json] = {}
+        cache.listen(self._seen)
+
+    def get(self, key: str) -> Json | None:
+        """The object at ``key``, ``None`` when it is gone."""
+        seen = self._cache.get(key)
+        if seen is None:
+            return None
+        return self.newer(seen)
+
+    def newer(self, seen: Json) -> Json:
+        """``seen``, or what we wrote onto it since."""
+        written = self._written.get(uid_of(seen))
+        return written if written is not None and version_of(written) > version_of(seen) else seen
+
+    async def write_status(self, item: Json, status: Json) -> Json:
+        """Write ``status`` unless it is there already; gives the object as it is then."""
+        if status == status_of(item):
+            return item
+        return self.wrote(await self._objects.replace_status(self.kind, item, status))
+
+    async def merge(self, item: Json, patch: Json) -> Json:
+        """A merge patch of the object; gives it as it is then."""
+        return self.wrote(await self._objects.merge(self.kind, item, patch))
+
+    def wrote(self, item: Json) -> Json:
+        """Remember the answer to a write until the cache shows it."""
+        if self._cache.get(key_of(item)) is not None:
+            self._written[uid_of(item)] = item
+        return item
+
+    def _seen(self, old: Json | None, new: Json | None) -> None:
+        item = new if new is not None else old
+        if item is None:
+            return
+        written = self._written.get(uid_of(item))
+        if written is not None and (new is None or version_of(new) >= version_of(written)):
+            del self._written[uid_of(item)]

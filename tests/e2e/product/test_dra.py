@@ -1,0 +1,245 @@
+"""Shares through ResourceClaims on the real cluster: kube-scheduler allocates them, the kubelet has them prepared, containers are held."""
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from documentation.blocks import read_page
+from gpushare.api import names
+from tests.docs.assigned import commands_typed_by
+from tests.e2e.cluster import Cluster
+from tests.e2e.cluster.waiting import wait_for
+from tests.e2e.product.product import CHECKOUT, MODES, NAMESPACE, Product
+from tests.e2e.product.test_isolation import ALLOCATES
+
+NODE = "core-mem-v100x4"
+PAGE = "docs/guide/dra.md"
+CUDA_SAMPLE = "registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample:cuda-sample-11.0.3"
+#: Takes 2 GiB and keeps them.
+HOLDS = """
+import ctypes, signal
+cuda = ctypes.CDLL("libcuda.so.1")
+context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+cuda.cuInit(0), cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
+print("holds", cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(2 << 30)), flush=True)
+signal.pause()
+"""
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+#: How long a state is waited for, in seconds.
+WITHIN_S = 120.0
+Json = dict[str, Any]
+
+
+def slices(product: Product) -> list[Json]:
+    """The node's ResourceSlices of our driver."""
+    found: list[Json] = product.get(
+        f"/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3D{NODE}"
+    )["items"]
+    return [one for one in found if one["spec"]["driver"] == names.DRA_DRIVER]
+
+
+def offered(product: Product) -> int:
+    """How many GPUs the node's slice has."""
+    return sum(len(one["spec"]["devices"]) for one in slices(product))
+
+
+def until(what: str, reached: Any) -> None:
+    wait_for(what, reached, timeout=WITHIN_S, every=0.5)
+
+
+@pytest.fixture
+def claiming(product: Product, tmp_path: Path, k8s: str) -> Iterator[Product]:
+    """The product with a ``dra`` node, labelled as the guide says."""
+    if not k8s.startswith("1.36"):
+        pytest.skip("devices are shared by capacity from Kubernetes 1.36 on")
+    manifest = next(one for one in read_page(PAGE, (CHECKOUT / PAGE).read_text()).blocks if one.file)
+    (tmp_path / manifest.file).write_text("\n".join(manifest.content) + "\n")
+    label, *_ = commands_typed_by(__file__, "docs/guide/dra.md")
+    typed(product, label.text, tmp_path)
+    try:
+        until("the node's slice", lambda: offered(product) == 4)
+        yield product
+    finally:
+        product.delete_all()
+        product.kubectl("delete", "resourceclaimtemplates,resourceclaims", "--all", "--timeout=60s")
+        product.label(NODE, MODES[NODE])
+        product.offers(NODE, gpu_mem=60, gpu_core=400)
+
+
+def typed(product: Product, command: str, folder: Path) -> str:
+    """A command of the guide, in a folder with its manifest."""
+    done = subprocess.run(
+        ["bash", "-c", re.sub(r"\bNODE\b", NODE, command)],
+        cwd=folder,
+        env=dict(product.environment_of_commands),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def pod(name: str, claim: str) -> Json:
+    """A pod that uses a claim."""
+    container = {
+        "name": "main",
+        "image": CUDA_SAMPLE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sleep", "100000"],
+        "resources": {"claims": [{"name": "gpu"}]},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": name}},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
+            "containers": [container],
+        },
+    }
+
+
+def claim(name: str, memory: str, compute: int, count: int = 1) -> Json:
+    """A claim for so much of each of ``count`` GPUs."""
+    request = {
+        "deviceClassName": names.DRA_DRIVER,
+        "count": count,
+        "capacity": {"requests": {"memory": memory, "compute": str(compute)}},
+    }
+    devices: Json = {"requests": [{"name": "gpu", "exactly": request}]}
+    if count > 1:
+        devices["constraints"] = [{"distinctAttribute": f"{names.DRA_DRIVER}/uuid"}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": devices},
+    }
+
+
+def files(cluster: Cluster) -> list[str]:
+    """What the node has of claims: CDI files and directories."""
+    node = cluster.node(NODE)
+    found = node.run("sh", "-c", "ls /var/run/cdi; ls /var/lib/gpushare/containers").stdout.split()
+    uids = {one["metadata"]["uid"] for one in cluster.get(CLAIMS)["items"]}
+    return [one for one in found if one.startswith("gpushare.dev-claim-") or one in uids]
+
+
+def test_claims_are_allocated_held_to_their_share_and_released(
+    claiming: Product, cluster: Cluster, tmp_path: Path
+) -> None:
+    product = claiming
+    _, see, *commands = commands_typed_by(__file__, "docs/guide/dra.md")
+    assert "gpushare.dev" in typed(product, see.text, tmp_path)
+    *_, smi = (typed(product, one.text, tmp_path) for one in commands)
+    assert "/  3072MiB" in smi
+    # Its memory, then success, success, success, success (2 GiB), out of memory (1 GiB, 2 GiB more).
+    exec_in = ("exec", "inference", "--")
+    allocated = product.kubectl(*exec_in, "python3", "-c", ALLOCATES).split()
+    assert (allocated[0], allocated[-1]) == ("3072", "2"), allocated
+    environment = product.environment("inference")
+    assert (environment[names.ENV_MEM_LIMIT], environment[names.ENV_CORE_PERCENT]) == ("3072", "30")
+    limits = product.kubectl(*exec_in, "cat", "/run/gpushare/limits")
+    assert "memory_bytes=3221225472 core_percent=30 core_policy=hard" in limits
+
+    # Two more share its GPU, two GPUs are two, and what no GPU has stays pending with kube-scheduler's reason.
+    product.apply(claim("second", "3Gi", 30), pod("second", "second"))
+    product.running("app=second")
+    # Two pods that use one claim have one limit: what one holds, the other does not get.
+    product.apply(pod("twin", "second"))
+    product.running("app=twin")
+    holding = product.start("kubectl", "exec", "second", "--", "python3", "-c", HOLDS)
+    try:
+        assert holding.stdout is not None
+        assert holding.stdout.readline().split() == ["holds", "0"]
+        told = product.kubectl("exec", "twin", "--", "python3", "-c", ALLOCATES).split()
+        assert told == ["3072", "0", "0", "0", "2", "2"]
+    finally:
+        holding.kill()
+        holding.communicate()
+    product.kubectl("delete", "pod", "twin", "--grace-period=1")
+    product.apply(claim("third", "3Gi", 30), pod("third", "third"))
+    product.running("app=third")
+    gpus = {product.environment(one)[names.ENV_VISIBLE_DEVICES] for one in ("inference", "second", "third")}
+    assert len(gpus) == 1
+    product.apply(claim("pair", "1Gi", 0, count=2), pod("pair", "pair"))
+    product.running("app=pair")
+    assert len(product.environment("pair")[names.ENV_VISIBLE_DEVICES].split(",")) == 2
+    product.apply(claim("large", "100Gi", 0), pod("large", "large"))
+    product.told("large", "cannot allocate all claims")
+
+    # An agent that is killed loses nothing: the next one takes back what this one gave.
+    uid = cluster.get(f"{CLAIMS}/second")["metadata"]["uid"]
+    before = files(cluster)
+    assert f"gpushare.dev-claim-{uid}.json" in before
+    kill_agent(product, cluster)
+    assert files(cluster) == before
+    # A kubelet that starts removes the node's slices, and the agent writes its own again; pods run on.
+    (slice_before,) = slices(product)
+    cluster.restart("kubelet", NODE, signal=signal.SIGKILL)
+    until("another slice", lambda: _uids(slices(product)) not in ([], _uids([slice_before])))
+    assert files(cluster) == before
+    product.kubectl("delete", "pod", "second", "--grace-period=1")
+    until("its files are gone", lambda: f"gpushare.dev-claim-{uid}.json" not in files(cluster))
+    product.delete_all()
+    until("nothing is left of claims", lambda: not files(cluster))
+
+
+def kill_agent(product: Product, cluster: Cluster) -> None:
+    """``kill -9`` of the node's agent; returns once its successor is registered with the kubelet."""
+    node = cluster.node(NODE)
+    sockets = "ls /var/lib/kubelet/plugins_registry"
+    before = node.run("sh", "-c", sockets).stdout
+    (agent,) = (
+        one
+        for one in product.pods("app.kubernetes.io/name=gpushare-device-plugin", NAMESPACE)
+        if one["spec"]["nodeName"] == NODE
+    )
+    identifier = agent["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
+    tasks = node.run("ctr", "-n", "k8s.io", "tasks", "ls").stdout
+    pid = next(line.split()[1] for line in tasks.splitlines() if line.startswith(identifier))
+    node.run("kill", f"-{signal.SIGKILL.value}", pid)
+    until("another agent's socket alone", lambda: _is_another(node.run("sh", "-c", sockets).stdout, before))
+
+
+def _is_another(now: str, before: str) -> bool:
+    ours = [one for one in now.split() if one.startswith(names.DRA_DRIVER)]
+    return len(ours) == 1 and ours[0] not in before.split()
+
+
+def _uids(found: list[Json]) -> list[str]:
+    return [one["metadata"]["uid"] for one in found]
+
+
+def test_an_agent_writes_no_slice_of_another_node(claiming: Product) -> None:
+    product = claiming
+    agent = f"system:serviceaccount:{NAMESPACE}:gpushare-device-plugin"
+    of_another = (f"--as={agent}", "--as-user-extra=authentication.kubernetes.io/node-name=cgpu-t4")
+    (found,) = slices(product)
+    ran = product.run("kubectl", *of_another, "delete", "resourceslice", found["metadata"]["name"])
+    assert "node cgpu-t4 writes no ResourceSlice of another node" in ran.text
+    assert _uids(slices(product)) == _uids([found])
+
+
+def test_a_slice_follows_its_gpus_and_goes_with_the_mode(claiming: Product) -> None:
+    product = claiming
+    (before,) = slices(product)
+    product.kubectl("annotate", "node", NODE, f"{names.ANN_CORDONED}=3", "--overwrite")
+    until("the cordoned GPU is not offered", lambda: offered(product) == 3)
+    (after,) = slices(product)
+    assert after["spec"]["pool"]["generation"] == before["spec"]["pool"]["generation"] + 1
+    product.kubectl("annotate", "node", NODE, f"{names.ANN_CORDONED}-")
+    until("it is offered again", lambda: offered(product) == 4)
+    attributes = json.dumps(slices(product)[0]["spec"]["devices"][0]["attributes"])
+    assert all(one in attributes for one in ("uuid", "productName", "Volta", "7.0.0", "driverVersion"))
+    product.label(NODE, MODES[NODE])
+    until("there is no slice", lambda: not slices(product))

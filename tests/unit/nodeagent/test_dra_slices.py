@@ -1,0 +1,117 @@
+"""A node's GPUs as a ResourceSlice, and when it is written."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gpushare.api.node.device import Device
+from gpushare.nodeagent.dra.slices import Owner, Published, devices_of, read_slice, slice_of
+from gpushare.nodeagent.driver.nvml import Hardware
+
+UUID = "GPU-8A6F0000-1111-2222-3333-444444444444"
+GPU = Device(0, UUID, 15360, model="Tesla T4", numa_node=1)
+T4 = Hardware("Turing", "7.5", "580.65.06", "pci0000:17")
+NODE = Owner("n1", "node-uid")
+
+
+def device(gpu: Device = GPU, hardware: Hardware = T4) -> dict[str, Any]:
+    (found,) = devices_of([gpu], {gpu.uuid: hardware}, 16)
+    return found
+
+
+def published(body: dict[str, Any], **metadata: str) -> Published:
+    """The slice as an API server that has taken ``body`` has it, with quantities in its own way."""
+    text = json.dumps(body).replace('"15360Mi"', '"15Gi"')
+    written = json.loads(text)
+    written["metadata"] |= {"uid": "s", "resourceVersion": "7", **metadata}
+    return read_slice(json.dumps(written).encode())
+
+
+def test_a_gpu_is_one_device_that_may_be_allocated_many_times_by_capacity() -> None:
+    found = device()
+    assert found["name"] == UUID.lower()
+    assert found["allowMultipleAllocations"] is True
+    assert found["capacity"] == {
+        "memory": {
+            "value": "15360Mi",
+            "requestPolicy": {
+                "default": "15360Mi",
+                "validRange": {"min": "1Mi", "max": "15360Mi", "step": "1Mi"},
+            },
+        },
+        "compute": {
+            "value": "100",
+            "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "100", "step": "5"}},
+        },
+        "shares": {"value": "16", "requestPolicy": {"default": "1", "validValues": ["1"]}},
+    }
+
+
+def test_claims_can_select_by_what_the_gpu_is() -> None:
+    assert device()["attributes"] == {
+        "uuid": {"string": UUID},
+        "productName": {"string": "Tesla T4"},
+        "architecture": {"string": "Turing"},
+        "cudaComputeCapability": {"version": "7.5.0"},
+        "driverVersion": {"version": "580.65.6"},
+        "numaNode": {"int": 1},
+        "resource.kubernetes.io/pcieRoot": {"string": "pci0000:17"},
+    }
+
+
+def test_what_is_not_known_of_a_gpu_is_left_out() -> None:
+    assert device(Device(0, UUID, 15360), Hardware())["attributes"] == {"uuid": {"string": UUID}}
+
+
+@pytest.mark.parametrize(
+    "gpu", [Device(0, UUID, 15360, healthy=False, reason="XID 79"), Device(0, UUID, 15360, cordoned=True)]
+)
+def test_a_gpu_that_takes_nothing_new_is_not_offered(gpu: Device) -> None:
+    assert devices_of([gpu], {}, 16) == ()
+
+
+def test_a_slice_belongs_to_its_node_and_begins_with_generation_1() -> None:
+    body = slice_of(NODE, [device()], None)
+    assert body is not None
+    assert body["metadata"] == {
+        "name": "n1-gpushare.dev",
+        "ownerReferences": [
+            {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "node-uid", "controller": True}
+        ],
+    }
+    assert body["spec"]["pool"] == {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+
+
+def test_a_slice_that_says_the_same_is_not_written_again() -> None:
+    body = slice_of(NODE, [device()], None)
+    assert body is not None
+    assert slice_of(NODE, [device()], published(body)) is None
+
+
+@pytest.mark.parametrize(
+    ("owner", "gpu"),
+    [
+        (NODE, Device(0, UUID, 15000)),
+        (NODE, Device(0, UUID, 15360, model="Tesla T4", numa_node=0)),
+        (Owner("n1", "another-node-of-that-name"), GPU),
+    ],
+)
+def test_a_change_is_written_under_the_next_generation_over_the_version_that_was_seen(
+    owner: Owner, gpu: Device
+) -> None:
+    body = slice_of(NODE, [device()], None)
+    assert body is not None
+    changed = slice_of(owner, [device(gpu)], published(body))
+    assert changed is not None
+    assert changed["spec"]["pool"]["generation"] == 2
+    assert changed["metadata"]["resourceVersion"] == "7"
+    assert changed["metadata"]["uid"] == "s"
+
+
+def test_an_api_server_without_the_feature_is_known_by_the_field_that_it_drops() -> None:
+    body = slice_of(NODE, [device()], None)
+    assert body is not None
+    assert published(body).is_shared
+    del body["spec"]["devices"][0]["allowMultipleAllocations"]
+    assert not published(body).is_shared

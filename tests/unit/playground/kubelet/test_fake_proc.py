@@ -1,0 +1,60 @@
+"""Whose a process is, and what a node agent reads of it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from gpushare.nodeagent.isolation.watchdog.cgroups import Owner, owner
+from gpushare_playground.kubelet.cgroups import cgroup_line as cgroup_of
+from gpushare_playground.kubelet.containers import Attempt
+from gpushare_playground.kubelet.fake_proc import FakeProc, belonging, parents
+
+UID = "0b1e7c52-93c4-4ff6-8a0d-2f6f4f1f9f10"
+
+
+def test_descendants_belong_to_the_container_and_others_to_nobody():
+    tree = {1: 0, 10: 1, 11: 10, 12: 11, 20: 1, 21: 20, 30: 1, 31: 30, 40: 999}
+    assert belonging({10: "a", 20: "b"}, tree) == {10: "a", 11: "a", 12: "a", 20: "b", 21: "b"}
+
+
+def test_a_command_beside_a_program_may_be_of_another_container_than_its_parent():
+    assert belonging({10: "a", 11: "b"}, {10: 1, 11: 10, 12: 11, 13: 10}) == {
+        10: "a",
+        11: "b",
+        12: "b",
+        13: "a",
+    }
+
+
+def test_numbers_that_changed_hands_while_they_were_read_end_nothing():
+    assert belonging({3: "a"}, {1: 2, 2: 1, 3: 4, 4: 3}) == {3: "a", 4: "a"}
+    assert belonging({5: "a"}, {}) == {}
+
+
+def test_the_node_agent_finds_pod_and_container(tmp_path):
+    attempt = Attempt(tmp_path / UID / "main" / "0", 0)
+    assert owner(cgroup_of(UID, attempt.container_id)) == Owner(UID, attempt.container_id)
+    again = Attempt(tmp_path / UID / "main" / "1", 1)
+    assert again.container_id != attempt.container_id
+
+
+def test_files_come_and_go_with_processes(tmp_path):
+    told = FakeProc(tmp_path / "proc")
+    (tmp_path / "proc" / "4711").mkdir(parents=True)
+    waits = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+    with subprocess.Popen(
+        [sys.executable, "-c", waits], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        told.write({program.pid: "whose\n"})
+        [child] = [pid for pid, parent in parents().items() if parent == program.pid]
+        seen = {path.name: (path / "cgroup").read_text() for path in (tmp_path / "proc").iterdir()}
+        assert seen == {str(program.pid): "whose\n", str(child): "whose\n"}
+        named = (tmp_path / "proc" / str(child) / "comm").read_text()
+        assert named == (Path("/proc") / str(child) / "comm").read_text()
+        told.write({program.pid: "another's\n"})
+        assert (tmp_path / "proc" / str(child) / "cgroup").read_text() == "another's\n"
+        program.communicate(b"\n")
+    told.write({})
+    assert list((tmp_path / "proc").iterdir()) == []

@@ -1,0 +1,182 @@
+"""What the kubelet does with a pod's containers, and the status that it writes."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpushare_playground.kubelet.containers import Attempt, Ended
+from gpushare_playground.kubelet.pod_plan import ContainerState, make_plan, note_end
+from gpushare_playground.kubelet.podspec import Pod
+from gpushare_playground.kubelet.podstatus import rejected_status, running_status
+
+SECOND = 1_000_000_000
+
+
+def pod_of(*containers, init=(), policy="Always"):
+    spec = {
+        "containers": [{"name": name} for name in containers],
+        "initContainers": [
+            {"name": name.removesuffix("*"), **({"restartPolicy": "Always"} if name.endswith("*") else {})}
+            for name in init
+        ],
+        "restartPolicy": policy,
+    }
+    return msgspec.convert({"metadata": {"name": "p", "namespace": "d", "uid": "u"}, "spec": spec}, Pod)
+
+
+def attempt(number=0, code=None, ran_s=1):
+    one = Attempt(Path("/pods/u/c") / str(number), number, pid=1, started_ns=SECOND)
+    if code is not None:
+        reason = "Completed" if code == 0 else "Error"
+        one.ended = Ended(code, 0, (1 + ran_s) * SECOND, reason)
+    return one
+
+
+def states(pod, **doing):
+    """Per container: missing = never started, None = runs, a number = ended with that code."""
+    made = {}
+    for container in pod.ordered:
+        state = made[container.name] = ContainerState(container.name)
+        if container.name in doing:
+            state.attempt = attempt(code=doing[container.name])
+    return made
+
+
+def starts(pod, doing, now=100.0):
+    return [one.name for one in make_plan(pod, states(pod, **doing), now).start]
+
+
+@pytest.mark.parametrize(
+    ("init", "doing", "expected"),
+    [
+        ((), {}, ["a", "b"]),
+        ((), {"a": None}, ["b"]),
+        ((), {"a": None, "b": None}, []),
+        (("i", "j"), {}, ["i"]),
+        (("i", "j"), {"i": None}, []),
+        (("i", "j"), {"i": 0}, ["j"]),
+        (("i", "j"), {"i": 1}, ["i"]),
+        (("i", "j"), {"i": 0, "j": 0}, ["a", "b"]),
+        (("s*", "j"), {}, ["s"]),
+        (("s*", "j"), {"s": None}, ["j"]),
+        (("s*", "j"), {"s": None, "j": 0}, ["a", "b"]),
+        (("s*", "j"), {"s": 1, "j": 0, "a": None, "b": None}, ["s"]),
+    ],
+)
+def test_containers_start_in_order_and_sidecars_stay(init, doing, expected):
+    assert starts(pod_of("a", "b", init=init), doing) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "restarted", "outcome"),
+    [
+        ("Always", 0, True, ""),
+        ("Always", 1, True, ""),
+        ("OnFailure", 0, False, "Succeeded"),
+        ("OnFailure", 1, True, ""),
+        ("Never", 0, False, "Succeeded"),
+        ("Never", 3, False, "Failed"),
+    ],
+)
+def test_the_restart_policy_decides_what_an_end_means(policy, code, restarted, outcome):
+    pod = pod_of("a", policy=policy)
+    plan = make_plan(pod, states(pod, a=code), 100.0)
+    assert [one.name for one in plan.start] == (["a"] if restarted else [])
+    assert plan.outcome == outcome
+
+
+def test_a_failed_init_container_fails_the_pod_that_never_restarts():
+    pod = pod_of("a", init=("i",), policy="Never")
+    assert make_plan(pod, states(pod, i=1), 0.0).outcome == "Failed"
+
+
+def test_a_pod_ends_though_its_sidecar_runs():
+    pod = pod_of("a", init=("s*",), policy="Never")
+    assert make_plan(pod, states(pod, s=None, a=0), 0.0).outcome == "Succeeded"
+
+
+def test_the_first_restart_is_at_once_and_later_ones_wait_twice_as_long_each_time():
+    state = ContainerState("c")
+    waits = []
+    for number in range(5):
+        state.attempt = attempt(number, code=1)
+        note_end(state, 1000.0, 10.0, 50.0)
+        waits.append(state.not_before - 1000.0)
+    assert waits == [0.0, 10.0, 20.0, 40.0, 50.0]
+    state.attempt = attempt(9, code=1, ran_s=601)
+    note_end(state, 1000.0, 10.0, 50.0)
+    assert state.not_before == 1000.0
+
+
+def test_a_container_in_back_off_is_waited_for():
+    pod = pod_of("a")
+    doing = states(pod, a=1)
+    doing["a"].not_before = 107.5
+    plan = make_plan(pod, doing, 100.0)
+    assert (plan.start, plan.wait_s) == ([], 7.5)
+
+
+def status(pod, doing, outcome="", now=100.0):
+    return running_status(
+        pod, doing, outcome=outcome, addresses=("127.64.0.9", "127.0.0.2"), now_ns=SECOND, now=now
+    )
+
+
+def condition(told, kind):
+    return next(one for one in told["conditions"] if one["type"] == kind)
+
+
+def test_a_running_pod_is_ready():
+    pod = pod_of("a")
+    told = status(pod, states(pod, a=None))
+    assert (told["phase"], told["podIP"], told["hostIP"]) == ("Running", "127.64.0.9", "127.0.0.2")
+    assert {one["type"]: one["status"] for one in told["conditions"]} == dict.fromkeys(
+        ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"), "True"
+    )
+    assert told["containerStatuses"][0]["state"] == {"running": {"startedAt": "1970-01-01T00:00:01Z"}}
+
+
+def test_a_pod_whose_init_container_runs_is_pending_and_says_what_is_missing():
+    pod = pod_of("a", init=("i",))
+    told = status(pod, states(pod, i=None))
+    assert told["phase"] == "Pending"
+    assert condition(told, "Initialized")["message"] == "containers with incomplete status: [i]"
+    assert told["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
+
+
+def test_a_crashing_container_waits_and_shows_its_last_end():
+    pod = pod_of("a")
+    doing = states(pod, a=3)
+    doing["a"].not_before = 110.0
+    shown = status(pod, doing)["containerStatuses"][0]
+    assert shown["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert shown["lastState"]["terminated"]["exitCode"] == 3
+    assert shown["lastState"]["terminated"]["reason"] == "Error"
+
+
+def test_a_finished_pod_is_not_ready_because_it_has_completed():
+    pod = pod_of("a", policy="Never")
+    told = status(pod, states(pod, a=0), outcome="Succeeded")
+    assert told["phase"] == "Succeeded"
+    assert condition(told, "Ready")["reason"] == "PodCompleted"
+    assert told["containerStatuses"][0]["state"]["terminated"]["reason"] == "Completed"
+
+
+def test_a_condition_keeps_the_time_of_its_last_change_and_others_are_left_alone():
+    pod = pod_of("a")
+    pod.status.conditions = [
+        {"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"},
+        {"type": "Initialized", "status": "False", "lastTransitionTime": "2020-01-01T00:00:00Z"},
+        {"type": "example.com/gate", "status": "True"},
+    ]
+    told = status(pod, states(pod, a=None))
+    assert condition(told, "Ready")["lastTransitionTime"] == "2020-01-01T00:00:00Z"
+    assert condition(told, "Initialized")["lastTransitionTime"] == "1970-01-01T00:00:01Z"
+    assert {"type": "example.com/gate", "status": "True"} in told["conditions"]
+
+
+def test_a_rejected_pod_has_failed_with_the_reason():
+    told = rejected_status(pod_of("a"), "OutOfcpu", "Node didn't have enough resource: cpu", SECOND)
+    assert (told["phase"], told["reason"]) == ("Failed", "OutOfcpu")
+    assert told["message"] == "Pod was rejected: Node didn't have enough resource: cpu"
