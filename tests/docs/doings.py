@@ -58,7 +58,6 @@ IN_A_PLAYGROUND: Final = (
         first=("mkdir ~/bin",),
     ),
     Doing("kubectl proxy", "kubectl proxy --port=0", until="Starting to serve on"),
-    Doing("kubectl debug", "kubectl debug runs --image=busybox -- true"),
     Doing(
         "kubectl patch pod NAME --subresource=resize …",
         f"kubectl patch pod resized --subresource=resize -p {_RESIZED}",
