@@ -41,9 +41,9 @@ INTERNAL: Final = {
     "doctor/cluster/checks/components.py:suggestion": "what to do about a finding",
     "doctor/suggested_commands.py:pull": "what to do about a finding",
     "reasons/suggestions/*": "what would let a pending pod in",
-    "*/hints.py": "what would let a pending pod in",
     "*/suggestions.py": "what would let a pending pod in",
     "*/label_suggestions.py": "what would let a pending pod in",
+    "*/gang_suggestions.py": "what would let a pending pod in",
     # Words that stand within messages that have entries.
     "doctor/cluster/checks/rbac.py:RIGHTS": "rights, within other messages",
     "doctor/cluster/registry.py:_RIGHTS": "rights, within other messages",
@@ -104,6 +104,7 @@ _WELL: Final = frozenset({"fine", "Check"})
 _HELPS_OF_METRICS: Final = (
     "*/metrics.py", "*/gpu_metrics.py", "*/dcgm_exporter.py", "*/main.py", "*/options.py",
     "scheduler/plugins/autoscaling/plugin.py", "scheduler/observability/gpu_metrics.py", "scheduler/observability/cluster_metrics.py",
+    "scheduler/plugins/explain/pending_pod_events.py",
 )  # fmt: skip
 #: How the loggers of modules are called.
 LOGGERS: Final = frozenset({"logger", "_log", "_LOG"})

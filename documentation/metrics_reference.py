@@ -39,6 +39,7 @@ _KINDS: Final = {
     "watch": "gauge",
     "watch_total": "counter",
     "gauge": "gauge",
+    "gauge_by": "gauge",
     "watch_by": "gauge",
     "Column": "gauge",
     "Histogram": "histogram",
