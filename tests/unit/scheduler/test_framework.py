@@ -30,8 +30,11 @@ from gpushare.scheduler.framework.interface import (
     Verbs,
 )
 from gpushare.scheduler.framework.runtime import Enabled, Framework
+from gpushare.scheduler.framework.services import NO_GANGS
 from gpushare.scheduler.plugins.autoscaling.settings import Autoscaling, PlaceholderLimits
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
+from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
+from gpushare.scheduler.plugins.preemption.plugin import Preemptor
 from gpushare.scheduler.plugins.registry import built_in, third_party
 from gpushare.scheduler.settings import Settings
 from tests.integration.kube.served import serving
@@ -181,6 +184,18 @@ async def test_the_table_has_the_plugins_that_the_settings_enable() -> None:
     assert {name for name, one in points.items() if isinstance(one, Narrow)} == {"resource-policy"}
     assert {name for name, one in points.items() if isinstance(one, Verbs)} == {"preempt-verb"}
     assert {name for name, one in points.items() if isinstance(one, Explain | Pages)} == {"decisions"}
+
+
+async def test_plugins_meet_each_other_or_the_stand_in_of_one_that_is_left_out() -> None:
+    _, everything = await core_of(EVERYTHING)
+    points = {one.name: one.plugin for one in everything}
+    decisions, preemption = points["decisions"], points["preemption"]
+    assert isinstance(decisions, DecisionLog)
+    assert isinstance(preemption, Preemptor)
+    assert decisions.gangs is preemption._gangs is points["gangs"]
+    _, others = await core_of(EVERYTHING, "gangs")
+    (decisions,) = (one.plugin for one in others if isinstance(one.plugin, DecisionLog))
+    assert decisions.gangs is NO_GANGS
 
 
 @pytest.mark.parametrize("left_out", BUILT_IN)

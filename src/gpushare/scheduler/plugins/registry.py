@@ -8,6 +8,7 @@ from gpushare.scheduler.core import Core
 from gpushare.scheduler.framework.interface import Handle
 from gpushare.scheduler.framework.runtime import Enabled
 from gpushare.scheduler.framework.services import NO_GANGS, NO_POLICIES, AnyTarget, NodePolicies
+from gpushare.scheduler.framework.services import Gangs as GangsOfPods
 from gpushare.scheduler.plugins.explain.plugin import Explanations
 from gpushare.scheduler.plugins.explain.pod_lifecycle_log import PodLifecycleLog
 from gpushare.scheduler.plugins.gangs.plugin import Gangs
@@ -30,12 +31,13 @@ def built_in(core: Core, handle: Handle, *, without: Container[str] = ()) -> Ite
     """
     settings, cache, clock = core.settings, handle.cache, handle.clock
     policies = None if "resource-policy" in without else ResourcePolicyPlugin(handle)
-    rules: NodePolicies = policies or NO_POLICIES
+    rules: NodePolicies = NO_POLICIES if policies is None else policies
     gangs = None
     if "gangs" not in without:
         gangs = Gangs(cache, clock, governs=rules.governs, retry=handle.retry, placed=handle.placed)
         handle.resynced.subscribe(gangs.give_up_all)
-    decisions = None if "decisions" in without else Explanations(handle, gangs or NO_GANGS, rules)
+    together: GangsOfPods = NO_GANGS if gangs is None else gangs  # one without pods is false
+    decisions = None if "decisions" in without else Explanations(handle, together, rules)
     preemptor = None
     if "preemption" not in without:
         preemptor = Preemptor(
@@ -45,7 +47,7 @@ def built_in(core: Core, handle: Handle, *, without: Container[str] = ()) -> Ite
             clock,
             in_turn=rules.by_unit,
             must_lead=handle.must_lead,
-            gangs=gangs or NO_GANGS,
+            gangs=together,
         )
         preemptor.retry_wanted.subscribe(handle.retry)
         if decisions is not None:
