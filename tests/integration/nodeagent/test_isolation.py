@@ -240,7 +240,7 @@ async def test_a_gpu_holds_no_more_isolated_pods_than_can_be_held_apart(world: W
     await world.start(mode="cgpu")
     await world.run_pod("a", 1, on=0)
     await world.run_pod("b", 1, on=0)
-    with pytest.raises(AdmissionFailed, match="GPU 0 has 2 isolated pods, the most that can be held apart"):
+    with pytest.raises(AdmissionFailed, match="GPU 0 has 2 isolated pods, the maximum"):
         await world.run_pod("c", 1, on=0)
     world.end_pod("a")
     world.api.drop("pods", "default/c")

@@ -190,6 +190,6 @@ async def test_a_folder_that_breaks_later_refuses_the_container(world: World) ->
     folder = world.settings.isolation.folder
     folder.rmdir()
     folder.write_text("a file where the folder should be")
-    with pytest.raises(AdmissionFailed, match="nothing would hold the container to its share"):
+    with pytest.raises(AdmissionFailed, match="the container would not be limited to its share"):
         await world.run_pod("a", 3, on=0)
     folder.unlink()
