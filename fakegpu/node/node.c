@@ -40,7 +40,7 @@ static struct description *description;      /* the last good one, NULL before i
 static struct version read_version;          /* of the file as last read, good or not */
 static bool file_gone;                       /* as last looked at */
 static struct node node;
-static char stranger[64];                    /* named in FAKEGPU_VISIBLE_DEVICES, but no GPU of the node */
+static char unknown_name[64];                /* named in FAKEGPU_VISIBLE_DEVICES, but no GPU of the node */
 /* As it was at the first node_open: getenv is unsafe beside a thread that sets variables. */
 static struct {
     char node[VARIABLE_MAX], visible[VARIABLE_MAX], trace[VARIABLE_MAX], state[VARIABLE_MAX];
@@ -59,7 +59,7 @@ __attribute__((constructor)) static void watch_forks(void)
 }
 
 /* One write, so that lines of several threads and processes do not mix. */
-static void tell(const char *problem, const char *advice)
+static void report(const char *problem, const char *advice)
 {
     char line[MESSAGE_MAX + 256];
     int size = snprintf(line, sizeof line, "fakegpu: %s%s\n", problem, advice);
@@ -111,7 +111,7 @@ static void make_absolute(char path[VARIABLE_MAX])
 }
 
 /* The description of the machine that this library is installed on. A program may have that machine's files
- * under another root, such as /host; it is told by where the library was loaded from, links followed. */
+ * under another root, such as /host; where the library was loaded from shows it, links followed. */
 static void installed_node(char path[VARIABLE_MAX])
 {
     Dl_info found;
@@ -177,13 +177,13 @@ static bool needs_no_gpu(const char *word)
 }
 
 /* GPUs keep the node's order whatever order the variable has them in, as in a container of
- * NVIDIA's runtime. A name that fits no GPU is kept in `stranger`. */
+ * NVIDIA's runtime. A name that fits no GPU is kept in `unknown_name`. */
 static void choose_visible(void)
 {
     char copy[VARIABLE_MAX];
     bool chosen[GPUS_MAX] = {false};
     strcpy(copy, environment.visible);
-    stranger[0] = '\0';
+    unknown_name[0] = '\0';
     for (char *word = copy, *next; word; word = next) {
         if ((next = strchr(word, ',')))
             *next++ = '\0';
@@ -192,8 +192,8 @@ static void choose_visible(void)
             if (names_gpu(word, &description->gpus[i], i))
                 fits = chosen[i] = true;
         }
-        if (!fits && !stranger[0])
-            snprintf(stranger, sizeof stranger, "%.60s", word);
+        if (!fits && !unknown_name[0])
+            snprintf(unknown_name, sizeof unknown_name, "%.60s", word);
     }
     node.description = description;
     node.visible_count = 0;
@@ -241,14 +241,14 @@ static void read_file(const char *path, int file)
     ssize_t size = text && fresh ? read_whole(file, text) : -1;
     if (size < 0) {
         snprintf(message, sizeof message, "%.300s: cannot be read: %s", path, strerror(errno));
-        tell(message, "");
+        report(message, "");
     } else if (description_read(text, (size_t)size, path, fresh, message)) {
         free(description);
         description = fresh;
         fresh = NULL;
         choose_visible();
     } else {
-        tell(message, description ? " (the description before it stays in force)" : "");
+        report(message, description ? " (the description before it stays in force)" : "");
     }
     free(fresh);
     free(text);
@@ -283,7 +283,7 @@ static void look_at_file(void)
                      *path ? path : DEFAULT_NODE);
         else
             snprintf(message, sizeof message, "FAKEGPU_NODE: %.300s: %s", path, strerror(problem));
-        tell(message, "; name the file that describes the node's GPUs");
+        report(message, "; name the file that describes the node's GPUs");
     }
     if (file >= 0)
         close(file);
@@ -310,12 +310,12 @@ static nvmlReturn_t refresh(void)
 /* A container that asks for a GPU that the node lacks would not start; its NVML does not either. */
 static nvmlReturn_t refuse_stranger(void)
 {
-    static bool told;
+    static bool reported;
     char message[MESSAGE_MAX];
-    snprintf(message, sizeof message, "FAKEGPU_VISIBLE_DEVICES: the node has no GPU '%s'", stranger);
-    if (!told)
-        tell(message, "; name UUIDs or indices of its GPUs, 'all' or 'none'");
-    told = true;
+    snprintf(message, sizeof message, "FAKEGPU_VISIBLE_DEVICES: the node has no GPU '%s'", unknown_name);
+    if (!reported)
+        report(message, "; name UUIDs or indices of its GPUs, 'all' or 'none'");
+    reported = true;
     return NVML_ERROR_NOT_FOUND;
 }
 
@@ -328,7 +328,7 @@ nvmlReturn_t node_open(void)
         take_environment();
     trace("nvmlInit");
     nvmlReturn_t status = refresh();
-    if (status == NVML_SUCCESS && stranger[0])
+    if (status == NVML_SUCCESS && unknown_name[0])
         status = refuse_stranger();
     if (status == NVML_SUCCESS)
         opened++;
@@ -417,7 +417,7 @@ nvmlReturn_t node_find(const struct node *here, nvmlDevice_t device, uint32_t *p
             return NVML_SUCCESS;
         }
     }
-    return NVML_ERROR_GPU_IS_LOST; /* it was there when its handle was given out */
+    return NVML_ERROR_GPU_IS_LOST; /* it was there when its handle was returned */
 }
 
 nvmlReturn_t gpu_state(const struct gpu *gpu)

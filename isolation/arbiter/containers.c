@@ -59,7 +59,7 @@ bool containers_open(const char *path, char message[512])
     }
     watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (watch < 0 || inotify_add_watch(watch, path, IN_CREATE | IN_MOVED_TO | IN_DELETE | IN_MOVED_FROM) < 0)
-        fprintf(stderr, "arbiter: %s: changes are not told (%s); it is looked at twice a second\n", path, strerror(errno));
+        fprintf(stderr, "arbiter: %s: no notification of changes (%s); looking twice a second\n", path, strerror(errno));
     return true;
 }
 
@@ -184,8 +184,8 @@ void containers_scan(void)
 void containers_wait(int most_ms)
 {
     char events[4096];
-    struct pollfd told = {.fd = watch, .events = POLLIN};
-    if (poll(&told, 1, watch < 0 ? 500 : most_ms) <= 0)
+    struct pollfd changed = {.fd = watch, .events = POLLIN};
+    if (poll(&changed, 1, watch < 0 ? 500 : most_ms) <= 0)
         return;
     /* What belongs together comes together; and whoever changes things without end is not followed without end. */
     nanosleep(&(struct timespec){0, BATCH_MS * 1000000L}, NULL);
