@@ -124,7 +124,7 @@ async def _measure(program: str, nodes: int, placed: int, loads: int, updates: i
         )
         figures["dashboard_server_rss_mb_40000"] = (_rss_mb(server.pid), "MB")
         await _open(page, "#/nodes")
-        await page.get_by_role("button", name="Memory given").click()
+        await page.get_by_role("button", name="Memory allocated").click()
         figures["dashboard_update_nodes_most_ms_40000"] = (
             max([await _update(page, session, bind) for _ in range(updates // 2)]),
             "ms",

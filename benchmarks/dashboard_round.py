@@ -22,7 +22,7 @@ from gpushare.dashboard.data.history import Sample
 
 NODES = 5000
 _LAST_S = 600.0
-_TOLD = Sample.__struct_fields__.index("told_gpus")
+_TOLD = Sample.__struct_fields__.index("reporting_gpus")
 _GPU_LINES = 14
 _CONTAINER_LINES = 10
 

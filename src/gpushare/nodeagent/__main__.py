@@ -35,9 +35,7 @@ def _isolation(options: SimpleNamespace) -> IsolationOptions:
             "give an absolute path of two parts or more: /var/lib/NAME",
         )
     if options.isolation == AskedIsolation.DRIVER.value and options.watchdog == "off":
-        raise InvalidSetting(
-            "--isolation driver", "it needs the looks of the watchdog; set --watchdog to report or kill"
-        )
+        raise InvalidSetting("--isolation driver", "it needs the watchdog; set --watchdog to report or kill")
     return IsolationOptions(
         asked=AskedIsolation(options.isolation),
         folder=options.isolation_dir,
@@ -57,9 +55,9 @@ def _settings(options: SimpleNamespace) -> Settings:
     if _NODE_NAME.fullmatch(node) is None:
         raise InvalidSetting(f"--node {node}", "not a name that a node can have (a-z, 0-9, dots and dashes)")
     if not options.driver_root.is_dir():
-        raise InvalidSetting(f"--driver-root {options.driver_root}", "there is no such folder")
+        raise InvalidSetting(f"--driver-root {options.driver_root}", "no such directory")
     if not options.host_root.is_dir():
-        raise InvalidSetting(f"--host-root {options.host_root}", "there is no such folder")
+        raise InvalidSetting(f"--host-root {options.host_root}", "no such directory")
     cdi_folders = tuple(Path(one.strip()) for one in options.cdi_dirs.split(","))
     if not all(one.is_absolute() for one in cdi_folders):
         raise InvalidSetting(
@@ -81,7 +79,7 @@ def _settings(options: SimpleNamespace) -> Settings:
         pace=Pace(
             wait_s=min(1.0, options.health_period, options.watchdog_period),
             probe_s=options.health_period,
-            # Whoever probes more often than by default has a lost GPU back sooner, too.
+            # With more frequent probes a lost GPU comes back sooner, too.
             reopen_s=min(30.0, 6 * options.health_period),
             watch_s=options.watchdog_period,
         ),

@@ -1,8 +1,8 @@
-"""The node agent as a whole: what the node's label asks for and NVML finds becomes what the kubelet is told.
+"""The node agent as a whole: turns the node's label and the GPUs that NVML finds into devices of the kubelet.
 
-Everything flows one way. The watches of the node and of its pods and the GPU watch each report into plain
-synchronous methods; ``_converge`` works out from all of it what each resource's device list, the
-node's annotation and its gpu-count must be, and hands that on. It is cheap and may be called too often.
+Everything flows one way. The watches of the node, its pods and its GPUs report into plain synchronous methods; ``_converge``
+computes from all of it what each resource's device list, the node's annotation and its gpu-count must be, and publishes that.
+It is cheap and may be called too often.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from gpushare.nodeagent.deviceplugin.handover import Handover
 from gpushare.nodeagent.deviceplugin.registration import ResourceServer
 from gpushare.nodeagent.deviceplugin.resource import Deciders, PluginResource
 from gpushare.nodeagent.deviceplugin.service import DeviceFeed, DevicePlugin
-from gpushare.nodeagent.deviceplugin.shutdown import handed_over, rights_are_gone
+from gpushare.nodeagent.deviceplugin.shutdown import handed_over, permissions_are_gone
 from gpushare.nodeagent.deviceplugin.socket_names import new_generation, socket_name
 from gpushare.nodeagent.dra.driver import DraDriver
 from gpushare.nodeagent.dra.slices import Owner, devices_of
@@ -78,7 +78,7 @@ _WRITE_S: Final = 5.0
 
 
 class Agent:
-    """One node's agent over one session."""
+    """The agent of one node, over one session with the API server."""
 
     def __init__(
         self, settings: Settings, session: Session, nvml: Nvml, *, clock: Clock = SYSTEM_CLOCK
@@ -96,20 +96,20 @@ class Agent:
         self._inventory: Inventory | None = None
         self._before = Before()
         self._mislabelled = ""
-        self._news = NodeEvents(
-            settings.node, self._events, self.metrics, acts=lambda: self._succession.newest
+        self._node_events = NodeEvents(
+            settings.node, self._events, self.metrics, acts=lambda: self._handover.newest
         )
         self._started = False
-        self._looked = asyncio.Event()
+        self._gpus_read = asyncio.Event()
         self._feeds: dict[str, DeviceFeed] = {}
         self._servers: dict[str, ResourceServer] = {}
         self._to_start: asyncio.Queue[ResourceServer] = asyncio.Queue(len(self._plugins))
         self._book = NodeAllocations(NodeDevices(settings.node, NodeMode.DEFAULT, settings.unit, ()))
-        self._whole = ExclusivePods()
+        self._exclusive = ExclusivePods()
         listing = KubeletPodResources(settings.pod_resources)
         self._reconciler = Reconciler(
             self._book,
-            self._whole,
+            self._exclusive,
             listing,
             self._client,
             events=self._events,
@@ -118,7 +118,7 @@ class Agent:
             on_blocked=self._converge,
             on_idle=trim,
         )
-        self._pods = PodsOnNode(self._book, self._whole, self._events, self._on_pods)
+        self._pods = PodsOnNode(self._book, self._exclusive, self._events, self._on_pods)
         self._watches = Watches(settings.node, session, NodeHandler(self.on_node), self._pods, self.metrics)
         isolation = settings.isolation
         self._limits = DriverLimits(
@@ -149,7 +149,7 @@ class Agent:
         self._watchdog = Watchdog(
             isolation.watch,
             self._book,
-            tell=self._news.tell,
+            tell=self._node_events.tell,
             events=self._events,
             metrics=self.metrics,
             clock=clock,
@@ -169,7 +169,7 @@ class Agent:
             clock=clock,
             on_answer=self._reconciler.trigger,
         )
-        whole = WholeAllocator(self._allocator, self._book, self._whole, self._access.give)
+        whole = WholeAllocator(self._allocator, self._book, self._exclusive, self._access.give)
         self._deciders = Deciders(self._allocator, whole)
         self._readings = Readings()
         sources = Sources(
@@ -177,7 +177,7 @@ class Agent:
             labels=lambda: (self._node and self._node.metadata.labels) or {},
             minors=lambda: dict(self._inventory.minors) if self._inventory is not None else {},
             book=self._book,
-            whole=self._whole,
+            whole=self._exclusive,
             readings=self._readings,
             watchdog=self._watchdog,
             unanswering=lambda: [one.uuid for one in self._found if not one.healthy],
@@ -186,17 +186,17 @@ class Agent:
         )
         self.metrics_pages = MetricsPages(self.metrics, self._watches.count, sources)
         self._status = NodeStatus(settings.node, self._client, clock)
-        self._succession = Handover(
+        self._handover = Handover(
             settings.kubelet_dir,
             new_generation(),
             clock=clock,
-            on_change=self._on_succession,
+            on_change=self._on_handover,
             may_take_over=lambda: self._started and not self._unregistered(),
         )
         self._dra = DraDriver(
             settings,
             session,
-            self._succession.generation,
+            self._handover.generation,
             gpus=lambda: self._book.node.devices,
             isolation=self._isolation,
             give=self._access.give,
@@ -215,7 +215,7 @@ class Agent:
         )
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises ``OSError`` when the address for probes cannot be had."""
+        """Serve until cancelled. Raises ``OSError`` if it cannot listen for probes."""
         probes = Probes(self.missing, self.metrics_pages.pages, self._history.pages, self._readers)
         listeners = await probes.open(self._settings.doors)
         self._watchdog.attend()
@@ -239,24 +239,24 @@ class Agent:
             await self._flush()
 
     async def leave(self) -> bool:
-        """To be called before ``run`` is cancelled: let a newer agent keep our connections with the kubelet.
+        """Call before ``run`` is cancelled: pass our connections with the kubelet to a newer agent.
 
-        Whether it does. Then the process must end without closing them: nothing may run after ``run`` but its end.
+        Returns whether it keeps them. Then the process must exit without closing them.
         """
-        if self._succession.newest:
+        if self._handover.newest:
             there = self._access.there or self._isolation.there
-            if there and await rights_are_gone(self._list_pods, self._clock):
+            if there and await permissions_are_gone(self._list_pods, self._clock):
                 await self._access.remove()
                 await self._isolation.clear()
                 return False
-        # It may have come meanwhile: an agent that is not ready is told to end before the next one is there.
-        if self._succession.newest:
+        # A newer one may have come meanwhile: an agent that is not ready gets SIGTERM before the next one is there.
+        if self._handover.newest:
             await self._status.end()
             return False
-        return await handed_over(self._succession, list(self._servers.values()), self._clock)
+        return await handed_over(self._handover, list(self._servers.values()), self._clock)
 
     def missing(self) -> list[str]:
-        """What is not ready, a text each; empty when the agent does all that it should."""
+        """What is not ready, one text each; empty once all is."""
         missing = self._watches.missing()
         if missing:
             return missing
@@ -267,12 +267,12 @@ class Agent:
         if not self._mode.offers_gpus:
             return []
         if self._access.trouble:
-            # A new setting that cannot work holds up the roll-out that brings it, and the agent before goes on.
+            # A new setting that cannot work blocks its rollout, and the previous agent continues.
             return [self._access.trouble]
         if self._isolation.trouble:
             return [self._isolation.trouble]
         if not self._inventory.devices:
-            # All that is missing is the node's driver: no agent would be readier, and no roll-out should wait for it.
+            # Only the driver is missing: no other agent would be more ready, so no rollout should wait for it.
             return []
         claims = self._dra.missing if self._mode.claims else []
         return [
@@ -286,7 +286,7 @@ class Agent:
         return [one for one in wanted if one not in servers or not servers[one].registered]
 
     def on_node(self, node: ReportingNode | None) -> None:
-        """The watch shows the node so; ``None``: there is none."""
+        """The node as the watch shows it; ``None``: there is none."""
         first, self._node = self._node is None, node
         self._status.seen(node)
         if node is None:
@@ -294,7 +294,7 @@ class Agent:
             return
         if first:
             self._before = Before.of(node)
-            self._news.stood(self._before.reasons, self._before.out)
+            self._node_events.stood(self._before.reasons, self._before.out)
             if self._inventory is not None:
                 self._on_inventory(self._inventory)
         mode, problem = NodeMode.DEFAULT, ""
@@ -302,7 +302,7 @@ class Agent:
             mode = mode_of(node)
         except MalformedDevices as error:
             problem = error.problem
-        self._mislabelled = self._news.mode(problem)
+        self._mislabelled = self._node_events.mode(problem)
         if mode is not self._mode:
             logger.info("mode of node %s: %s → %s", node.metadata.name, self._mode.value, mode.value)
             self._mode, self._rules = mode, rules_of(mode)
@@ -312,26 +312,26 @@ class Agent:
         self._converge()
 
     def _on_access(self) -> None:
-        """How containers get their GPU, or what is wrong with it, is otherwise than before."""
+        """The way in which containers get their GPU, or what is wrong with it, changed."""
         choice = self._access.choice
         if choice is not None:
-            self._news.way(choice.way, choice.why, self._settings.container_runtime.value)
+            self._node_events.way(choice.way, choice.why, self._settings.container_runtime.value)
         self._converge()
 
     def _on_inventory(self, inventory: Inventory) -> None:
         before, self._inventory = self._inventory, self._before.complete(inventory)
-        self._looked.set()
+        self._gpus_read.set()
         self._access.take_gpus(self._inventory.devices, dict(inventory.minors))
         if inventory.trouble is not None:
             self._readings.lose()
             self._watchdog.lose()
-        if self._node is not None:  # else it is not known yet what was told before
-            self._news.gpus(self._inventory, before, self._settings.xid_recovery_s)
+        if self._node is not None:  # else it is unknown which events the previous agent recorded
+            self._node_events.gpus(self._inventory, before, self._settings.xid_recovery_s)
         self._converge()
 
-    def _on_succession(self, unsettled: bool) -> None:  # noqa: FBT001 - a callback's only argument
-        """Another agent has come to this node or gone; ``unsettled``: the kubelet may have lost us for it."""
-        newest = self._succession.newest
+    def _on_handover(self, unsettled: bool) -> None:  # noqa: FBT001 - a callback's only argument
+        """Another agent came to this node or left; ``unsettled``: the kubelet may have dropped us because of it."""
+        newest = self._handover.newest
         self._reconciler.rest(resting=not newest)
         self._access.rest(resting=not newest)
         if newest and unsettled:
@@ -340,34 +340,34 @@ class Agent:
         self._converge()
 
     def _on_pods(self) -> None:
-        """The watch shows the pods of this node otherwise."""
+        """The pods of this node changed."""
         self._reconciler.trigger()
         self._isolation.pods_changed()
         self._plan_limits()
         if not self._rules.plugins:
-            self._converge()  # what is said of a node that shares nothing depends on what is still held
+            self._converge()  # what a node without shares publishes depends on remaining allocations
 
     def _look(self, nvml: Nvml) -> None:
-        """How the GPUs fare, who uses them, and what they may; called in NVML's thread."""
+        """Sample readings, processes and driver limits; called in NVML's thread."""
         self._readings.look(nvml)
         self._watchdog.look(nvml)
         self._limits.look(nvml)
 
     def _plan_limits(self) -> None:
-        wanted = self._started and self._succession.newest and self._isolation.by_driver
+        wanted = self._started and self._handover.newest and self._isolation.by_driver
         self._limits.want(due_of(self._book) if wanted else ())
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
-        """Begin to serve once it is known what there is to decide on, then serve each resource that comes up."""
+        """Start to serve once everything needed for decisions is known, then serve each new resource."""
         await self._watches.synced()
-        await self._looked.wait()
+        await self._gpus_read.wait()
         if self._node is None:
             logger.error("there is no node %s; waiting for it", self._settings.node)
         await self._access.decided.wait()
         await self._isolation.decided.wait()
         await self._dra.adopt()
-        tasks.create_task(self._succession.run())
-        await self._succession.met.wait()
+        tasks.create_task(self._handover.run())
+        await self._handover.met.wait()
         self._book.set_node(self._present())
         self._pods.rebuild()
         await self._reconciler.once()
@@ -386,7 +386,7 @@ class Agent:
 
     @property
     def _found(self) -> Sequence[Device]:
-        """The GPUs as the driver tells of them."""
+        """The GPUs as the driver reports them."""
         return self._inventory.devices if self._inventory is not None else ()
 
     def _present(self) -> NodeDevices:
@@ -394,7 +394,7 @@ class Agent:
         kept = self._reconciler.blocked(self._rules)
         if not self._mode.claims:
             kept = {**self._dra.held(), **kept}
-        # ACK's tables count it where containers only know their share; where they are held to it, nobody could use it.
+        # ACK's tables count it where shares are not enforced; where they are, no container could use it.
         reserved_mib = dict(self._inventory.reserved_mib) if self._inventory and self._mode.isolated else {}
         contexts_mib = {**self._before.contexts_mib, **self._isolation.contexts_mib}
         found = []
@@ -416,21 +416,21 @@ class Agent:
         return NodeDevices(self._settings.node, self._mode, self._settings.unit, tuple(found), near=near)
 
     def _converge(self) -> None:
-        """Make all that others see follow from what is known now."""
-        # Before the node's label is known nothing is known: its mode only seems to be the one without any sharing.
+        """Publish what follows from the current state."""
+        # Until the node's label is known its mode is unknown, and only seems to be the one without sharing.
         devices = self._inventory.devices if self._inventory is not None and self._node is not None else ()
         gpus = [device.uuid for device in devices]
         driven = self._inventory is None or self._inventory.trouble is None
-        self._isolation.take(self._mode, gpus, acts=self._succession.newest, driven=driven)
+        self._isolation.take(self._mode, gpus, acts=self._handover.newest, driven=driven)
         if not self._started or self._node is None or self._inventory is None:
             return
-        if not self._succession.newest:
+        if not self._handover.newest:
             self._limits.want(())
             self._status.want(None)
             self._dra.rest()
             return
         node = self._present()
-        self._news.present(node.devices)
+        self._node_events.present(node.devices)
         if node != self._book.node:
             self._book.set_node(node)
             self._pods.rebuild()
@@ -445,9 +445,9 @@ class Agent:
             "fallen": self._isolation.fallen if wanted else "",
             "claims": self._dra.trouble if self._mode.claims else "",
         }
-        seen = self._whole.with_cordons = with_cordons(node, self._node)
+        seen = self._exclusive.with_cordons = with_cordons(node, self._node)
         faults = self._access.faults if wanted else ()
-        self._news.troubles(inventory, faults=faults, mode=node.mode.value, **wrong)
+        self._node_events.troubles(inventory, faults=faults, mode=node.mode.value, **wrong)
         for plugin in self._plugins.values():
             if plugin in self._rules.plugins and node.devices:
                 self._advertise(plugin, node)
@@ -455,8 +455,8 @@ class Agent:
                 self._retire(plugin)
         self._offer_to_claims(seen)
         shares = node.mode.shares_memory and bool(node.devices)
-        # A node that shares no longer is described for as long as pods hold what it gave, so that they can be seen.
-        needed = wanted or bool(self._book.pods) or bool(self._whole.pods) or bool(self._dra.claims)
+        # A node that no longer shares is described for as long as pods have allocations, so that they can be seen.
+        needed = wanted or bool(self._book.pods) or bool(self._exclusive.pods) or bool(self._dra.claims)
         described = bool(node.devices) and needed
         self._access.want(wanted=needed)
         self._status.want(
@@ -493,9 +493,9 @@ class Agent:
             self._count(plugin.name, devices)
 
     def _retire(self, plugin: PluginResource) -> None:
-        """Advertise none of it, and go on serving: the kubelet takes a plugin that is gone for one that will be back."""
+        """Advertise no devices, and continue to serve: the kubelet expects a vanished plugin to come back."""
         if self._feed_of(plugin).put(DeviceList()):
-            logger.info("%s: no devices any more", plugin.name)
+            logger.info("%s: no devices", plugin.name)
             self._count(plugin.name, DeviceList())
 
     def _count(self, resource: str, devices: DeviceList) -> None:
@@ -503,24 +503,24 @@ class Agent:
         self.metrics.devices.set(resource, UNHEALTHY, value=devices.unhealthy)
 
     def _feed_of(self, plugin: PluginResource) -> DeviceFeed:
-        """The feed of a resource, whose server is started with the first use."""
+        """The feed of a resource, whose server is started on first use."""
         resource = plugin.name
         if resource not in self._servers:
             feed = self._feeds[resource] = DeviceFeed()
             server = self._servers[resource] = ResourceServer(
                 resource,
                 DevicePlugin(resource, feed, plugin.decider(self._deciders)),
-                self._settings.kubelet_dir / socket_name(plugin.socket, self._succession.generation),
+                self._settings.kubelet_dir / socket_name(plugin.socket, self._handover.generation),
                 metrics=self.metrics,
                 clock=self._clock,
-                acts=lambda: self._succession.newest,
+                acts=lambda: self._handover.newest,
                 on_registered=self._reconciler.kubelet_restarted,
             )
             self._to_start.put_nowait(server)
         return self._feeds[resource]
 
     def _is_left_over(self, resource: str) -> bool:
-        """Whether the node still shows capacity that an agent before us advertised in another mode."""
+        """Whether the node still has capacity that a previous agent advertised in another mode."""
         capacity = (self._node.status.capacity or {}) if self._node is not None else {}
         try:
             return parse_amount(capacity.get(resource, 0)) > 0

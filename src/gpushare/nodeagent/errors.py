@@ -1,10 +1,10 @@
-"""What can go wrong on a node, under one root."""
+"""Errors of the node agent."""
 
 from gpushare.api.errors import Fault
 
 
 class NodeAgentError(Fault):
-    """The root. ``subject`` names what is at fault, ``problem`` says what is wrong and what to do."""
+    """The base class. ``subject`` names the faulty object, ``problem`` says what is wrong and what to do."""
 
 
 class InvalidSetting(NodeAgentError):
@@ -12,11 +12,11 @@ class InvalidSetting(NodeAgentError):
 
 
 class DriverMissing(NodeAgentError):
-    """There is no NVML that could be loaded."""
+    """No NVML library could be loaded."""
 
 
 class NvmlFailed(NodeAgentError):
-    """NVML refused a call; ``code`` is its return value (nvml.h, ``nvmlReturn_t``)."""
+    """A call of NVML failed; ``code`` is its return value (nvml.h, ``nvmlReturn_t``)."""
 
     def __init__(self, subject: str, problem: str, code: int) -> None:
         super().__init__(subject, problem)
@@ -24,13 +24,13 @@ class NvmlFailed(NodeAgentError):
 
 
 class UnknownDeviceId(NodeAgentError):
-    """A device ID that names no GPU of this node."""
+    """A device ID of no GPU of this node."""
 
 
 class AllocationRefused(NodeAgentError):
-    """No container can be meant by the IDs that the kubelet gave, or a ResourceClaim cannot be prepared.
+    """A call of the kubelet for which no container can be meant, or a ResourceClaim that cannot be prepared.
 
-    ``pods`` are the UIDs of those that the refusal is news for.
+    ``pods`` are the UIDs of the pods to report it to.
     """
 
     def __init__(self, subject: str, problem: str, pods: tuple[str, ...] = ()) -> None:
@@ -39,4 +39,4 @@ class AllocationRefused(NodeAgentError):
 
 
 class PodResourcesUnavailable(NodeAgentError):
-    """The kubelet does not answer on its pod resources socket."""
+    """The kubelet does not respond on its pod resources socket."""

@@ -1,4 +1,4 @@
-"""What can be set of a node agent. Imports nothing heavy: ``gpushare config`` reads this alone."""
+"""The node agent's options. Imports nothing heavy: ``gpushare config`` reads this module only."""
 
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,7 @@ from gpushare.nodeagent.isolation.options import (
     AskedIsolation,
 )
 from gpushare.nodeagent.runtime.selection import Asked
-from gpushare.nodeagent.settings import CDI_FOLDERS
+from gpushare.nodeagent.settings import CDI_DIRS
 from gpushare.options.kinds import ADDRESS, CHOICE, FOLDER, INTEGER, SECONDS, SOCKET, TEXT, UNIT
 from gpushare.options.option import Option, Role
 from gpushare.options.shared import ACCESS, LOGGING
@@ -25,7 +25,7 @@ examples:
   gpushare node-agent --node worker-1              # on that node, as root; in the cluster the chart starts it
   gpushare node-agent --node worker-1 --config gpushare.yaml
 what each option means: docs/guide/configuration.md
-what holds containers to their share: docs/guide/isolation.md
+isolation: docs/guide/isolation.md
 """
 
 ROLE: Final = Role(
@@ -35,7 +35,10 @@ ROLE: Final = Role(
         Option("node", TEXT, "name of this node", absent="none, it must be given", variables=("NODE_NAME",)),
         *ACCESS,
         Option(
-            "kubelet-dir", FOLDER, "folder of the kubelet's sockets", Path("/var/lib/kubelet/device-plugins")
+            "kubelet-dir",
+            FOLDER,
+            "directory of the kubelet's device plugin sockets",
+            Path("/var/lib/kubelet/device-plugins"),
         ),
         Option(
             "pod-resources",
@@ -47,21 +50,23 @@ ROLE: Final = Role(
         Option(
             "metrics-listen",
             ADDRESS,
-            "serve /metrics and /metrics/dcgm there, and of probes and use what has no address of its own",
+            "address of /metrics and /metrics/dcgm, and of /healthz, /readyz and /usage unless they have their own",
             absent="nowhere",
         ),
-        Option("probes-listen", ADDRESS, "serve /healthz and /readyz there", absent="at --metrics-listen"),
+        Option("probes-listen", ADDRESS, "address of /healthz and /readyz", absent="at --metrics-listen"),
         Option(
             "usage-listen",
             ADDRESS,
-            "serve /usage there, for those who show a token",
+            "address of /usage, which requires a token",
             absent="at --metrics-listen",
         ),
-        Option("health-period", SECONDS, "between probes of a GPU", 5.0, least=0.01, most=_DAY_S),
+        Option(
+            "health-period", SECONDS, "interval between health checks of a GPU", 5.0, least=0.01, most=_DAY_S
+        ),
         Option(
             "xid-recovery",
             SECONDS,
-            "how long after a critical error a GPU that answers is trusted again",
+            "time without critical errors after which a GPU that answers is healthy again",
             300.0,
             least=0.01,
             most=_DAY_S,
@@ -69,35 +74,34 @@ ROLE: Final = Role(
         Option(
             "driver-root",
             FOLDER,
-            "the node's root folder as this process sees it, to find the driver's library in",
+            "where this process sees the node's root directory, to find the driver's library",
             _ROOT,
         ),
         Option(
             "container-runtime",
             CHOICE,
-            "how containers get their GPU: by NVIDIA's runtime, by CDI, or as the node can",
+            "how containers get their GPU: by NVIDIA's runtime, by CDI, or whichever the node supports",
             Asked.AUTO.value,
             choices=tuple(one.value for one in Asked),
         ),
         Option(
             "cdi-dirs",
             TEXT,
-            "folders of CDI descriptions, as this process sees them; the last one is written to",
-            ",".join(map(str, CDI_FOLDERS)),
+            "directories of CDI specs, as this process sees them; ours are written to the last one",
+            ",".join(map(str, CDI_DIRS)),
             metavar="DIR,…",
         ),
         Option(
             "host-root",
             FOLDER,
-            "the node's root folder as this process sees it: paths below it are told to the kubelet without it",
+            "where this process sees the node's root directory; removed from paths that are passed to the kubelet",
             _ROOT,
         ),
         Option(
             "isolation",
             CHOICE,
-            "what holds containers to their share on nodes that isolate (modes cgpu, core_mem, mps): nothing, our "
-            "libraries (preload), NVIDIA's MPS, the driver's own limits by cgroup (driver: memory alone), or as the mode "
-            "says (auto)",
+            "isolation backend on nodes in the modes cgpu, core_mem and mps: none, our libraries (preload), NVIDIA's MPS, "
+            "the driver's own limits per cgroup (driver: memory only), or that of the mode (auto)",
             AskedIsolation.NONE.value,
             choices=tuple(one.value for one in AskedIsolation),
             group=_ISOLATION,
@@ -105,21 +109,21 @@ ROLE: Final = Role(
         Option(
             "isolation-dir",
             FOLDER,
-            "files of isolated containers, by the path that the node has for it, too; libraries go beside it",
+            "directory for files of isolated containers, at the same path on the node; libraries go next to it",
             ISOLATION_DIR,
             group=_ISOLATION,
         ),
         Option(
             "isolation-library-dir",
             FOLDER,
-            "where our own libraries and the arbiter are",
+            "directory of the isolation libraries and the arbiter",
             ISOLATION_LIBRARY_DIR,
             group=_ISOLATION,
         ),
         Option(
             "core-policy",
             CHOICE,
-            "hard: a container gets its share of compute and no more; idle: what others leave idle, too",
+            "hard: a container gets at most its share of compute; idle: also what others leave idle",
             "hard",
             choices=CORE_POLICIES,
             group=_ISOLATION,
@@ -127,7 +131,7 @@ ROLE: Final = Role(
         Option(
             "isolated-pods",
             INTEGER,
-            "the most pods that are held apart on one GPU",
+            "maximum number of isolated pods per GPU",
             16,
             least=1,
             most=128,
@@ -137,8 +141,8 @@ ROLE: Final = Role(
         Option(
             "watchdog",
             CHOICE,
-            "what is done about processes that hold more of a GPU than their container was given: nothing is looked "
-            "at (off), it is told (report), or they are ended as well (kill). It needs the node's PIDs",
+            "what to do about processes that use more of a GPU than their container's share: nothing (off), report, or report "
+            "and kill. Needs the host's PID namespace",
             "report",
             choices=WATCH_POLICIES,
             group=_ISOLATION,
@@ -146,24 +150,24 @@ ROLE: Final = Role(
         Option(
             "proc",
             FOLDER,
-            "where the node's processes are told of, by the PIDs that the driver has for them",
+            "procfs of the host's PID namespace",
             Path("/proc"),
             group=_ISOLATION,
         ),
         Option(
             "cgroups",
             FOLDER,
-            "the root of the node's cgroups of version 2, on which drivers from r615 on hold containers to their share",
+            "root of the host's cgroup v2 hierarchy, for memory limits of drivers from r615 on",
             Path("/sys/fs/cgroup"),
             group=_ISOLATION,
         ),
         Option(
-            "watchdog-period", SECONDS, "between two looks", 5.0, least=0.01, most=_DAY_S, group=_ISOLATION
+            "watchdog-period", SECONDS, "sampling interval", 5.0, least=0.01, most=_DAY_S, group=_ISOLATION
         ),
         Option(
             "watchdog-grace",
             SECONDS,
-            "how long they may before they are ended",
+            "grace period before processes above their share are killed",
             30.0,
             least=0,
             most=_DAY_S,
@@ -171,6 +175,6 @@ ROLE: Final = Role(
         ),
         *LOGGING,
     ),
-    groups={_ISOLATION: "what holds containers to their share, and who watches over it"},
+    groups={_ISOLATION: "isolation backend and watchdog"},
     epilog=_EXAMPLES,
 )

@@ -1,4 +1,4 @@
-"""What the command line sets. Imports nothing heavy: a slip in the options is told at once."""
+"""Settings from the command line. Imports nothing heavy: a wrong option is reported immediately."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,39 +13,39 @@ from gpushare.nodeagent.runtime.selection import Asked
 
 PROGRAM: Final = "gpushare node-agent"
 
-#: Where container runtimes look for CDI descriptions, in rising order of precedence.
-CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
+#: Where container runtimes look for CDI specs, in rising order of precedence.
+CDI_DIRS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 #: The kernel's limit on the path of a Unix socket, in bytes (sockaddr_un, less the closing zero).
 MOST_PATH_BYTES: Final = 107
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often things are looked at, in seconds."""
+    """Intervals in seconds."""
 
     wait_s: float = 1.0
-    """The longest wait for XIDs, which is also how long a stop may take."""
+    """The longest wait for XIDs, which also bounds how long stopping takes."""
     probe_s: float = 5.0
     reopen_s: float = 30.0
-    """How long after a failed probe NVML is opened anew: a GPU that was lost comes back only so."""
+    """Delay after a failed probe until NVML is reopened, without which a lost GPU does not come back."""
     look_first_s: float = 1.0
     look_most_s: float = 15.0
-    """How late a driver that was installed meanwhile may be found."""
+    """Longest interval between attempts to find a driver."""
     cdi_s: float = 2.0
-    """How late a CDI description that was changed may be found."""
+    """Interval of looking for changed CDI specs."""
     isolation_s: float = 5.0
-    """How late it may be found that what isolation needs has come or gone."""
+    """Interval of checking what isolation needs."""
     keep_s: float = 60.0
-    """How long the directory of a container is kept that nobody seems to use, and that is half made or removed."""
+    """How long unused or incomplete directories of containers are kept."""
     sweep_s: float = 15.0
-    """How often directories are looked for that nobody uses."""
+    """Interval of removing unused directories of containers."""
     watch_s: float = 5.0
-    """How often it is looked who uses the GPUs."""
+    """Sampling interval of processes and readings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line sets."""
+    """Settings of one node agent."""
 
     node: str
     kubelet_dir: Path
@@ -56,13 +56,13 @@ class Settings:
     xid_recovery_s: float = 300.0
     driver_root: Path = Path("/")
     container_runtime: Asked = Asked.AUTO
-    cdi_folders: tuple[Path, ...] = CDI_FOLDERS
+    cdi_folders: tuple[Path, ...] = CDI_DIRS
     host_root: Path = Path("/")
     isolation: IsolationOptions = field(default_factory=IsolationOptions)
 
 
 def check_socket_paths(folder: Path) -> None:
-    """Raise ``InvalidSetting`` when the sockets in ``folder`` would have too long a path."""
+    """Raise ``InvalidSetting`` if the paths of sockets in ``folder`` would be too long."""
     length = len(str(folder / socket_name(PRESENCE, 0)).encode())
     if length > MOST_PATH_BYTES:
         raise InvalidSetting(

@@ -153,7 +153,7 @@ REFUSED = [
     (
         INSTALLER,
         "nodeAgent.isolation.backend=driver,nodeAgent.watchdog.policy=off",
-        "it needs the looks of the watchdog; set nodeAgent.watchdog.policy to report or kill",
+        "it needs the watchdog; set nodeAgent.watchdog.policy to report or kill",
     ),
     (
         INSTALLER,

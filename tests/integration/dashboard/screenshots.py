@@ -90,7 +90,7 @@ def _pod(number: int, node: NodeDevices, gpu: int, units: int, chance: random.Ra
 
 
 def waiting() -> list[dict[str, Any]]:
-    """Pods that wait, each for another reason."""
+    """Pending pods, each for another reason."""
     gang = {names.LABEL_GANG_NAME: "pretrain", names.LABEL_GANG_LEAST: "8"}
     gates = [{"name": "example.com/data-is-there"}]
     return [

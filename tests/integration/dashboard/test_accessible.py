@@ -117,8 +117,8 @@ async def test_on_a_phone_all_is_there_without_scrolling_sideways(
         )
         assert said == '"Why"'
         await page.evaluate("location.hash = '#/nodes'")
-        await page.get_by_role("button", name="Memory given").click()
-        await expect(page.get_by_role("columnheader", name="Memory given")).to_have_attribute(
+        await page.get_by_role("button", name="Memory allocated").click()
+        await expect(page.get_by_role("columnheader", name="Memory allocated")).to_have_attribute(
             "aria-sort", "ascending"
         )
 

@@ -226,7 +226,7 @@ async def test_keys_lead_everywhere(window: Browser, made: Bed) -> None:
         await keys.press("Escape")
         await expect(page.locator("canvas")).to_be_visible()
         for letter, heading in (
-            ("w", "Pods that wait"),
+            ("w", "Pending pods"),
             ("f", "Fragmentation"),
             ("h", "History"),
             ("n", "Nodes"),
@@ -263,7 +263,7 @@ async def test_who_waits_is_told_with_reason_and_suggestion_as_text(window: Brow
         await expect(row).to_contain_text("no GPU has 3 units free <img src=x")
         await expect(row).to_contain_text("free 3 units on one GPU")
         await row.get_by_role("link").click()
-        await expect(look.page.get_by_text("What would let it fit")).to_be_visible()
+        await expect(look.page.get_by_text("What would help")).to_be_visible()
         await look.page.get_by_text("What the scheduler answered, node by node").click()
         await expect(look.page.get_by_role("cell", name=node_name(0))).to_be_visible()
 
@@ -364,14 +364,14 @@ async def test_nodes_are_sorted_by_what_they_give_and_only_what_changes_is_drawn
 
 async def test_where_compute_is_not_shared_nothing_says_0_percent(window: Browser, made: Bed) -> None:
     async with looking(window, made) as look:
-        await look.tile("Compute given", "–")
-        await look.tile("Compute given", "no node shares it")
-        await look.page.get_by_role("button", name="Compute given").click()
+        await look.tile("Compute allocated", "–")
+        await look.tile("Compute allocated", "no node shares it")
+        await look.page.get_by_role("button", name="Compute allocated").click()
         legend = look.page.get_by_role("group", name="Legend")
         await expect(legend).to_contain_text("not shared")
         await look.page.locator("canvas").focus()
         await look.page.keyboard.press("ArrowRight")
-        await expect(look.page.locator("#said")).to_contain_text("Compute given not shared")
+        await expect(look.page.locator("#said")).to_contain_text("Compute allocated not shared")
         above, below = await legend.bounding_box(), await look.page.locator("canvas").bounding_box()
         assert above is not None
         assert below is not None
@@ -400,9 +400,9 @@ async def test_what_is_really_used_is_shown_and_what_nobody_tells_is_no_zero(
         await expect(first).to_contain_text("Compute used37%")
         await expect(look.page.get_by_role("article", name="GPU 1")).to_contain_text("Memory used–")
         await look.page.evaluate("hash => (location.hash = hash)", f"#/node/{node_name(1)}")
-        await expect(look.page.get_by_text("What is really used is not known")).to_be_visible()
+        await expect(look.page.get_by_text("Actual usage is unknown")).to_be_visible()
         await look.page.get_by_role("link", name="Overview", exact=True).click()
-        await look.tile("Memory used", "0.5 GiB, told by 1 GPU")
+        await look.tile("Memory used", "0.5 GiB, reported by 1 GPU")
 
 
 async def test_themes_follow_the_system_until_somebody_chooses(window: Browser, made: Bed) -> None:
@@ -420,10 +420,10 @@ async def test_themes_follow_the_system_until_somebody_chooses(window: Browser, 
 
 async def test_history_and_fragmentation_are_drawn(window: Browser, made: Bed) -> None:
     async with looking(window, made, "#/history") as look:
-        await expect(look.page.get_by_role("img", name=re.compile("Memory: now given"))).to_be_visible()
-        await expect(look.page.locator(".chart").first).to_contain_text("What is really used nobody tells")
+        await expect(look.page.get_by_role("img", name=re.compile("Memory: now allocated"))).to_be_visible()
+        await expect(look.page.locator(".chart").first).to_contain_text("No node agent reports usage")
         await look.page.get_by_text("As a table").first.click()
-        await expect(look.page.get_by_role("columnheader", name="given").first).to_be_visible()
+        await expect(look.page.get_by_role("columnheader", name="allocated").first).to_be_visible()
         await look.page.get_by_role("link", name="Fragmentation").click()
         await expect(look.page.get_by_text("What is free, in one piece")).to_be_visible()
         await expect(look.page.get_by_role("row").filter(has_text="64 GiB").first).to_contain_text("160")
@@ -443,7 +443,7 @@ async def test_a_history_of_days_says_which_day_and_of_how_many_gpus_use_is_told
         await look.page.route("**/api/history", days)
         await look.page.evaluate("location.hash = '#/history'")
         chart = look.page.locator(".chart").first
-        await expect(chart).to_contain_text("Really used: of 40 GPUs that tell.")
+        await expect(chart).to_contain_text("Used: of 40 GPUs that report usage.")
         await expect(chart.locator("text").filter(has_text="2 Jan, 23:00")).to_have_count(1)
         await chart.get_by_text("As a table").click()
         await expect(chart.get_by_role("cell", name="1 Jan, 02:00")).to_be_visible()

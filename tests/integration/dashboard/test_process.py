@@ -150,14 +150,14 @@ async def test_who_waits_is_asked_of_the_scheduler_that_leads(tmp_path: Path) ->
                 await asyncio.sleep(0)
             url = f"http://127.0.0.1:{(tmp_path / 'port').read_text().strip()}/api/waiting"
 
-            async def line(*, told_by: str = "", problem: str = "") -> dict[str, object]:
+            async def line(*, answered_by: str = "", problem: str = "") -> dict[str, object]:
                 while True:
                     async with http.get(url) as answer:
                         found: dict[str, object] = json.loads(await answer.text())
-                    if found["told_by"] == told_by and problem in str(found["problem"]):
+                    if found["answered_by"] == answered_by and problem in str(found["problem"]):
                         return found
 
-            await line(told_by="kube-system/leader")
+            await line(answered_by="kube-system/leader")
             assert asked[-1] == "the leader"
             holder = "gone_0000-uuid"
             await line(problem="kube-system/gone leads, and it is not known where it can be asked")

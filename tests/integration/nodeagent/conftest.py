@@ -53,17 +53,23 @@ class World:
     nvml: ScriptedNvml
     settings: Settings
     clock: Clock = SYSTEM_CLOCK
-    agent: Agent | None = None
+    _agent: Agent | None = None
     _running: asyncio.Task[None] | None = None
     _session: Session | None = field(default=None, repr=False)
+
+    @property
+    def agent(self) -> Agent:
+        """The agent that was started last."""
+        assert self._agent is not None
+        return self._agent
 
     async def start(self, *, mode: str | None = "share", ready: bool = True) -> None:
         """Start the agent on a node with that label; with ``ready`` wait until it is."""
         if ("nodes", objects.NODE) not in self.api.objects:
             self.api.put("nodes", objects.NODE, objects.node(mode))
         self._session = await Session(Access(self.api.url)).__aenter__()
-        self.agent = Agent(self.settings, self._session, self.nvml, clock=self.clock)
-        self._running = asyncio.create_task(self.agent.run())
+        self._agent = Agent(self.settings, self._session, self.nvml, clock=self.clock)
+        self._running = asyncio.create_task(self._agent.run())
         self._running.add_done_callback(lambda _: self.changes.tell())
         if ready:
             await self.ready()
@@ -76,7 +82,6 @@ class World:
         label = self.api.objects["nodes", objects.NODE]["metadata"]["labels"][names.LABEL_MODE]
         wanted = [one.name for one in rules_of(MODES[label]).plugins]
         agent = self.agent
-        assert agent is not None
 
         def served() -> bool:
             return (

@@ -7,13 +7,12 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpushare.api import names
 from gpushare.nodeagent.isolation.storage.directories import USAGE_BYTES
-from tests.integration.nodeagent.cluster_objects import NODE, container, node
+from tests.integration.nodeagent.cluster_objects import NODE, node
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.isolating import LIBRARIES
 from tests.integration.nodeagent.scripted_kubelet import AdmissionFailed, Admitted
@@ -58,64 +57,6 @@ class AgentProcess:
         code = await asyncio.wait_for(self._process.wait(), 15.0)
         await self._world.changes.until(lambda: not self._world.kubelet.is_served(names.GPU_MEM))
         return code
-
-
-def book(world: World, living: dict[str, dict[str, Any]]) -> list[int]:
-    """Units that the records say are held, per GPU."""
-    held = [0, 0]
-    for name in living:
-        for share in world.recorded(name).gpus:
-            held[share.index] += share.units
-    return held
-
-
-@pytest.mark.randomized
-async def test_records_are_right_after_kills_at_random_moments(world: World) -> None:
-    rng = chance(20261121)
-    world.api.put("nodes", NODE, node("share"))
-    agent = AgentProcess(world)
-    await agent.start()
-    living: dict[str, dict[str, Any]] = {}
-    failed, kills = [], 0
-    for number in range(rounds(30, soak=60)):
-        name = f"p{number}"
-        units = rng.choice((1, 2, 3, 5))
-        held = book(world, living)
-        on = held.index(min(held))
-        while held[on] + units > GPU_UNITS:
-            ended = rng.choice(list(living))
-            del living[ended]
-            world.end_pod(ended)
-            held = book(world, living)
-        made = world.bind(name, container("c", units), on=on)
-        admission = asyncio.create_task(world.kubelet.admit(made))
-        killed = number % 10 == 7
-        if killed:
-            # Somewhere within this admission, or just before or after.
-            for _ in range(rng.randrange(120)):
-                await asyncio.sleep(0)
-            assert await agent.end() == -signal.SIGKILL
-            kills += 1
-        try:
-            await admission
-            living[name] = made
-        except AdmissionFailed as error:
-            failed.append(str(error))
-            world.api.drop("pods", f"default/{name}")
-        if killed:
-            await agent.start()
-        assert max(book(world, living)) <= GPU_UNITS
-    await world.until_assigned(*living)
-    for name in living:
-        envs = world.kubelet.admitted[f"default/{name}"].envs["c"]
-        share = world.recorded(name).gpus[0]
-        assert (envs[names.ENV_VISIBLE_DEVICES], envs[names.ENV_MEM_CONTAINER]) == (
-            share.uuid,
-            str(share.units),
-        )
-    assert len(failed) <= kills, failed
-    assert await agent.end(signal.SIGTERM) == 0
-    assert list(world.kubelet.plugins_dir.glob("gpushare-*")) == []
 
 
 def limits_of(admitted: Admitted) -> Path:

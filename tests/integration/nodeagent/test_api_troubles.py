@@ -64,7 +64,6 @@ async def test_a_node_that_does_not_exist_is_waited_for(world: World) -> None:
     world.use(node="elsewhere")
     await world.start(ready=False)
     agent = world.agent
-    assert agent is not None
     await world.changes.until(
         lambda: any(one.startswith("WATCH /api/v1/nodes") for one in world.api.requests)
     )

@@ -66,7 +66,6 @@ async def test_where_the_runtime_can_and_every_gpu_is_described_it_is_cdi(world:
         gpu(1).uuid,
     ]
     assert dict(admitted.answers["c"].annotations) == {}
-    assert world.agent is not None
     assert world.agent.metrics.runtime.value("cdi", "auto") == 1.0
 
 
@@ -101,7 +100,6 @@ async def test_a_description_that_comes_later_and_goes_is_followed(world: World)
     assert (await world.run_pod("after", 1, on=0)).answers["c"].cdi_devices
     (world.settings.cdi_folders[0] / "nvidia.json").unlink()
     agent = world.agent
-    assert agent is not None
     await world.changes.until(lambda: agent.metrics.runtime.value("nvidia", "auto") == 1.0, "back")
     # Containers that were given a name from it may be started again.
     assert ours(world).exists()
@@ -118,7 +116,6 @@ async def test_without_a_description_nothing_is_offered_where_cdi_was_asked_for(
     assert world.kubelet.allocatable(names.GPU_MEM) == 0
     assert world.kubelet.capacity(names.GPU_MEM) == 30
     agent = world.agent
-    assert agent is not None
     assert "no CDI description" in agent.missing()[0]
     assert agent.metrics.degraded.value("CDIUnavailable") == 1.0
     with pytest.raises(AdmissionFailed):
@@ -180,7 +177,6 @@ async def test_while_a_folder_is_tried_again_containers_go_on_as_they_did(
     on_containerd(world)
     await world.start()
     agent = world.agent
-    assert agent is not None
     try:
         agent._access.look_again()
         assert await asyncio.to_thread(trying.wait, 20)
@@ -198,7 +194,6 @@ async def test_a_folder_that_cannot_be_written(world: World, asked: Asked) -> No
     on_containerd(world)
     await world.start()
     agent = world.agent
-    assert agent is not None
     if asked is Asked.AUTO:
         assert agent.missing() == []
         assert not (await world.run_pod("a", 3, on=0)).answers["c"].cdi_devices

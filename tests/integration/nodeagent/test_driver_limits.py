@@ -30,6 +30,13 @@ def offer(world: World) -> None:
     world.nvml.no_limits = ""
 
 
+def driver_alone(world: World) -> None:
+    """A node that asked for the driver's limits, and has them."""
+    install(world, asked=AskedIsolation.DRIVER)
+    with_cgroups(world)
+    offer(world)
+
+
 def limit(world: World, admitted: Admitted, on: int = 0) -> int | None:
     return world.nvml.limits.get((gpu(on).uuid, directory_of(world, admitted)))
 
@@ -76,7 +83,6 @@ async def test_behind_the_libraries_each_container_is_held_by_the_driver_too(wor
     await world.changes.until(lambda: BEHIND in active(world), "annotated")
     assert active(world).startswith("preload (")
     agent = world.agent
-    assert agent is not None
     metrics = agent.metrics
     assert (metrics.isolation.value("preload", "auto"), metrics.isolation.value("driver", "auto")) == (
         1.0,
@@ -95,9 +101,7 @@ async def test_behind_the_libraries_each_container_is_held_by_the_driver_too(wor
 
 
 async def test_who_begins_is_limited_at_once_and_not_at_the_next_look(world: World) -> None:
-    install(world, asked=AskedIsolation.DRIVER)
-    with_cgroups(world)
-    offer(world)
+    driver_alone(world)
     world.use(pace=replace(world.settings.pace, watch_s=3600.0))
     await world.start(mode="cgpu")
     a = await run_in_cgroup(world, "a", 2, 0, 41)
@@ -107,9 +111,7 @@ async def test_who_begins_is_limited_at_once_and_not_at_the_next_look(world: Wor
 
 
 async def test_a_driver_that_rounds_is_not_told_again_and_again(world: World) -> None:
-    install(world, asked=AskedIsolation.DRIVER)
-    with_cgroups(world)
-    offer(world)
+    driver_alone(world)
     world.nvml.rounds_to = 3 << 30
     await world.start(mode="cgpu")
     a = await run_in_cgroup(world, "a", 2, 0, 41)
@@ -119,9 +121,7 @@ async def test_a_driver_that_rounds_is_not_told_again_and_again(world: World) ->
 
 
 async def test_the_driver_alone_holds_containers_that_get_nothing_else(world: World) -> None:
-    install(world, asked=AskedIsolation.DRIVER)
-    with_cgroups(world)
-    offer(world)
+    driver_alone(world)
     await world.start(mode="core_mem")
     a = await world.kubelet.admit(world.bind("a", container("c", 3, 30), on=0))
     assert not mounted(a)
@@ -136,16 +136,13 @@ async def test_the_driver_alone_holds_containers_that_get_nothing_else(world: Wo
         "annotated",
     )
     agent = world.agent
-    assert agent is not None
     assert agent.missing() == []
     assert agent.metrics.isolation.value("driver", "driver") == 1.0
     assert not world.api.told("IsolationUnavailable")
 
 
 async def test_only_containers_with_a_share_are_limited_in_their_own_cgroups(world: World) -> None:
-    install(world, asked=AskedIsolation.DRIVER)
-    with_cgroups(world)
-    offer(world)
+    driver_alone(world)
     await world.start(mode="cgpu")
     ids = {name: digit * 64 for name, digit in (("c", "1"), ("d", "2"), ("side", "3"))}
     made = world.bind("a", container("c", 1), container("d", 2), {"name": "side"}, on=0)
@@ -166,9 +163,7 @@ async def test_only_containers_with_a_share_are_limited_in_their_own_cgroups(wor
 
 
 async def test_what_the_driver_refuses_is_told_once_on_the_pod_and_counted(world: World) -> None:
-    install(world, asked=AskedIsolation.DRIVER)
-    with_cgroups(world)
-    offer(world)
+    driver_alone(world)
     await world.start(mode="cgpu")
     a = await world.run_pod("a", 2, on=0)
     where = directory_of(world, a)
@@ -184,7 +179,6 @@ async def test_what_the_driver_refuses_is_told_once_on_the_pod_and_counted(world
     )
     assert (told["regarding"]["kind"], told["regarding"]["name"]) == ("Pod", "a")
     agent = world.agent
-    assert agent is not None
     assert agent.metrics.driver_limit_failures.value() == 1.0
     assert agent.metrics.driver_limit_bytes.value("default", "a", "c", gpu(0).uuid) == 0.0
     world.nvml.refused.clear()
@@ -192,9 +186,7 @@ async def test_what_the_driver_refuses_is_told_once_on_the_pod_and_counted(world
 
 
 async def test_a_gpu_that_is_broken_and_a_container_that_ends_are_no_faults_of_limits(world: World) -> None:
-    install(world, asked=AskedIsolation.DRIVER)
-    with_cgroups(world)
-    offer(world)
+    driver_alone(world)
     await world.start(mode="cgpu")
     a = await world.run_pod("a", 2, on=0)
     where = directory_of(world, a)
@@ -212,7 +204,6 @@ async def test_a_gpu_that_is_broken_and_a_container_that_ends_are_no_faults_of_l
     await looked(world)
     assert world.nvml.refused_with == pynvml.NVML_ERROR_OPERATING_SYSTEM
     agent = world.agent
-    assert agent is not None
     assert agent.metrics.driver_limit_failures.value() == 0.0
     assert agent.metrics.driver_limit_bytes.value("default", "a", "c", gpu(0).uuid) == 0.0
 
@@ -230,7 +221,6 @@ async def test_a_node_that_was_told_to_hold_by_the_driver_and_cannot_offers_noth
     await world.changes.until(lambda: world.api.told("IsolationUnavailable"), "told")
     assert why in world.api.told("IsolationUnavailable")[0]["note"]
     assert (world.kubelet.allocatable(names.GPU_MEM), world.kubelet.capacity(names.GPU_MEM)) == (0, 30)
-    assert world.agent is not None
     assert why in world.agent.missing()[0]
     await world.changes.until(lambda: why in active(world), "annotated")
     offer(world)

@@ -28,7 +28,6 @@ G0 = gpu(0).uuid
 
 def scraped(world: World) -> dict[str, dict[tuple[str, ...], float]]:
     """Family → the values of its labels in order → value."""
-    assert world.agent is not None
     ours, theirs = (
         world.agent.metrics_pages.pages[path]().decode() for path in ("/metrics", "/metrics/dcgm")
     )
@@ -132,7 +131,6 @@ async def test_a_driver_that_has_gone_leaves_no_old_figures_behind(world: World)
         "DCGM_CUSTOM_PROCESS_MEM_USED",
     )
     await until(world, lambda said: said.keys() >= set(of_the_driver), "all is told")
-    assert world.agent is not None
     world.nvml.driver, world.nvml.exchanged = False, True
     await until(world, lambda said: said["gpushare_gpu_healthy"][NODE, "0", G0] == 0.0, "out of service")
     told = scraped(world)
@@ -252,7 +250,6 @@ async def test_pods_that_count_gpus_have_all_of_them(world: World) -> None:
 
 async def test_the_pool_and_the_kind_of_instance_are_those_of_the_nodes_labels(world: World) -> None:
     await world.start()
-    assert world.agent is not None
     node = objects.node("share")
     node["metadata"]["labels"] |= {
         "karpenter.sh/nodepool": "by-karpenter",

@@ -55,7 +55,6 @@ async def test_a_node_whose_only_gpu_is_lost_is_not_told_to_drop_its_label(world
     )
     assert "label" not in note
     agent = world.agent
-    assert agent is not None
     # What comes while the first is on its way is counted on it.
     await world.changes.until(lambda: not agent._recorder.waiting, "it is written")
     world.nvml.gpus, world.nvml.unreadable = [gpu(0, mig=True)], ()

@@ -76,7 +76,6 @@ async def test_beside_an_ordinary_pod_with_the_same_wish_no_container_leaves_its
 
     pods = [make() for make in ((apart, ordinary) if apart_first else (ordinary, apart))]
     agent = world.agent
-    assert agent is not None
     await world.changes.until(lambda: len(agent._pods.uids()) == 2, "the agent knows both")
     world.kubelet.lists_admitting = listed
     given = {}

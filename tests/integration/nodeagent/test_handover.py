@@ -137,14 +137,13 @@ async def test_an_agent_that_leaves_hands_over_to_one_that_comes_while_it_makes_
     isolation.mkdir(parents=True)
     await world.start()
     agent = world.agent
-    assert agent is not None
 
     async def rights_stay(_ask: object, _clock: object) -> bool:
         await agents.start()
         return False
 
     left_open: list[Any] = []
-    monkeypatch.setattr("gpushare.nodeagent.agent.rights_are_gone", rights_stay)
+    monkeypatch.setattr("gpushare.nodeagent.agent.permissions_are_gone", rights_stay)
     monkeypatch.setattr("gpushare.nodeagent.deviceplugin.registration._LEFT_OPEN", left_open)
     assert await agent.leave()
     assert world.kubelet.disconnections == []

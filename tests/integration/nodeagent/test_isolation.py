@@ -3,13 +3,11 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpushare.api import names
 from gpushare.nodeagent.isolation.backends import mps
-from gpushare.nodeagent.isolation.selftest import selftest
 from gpushare.nodeagent.isolation.storage.directories import USAGE_BYTES, Directories
 from gpushare.nodeagent.isolation.storage.files import Claimed
 from gpushare.nodeagent.runtime.cdi.spec_dirs import ISOLATED_FILE
@@ -56,7 +54,6 @@ async def test_a_container_gets_its_limits_and_our_libraries_in_every_program(wo
     assert read_only
     assert preload.read_text().split() == [f"/run/gpushare/lib/{name}" for name in LIBRARIES]
     assert preload.parent.parent == world.settings.isolation.folder.parent / "lib"
-    assert world.agent is not None
     assert world.agent.metrics.isolation.value("preload", "auto") == 1.0
     await world.changes.until(
         lambda: active(world).startswith("preload (by /etc/ld.so.preload): mode core_mem")
@@ -64,45 +61,23 @@ async def test_a_container_gets_its_limits_and_our_libraries_in_every_program(wo
     assert "arbiter is not there, so each container paces itself" in active(world)
 
 
-@pytest.mark.parametrize(
-    ("mode", "backend", "says"),
-    [
-        ("share", "none", "none: mode share trusts containers to keep to their share"),
-        ("cgpu", "preload", "preload (by /etc/ld.so.preload): mode cgpu"),
-        ("mps", "mps", "mps: mode mps"),
-    ],
-)
-async def test_what_is_active_is_in_the_annotation_the_metrics_and_the_log(
-    world: World,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    mode: str,
-    backend: str,
-    says: str,
+async def test_an_mps_node_reports_its_backend_in_annotation_metrics_and_log(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def holds(*_: Any) -> selftest.Verdict:
-        return selftest.Verdict("passed")
-
-    monkeypatch.setattr(selftest, "tried", holds)
     caplog.set_level("INFO")
-    install(world)
     daemon = world.folder / "host" / "usr" / "bin" / mps.CONTROL
     daemon.parent.mkdir(parents=True)
     daemon.write_text("#!/bin/sh\nexec sleep 1000\n")
     daemon.chmod(0o755)
-    # The program is found below the host's root, which is no whole system here.
+    install(world)
+    # The program is found below the host's root, which is no whole system here, and ends with the test.
     monkeypatch.setattr(mps, "_FOLDERS", (str(daemon.parent).lstrip("/"),))
-    # It ends with the test.
     monkeypatch.setattr(mps, "outlives_us", lambda: False)
-    await world.start(mode=mode)
-    await world.changes.until(lambda: active(world) == says, "annotated")
-    agent = world.agent
-    assert agent is not None
-    values = {one: agent.metrics.isolation.value(one, "auto") for one in ("none", "preload", "mps")}
-    assert values == {one: float(one == backend) for one in values}
-    assert f"containers are held to their share by: {says}" in caplog.text
-    text = agent.metrics.exposition().decode()
-    assert f'gpushare_nodeagent_isolation{{backend="{backend}",configured="auto"}} 1' in text
+    await world.start(mode="mps")
+    await world.changes.until(lambda: active(world) == "mps: mode mps", "annotated")
+    values = {one: world.agent.metrics.isolation.value(one, "auto") for one in ("none", "preload", "mps")}
+    assert values == {"none": 0.0, "preload": 0.0, "mps": 1.0}
+    assert "containers are held to their share by: mps: mode mps" in caplog.text
 
 
 async def test_with_cdi_ours_stand_in_place(world: World) -> None:
@@ -171,8 +146,7 @@ async def test_an_agent_that_starts_anew_goes_on_with_what_is_there(world: World
         lambda: [one.name for one in world.settings.isolation.folder.iterdir()] == [kept.name],
         "only what is used is left",
     )
-    assert world.agent is not None
-    await world.changes.until(lambda: world.agent and world.agent.metrics.isolated_containers.value() == 1.0)
+    await world.changes.until(lambda: world.agent.metrics.isolated_containers.value() == 1.0)
 
 
 async def test_what_another_agent_makes_beside_it_is_kept_and_removed_as_well(world: World) -> None:
@@ -218,7 +192,6 @@ async def test_an_agent_that_leaves_for_good_takes_with_it_what_no_pod_uses(worl
     await world.start(mode="cgpu")
     await world.run_pod("a", 3, on=0)
     agent = world.agent
-    assert agent is not None
     await agent._isolation.clear()
     assert len(directories(world)) == 1
     await world.stop()
@@ -226,7 +199,6 @@ async def test_an_agent_that_leaves_for_good_takes_with_it_what_no_pod_uses(worl
     world.end_pod("a")
     await world.changes.until(lambda: not directories(world), "removed")
     agent = world.agent
-    assert agent is not None
     assert agent._isolation.there
     await agent._isolation.clear()
     assert not root.exists()
@@ -253,7 +225,6 @@ async def test_a_new_release_is_delivered_and_the_old_one_goes_with_its_last_con
     old = mounted(await world.run_pod("a", 3, on=0))["/etc/ld.so.preload"][0].parent
     (world.folder / "image" / "new").write_text("the next release")
     (world.folder / "image" / "new").replace(world.folder / "image" / "libcuda.so.1")
-    assert world.agent is not None
     state = world.agent._isolation
     await world.changes.until(lambda: state._ready and state._ready.release.folder != old, "delivered")
     new = mounted(await world.run_pod("b", 3, on=0))["/etc/ld.so.preload"][0].parent

@@ -61,7 +61,6 @@ async def test_the_libraries_are_tried_on_the_driver_before_any_container_gets_t
     world: World, described: Path
 ) -> None:
     await world.start(mode="cgpu")
-    assert world.agent is not None
     assert world.agent.metrics.selftest.value("passed") == 1.0
     await world.changes.until(
         lambda: (

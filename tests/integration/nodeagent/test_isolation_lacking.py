@@ -40,7 +40,6 @@ async def test_a_node_that_isolates_as_it_can_and_cannot_gives_shares_without_an
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
     assert not mounted(await world.run_pod("a", 3, on=0, core=30))
     agent = world.agent
-    assert agent is not None
     assert agent.missing() == []
     assert agent.metrics.degraded.value("IsolationUnavailable") == 1.0
     assert agent.metrics.isolation.value("none", "auto") == 1.0
@@ -91,7 +90,6 @@ async def test_libraries_that_do_not_stand_the_driver_are_given_to_nobody(
     await world.changes.until(lambda: world.api.told("IsolationUnavailable"), "told")
     note = world.api.told("IsolationUnavailable")[0]["note"]
     assert "do not stand this node's driver: cuInit answers 999, and 0 without them" in note
-    assert world.agent is not None
     assert world.agent.metrics.selftest.value("failed") == 1.0
     if asked is AskedIsolation.AUTO:
         assert not mounted(await world.run_pod("a", 3, on=0))
@@ -115,7 +113,6 @@ async def test_a_node_that_was_told_how_to_isolate_and_cannot_offers_nothing_and
     assert f"Mode {mode} promises isolation" in note
     assert (world.kubelet.allocatable(names.GPU_MEM), world.kubelet.capacity(names.GPU_MEM)) == (0, 30)
     agent = world.agent
-    assert agent is not None
     assert why in agent.missing()[0]
     assert agent.metrics.degraded.value("IsolationUnavailable") == 1.0
     await world.changes.until(lambda: why in active(world), "annotated")
@@ -158,7 +155,6 @@ async def test_a_driver_that_goes_file_by_file_is_told_as_that_and_holds_up_no_r
     await world.start(mode="cgpu")
     await world.changes.until(lambda: "by CDI" in active(world), "in place")
     agent = world.agent
-    assert agent is not None
     # The description goes first, and is missed before the libraries are.
     (world.settings.cdi_folders[0] / "nvidia.json").unlink()
     await world.changes.until(

@@ -130,8 +130,6 @@ async def test_a_node_that_shares_no_longer_is_described_until_no_pod_holds_a_sh
 
 async def test_an_unlabelled_node_registers_nothing(world: World) -> None:
     await world.start(mode=None, ready=False)
-    agent = world.agent
-    assert agent is not None
     world.api.put("nodes", NODE, node(None))
     await world.changes.until(lambda: any("WATCH /api/v1/nodes" in one for one in world.api.requests))
     relabel(world, "share")

@@ -49,7 +49,6 @@ async def again(world: World) -> None:
     await world.stop()
     await world.start(ready=False)
     agent = world.agent
-    assert agent is not None
     await world.changes.until(lambda: not agent.missing(), "the agent is ready")
     await world.changes.until(lambda: agent._status.settled and not agent._recorder.waiting, "all is written")
 
@@ -105,7 +104,6 @@ async def test_an_agent_that_ends_alone_says_that_nobody_looks_after_the_node(wo
     await world.start()
     await world.changes.until(lambda: ready(world)[1] == "Sharing", "shares")
     agent = world.agent
-    assert agent is not None
     assert not await agent.leave()
     assert ready(world)[:2] == ("Unknown", "AgentStopped")
     assert ready(world)[2].startswith(

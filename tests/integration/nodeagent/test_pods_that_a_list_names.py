@@ -33,7 +33,6 @@ async def listing(world: World) -> AsyncIterator[None]:
 
 def known(world: World) -> set[str]:
     """The names of the pods that the agent counts."""
-    assert world.agent is not None
     return {allocated.bound.name for allocated in world.agent._book.pods}
 
 
@@ -54,7 +53,6 @@ async def test_a_record_that_is_written_while_it_is_listed_stays_known(world: Wo
     await world.start()
     made = world.bind("a", container("c", 3), on=0)
     agent = world.agent
-    assert agent is not None
 
     def place() -> list[int]:
         return [share.index for allocated in agent._book.pods for share in allocated.allocation.gpus]

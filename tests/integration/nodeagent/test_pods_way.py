@@ -71,8 +71,6 @@ async def test_a_pod_that_no_scheduler_of_ours_decided_for_is_refused_and_told_w
 async def test_an_api_server_that_is_away_delays_a_known_pod_not_at_all(world: World) -> None:
     await world.start()
     made = world.bind("known", container("c", 3), on=0)
-    agent = world.agent
-    assert agent is not None
     # Known once a refusal of another amount shows that the informer has passed it.
     with pytest.raises(AdmissionFailed):
         await world.kubelet.admit(pod("x", container("c", 9)))

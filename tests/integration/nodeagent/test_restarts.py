@@ -72,7 +72,6 @@ async def test_the_api_server_away_at_start_is_waited_for(world: World) -> None:
     world.api.refusing = True
     await world.start(ready=False)
     agent = world.agent
-    assert agent is not None
     await world.changes.until(lambda: len(world.api.requests) >= 2)
     assert any("not read yet" in one for one in agent.missing())
     world.api.refusing = False
@@ -120,7 +119,6 @@ async def test_nobody_is_ready_whose_devices_the_kubelet_has_not_asked_for(
     world.kubelet.hangs_up = ["unasked"] * 3
     await world.start(ready=False)
     agent = world.agent
-    assert agent is not None
     await world.changes.until(lambda: len(world.kubelet.registrations) == 1)
     await world.changes.until(
         lambda: (

@@ -48,7 +48,6 @@ def uses(world: World, *processes: tuple[int, int, int]) -> None:
 
 def exported(world: World, name: str, container: str = "c") -> float | None:
     """``gpushare_container_NAME`` of ``default/a`` on GPU 0; ``None``: there is no such metric."""
-    assert world.agent is not None
     its = f'namespace="default",pod="a",container="{container}",.*UUID="{gpu(0).uuid}"'
     text = world.agent.metrics_pages.exposition().decode()
     found = re.search(rf"^gpushare_container_{name}{{{its}}} (\S+)$", text, re.MULTILINE)
@@ -88,7 +87,6 @@ async def test_a_container_above_its_share_is_told_of_on_the_pod_and_counted(wor
     assert says in told["note"]
     assert (told["regarding"]["kind"], told["regarding"]["name"]) == ("Pod", "a")
     agent = world.agent
-    assert agent is not None
     await world.changes.until(lambda: exported(world, "memory_used_bytes") == 3200 << 20)
     assert exported(world, "compute_used_ratio") == 0.3
     assert agent.metrics.exceeded.value("memory") >= 1.0
@@ -136,7 +134,6 @@ async def test_by_policy_the_processes_are_ended_after_the_grace(world: World) -
     watch(world, "kill")
     await world.start(mode="cgpu")
     agent = world.agent
-    assert agent is not None
     ended: list[tuple[int, Owner]] = []
 
     def end(pid: int, whose: Owner, proc: Path) -> str:
@@ -173,7 +170,6 @@ async def test_use_from_outside_is_told_and_kept_out_of_what_is_given(world: Wor
         "GPU 0: 1500 MiB are used by processes without an allocation: 41 (in no pod), "
         "42 (pod UID 2f1c3a5e-0d6b-4c2a-9a57-0b8f2f1d7e12). 1536 MiB are not allocated to pods"
     )
-    assert world.agent is not None
     text = world.agent.metrics_pages.exposition().decode()
     assert re.search(
         rf'^gpushare_gpu_memory_unmanaged_bytes.*{gpu(0).uuid}"}} {1536 << 20}$', text, re.MULTILINE
@@ -210,14 +206,12 @@ async def test_switched_off_nothing_is_looked_at(world: World) -> None:
     await world.start(mode="share")
     await world.changes.until(lambda: names.ANN_DEVICES in world.api.annotations("nodes", NODE))
     assert first_gpu(world).foreign_mib == 0
-    assert world.agent is not None
     assert world.agent.metrics.last_sample.value() == 0
 
 
 async def test_it_is_told_when_it_was_looked_and_until_when_that_is_known(world: World) -> None:
     watch(world)
     await world.start(mode="share")
-    assert world.agent is not None
     sampled = world.agent.metrics.last_sample
     await world.changes.until(lambda: sampled.value() > 1_700_000_000, "looked")
     world.agent._watchdog.lose()

@@ -34,18 +34,18 @@ async def test_what_happens_in_a_cluster_is_seen_on_the_page(cluster: World) -> 
         # A pod is placed: it appears by itself, and leads to its node.
         await cluster.create(gpu_pod("seen", 3, node=T4))
         await look.tile("Pods", "1")
-        await look.tile("Memory given", "3 GiB")
+        await look.tile("Memory allocated", "3 GiB")
         assert look.snapshots() == 1
         await page.evaluate("hash => (location.hash = hash)", f"#/node/{T4}")
         await expect(page.get_by_role("link", name="default/seen", exact=True)).to_be_visible()
-        await expect(page.get_by_text("What is really used is not known")).to_have_count(0)
+        await expect(page.get_by_text("Actual usage is unknown")).to_have_count(0)
         # One waits, and its row says why.
         await cluster.create(gpu_pod("too-large", 20))
         await page.get_by_role("link", name=re.compile("^Waiting")).click()
         row = page.get_by_role("row").filter(has_text="default/too-large")
         await expect(row).to_contain_text("the largest GPU has")
         await row.get_by_role("link").click()
-        await expect(page.get_by_text("What would let it fit")).to_be_visible()
+        await expect(page.get_by_text("What would help")).to_be_visible()
         # A GPU breaks.
         await page.get_by_role("link", name="Overview", exact=True).click()
         file = cluster.cluster.gpu_file(V100)

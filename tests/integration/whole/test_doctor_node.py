@@ -95,21 +95,6 @@ async def test_what_the_node_lacks_is_named(seen: World, host: Path, tmp_path: P
     assert len(found) == 5
 
 
-async def test_a_runtime_that_is_not_told_of_cdi_is_named(seen: World, host: Path) -> None:
-    config = host / "etc/containerd/config.toml"
-    config.write_text("version = 2\n")
-    assert "enable_cdi is not true" in (await doctor(seen, host))["containers", "fault"]
-    config.write_text('version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  enable_cdi = true\n')
-    assert await doctor(seen, host) == {}
-    (host / "var/run/cdi/nvidia.json").unlink()
-    (host / "usr/bin").mkdir(parents=True)
-    (host / "usr/bin/nvidia-container-runtime").touch()
-    config.write_text('[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]\n')
-    assert await doctor(seen, host) == {}
-    shutil.rmtree(config.parent)
-    assert await doctor(seen, host) == {}
-
-
 async def test_libraries_that_do_not_hold_are_named(seen: World, host: Path, tmp_path: Path) -> None:
     folder = tmp_path / "libraries"
     folder.mkdir()

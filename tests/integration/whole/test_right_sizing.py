@@ -77,7 +77,9 @@ async def _advised_and_followed(seen: World) -> None:
 
     table = await seen.kubectl("inspect", "cgpu", "--recommend", "--min-history=4s", "--headroom=10")
     assert "Deployment third" in table.out
-    assert "Pods that wait for a share of one GPU: 1; 1 would find room then, 0 find it now." in table.out
+    assert (
+        "Pending pods that request a share of one GPU: 1; 1 would find room then, 0 find it now." in table.out
+    )
 
     windowed = await advice(seen, "--min-history", "4s", "--headroom", "10", "--window", "1h")
     assert (windowed["missing"], windowed["windowSeconds"]) == ([], 3600)

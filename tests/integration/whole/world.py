@@ -489,8 +489,3 @@ def gpu_pod(
 def shared_node(name: str, preset: str, mode: str = "share", *more: tuple[str, str]) -> NodeDescription:
     """A node in a mode, with more labels."""
     return NodeDescription(name, preset, ((names.LABEL_MODE, mode), *more))
-
-
-def lines_with(text: str, words: Sequence[str]) -> list[str]:
-    """The lines that hold all of ``words``."""
-    return [line for line in text.splitlines() if all(word in line for word in words)]

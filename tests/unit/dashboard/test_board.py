@@ -84,10 +84,10 @@ async def test_a_snapshot_shows_what_each_gpu_has_gives_and_is() -> None:
     assert seen == {
         "a": {
             "total_mib": [16384] * 4,
-            "given_mib": [4096, 0, 0, 0],
+            "allocated_mib": [4096, 0, 0, 0],
             "used_mib": [UNKNOWN] * 4,
             "foreign_mib": [0, 0, 100, 0],
-            "given_core": [40, 0, 0, 0],
+            "allocated_core": [40, 0, 0, 0],
             "busy_percent": [UNKNOWN] * 4,
             "pods": [2, 0, 0, 0],
             "state": [State.IN_SERVICE, State.UNHEALTHY, State.CORDONED, State.CLOSED],
@@ -124,8 +124,8 @@ async def test_where_compute_is_not_counted_nothing_is_said_of_it() -> None:
     )
     await shown.cluster.refresh()
     seen = Page(shown.cluster.board.snapshot({})).seen()
-    assert seen.pop("a")["given_core"] == [0]
-    assert {name: one["given_core"] for name, one in seen.items()} == {name: [UNKNOWN] for name in seen}
+    assert seen.pop("a")["allocated_core"] == [0]
+    assert {name: one["allocated_core"] for name, one in seen.items()} == {name: [UNKNOWN] for name in seen}
 
 
 async def test_only_what_changed_is_told_and_only_once() -> None:

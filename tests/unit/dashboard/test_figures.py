@@ -57,7 +57,7 @@ def test_a_container_that_uses_nothing_is_told_beside_one_that_does() -> None:
         f'{name}{{namespace="default",pod="{pod}",container="main",node="a",gpu="0",UUID="GPU-a-0"}} {value}'
         for name, values in (
             ("gpushare_container_memory_used_bytes", {"idle": 0, "one": 300 << 20}),
-            ("gpushare_container_compute_used_ratio", {"idle": 0, "one": 0.3, "untold": 0.1}),
+            ("gpushare_container_compute_used_ratio", {"idle": 0, "one": 0.3, "usage_unknown": 0.1}),
         )
         for pod, value in values.items()
     )
@@ -65,7 +65,7 @@ def test_a_container_that_uses_nothing_is_told_beside_one_that_does() -> None:
     assert figures.containers == (
         ContainerUse("default/idle", "main", "GPU-a-0", 0, 0),
         ContainerUse("default/one", "main", "GPU-a-0", 300, 30),
-        ContainerUse("default/untold", "main", "GPU-a-0", UNKNOWN, 10),
+        ContainerUse("default/usage_unknown", "main", "GPU-a-0", UNKNOWN, 10),
     )
 
 
@@ -165,7 +165,7 @@ async def test_while_nobody_looks_nothing_is_said_to_be_used_and_no_history_is_m
     assert (await turn(asking_agents.ROUND_S)).used_mib == 300
     for _ in range(3):
         last = await turn(asking_agents.ROUND_S)
-    assert (last.used_mib, last.told_gpus) == (UNKNOWN, 0)
+    assert (last.used_mib, last.reporting_gpus) == (UNKNOWN, 0)
     assert len(shown.asks.asked) < 4
     shown.stream.listen("")
     assert (await turn(asking_agents.ROUND_S)).used_mib == 300

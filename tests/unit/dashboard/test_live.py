@@ -75,8 +75,8 @@ async def test_a_page_that_loads_and_listens_on_misses_nothing() -> None:
         if event == "delta":
             page.apply(data)
             totals = Sample(*data["totals"])
-    assert page.seen()["a"]["given_mib"] == [3072, 2048]
-    assert (totals.pods, totals.waiting, totals.given_mib) == (2, 1, 5120)
+    assert page.seen()["a"]["allocated_mib"] == [3072, 2048]
+    assert (totals.pods, totals.waiting, totals.allocated_mib) == (2, 1, 5120)
 
 
 async def test_a_large_change_is_told_in_parts_with_the_sums_in_the_last() -> None:
@@ -105,7 +105,7 @@ async def test_a_large_change_is_told_in_parts_with_the_sums_in_the_last() -> No
 async def test_compute_is_a_part_of_those_gpus_that_count_it() -> None:
     shown = await shown_cluster()
     (sample,) = shown.history.samples()
-    assert (sample.gpus, sample.core_gpus, sample.given_core) == (3, 2, 30)
+    assert (sample.gpus, sample.core_gpus, sample.allocated_core) == (3, 2, 30)
 
 
 async def test_where_nothing_changed_nothing_is_told() -> None:
@@ -126,7 +126,7 @@ async def test_a_node_is_told_with_its_gpus_their_pods_and_what_these_really_use
     shown.asks.answers["http://10.0.0.1:9452/metrics"] = exposed(one=(900, 25))
     node = await ask(shown, "node", name="a")
     first, second = node["gpus"]
-    assert (first["given_mib"], first["given_core"], first["used_mib"], first["busy_percent"]) == (
+    assert (first["allocated_mib"], first["allocated_core"], first["used_mib"], first["busy_percent"]) == (
         3072,
         30,
         900,
@@ -147,7 +147,7 @@ async def test_a_node_is_told_with_its_gpus_their_pods_and_what_these_really_use
     assert share_of_idle["containers"] == [{"container": "", "used_mib": 0, "busy_percent": 0}]
     other = await ask(shown, "node", name="b")
     assert (other["gpus"][0]["healthy"], other["gpus"][0]["reason"]) == (False, "XID 79")
-    assert "no node agent" in other["untold"]
+    assert "no node agent" in other["usage_unknown"]
     assert (await refused(shown, "node", name="c"))[0] == 404
 
 
@@ -234,7 +234,7 @@ async def test_a_pod_that_waits_is_told_with_why_and_what_would_help() -> None:
     async def why() -> tuple[str, str, str]:
         await shown.clock.turn(pending.FRESH_S)
         pod = await ask(shown, "pod", key="default/big")
-        return pod["reason"], pod["suggestion"], pod["unexplained"]
+        return pod["reason"], pod["suggestion"], pod["reason_unknown"]
 
     told = Waiting("default/big", 5.0, "40", "memory", "no GPU is so large", "ask for less")
     other = [Waiting(f"default/p{n}", 1.0, "1", "memory", "no", "") for n in range(pending.MOST_SHOWN)]

@@ -58,12 +58,12 @@ async def test_a_plain_list_is_understood_too() -> None:
 async def test_another_is_asked_once_another_leads() -> None:
     replicas = Replicas()
     replicas.asks.answers[HERE] = msgspec.json.encode([ONE, TWO])
-    assert (await replicas.source.line()).told_by == "kube-system/a"
+    assert (await replicas.source.line()).answered_by == "kube-system/a"
     replicas.leads = "kube-system/b"
     replicas.asks.answers[THERE] = msgspec.json.encode([ONE])
     await replicas.clock.turn(LEADER_FRESH_S)
     line = await replicas.source.line()
-    assert (line.pods, line.told_by) == ((ONE,), "kube-system/b")
+    assert (line.pods, line.answered_by) == ((ONE,), "kube-system/b")
     replicas.asks.answers[f"{THERE}/default/one/nodes"] = b'{"said":""}'
     assert await replicas.source.decision("default/one") == (b'{"said":""}', "")
     replicas.asks.answers[f"{THERE}/default/one"] = b'{"said":"short"}'

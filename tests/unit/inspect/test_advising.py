@@ -153,7 +153,7 @@ def test_the_table_names_workloads_and_what_is_missing() -> None:
     )
     assert "Figures of the node agents; 15% on top of what was used." in text
     assert "Following all of it would free 5.0 GiB of GPU memory." in text
-    assert "Pods that wait for a share of one GPU: 1; 1 would find room then, 1 find it now." in text
+    assert "Pending pods that request a share of one GPU: 1; 1 would find room then, 1 find it now." in text
     assert remarks == ("warning: node silent: no node agent runs there",)
 
 

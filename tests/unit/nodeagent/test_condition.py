@@ -11,6 +11,7 @@ from gpushare.nodeagent.node.condition import Condition, condition_of, mislabell
 
 WELL, LOST = Device(0, "GPU-a", 15360), Device(1, "GPU-b", 15360, healthy=False, reason="GPU is lost")
 HELD = Device(0, "GPU-a", 15360, healthy=False, reason="held whole by pod a/b until it ends", kept_back=True)
+CORDONED = msgspec.structs.replace(WELL, index=1, cordoned=True)
 PRELOAD = "preload (by CDI): mode cgpu"
 
 
@@ -21,75 +22,30 @@ def said(*devices: Device, trouble: Trouble | None = None, **wrong: str) -> Cond
 
 
 @pytest.mark.parametrize(
-    ("condition", "expected"),
+    ("condition", "status", "reason", "wrong", "in_service"),
     [
+        (said(WELL), "True", "Sharing", "", "1 of 1"),
+        (said(WELL, fallen="too old"), "True", "NotIsolated", "", "1 of 1"),
+        (said(WELL, LOST), "True", "SomeGPUsUnhealthy", "GPU 1: GPU is lost; ", "1 of 2"),
+        (said(WELL, CORDONED), "True", "Sharing", "GPU 1: cordoned; ", "1 of 2"),
+        (said(LOST), "False", "GPUUnhealthy", "GPU 1: GPU is lost; ", "0 of 1"),
         (
-            said(WELL),
-            Condition(
-                "True", "Sharing", f"mode cgpu, unit 128MiB, 1 of 1 GPUs in service, isolation {PRELOAD}"
-            ),
+            said(trouble=Trouble("DriverNotFound", "no driver.")),
+            "False",
+            "DriverNotFound",
+            "no driver; ",
+            "0 of 0",
         ),
-        (
-            said(WELL, fallen="the driver is too old", active="none: the driver is too old"),
-            Condition(
-                "True",
-                "NotIsolated",
-                "mode cgpu, unit 128MiB, 1 of 1 GPUs in service, isolation none: the driver is too old",
-            ),
-        ),
-        (
-            said(WELL, LOST),
-            Condition(
-                "True",
-                "SomeGPUsUnhealthy",
-                f"GPU 1: GPU is lost; mode cgpu, unit 128MiB, 1 of 2 GPUs in service, isolation {PRELOAD}",
-            ),
-        ),
-        (
-            said(WELL, msgspec.structs.replace(WELL, index=1, cordoned=True)),
-            Condition(
-                "True",
-                "Sharing",
-                f"GPU 1: cordoned; mode cgpu, unit 128MiB, 1 of 2 GPUs in service, isolation {PRELOAD}",
-            ),
-        ),
-        (
-            said(LOST),
-            Condition(
-                "False",
-                "GPUUnhealthy",
-                f"GPU 1: GPU is lost; mode cgpu, unit 128MiB, 0 of 1 GPUs in service, isolation {PRELOAD}",
-            ),
-        ),
-        (
-            said(trouble=Trouble("DriverNotFound", "install the driver.")),
-            Condition(
-                "False",
-                "DriverNotFound",
-                f"install the driver; mode cgpu, unit 128MiB, 0 of 0 GPUs in service, isolation {PRELOAD}",
-            ),
-        ),
-        (
-            said(WELL, access="no CDI"),
-            Condition(
-                "False",
-                "CDIUnavailable",
-                f"no CDI; mode cgpu, unit 128MiB, 1 of 1 GPUs in service, isolation {PRELOAD}",
-            ),
-        ),
-        (
-            said(WELL, isolation="no library"),
-            Condition(
-                "False",
-                "IsolationUnavailable",
-                f"no library; mode cgpu, unit 128MiB, 1 of 1 GPUs in service, isolation {PRELOAD}",
-            ),
-        ),
+        (said(WELL, access="no CDI"), "False", "CDIUnavailable", "no CDI; ", "1 of 1"),
+        (said(WELL, isolation="no library"), "False", "IsolationUnavailable", "no library; ", "1 of 1"),
     ],
-    ids=lambda one: one.reason,
+    ids=lambda one: getattr(one, "reason", ""),
 )
-def test_a_node_says_mode_unit_backend_and_what_is_wrong(condition: Condition, expected: Condition) -> None:
-    assert condition == expected
+def test_a_node_says_mode_unit_backend_and_what_is_wrong(
+    condition: Condition, status: str, reason: str, wrong: str, in_service: str
+) -> None:
+    message = f"{wrong}mode cgpu, unit 128MiB, {in_service} GPUs in service, isolation {PRELOAD}"
+    assert condition == Condition(status, reason, message)
 
 
 @pytest.mark.parametrize(

@@ -80,38 +80,6 @@ def test_nobody_waits_for_that_many() -> None:
         AllocateMatcher(book).prefer(names.GPU_CORE, 30, [], [])
 
 
-def test_a_later_container_is_not_served_before_an_earlier_one_of_its_pod() -> None:
-    node = node_of(15360)
-    book = NodeAllocations(node)
-    book.put(allocated(node, "a", 0, request((APP, 3), (APP, 4))))
-    with pytest.raises(AllocationRefused):
-        AllocateMatcher(book).prefer(
-            names.GPU_MEM, 4, book.ids.memory_ids(node.devices[0], MemoryUnit.GIB), []
-        )
-
-
-def test_a_pod_under_way_goes_before_an_older_one() -> None:
-    node = node_of(15360, 15360)
-    book = NodeAllocations(node)
-    book.put(allocated(node, "older", 0, request((APP, 4))))
-    pair = allocated(node, "pair", 1, request((APP, 3), (APP, 4)))
-    book.put(pair)
-    assert {match.pod.bound.name for match in Admitting(book).admit(pair)} == {"pair"}
-
-
-def test_compute_follows_the_memory_to_its_gpu() -> None:
-    node = node_of(15360, 15360, mode=NodeMode.CORE_MEM)
-    book = NodeAllocations(node)
-    pods = [allocated(node, f"p{at}", at % 2, request((APP, 2, 30))) for at in range(6)]
-    for one in pods:
-        book.put(one)
-    kubelet = Admitting(book)
-    for one in pods:
-        memory, core = kubelet.admit(one)
-        assert memory.pod is core.pod is one
-        assert memory.shares[0].uuid == core.shares[0].uuid
-
-
 def test_compute_on_another_gpu_than_the_memory_is_refused() -> None:
     node = node_of(15360, 15360, mode=NodeMode.CORE_MEM)
     book = NodeAllocations(node)

@@ -37,18 +37,6 @@ def test_the_kubelet_is_told_to_take_equal_parts_of_each_gpu() -> None:
     assert kubelet.reconcile() == {"a": ""}
 
 
-def test_of_gpus_of_different_sizes_each_gives_its_part() -> None:
-    node = node_of(16160, 81559)
-    book = NodeAllocations(node)
-    one = allocated(node, "a", (0, 1), request((APP, 3), gpus=2))
-    book.put(one)
-    [match] = Admitting(book).admit(one)
-    assert [(share.units, share.device_units, share.mib) for share in match.shares] == [
-        (3, 15, 3232),
-        (3, 79, 3097),
-    ]
-
-
 def test_a_container_with_a_gpu_of_its_own_has_nothing_of_its_neighbours() -> None:
     """Else its use of that one would pass for what it was given, and the exporter would tell twice what there is."""
     node = node_of(16384, 16384, 16384, mode=NodeMode.CORE_MEM)
@@ -97,15 +85,6 @@ def test_ids_in_unequal_parts_are_nobodys() -> None:
     ):
         AllocateMatcher(book).match(names.GPU_MEM, first[:4])
     assert AllocateMatcher(book).match(names.GPU_MEM, [*first[:2], *second[:2]]).pod.bound.name == "a"
-
-
-def test_a_pod_for_one_gpu_is_not_served_from_two() -> None:
-    node = node_of(15360, 15360)
-    book = NodeAllocations(node)
-    book.put(allocated(node, "a", 0, request((APP, 4))))
-    first, second = (book.ids.memory_ids(device, MemoryUnit.GIB) for device in node.devices)
-    with pytest.raises(AllocationRefused):
-        AllocateMatcher(book).match(names.GPU_MEM, [*first[:2], *second[:2]])
 
 
 def test_what_a_larger_init_container_leaves_is_its_apps_wherever_it_lies() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from gpushare.kube.client.errors import ApiError, Unreachable
-from gpushare.nodeagent.deviceplugin.shutdown import RIGHTS_S, rights_are_gone
+from gpushare.nodeagent.deviceplugin.shutdown import PERMISSIONS_S, permissions_are_gone
 
 
 class Time:
@@ -40,14 +40,14 @@ class Server:
 async def test_rights_that_go_while_it_ends_are_the_end_of_the_installation(status: int) -> None:
     time = Time()
     refused = ApiError(status, "", "no", "/api/v1/pods")
-    assert await rights_are_gone(Server(None, None, refused).ask, time)
-    assert time.now_s < RIGHTS_S
+    assert await permissions_are_gone(Server(None, None, refused).ask, time)
+    assert time.now_s < PERMISSIONS_S
 
 
 async def test_rights_that_stay_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     time, server = Time(), Server(None)
-    assert not await rights_are_gone(server.ask, time)
-    assert time.now_s == pytest.approx(RIGHTS_S, abs=RIGHTS_S / 5)
+    assert not await permissions_are_gone(server.ask, time)
+    assert time.now_s == pytest.approx(PERMISSIONS_S, abs=PERMISSIONS_S / 5)
     assert server.asked == pytest.approx(10, abs=1)
 
 
@@ -55,4 +55,4 @@ async def test_rights_that_stay_are_not(monkeypatch: pytest.MonkeyPatch) -> None
     "failure", [ApiError(503, "", "away", "/api/v1/pods"), Unreachable("https://x", "refused", sent=False)]
 )
 async def test_an_api_server_that_is_away_says_nothing(failure: Exception) -> None:
-    assert not await rights_are_gone(Server(failure).ask, Time())
+    assert not await permissions_are_gone(Server(failure).ask, Time())

@@ -108,21 +108,6 @@ def test_a_step_holds_what_lies_in_it_to_a_sixteenth(mib: int) -> None:
     assert step_of(most_in(step) + 1) == step + 1
 
 
-@quick
-@given(st.lists(st.tuples(st.integers(0, 1 << 17), st.integers(0, 140)), min_size=1, max_size=200))
-def test_the_quantile_is_that_of_the_looks(looks: list[tuple[int, int]]) -> None:
-    history = UsageHistory(Wall())
-    for mib, percent in looks:
-        history.take([use(mib, percent)])
-    (one,) = told(history)
-    exact = sorted(mib for mib, _ in looks)[-(-len(looks) * 95 // 100) - 1]
-    assert exact <= one["p95MiB"] <= min(exact + exact // 16, one["peakMiB"])
-    assert one["peakMiB"] == max(mib for mib, _ in looks)
-    assert one["looks"] == len(looks)
-    assert one["p95Percent"] == p95_at_work(percent for _, percent in looks)
-    assert one["peakPercent"] == max(min(percent, 100) for _, percent in looks)
-
-
 def p95_at_work(percents: Iterable[int]) -> int:
     """Naive: of the looks that found it computing."""
     found = sorted(min(percent, 100) for percent in percents if percent)
@@ -194,16 +179,6 @@ def test_the_memory_is_bounded_and_old_slices_are_the_longer_ones() -> None:
         reached_s = clock.now_s - json.loads(history.answer(f"window={window_s}"))["from"]
         assert window_s <= reached_s <= 2 * window_s + 1200
     assert told(history)[0]["looks"] == 6 * 24 * 30
-
-
-def test_hundreds_of_containers_in_every_slice_leave_room_for_two() -> None:
-    clock = Wall()
-    history = UsageHistory(clock)
-    for number in range(12):
-        clock.now_s += 700
-        history.take([use(number, pod=f"{number}-{each}") for each in range(300)])
-    assert sum(len(one.tracks) for one in history._slices) <= usage_history.MOST_TRACKS + 256
-    assert len(told(history)) == usage_history.MOST_KEPT
 
 
 @pytest.mark.parametrize(

@@ -303,15 +303,6 @@ async def test_pods_that_leave_already_are_waited_for(moving: Moving) -> None:
     assert not moving.api.evicted
 
 
-async def test_where_the_pod_would_fit_as_it_is_nobody_moves(moving: Moving) -> None:
-    moving.node("m", 16)
-    moving.made("wide", 12, "")
-    assert not moving.ask("wide", "n")
-    moving.end("b")
-    await moving.look(INTERVAL_S)
-    assert not moving.api.evicted
-
-
 async def test_what_changes_while_it_is_thought_about_is_not_acted_upon(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")

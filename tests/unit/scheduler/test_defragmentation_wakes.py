@@ -47,12 +47,13 @@ async def test_who_was_refused_for_the_sake_of_kept_room_is_tried_when_it_is_giv
     assert "uid-wide" in moving.hurried
 
 
-async def test_where_room_is_found_as_it_is_the_pod_is_tried_again(moving: Moving) -> None:
+async def test_where_room_is_found_as_it_is_nobody_moves_and_the_pod_is_tried_again(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
     moving.end("b")
     await moving.look(INTERVAL_S)
+    assert not moving.api.evicted
     assert moving.hurried == ["uid-wide"]
 
 

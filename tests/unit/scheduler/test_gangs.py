@@ -228,31 +228,6 @@ async def test_those_whose_bindings_failed_while_others_were_bound_find_room_tog
     assert len(two.api.bindings) == 4
 
 
-@pytest.mark.no_cover  # it would take several times as long; other tests go through the same lines
-async def test_a_gang_of_hundreds_has_its_room_at_one_stroke_and_is_bound_together(two: World) -> None:
-    pods, nodes = [f"p{number}" for number in range(300)], [f"m{number}" for number in range(10)]
-    for node in nodes:
-        two.add_node(gpu_node(node, *[16384] * 8))
-    for name in pods:
-        two.create(name, 4, labels=gang("g", len(pods)))
-    where = {name: ask(two, name, *nodes)[0] for name in pods}
-    assert all(len(fits) == 1 for fits in where.values())
-    two.view.gangs._patience_s = 5
-    await asyncio.gather(*(two.binder.bind(args(name, where[name][0])) for name in pods))
-    assert len(two.api.bindings) == 300
-    for name in pods:
-        two.see(name)
-    assert sum(sum(two.used_mib(node)) for node in nodes) == 300 * 4096
-    two.create("late", 4, labels=gang("h", 300))
-    for number in range(299):
-        two.create(f"h{number}", 4, labels=gang("h", 300))
-    fits, reasons = ask(two, "late", *nodes)
-    assert not fits
-    head = "gang default/h needs room for 300 pods at once and there is room for 20: "
-    assert all(one.startswith(head) for one in reasons)
-    assert two.ledger.totals().reserved == 0
-
-
 async def test_nobody_waits_for_ever_for_a_gang_whose_pods_come_one_by_one(two: World) -> None:
     two.view.gangs._patience_s = two.view.gangs._most_patience_s = 0.05
     for name in "abc":

@@ -262,14 +262,6 @@ async def test_who_leads_is_asked_now_and_then_and_nobody_does_who_cannot_ask() 
     assert seen == [True, False, False]
 
 
-async def test_without_a_lease_there_is_no_other() -> None:
-    leading = LeaderWatch(Leading(Leases(), None), Clock())
-    running = asyncio.create_task(leading.run())
-    await asyncio.sleep(0)
-    assert leading.leads
-    running.cancel()
-
-
 def scraped(metrics: Metrics) -> dict[str, float]:
     return {
         sample.name + "".join(sample.labels.values()): sample.value

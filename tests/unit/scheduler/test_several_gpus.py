@@ -11,14 +11,12 @@ from gpushare.api.allocation.annotations import read_allocation
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import decode_pod
 from gpushare.api.request.unit_conversion import Counting
-from gpushare.scheduler.framework.binder import BindRefused
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 TWO = {names.LABEL_POD_GPU_COUNT: "2"}
-WHOLE = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
 
 
 def create(world: World, name: str, mem: int, labels: dict[str, str]) -> dict[str, Any]:
@@ -58,16 +56,6 @@ async def test_one_write_says_which_gpus_a_pod_has(world: World) -> None:
     assert held is not None
     assert (held.confirmed, held.allocation) == (True, allocation)
     assert world.used_mib("two") == [4096, 4096]
-
-
-async def test_nobody_lands_beside_a_whole_gpu(world: World) -> None:
-    world.add_node(gpu_node("n", 16384))
-    create(world, "alone", 4, WHOLE)
-    annotations = await bind(world, "alone", "n")
-    assert annotations[names.ANN_MEM_POD] == annotations[names.ANN_MEM_DEVICE] == "16"
-    world.create("b", 1)
-    with pytest.raises(BindRefused, match="every GPU is full"):
-        await bind(world, "b", "n")
 
 
 @pytest.mark.parametrize("labels", [{names.LABEL_POD_GPU_COUNT: "3"}, {names.LABEL_POD_GPU_COUNT: "none"}])

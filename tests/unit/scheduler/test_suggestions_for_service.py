@@ -51,15 +51,6 @@ async def test_how_a_lost_gpu_comes_back_is_told_and_which_node_the_pods_rules_l
     )
 
 
-async def test_a_cordoned_gpu_is_given_back_by_its_annotation(browser: Browser, world: World) -> None:
-    world.add_node(without(cordoned="0"))
-    await ask(browser, world, "waits", "n", mem=2)
-
-    assert suggestion(world) == (
-        "GPUs that are back in service: GPU 0 of node n is cordoned: `kubectl annotate node n gpushare.dev/cordoned-gpus-`"
-    )
-
-
 async def test_each_gpu_is_told_with_what_brings_it_back(browser: Browser, world: World) -> None:
     world.add_node(without(lost="02", cordoned="1"))
     await ask(browser, world, "waits", "n", mem=2)

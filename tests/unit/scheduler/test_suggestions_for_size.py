@@ -194,26 +194,6 @@ async def test_no_division_is_advised_that_only_gpus_out_of_service_would_hold(
     assert (one.category, one.suggestion) == ("size", PLAIN)
 
 
-async def test_a_larger_gpu_is_not_advised_to_who_asks_for_more_compute_than_any_gpu_has(
-    browser: Browser, world: World
-) -> None:
-    world.add_node(gpu_node("n1", 8 * GIB, mode=NodeMode.CORE_MEM))
-    pod = pod_object("waits", 2, core=60)
-    first = pod["spec"]["containers"][0]
-    pod["spec"]["containers"].append({**first, "name": "d"})
-    world.api.create(pod)
-    world.see("waits")
-    await ask_again(browser, world, "waits", "n1")
-
-    (one,) = world.decisions.waiting()
-
-    assert (one.category, one.reason) == ("size", "asks for 120% compute, one GPU has 100%")
-    assert (
-        one.suggestion
-        == "ask for 100% compute at most, all containers together: no GPU has more, however large"
-    )
-
-
 @pytest.mark.parametrize(("core", "besides"), [(60, ", which has 50% compute free"), (50, ""), (40, "")])
 async def test_the_nearest_gpu_is_told_to_lack_compute_besides_memory(
     browser: Browser, world: World, core: int, besides: str

@@ -87,20 +87,6 @@ async def test_nothing_is_read_until_somebody_asks_and_then_once_beside_one_hold
     assert watched.reads == 4
 
 
-async def test_where_the_holder_changes_while_it_reads_it_reads_again(
-    takeover: LeaderResync, leading: LeaderWatch, lease: Lease, watched: Watched
-) -> None:
-    watched.may.clear()
-    waiting = asyncio.create_task(takeover.wait())
-    while not watched.reads:
-        await asyncio.sleep(0)
-    lease.holder = "ours_1"
-    await leading.look()
-    watched.may.set()
-    assert await waiting
-    assert watched.reads == 4
-
-
 async def test_where_another_leads_while_it_reads_the_first_answer_of_the_next_lead_reads_again(
     takeover: LeaderResync, leading: LeaderWatch, lease: Lease, watched: Watched
 ) -> None:

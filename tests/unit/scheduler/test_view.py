@@ -144,9 +144,3 @@ def test_an_event_is_named_by_what_is_written_wrong_on_the_node(world: World) ->
     node.metadata.annotations = {**(node.metadata.annotations or {}), names.ANN_CORDONED: "first"}
     world.view.upsert_node(reader.read(node))
     assert [reason for reason, _, _ in world.events.told] == ["InvalidGPULabel", "InvalidGPUCordon"]
-
-
-def test_a_node_whose_description_cannot_be_read_is_told_of(world: World) -> None:
-    reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16)
-    world.view.upsert_node(reader.read(node_object({names.LABEL_MODE: "share"}, "{")))
-    assert [reason for reason, _, _ in world.events.told] == ["MalformedGPUDevices"]

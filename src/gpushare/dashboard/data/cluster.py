@@ -68,7 +68,7 @@ class Cluster:
 
     def by_interest(self) -> list[str]:
         """The names of ``nodes``: first those of which pods hold something, each part in order."""
-        given = self.board.plane("given_mib").sum(axis=1)
+        given = self.board.plane("allocated_mib").sum(axis=1)
 
         def key(name: str) -> tuple[bool, str]:
             slot = self.board.slot(name)

@@ -55,18 +55,18 @@ class GpuDetail(msgspec.Struct, frozen=True):
     cordoned: bool
     reason: str
     total_mib: int
-    given_mib: int
+    allocated_mib: int
     foreign_mib: int
     total_units: int
     used_units: int
-    given_core: int
+    allocated_core: int
     used_mib: int
     busy_percent: int
     pods: tuple[ShareDetail, ...]
 
 
 class NodeDetail(msgspec.Struct, frozen=True):
-    """A node; ``untold`` says why nobody knows what is really used, empty when somebody does."""
+    """A node; ``usage_unknown`` says why nobody knows what is really used, empty when somebody does."""
 
     name: str
     mode: str
@@ -78,14 +78,14 @@ class NodeDetail(msgspec.Struct, frozen=True):
     gives_core: bool
     gpus: tuple[GpuDetail, ...]
     pending: tuple[ShareDetail, ...]
-    untold: str
+    usage_unknown: str
     troubles: tuple[str, ...]
 
 
 class PodDetail(msgspec.Struct, frozen=True):
     """A pod that holds something or waits (then ``node`` is empty).
 
-    One that waits has the scheduler's ``reason`` and ``suggestion``, or ``unexplained`` says why nobody can tell; all three are empty where
+    One that waits has the scheduler's ``reason`` and ``suggestion``, or ``reason_unknown`` says why nobody can tell; all three are empty where
     the scheduler has no word on it yet. ``not_held`` says why its node does not hold containers to what it gives now; empty where it does, or
     nobody says.
     """
@@ -100,10 +100,10 @@ class PodDetail(msgspec.Struct, frozen=True):
     gang: str
     problem: str
     shares: tuple[ShareDetail, ...]
-    untold: str
+    usage_unknown: str
     reason: str = ""
     suggestion: str = ""
-    unexplained: str = ""
+    reason_unknown: str = ""
     not_held: str = ""
 
 
@@ -117,7 +117,9 @@ class Found(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-def node_detail(cluster: Cluster, name: str, figures: Figures | None, untold: str) -> NodeDetail | None:
+def node_detail(
+    cluster: Cluster, name: str, figures: Figures | None, usage_unknown: str
+) -> NodeDetail | None:
     """The node; ``None`` where there is none of that name with GPUs."""
     devices = cluster.ledger.node(name)
     if devices is None:
@@ -138,11 +140,11 @@ def node_detail(cluster: Cluster, name: str, figures: Figures | None, untold: st
                 cordoned=device.cordoned,
                 reason=device.reason,
                 total_mib=gpu.total_mib,
-                given_mib=gpu.used_mib,
+                allocated_mib=gpu.used_mib,
                 foreign_mib=gpu.foreign_mib,
                 total_units=gpu.total_units,
                 used_units=gpu.used_units,
-                given_core=gpu.used_core,
+                allocated_core=gpu.used_core,
                 used_mib=UNKNOWN if real is None else real.used_mib,
                 busy_percent=UNKNOWN if real is None else real.busy_percent,
                 pods=tuple(_told_health(cluster, name, _shares(held, figures, gpu.uuid))),
@@ -163,12 +165,12 @@ def node_detail(cluster: Cluster, name: str, figures: Figures | None, untold: st
             for pending in usage.pending
             if (one := cluster.held(pending.uid)) is not None
         ),
-        untold=untold,
+        usage_unknown=usage_unknown,
         troubles=() if figures is None else figures.troubles,
     )
 
 
-def pod_detail(cluster: Cluster, key: str, figures: Figures | None, untold: str) -> PodDetail | None:
+def pod_detail(cluster: Cluster, key: str, figures: Figures | None, usage_unknown: str) -> PodDetail | None:
     """The pod ``NAMESPACE/NAME``; ``None`` where there is none that holds something or waits."""
     uid = cluster.uids.get(key)
     record = None if uid is None else cluster.view.waiting.get(uid) or cluster.view.bound.get(uid)
@@ -187,7 +189,7 @@ def pod_detail(cluster: Cluster, key: str, figures: Figures | None, untold: str)
         gang="" if record.gang is None else record.gang.key,
         problem=record.problem,
         shares=() if held is None else tuple(_told_health(cluster, record.node, _shares([held], figures))),
-        untold=untold if record.node else "",
+        usage_unknown=usage_unknown if record.node else "",
         not_held="" if node is None or held is None else not_held(node, held.allocation.gpus),
     )
 

@@ -89,7 +89,9 @@ async def report(cluster: Cluster, kept: Mapping[str, str]) -> Report:
 
 def _free(cluster: Cluster) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     board = cluster.board
-    free = board.plane("total_mib").astype(np.int64) - board.plane("given_mib") - board.plane("foreign_mib")
+    free = (
+        board.plane("total_mib").astype(np.int64) - board.plane("allocated_mib") - board.plane("foreign_mib")
+    )
     return np.where(board.plane("state") == State.IN_SERVICE, np.maximum(free, 0), 0)
 
 

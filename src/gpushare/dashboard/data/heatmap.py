@@ -28,16 +28,16 @@ MOST_ROWS: Final = 128
 #: Column → element type: what a page finds behind the header, in this order.
 COLUMNS: Final[Mapping[str, str]] = {
     "total_mib": "<i4",
-    "given_mib": "<i4",
+    "allocated_mib": "<i4",
     "used_mib": "<i4",
     "foreign_mib": "<i4",
-    "given_core": "<i2",
+    "allocated_core": "<i2",
     "busy_percent": "<i2",
     "pods": "<i2",
     "state": "|u1",
 }
 #: Those that the ledger tells; the others come from the node agents.
-_GIVEN: Final = ("total_mib", "given_mib", "foreign_mib", "given_core", "pods", "state")
+_GIVEN: Final = ("total_mib", "allocated_mib", "foreign_mib", "allocated_core", "pods", "state")
 _REAL: Final = ("used_mib", "busy_percent")
 
 

@@ -10,22 +10,22 @@ MOST_SAMPLES: Final = 1440
 class Sample(msgspec.Struct, frozen=True, array_like=True):
     """One moment. Shares of the whole are left to the reader; ``used_mib`` is -1 where no node tells.
 
-    ``told_gpus`` and ``told_mib`` are the GPUs of which ``used_mib`` is told, and their memory; ``core_gpus`` are those of which
-    compute is given, which ``given_core`` is a part of. ``at_s`` is in seconds since 1970, ``fragments_mib`` what is free and of no use to the mix of what arrives.
+    ``reporting_gpus`` and ``reporting_mib`` are the GPUs of which ``used_mib`` is told, and their memory; ``core_gpus`` are those of which
+    compute is given, which ``allocated_core`` is a part of. ``at_s`` is in seconds since 1970, ``fragments_mib`` what is free and of no use to the mix of what arrives.
     """
 
     at_s: int
     gpus: int
     total_mib: int
-    given_mib: int
+    allocated_mib: int
     used_mib: int
-    given_core: int
+    allocated_core: int
     pods: int
     waiting: int
     free_mib: int
     fragments_mib: int
-    told_gpus: int = 0
-    told_mib: int = 0
+    reporting_gpus: int = 0
+    reporting_mib: int = 0
     core_gpus: int = 0
 
 

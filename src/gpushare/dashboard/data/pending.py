@@ -51,13 +51,13 @@ class KeptFor(msgspec.Struct, frozen=True):
 class Line(msgspec.Struct, frozen=True):
     """All that wait, the longest first, at most ``MOST_SHOWN``; ``count`` is of all. ``kept``: room that is kept, of as many GPUs.
 
-    ``problem`` says why nobody can tell (then there are none here), empty when all is well; ``told_by`` who told.
+    ``problem`` says why nobody can tell (then there are none here), empty when all is well; ``answered_by`` who told.
     """
 
     pods: tuple[Waiting, ...] = ()
     count: int = 0
     problem: str = ""
-    told_by: str = ""
+    answered_by: str = ""
     by_category: dict[str, int] = {}
     kept: tuple[KeptFor, ...] = ()
 

@@ -93,21 +93,21 @@ class Live:
         board, totals = cluster.board, cluster.ledger.totals()
         used = board.plane("used_mib")
         known = used != UNKNOWN
-        core = board.plane("given_core")
+        core = board.plane("allocated_core")
         counted = (board.plane("state") != State.ABSENT) & (core != UNKNOWN)
         return Sample(
             at_s=self._clock.time_ns() // 10**9,
             gpus=totals.gpus,
             total_mib=totals.total_mib,
-            given_mib=totals.used_mib,
+            allocated_mib=totals.used_mib,
             used_mib=int(used[known].sum()) if known.any() else UNKNOWN,
-            given_core=int(core[counted].sum()),
+            allocated_core=int(core[counted].sum()),
             pods=totals.pods,
             waiting=len(cluster.waiting()),
             free_mib=fragmentation.free_mib(cluster),
             fragments_mib=cluster.ledger.fragments_mib(),
-            told_gpus=int(known.sum()),
-            told_mib=int(board.plane("total_mib")[known].sum()),
+            reporting_gpus=int(known.sum()),
+            reporting_mib=int(board.plane("total_mib")[known].sum()),
             core_gpus=int(counted.sum()),
         )
 
@@ -187,8 +187,8 @@ class Live:
         )
 
     async def _node(self, name: str) -> tuple[bytes, bytes]:
-        figures, untold = await self._figures(name)
-        found = details.node_detail(self._cluster, name, figures, untold)
+        figures, usage_unknown = await self._figures(name)
+        found = details.node_detail(self._cluster, name, figures, usage_unknown)
         if found is None:
             raise Refusal(404, f"no node {name} with GPUs is known")
         return as_json(found)
@@ -202,7 +202,7 @@ class Live:
             if one is not None:
                 found = msgspec.structs.replace(found, reason=one.reason, suggestion=one.suggestion)
             else:
-                found = msgspec.structs.replace(found, unexplained=problem)
+                found = msgspec.structs.replace(found, reason_unknown=problem)
         if found is None:
             raise Refusal(404, f"no pod {key} that holds or wants a part of a GPU is known")
         return as_json(found)

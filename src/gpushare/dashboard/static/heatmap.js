@@ -11,9 +11,9 @@ const NO_FIGURE = 0, BROKEN = 1, RAMP = 2, ABOVE = RAMP + STEPS, MODE = ABOVE + 
 const COLOURS = STATE + STATES.length;
 
 export const METRICS = [
-  { id: "given", name: "Memory given", column: "given_mib", of: "total_mib" },
+  { id: "allocated", name: "Memory allocated", column: "allocated_mib", of: "total_mib" },
   { id: "used", name: "Memory used", column: "used_mib", of: "total_mib", real: true },
-  { id: "core", name: "Compute given", column: "given_core" },
+  { id: "core", name: "Compute allocated", column: "allocated_core" },
   { id: "busy", name: "Compute used", column: "busy_percent", real: true },
   { id: "mode", name: "Mode" },
   { id: "health", name: "Health" },
@@ -385,9 +385,9 @@ export class HeatMap {
     return {
       name: `${store.nodes[slot].name} · GPU ${store.index(slot, gpu)}`,
       lines: [
-        ["Memory given", `${gib(figure("given_mib"))} of ${gib(total)} (${percent(share(figure("given_mib"), total))})`],
+        ["Memory allocated", `${gib(figure("allocated_mib"))} of ${gib(total)} (${percent(share(figure("allocated_mib"), total))})`],
         ["Memory used", gib(figure("used_mib"))],
-        ["Compute given", figure("given_core") === UNKNOWN ? "not shared" : percent(figure("given_core"))],
+        ["Compute allocated", figure("allocated_core") === UNKNOWN ? "not shared" : percent(figure("allocated_core"))],
         ["Compute used", percent(figure("busy_percent"))],
         ["Pods", count(figure("pods"))],
         ["Mode", store.nodes[slot].mode],

@@ -6,32 +6,32 @@ import { CORDONED, IN_SERVICE, STATES, UNHEALTHY } from "./store.js";
 
 const AGAIN_MS = 1000;
 const HEADS = [
-  { text: "Node", by: "name" }, { text: "Mode", by: "mode" }, { text: "GPUs", by: "gpus", number: true }, { text: "Memory given", by: "part", number: true },
-  { text: "Memory used", by: "used", number: true }, { text: "Compute given", by: "core", number: true }, { text: "Pods", by: "pods", number: true }, { text: "State", by: "bad" },
+  { text: "Node", by: "name" }, { text: "Mode", by: "mode" }, { text: "GPUs", by: "gpus", number: true }, { text: "Memory allocated", by: "part", number: true },
+  { text: "Memory used", by: "used", number: true }, { text: "Compute allocated", by: "core", number: true }, { text: "Pods", by: "pods", number: true }, { text: "State", by: "bad" },
 ];
 
 /** What a node's GPUs are together; `core` is a part of those of one GPU. */
 function summed(store, slot) {
-  const node = store.nodes[slot], { total_mib, given_mib, used_mib, given_core, pods, state } = store.planes;
-  const sum = { name: node.name, mode: node.mode, gpus: node.gpus, total: 0, given: 0, part: 0, used: UNKNOWN, core: UNKNOWN, pods: 0, bad: 0, state: "" };
+  const node = store.nodes[slot], { total_mib, allocated_mib, used_mib, allocated_core, pods, state } = store.planes;
+  const sum = { name: node.name, mode: node.mode, gpus: node.gpus, total: 0, allocated: 0, part: 0, used: UNKNOWN, core: UNKNOWN, pods: 0, bad: 0, state: "" };
   let cordoned = 0;
   for (let at = slot * store.stride, end = at + node.gpus; at < end; at++) {
     sum.total += total_mib[at];
-    sum.given += given_mib[at];
+    sum.allocated += allocated_mib[at];
     sum.pods += pods[at];
     sum.bad += state[at] === UNHEALTHY;
     cordoned += state[at] === CORDONED;
     if (used_mib[at] !== UNKNOWN) sum.used = Math.max(sum.used, 0) + used_mib[at];
-    if (given_core[at] !== UNKNOWN) sum.core = Math.max(sum.core, 0) + given_core[at] / node.gpus;
+    if (allocated_core[at] !== UNKNOWN) sum.core = Math.max(sum.core, 0) + allocated_core[at] / node.gpus;
   }
-  sum.part = sum.given / (sum.total || 1);
+  sum.part = sum.allocated / (sum.total || 1);
   sum.state = [sum.bad && `${sum.bad} unhealthy`, cordoned && `${cordoned} cordoned`, node.refusal && "closed"].filter(Boolean).join(", ") || STATES[IN_SERVICE];
   return sum;
 }
 
 const cellsOf = (sum) => [
   h("a", { href: to.node(sum.name) }, sum.name), badge(sum.mode, "mode"), count(sum.gpus),
-  h("span", { class: "with-meter" }, h("span", { class: "meter", "aria-hidden": "true" }, h("i", { style: { width: `${Math.min(share(sum.given, sum.total), 100)}%` } })), `${gib(sum.given)} of ${gib(sum.total)}`),
+  h("span", { class: "with-meter" }, h("span", { class: "meter", "aria-hidden": "true" }, h("i", { style: { width: `${Math.min(share(sum.allocated, sum.total), 100)}%` } })), `${gib(sum.allocated)} of ${gib(sum.total)}`),
   gib(sum.used), sum.core === UNKNOWN ? "not shared" : percent(sum.core), count(sum.pods), badge(sum.state, sum.bad ? "bad" : sum.state === STATES[IN_SERVICE] ? "good" : "warn"),
 ];
 

@@ -12,15 +12,15 @@ function tile(name, value, note, part) {
 }
 
 function tiles(store) {
-  const sum = store.totals, given = share(sum.given_mib, sum.total_mib), used = share(sum.used_mib, sum.told_mib), core = sum.core_gpus ? sum.given_core / sum.core_gpus : UNKNOWN;
+  const sum = store.totals, allocated = share(sum.allocated_mib, sum.total_mib), used = share(sum.used_mib, sum.reporting_mib), core = sum.core_gpus ? sum.allocated_core / sum.core_gpus : UNKNOWN;
   const states = store.planes.state;
   let bad = 0;
   for (let at = 0; at < states.length; at++) bad += states[at] === UNHEALTHY;
   return [
     tile("GPUs", count(sum.gpus), `${counted(store.slots.size, "node")}${bad ? `, ${count(bad)} unhealthy` : ""}`),
-    tile("Memory given", percent(given), `${gib(sum.given_mib)} of ${gib(sum.total_mib)}`, given),
-    tile("Memory used", percent(used), used === UNKNOWN ? "no node agent tells" : `${gib(sum.used_mib)}${sum.told_gpus < sum.gpus ? `, told by ${counted(sum.told_gpus, "GPU")}` : ""}`, used === UNKNOWN ? 0 : used),
-    tile("Compute given", percent(core), core === UNKNOWN ? "no node shares it" : sum.core_gpus < sum.gpus ? `of ${counted(sum.core_gpus, "GPU")}` : "of all GPUs", core),
+    tile("Memory allocated", percent(allocated), `${gib(sum.allocated_mib)} of ${gib(sum.total_mib)}`, allocated),
+    tile("Memory used", percent(used), used === UNKNOWN ? "no node agent reports" : `${gib(sum.used_mib)}${sum.reporting_gpus < sum.gpus ? `, reported by ${counted(sum.reporting_gpus, "GPU")}` : ""}`, used === UNKNOWN ? 0 : used),
+    tile("Compute allocated", percent(core), core === UNKNOWN ? "no node shares it" : sum.core_gpus < sum.gpus ? `of ${counted(sum.core_gpus, "GPU")}` : "of all GPUs", core),
     tile("Pods", count(sum.pods), "hold a share"),
     tile("Waiting", count(sum.waiting), sum.waiting ? h("a", { href: "#/waiting" }, "see why") : "nobody"),
   ];
@@ -41,7 +41,7 @@ export function overview(store, { said }) {
     if (!kept.state) return true;
     for (let gpu = 0; gpu < node.gpus; gpu++) {
       const figure = (name) => store.figure(name, slot, gpu), state = figure("state");
-      const free = figure("total_mib") - figure("given_mib") - figure("foreign_mib");
+      const free = figure("total_mib") - figure("allocated_mib") - figure("foreign_mib");
       if (kept.state === "bad" && state > 1) return true;
       if (kept.state === "free" && state === 1 && free > 0) return true;
       if (kept.state === "full" && state === 1 && free <= 0) return true;

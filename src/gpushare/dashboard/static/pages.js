@@ -11,11 +11,11 @@ const stateOf = (gpu, node) => (!gpu.healthy ? ["unhealthy", "bad"] : gpu.cordon
 const sum = (values) => (values.some((value) => value !== UNKNOWN) ? values.filter((value) => value !== UNKNOWN).reduce((a, b) => a + b, 0) : UNKNOWN);
 
 function bar(gpu) {
-  const all = Math.max(gpu.total_mib, gpu.given_mib + gpu.foreign_mib, 1), width = (mib) => `${(100 * mib) / all}%`;
-  return h("div", { class: "bar", role: "img", "aria-label": `${gib(gpu.given_mib)} of ${gib(gpu.total_mib)} given` },
+  const all = Math.max(gpu.total_mib, gpu.allocated_mib + gpu.foreign_mib, 1), width = (mib) => `${(100 * mib) / all}%`;
+  return h("div", { class: "bar", role: "img", "aria-label": `${gib(gpu.allocated_mib)} of ${gib(gpu.total_mib)} allocated` },
     gpu.pods.map((pod, at) => h("span", { class: `part part-${at % 6}`, title: `${pod.pod}: ${gib(pod.mib)}`, style: { width: width(pod.mib) } })),
     gpu.foreign_mib > 0 && h("span", { class: "part foreign", title: `processes from outside: ${gib(gpu.foreign_mib)}`, style: { width: width(gpu.foreign_mib) } }),
-    gpu.used_mib !== UNKNOWN && h("span", { class: "really", title: `really used: ${gib(gpu.used_mib)}`, style: { left: width(Math.min(gpu.used_mib, all)) } }));
+    gpu.used_mib !== UNKNOWN && h("span", { class: "really", title: `used: ${gib(gpu.used_mib)}`, style: { left: width(Math.min(gpu.used_mib, all)) } }));
 }
 
 function gpuCard(store, node, gpu, alone) {
@@ -27,8 +27,8 @@ function gpuCard(store, node, gpu, alone) {
     gpu.reason && h("p", { class: gpu.healthy ? "note warn" : "note bad" }, gpu.reason),
     bar(gpu),
     h("dl", { class: alone ? "facts wide" : "facts" },
-      fact("Memory given", `${gib(gpu.given_mib)} of ${gib(gpu.total_mib)}`), fact("Memory used", gib(gpu.used_mib)),
-      fact("Compute given", node.gives_core ? percent(gpu.given_core) : "not shared"), fact("Compute used", percent(gpu.busy_percent)),
+      fact("Memory allocated", `${gib(gpu.allocated_mib)} of ${gib(gpu.total_mib)}`), fact("Memory used", gib(gpu.used_mib)),
+      fact("Compute allocated", node.gives_core ? percent(gpu.allocated_core) : "not shared"), fact("Compute used", percent(gpu.busy_percent)),
       store.keptOn(node.name, gpu.index).map((one) => fact("Kept", keptText(one))),
       gpu.foreign_mib > 0 && fact("From outside", gib(gpu.foreign_mib)),
       alone && [fact("Units", `${gpu.used_units} of ${gpu.total_units} (${node.unit})`), fact("UUID", h("code", null, gpu.uuid)), gpu.pci && fact("PCI", h("code", null, gpu.pci)), gpu.numa >= 0 && fact("NUMA node", gpu.numa)]),
@@ -41,14 +41,14 @@ function shares(pods, wide) {
     return h("ul", { class: "holders" }, pods.map((pod, at) => h("li", null, h("i", { class: `part part-${at % 6}`, "aria-hidden": "true" }), h("a", { href: to.pod(pod.pod) }, pod.pod),
       h("span", { class: "quiet" }, gib(pod.mib), pod.core_percent ? `, ${pod.core_percent}%` : ""))));
   }
-  return table([{ text: "Pod" }, number("Memory given"), number("Memory used"), number("Compute given"), number("Compute used")],
+  return table([{ text: "Pod" }, number("Memory allocated"), number("Memory used"), number("Compute allocated"), number("Compute used")],
     pods.map((pod) => [h("a", { href: to.pod(pod.pod) }, pod.pod), gib(pod.mib), gib(sum(pod.containers.map((one) => one.used_mib))),
       pod.core_percent ? percent(pod.core_percent) : "no limit", percent(sum(pod.containers.map((one) => one.busy_percent)))]), { label: "Pods on this GPU" });
 }
 
 const notes = (node) => [
   node.problem && h("p", { class: "note bad" }, node.problem), node.refusal && h("p", { class: "note warn" }, `Takes nothing new: ${node.refusal}`),
-  node.untold && h("p", { class: "note" }, `What is really used is not known: ${node.untold}.`),
+  node.usage_unknown && h("p", { class: "note" }, `Actual usage is unknown: ${node.usage_unknown}.`),
   node.troubles.length > 0 && h("p", { class: "note bad" }, `The node agent tells of trouble: ${node.troubles.join(", ")}`),
 ];
 const about = (store, name) => (event) => event.type === "changed" && event.detail.slots.has(store.slots.get(name));
@@ -80,12 +80,12 @@ export function podView(store, key) {
     pod.problem && h("p", { class: "note bad" }, pod.problem),
     pod.shares.filter((one) => !one.healthy).map((one) => h("p", { class: "note bad" }, `GPU ${one.index}, which it holds, is out of service: ${one.reason || "no reason given"}. The pod keeps it; if its program has failed, delete the pod.`)),
     pod.not_held && h("p", { class: "note" }, `Node ${pod.node} does not hold containers to shares that it gives now: ${pod.not_held}. One that was given its share before that was so is held as it was then.`),
-    pod.untold && h("p", { class: "note" }, `What is really used is not known: ${pod.untold}.`),
+    pod.usage_unknown && h("p", { class: "note" }, `Actual usage is unknown: ${pod.usage_unknown}.`),
     h("section", { class: "card" }, h("dl", { class: "facts" },
       pod.node && fact("Node", h("a", { href: to.node(pod.node) }, pod.node)), pod.asks && fact("Asks for", pod.asks),
       pod.created && fact("Made", [since(Date.parse(pod.created) / 1000), " ago"]), fact("Priority", pod.priority), pod.gang && fact("Gang", pod.gang), fact("UID", h("code", null, pod.uid)))),
     pod.shares.length > 0 && h("section", { class: "card" }, h("h2", null, "What it holds"),
-      table([{ text: "GPU" }, number("Memory given"), number("Memory used"), number("Compute given"), number("Compute used")],
+      table([{ text: "GPU" }, number("Memory allocated"), number("Memory used"), number("Compute allocated"), number("Compute used")],
         pod.shares.map((one) => [h("a", { href: to.gpu(pod.node, one.index) }, `GPU ${one.index}`), gib(one.mib), gib(sum(one.containers.map((use) => use.used_mib))), one.core_percent ? percent(one.core_percent) : "no limit", percent(sum(one.containers.map((use) => use.busy_percent)))]), { label: "Shares" }),
       pod.shares.some((one) => one.containers.length > 1) && [h("h3", null, "By container"),
         table([{ text: "Container" }, { text: "GPU" }, number("Memory used"), number("Compute used")], pod.shares.flatMap((one) => one.containers.map((use) => [use.container, one.index, gib(use.used_mib), percent(use.busy_percent)])), { label: "Containers" })]),
@@ -94,8 +94,8 @@ export function podView(store, key) {
 }
 
 const why = (pod) => h("section", { class: "card" }, h("h2", null, "Why it waits"),
-  pod.unexplained ? h("p", { class: "note warn" }, pod.unexplained) : pod.reason ? h("p", null, typed(pod.reason)) : h("p", { class: "quiet" }, "The scheduler has no word on it yet."),
-  pod.suggestion && h("p", { class: "suggestion" }, h("b", null, "What would let it fit: "), typed(pod.suggestion)));
+  pod.reason_unknown ? h("p", { class: "note warn" }, pod.reason_unknown) : pod.reason ? h("p", null, typed(pod.reason)) : h("p", { class: "quiet" }, "The scheduler has no word on it yet."),
+  pod.suggestion && h("p", { class: "suggestion" }, h("b", null, "What would help: "), typed(pod.suggestion)));
 
 /** The scheduler's record of its last look at a pod, node by node. Asked for when it is opened: of a large cluster it is long. */
 function decided(key) {
@@ -141,7 +141,7 @@ export function fragmentationView(store) {
   }, { store, touched: (event) => event.detail?.totals, crumbs: [] });
 }
 
-const told = (row) => (row?.told_gpus ? `Really used: of ${count(row.told_gpus)} GPU${row.told_gpus === 1 ? "" : "s"} that tell${row.told_gpus === 1 ? "s" : ""}.` : "What is really used nobody tells at present.");
+const told = (row) => (row?.reporting_gpus ? `Used: of ${counted(row.reporting_gpus, "GPU")} that report usage.` : "No node agent reports usage at present.");
 
 export function historyView(store) {
   const body = h("div", { class: "charts" }, h("p", { class: "quiet" }, "Reading …"));
@@ -151,9 +151,9 @@ export function historyView(store) {
     const rows = store.samples.map(totals), times = rows.map((row) => row.at_s), part = (name, all) => rows.map((row) => (row[name] === UNKNOWN || !row[all] ? null : (100 * row[name]) / row[all]));
     const open = [...body.querySelectorAll("details")].map((one) => one.open);
     body.replaceChildren(
-      lines("Memory", times, [{ name: "given", colour: "--line-1", values: part("given_mib", "total_mib"), area: true }, { name: "really used", colour: "--line-2", values: part("used_mib", "told_mib") }], { format: percent, most: 100, note: told(rows.at(-1)) }),
-      lines("Compute given", times, [{ name: "given", colour: "--line-1", values: rows.map((row) => (row.core_gpus ? row.given_core / row.core_gpus : null)), area: true }], { format: percent, most: 100 }),
-      lines("Pods that wait", times, [{ name: "waiting", colour: "--line-3", values: rows.map((row) => row.waiting), area: true }], { format: (value) => count(Math.round(value * 10) / 10) }),
+      lines("Memory", times, [{ name: "allocated", colour: "--line-1", values: part("allocated_mib", "total_mib"), area: true }, { name: "used", colour: "--line-2", values: part("used_mib", "reporting_mib") }], { format: percent, most: 100, note: told(rows.at(-1)) }),
+      lines("Compute allocated", times, [{ name: "allocated", colour: "--line-1", values: rows.map((row) => (row.core_gpus ? row.allocated_core / row.core_gpus : null)), area: true }], { format: percent, most: 100 }),
+      lines("Pending pods", times, [{ name: "waiting", colour: "--line-3", values: rows.map((row) => row.waiting), area: true }], { format: (value) => count(Math.round(value * 10) / 10) }),
       lines("Fragmentation", times, [{ name: "of what is free, of no use", colour: "--line-4", values: part("fragments_mib", "free_mib"), area: true }], { format: percent, most: 100 }));
     body.querySelectorAll("details").forEach((one, at) => (one.open = open[at] ?? false));
   }

@@ -161,5 +161,5 @@ export class Store extends EventTarget {
 const nothing = () => ({ slots: new Set(), shape: false, totals: false });
 const padded = (at) => (at + 7) & ~7;
 
-const FIELDS = ["at_s", "gpus", "total_mib", "given_mib", "used_mib", "given_core", "pods", "waiting", "free_mib", "fragments_mib", "told_gpus", "told_mib", "core_gpus"];
+const FIELDS = ["at_s", "gpus", "total_mib", "allocated_mib", "used_mib", "allocated_core", "pods", "waiting", "free_mib", "fragments_mib", "reporting_gpus", "reporting_mib", "core_gpus"];
 export const totals = (row) => Object.fromEntries(FIELDS.map((name, at) => [name, row[at]]));

@@ -4,7 +4,7 @@ import { asked, since } from "./asked.js";
 import { DASH, badge, count, h, to, typed } from "./dom.js";
 import { paged } from "./paged.js";
 
-const HEADS = [{ text: "Pod" }, { text: "Waits" }, { text: "Asks for" }, { text: "Why" }, { text: "What would let it fit" }];
+const HEADS = [{ text: "Pod" }, { text: "Waits" }, { text: "Asks for" }, { text: "Why" }, { text: "What would help" }];
 
 /** What a pod asks for, broken between resources alone. */
 const asksOf = (text) => h("span", { class: "asks" }, text.split(", ").map((one, at, all) => [h("span", { class: "short" }, at < all.length - 1 ? `${one},` : one), " "]));
@@ -19,7 +19,7 @@ const chip = ([name, pods]) => h("li", null, badge(name.replaceAll("_", " ")), h
 export function waitingView(store) {
   const head = h("div", { class: "head" }), problem = h("p", { class: "note warn", role: "alert" }), chips = h("ul", { class: "chips" });
   const nobody = h("p", { class: "quiet" }, "No pod waits for a GPU."), more = h("p", { class: "quiet" });
-  const list = paged(HEADS, { label: "Pods that wait", names: "pods", cellsOf, keyOf: (pod) => pod.key, turned: () => list.show(pods) });
+  const list = paged(HEADS, { label: "Pending pods", names: "pods", cellsOf, keyOf: (pod) => pod.key, turned: () => list.show(pods) });
   const card = h("section", { class: "card" }, list.place, list.pages, nobody, more);
   let pods = [], shown = -1;
 
@@ -35,7 +35,7 @@ export function waitingView(store) {
   return asked("Waiting", "api/waiting", (line) => {
     shown = line.count;
     pods = taken(line);
-    head.replaceChildren(...[h("h1", null, "Pods that wait"), badge(count(line.count), line.count ? "warn" : "good"), line.told_by && h("span", { class: "quiet" }, `told by ${line.told_by}`)].filter(Boolean));
+    head.replaceChildren(...[h("h1", null, "Pending pods"), badge(count(line.count), line.count ? "warn" : "good"), line.answered_by && h("span", { class: "quiet" }, `reported by ${line.answered_by}`)].filter(Boolean));
     if (problem.textContent !== line.problem) problem.textContent = line.problem;
     chips.replaceChildren(...Object.entries(line.by_category).sort((a, b) => b[1] - a[1]).map(chip));
     list.show(pods);

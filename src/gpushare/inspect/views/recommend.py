@@ -191,7 +191,7 @@ def _table(advice: Advice, figures: Figures, asked: _Asked) -> str:
     ]
     if gain.waiting:
         told.append(
-            f"Pods that wait for a share of one GPU: {gain.waiting}; {gain.fit_then} would find room then, {gain.fit_now} find it now."
+            f"Pending pods that request a share of one GPU: {gain.waiting}; {gain.fit_then} would find room then, {gain.fit_now} find it now."
         )
     return "\n".join([*aligned(lines), "", *told]) + "\n"
 

@@ -1,13 +1,12 @@
-"""Device IDs that carry their GPU.
+"""Device IDs that identify their GPU.
 
-An ID is the beginning of the GPU's UUID and a number: ``5a1f8c1e-24`` a unit of memory, ``5a1f8c1e-c7`` one
-percent of compute, ``5a1f8c1e-g`` the whole GPU. The kubelet's checkpoint and pod resources so say which GPU a
-container has, whatever index NVML gives it today.
+An ID is the beginning of the GPU's UUID and a number: ``5a1f8c1e-24`` a unit of memory, ``5a1f8c1e-c7`` one percent of compute,
+``5a1f8c1e-g`` the whole GPU. So the kubelet's checkpoint and pod resources say which GPU a container has, whatever its current
+index in NVML.
 
-The number of a unit of memory is its place on the GPU in steps of 128 MiB: with 1 GiB units the IDs are
-0, 8, 16, … . When the memory unit changes, the IDs that running containers hold still block the place
-where they lie, and nothing more. (From 1 GiB to 128 MiB a held ID blocks an eighth of what it is worth: the
-kubelet cannot be told more, the scheduler's ledger counts MiB and knows.)
+The number of a unit of memory is its position on the GPU in steps of 128 MiB: with 1 GiB units the IDs are 0, 8, 16, … . When the
+memory unit changes, the IDs of running containers still block their position, and nothing more. (From 1 GiB to 128 MiB an ID
+blocks an eighth of what it is worth; the kubelet has no way to know more, the scheduler's ledger counts MiB.)
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +29,7 @@ _WHOLE_MARK: Final = "g"
 
 
 class DeviceIds:
-    """The IDs of a node's GPUs, and back. Immutable; made anew when the GPUs change."""
+    """Maps a node's GPUs to IDs and back. Immutable; recreated when the GPUs change."""
 
     def __init__(self, devices: Sequence[Device]) -> None:
         bodies = {device.uuid: _body(device.uuid) for device in devices}
@@ -39,7 +38,7 @@ class DeviceIds:
         self._uuids = {prefix: uuid for uuid, prefix in self._prefixes.items()}
 
     def memory_ids(self, device: Device, unit: MemoryUnit) -> list[str]:
-        """An ID for each unit of memory of ``device``, lowest place first."""
+        """An ID for each unit of memory of ``device``, lowest position first."""
         prefix, step = self._prefixes[device.uuid], unit.mib // _STEP_MIB
         return [f"{prefix}-{place * step}" for place in range(unit.count_in(device.total_mib))]
 
@@ -53,9 +52,9 @@ class DeviceIds:
         return f"{self._prefixes[device.uuid]}-{_WHOLE_MARK}"
 
     def gpu_of(self, device_id: str) -> str:
-        """The UUID of the GPU that an ID of ours lies on; raises ``UnknownDeviceId``.
+        """The UUID of the GPU of an ID; raises ``UnknownDeviceId``.
 
-        IDs given when other GPUs made a longer or shorter prefix necessary are still understood.
+        IDs from a time when other GPUs required a longer or shorter prefix are still understood.
         """
         prefix = device_id.rpartition("-")[0]
         uuid = self._uuids.get(prefix)
@@ -71,7 +70,7 @@ class DeviceIds:
         return found[0]
 
     def by_gpu(self, device_ids: Iterable[str]) -> dict[str, list[str]]:
-        """The IDs on each GPU, by UUID, in no order; those of GPUs that are not found are passed over."""
+        """The IDs on each GPU, by UUID, in no order; those of unknown GPUs are skipped."""
         by_prefix: dict[str, list[str]] = {}
         for device_id in device_ids:
             by_prefix.setdefault(device_id[: device_id.rfind("-")], []).append(device_id)
@@ -84,7 +83,7 @@ class DeviceIds:
         return found
 
     def gpus_of(self, device_ids: Iterable[str]) -> dict[str, int]:
-        """How many of the IDs lie on each GPU, by UUID; raises ``UnknownDeviceId``."""
+        """How many of the IDs are on each GPU, by UUID; raises ``UnknownDeviceId``."""
         counted: dict[str, int] = {}
         for device_id in device_ids:
             uuid = self.gpu_of(device_id)
@@ -94,9 +93,9 @@ class DeviceIds:
     def balanced(
         self, gpus: Iterable[str], free: Mapping[str, Sequence[str]], must: Sequence[str], amount: int
     ) -> list[str]:
-        """``amount`` of the IDs ``free`` on ``gpus`` (by UUID), as equal in number on each as can be: ``must``, then the lowest.
+        """``amount`` of the IDs ``free`` on ``gpus`` (by UUID), as evenly as possible: ``must``, then the lowest.
 
-        Fewer where there are no more.
+        Fewer if there are no more.
         """
         held = self.by_gpu(must)
         counts = {uuid: len(held.get(uuid, ())) for uuid in sorted(gpus)}
@@ -125,7 +124,7 @@ def _place(device_id: str) -> tuple[str, int]:
 
 
 def _body(uuid: str) -> str:
-    """The part of a UUID that tells GPUs apart, in characters that IDs may have."""
+    """The distinguishing part of a UUID, in characters that IDs may have."""
     body = "".join(sign for sign in uuid.removeprefix("GPU-").lower() if sign.isascii() and sign.isalnum())
     return body[:_LONGEST_PREFIX]
 

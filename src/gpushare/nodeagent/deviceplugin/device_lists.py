@@ -28,8 +28,8 @@ class DeviceList:
 def device_list(plugin: PluginResource, node: NodeDevices, ids: DeviceIds) -> DeviceList:
     """Every device of ``plugin`` on ``node``.
 
-    The list is kept encoded, one block instead of thousands of objects (8 GPUs of 141 GiB are 9,000 devices); encoded
-    parts one after the other are the encoded whole.
+    The list is kept encoded, one block instead of thousands of objects (8 GPUs of 141 GiB are 9,000 devices); the
+    concatenation of encoded parts is the encoded whole.
     """
     parts: list[bytes] = []
     healthy = unhealthy = 0
@@ -45,7 +45,7 @@ def device_list(plugin: PluginResource, node: NodeDevices, ids: DeviceIds) -> De
 
 
 def _encoded(ids: list[str], health: str, numa_node: int) -> Iterator[bytes]:
-    """In small parts, so that never many messages exist at once."""
+    """In small parts, so that few messages exist at a time."""
     near = None if numa_node < 0 else TopologyInfo(nodes=[NUMANode(ID=numa_node)])
     for start in range(0, len(ids), _AT_ONCE):
         some = ids[start : start + _AT_ONCE]

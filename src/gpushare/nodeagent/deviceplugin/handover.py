@@ -1,13 +1,12 @@
-"""Two node agents on one node while one follows the other: who acts, and how the older one leaves unnoticed.
+"""Handover between two node agents on one node: which one acts, and how the older one leaves unnoticed.
 
-A rolling update starts the new agent before the old one ends. Each has a socket in the kubelet's folder, named by when
-it was started, and is connected with every other; so each knows at once who is there and who is gone, though a
-kubelet that starts wipes the folder. Only the newest acts: it registers with the kubelet and writes.
+A rolling update starts the new agent before the old one ends. Each has a socket in the kubelet's directory, named after its start
+time, and is connected to every other; so each knows immediately which others exist, although a starting kubelet removes all
+sockets. Only the newest acts: it registers with the kubelet and writes to the API server.
 
-When the old agent's device list ends, the kubelet (1.28 to 1.36 alike) takes it for the end of whoever registered
-last, which is the new agent: every device counts as gone until that one registers again, and a pod that is admitted
-meanwhile fails. So the old agent does not let it end. It hands its connections with the kubelet to the new one, which
-keeps them open and silent for as long as it lives itself.
+When the old agent's device list ends, the kubelet (1.28 to 1.36) attributes that to the plugin that registered last, the new
+agent: every device counts as gone until that one registers again, and a pod that is admitted meanwhile fails. So the old
+agent does not let it end. It passes its connections to the new one, which keeps them open and idle for as long as it runs.
 """
 
 import asyncio
@@ -26,30 +25,29 @@ from gpushare.nodeagent.deviceplugin.socket_names import PRESENCE, SUFFIX, gener
 logger = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.25
-_SAY_S: Final = 2.0
+_REPLY_S: Final = 2.0
 _MOST_BYTES: Final = 4096
-#: The kernel takes no more in one message (``SCM_MAX_FD``); a rolling update adds one a resource, and a kubelet that
-#: is started anew ends them all.
+#: The kernel's limit per message (``SCM_MAX_FD``); a rolling update adds one per resource, and a restart of the kubelet ends
+#: them all.
 _MOST_CONNECTIONS: Final = 253
 
 
 @dataclass(eq=False, slots=True)
 class _Peer:
-    """One connection with another agent."""
+    """A connection to another agent."""
 
     socket: socket.socket
     generation: int | None = None
     answer: asyncio.Future[bool] | None = None
     kept: bool = False
-    """Whether it left, and its connections are kept."""
+    """Whether it left and its connections are kept."""
 
 
 class Handover:
-    """This agent among those of its node.
+    """This agent's view of the agents of its node.
 
-    ``on_change`` is called when another comes or goes, and told whether the kubelet may hang up on this one, or think
-    of the other, because of it; ``may_take_over`` says whether the kubelet knows all that this
-    agent serves, so that another may leave.
+    ``on_change`` is called when another comes or goes, with whether the kubelet may disconnect from this one or switch to the
+    other because of it; ``may_take_over`` returns whether the kubelet knows all resources of this agent, so another may leave.
     """
 
     def __init__(
@@ -70,9 +68,9 @@ class Handover:
         self._tasks: set[asyncio.Task[None]] = set()
         self._kept: set[socket.socket] = set()
         self.others: frozenset[int] = frozenset()
-        """The other agents on this node now."""
+        """Generations of the other agents on this node."""
         self.met = asyncio.Event()
-        """Set once all that were there when this agent came are known."""
+        """Set once all agents that were there first are known."""
 
     @property
     def newest(self) -> bool:
@@ -80,17 +78,17 @@ class Handover:
         return all(other < self.generation for other in self.others)
 
     async def run(self) -> None:
-        """Be there for the others until cancelled."""
-        said = ""
+        """Stay connected to the others until cancelled."""
+        logged = ""
         try:
             while True:
                 try:
-                    await self._be_found()
-                    said = ""
+                    await self._listen()
+                    logged = ""
                 except OSError as error:
-                    if str(error) != said:
-                        said = str(error)
-                        logger.warning("cannot listen on %s (%s); retrying", self._path, said)
+                    if str(error) != logged:
+                        logged = str(error)
+                        logger.warning("cannot listen on %s (%s); retrying", self._path, logged)
                 self.met.set()
                 await self._clock.sleep(_LOOK_S)
         finally:
@@ -102,21 +100,21 @@ class Handover:
                 kept.close()
 
     async def leave(self, connections: Sequence[socket.socket]) -> bool:
-        """Let the newest agent keep these and all that are kept here; whether it does, else they must be closed."""
-        heirs = [
+        """Pass these and all kept connections to the newest agent; whether it keeps them, else they must be closed."""
+        successors = [
             one for one in self._peers if one.generation is not None and one.generation > self.generation
         ]
-        if not heirs:
+        if not successors:
             return False
-        heir = max(heirs, key=lambda one: one.generation or 0)
+        successor = max(successors, key=lambda one: one.generation or 0)
         handed = [*connections, *self._kept]
         if len(handed) > _MOST_CONNECTIONS:
             return False
-        heir.answer = asyncio.get_running_loop().create_future()
+        successor.answer = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(_SAY_S):
-                socket.send_fds(heir.socket, [_said(leaving=True)], [one.fileno() for one in handed])
-                return await heir.answer
+            async with asyncio.timeout(_REPLY_S):
+                socket.send_fds(successor.socket, [_message(leaving=True)], [one.fileno() for one in handed])
+                return await successor.answer
         except (OSError, TimeoutError):
             return False
 
@@ -124,8 +122,8 @@ class Handover:
     def _path(self) -> Path:
         return self._folder / socket_name(PRESENCE, self.generation)
 
-    async def _be_found(self) -> None:
-        """A socket that others find us at, until it vanishes."""
+    async def _listen(self) -> None:
+        """Listen at a socket where others find us, until it vanishes."""
         listener, inode = _socket(), None
         try:
             self._path.unlink(missing_ok=True)
@@ -138,7 +136,7 @@ class Handover:
                 self.met.set()
                 while inode is not None and self._inode() == inode:
                     if accepting.done():
-                        # No file was left for who came, say. Begun anew, we find them ourselves.
+                        # No descriptor was left for a newcomer, for example. After a restart we find it ourselves.
                         accepting.result()
                     await self._clock.sleep(_LOOK_S)
             finally:
@@ -154,13 +152,13 @@ class Handover:
             self._meet(accepted)
 
     async def _find(self) -> None:
-        """Meet those that are there already, and remove what the dead left."""
+        """Connect to the agents that are there, and remove what dead ones left."""
         for path in sorted(self._folder.glob(f"{PRESENCE}*{SUFFIX}")):
             if path == self._path or generation_of(path.name) in self.others:
                 continue
             found = _socket()
             try:
-                async with asyncio.timeout(_SAY_S):
+                async with asyncio.timeout(_REPLY_S):
                     await asyncio.get_running_loop().sock_connect(found, str(path))
             except ConnectionRefusedError:
                 found.close()
@@ -173,7 +171,7 @@ class Handover:
             else:
                 known = self._meet(found)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(_SAY_S):
+                    async with asyncio.timeout(_REPLY_S):
                         await known.wait()
 
     def _clear_up_after(self, presence: Path) -> None:
@@ -193,9 +191,9 @@ class Handover:
 
     async def _converse(self, peer: _Peer, known: asyncio.Event) -> None:
         try:
-            peer.socket.send(_said(generation=self.generation))
+            peer.socket.send(_message(generation=self.generation))
             while True:
-                content, handed = await _heard(peer.socket)
+                content, handed = await _receive(peer.socket)
                 if content is None:
                     return
                 if "generation" in content:
@@ -204,7 +202,7 @@ class Handover:
                     known.set()
                 elif "leaving" in content:
                     peer.kept = self._keep(handed)
-                    peer.socket.send(_said(kept=peer.kept))
+                    peer.socket.send(_message(kept=peer.kept))
                 elif "kept" in content and peer.answer is not None and not peer.answer.done():
                     peer.answer.set_result(bool(content["kept"]))
         except (OSError, ValueError, TypeError) as error:
@@ -235,12 +233,12 @@ class Handover:
         for one in handed:
             one.setblocking(False)
             self._kept.add(one)
-            asyncio.get_running_loop().add_reader(one, self._pass_over, one)
-        logger.info("the node agent before this one leaves; %d of its connections are kept", len(handed))
+            asyncio.get_running_loop().add_reader(one, self._drain, one)
+        logger.info("the previous node agent leaves; keeping %d of its connections", len(handed))
         return True
 
-    def _pass_over(self, kept: socket.socket) -> None:
-        """Read what nobody waits for; at the end (the kubelet's) let it go."""
+    def _drain(self, kept: socket.socket) -> None:
+        """Discard what arrives; close the connection when the kubelet does."""
         try:
             if kept.recv(_MOST_BYTES):
                 return
@@ -265,12 +263,12 @@ def _socket() -> socket.socket:
     return made
 
 
-def _said(**content: object) -> bytes:
+def _message(**content: object) -> bytes:
     return json.dumps(content).encode()
 
 
-async def _heard(other: socket.socket) -> tuple[dict[str, Any] | None, list[socket.socket]]:
-    """The next message and the connections that came with it; ``None`` when the other is gone."""
+async def _receive(other: socket.socket) -> tuple[dict[str, Any] | None, list[socket.socket]]:
+    """The next message and the connections that came with it; ``None`` once the other is gone."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(other, readable.set)

@@ -1,4 +1,4 @@
-"""The connections that others have opened to a Unix socket of this process, whichever library accepted them."""
+"""Connections of other processes to a Unix socket of this process, whichever library accepted them."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ def connections_to(path: Path) -> list[socket.socket]:
     """
     found: list[socket.socket] = []
     for entry in os.listdir("/proc/self/fd"):
-        # The number that the listing itself was read through is given again, to one of the copies.
+        # The descriptor that the listing was read through is reused for one of the copies.
         if any(copy.fileno() == int(entry) for copy in found):
             continue
         try:

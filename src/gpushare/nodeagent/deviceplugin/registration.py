@@ -1,12 +1,11 @@
 """Serves one resource to the kubelet, and registers it again whenever the kubelet may have lost it.
 
-A kubelet that starts wipes the folder's sockets: our own socket vanishing is the one sure sign
-(``kubelet.sock`` may come back with its old inode number). A kubelet that runs and hangs up on our device list counts
-every device as gone; it does so too when the list of an agent before us ends. We serve, dial ourselves, and only
-then register: the kubelet dials back at once.
+A kubelet that starts removes all sockets in its directory: our own socket vanishing is the only reliable sign (``kubelet.sock`` may
+come back with its old inode number). A running kubelet that closes our device list counts every device as gone; it also does
+so when the list of the previous agent ends. We serve, dial ourselves, and only then register: the kubelet dials back immediately.
 
-That it has taken a registration does not say that it has our devices: when an earlier list ends in that moment it hangs
-up on us before it has asked for ours, and never does. So we are registered when it follows our list, and not before.
+An accepted registration does not mean that the kubelet has our devices: if an earlier list ends in that moment it closes our
+connection before it has requested ours, and never does. So we count as registered only once it follows our list.
 """
 
 import asyncio
@@ -40,21 +39,21 @@ _LOOK_S: Final = 0.25
 _DIAL_S: Final = 5.0
 _RETRY_FIRST_S: Final = 0.2
 _RETRY_MOST_S: Final = 2.0
-#: A kubelet that hangs up sooner than this after a registration has something against us.
+#: A kubelet that disconnects sooner than this after a registration will probably do so again.
 _SOON_S: Final = 5.0
-#: How long a kubelet that has taken a registration is given to ask for the devices, at first and at most.
+#: How long a kubelet that accepted a registration may take to request the devices, at first and at most.
 _ASKS_FIRST_S: Final = 2.0
 _ASKS_MOST_S: Final = 16.0
 
 _LEFT_OPEN: Final[list[Any]] = []
-"""Servers that end with the process alone: whatever else ends one hangs up on the kubelet."""
+"""Servers that end only with the process: anything else that ends one disconnects the kubelet."""
 
 
 class ResourceServer:
     """One resource's gRPC server and its registration, at the socket ``path``.
 
-    ``on_registered`` is called after each registration, with the resource and when it began (the kubelet may ask before it
-    has answered). While ``acts`` says no, a newer agent registers instead. It is ``registered`` while the kubelet follows its devices.
+    ``on_registered`` is called after each registration, with the resource and when it began (the kubelet may call before it
+    has responded). While ``acts`` is false, a newer agent registers instead. ``registered``: the kubelet follows its devices.
     """
 
     def __init__(
@@ -76,31 +75,31 @@ class ResourceServer:
         self._clock = clock
         self._acts = acts
         self._on_registered = on_registered
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._registered_at_s = 0.0
         self._followers = 0
         self._cut = False
-        self._asks = Backoff(_ASKS_FIRST_S, _ASKS_MOST_S)
-        self._asks_until_s: float | None = None
-        """Until when the kubelet may ask for the devices of the last registration; ``None``: no registration waits for that."""
+        self._list_wait = Backoff(_ASKS_FIRST_S, _ASKS_MOST_S)
+        self._list_expected_s: float | None = None
+        """When the kubelet should follow the list of the last registration; ``None``: that is not awaited."""
         self._stays_open = False
         self.registered = False
         plugin.on_followed, plugin.on_cut = self._on_followed, self._on_cut
 
     @property
     def busy(self) -> bool:
-        """Whether the kubelet waits for an answer."""
+        """Whether a call of the kubelet is in progress."""
         return self._plugin.busy
 
     def register_again(self) -> None:
-        """The kubelet may not think of us any more."""
+        """The kubelet may have forgotten us."""
         self.registered = False
-        self._asks_until_s = None
-        self._news.set()
+        self._list_expected_s = None
+        self._changed.set()
 
     def _on_followed(self) -> None:
         self._followers += 1
-        if self._asks_until_s is not None:
+        if self._list_expected_s is not None:
             self._followed()
 
     def _on_cut(self) -> None:
@@ -109,17 +108,17 @@ class ResourceServer:
 
     def _followed(self) -> None:
         self.registered = True
-        self._asks_until_s = None
-        self._asks.reset()
-        self._news.set()
+        self._list_expected_s = None
+        self._list_wait.reset()
+        self._changed.set()
         logger.info("%s is registered with the kubelet", self._resource)
 
     def connections(self) -> list[socket.socket]:
-        """A second handle of each connection that the kubelet has with us; the caller closes them."""
+        """A duplicate of each connection of the kubelet; the caller closes them."""
         return connections_to(self._path)
 
     def stay_open(self) -> None:
-        """Hang up on nobody when ``run`` is cancelled: another process keeps our connections."""
+        """Close no connection when ``run`` is cancelled: another process keeps them."""
         self._stays_open = True
 
     async def run(self) -> None:
@@ -130,12 +129,12 @@ class ResourceServer:
             try:
                 async with self._served() as inode:
                     while inode is not None and self._inode() == inode:
-                        if self.registered or not self._acts() or self._may_ask():
+                        if self.registered or not self._acts() or self._awaits_list():
                             await self._pause(_LOOK_S)
                             continue
-                        await self._hold_back(cuts)
+                        await self._delay(cuts)
                         if not self._acts():
-                            # A newer agent came meanwhile. Who registers last is asked, and we shall leave.
+                            # A newer agent came meanwhile. The kubelet calls whoever registered last, and we will leave.
                             continue
                         try:
                             await self._register()
@@ -148,47 +147,47 @@ class ResourceServer:
                 await self._wait(backoff, f"cannot serve {self._path} ({error})")
             finally:
                 self.registered = False
-                self._asks_until_s = None
+                self._list_expected_s = None
 
-    def _may_ask(self) -> bool:
-        """Whether the kubelet is about to ask for the devices, as far as we know."""
-        if self._asks_until_s is None:
+    def _awaits_list(self) -> bool:
+        """Whether the kubelet may still follow the list of the last registration."""
+        if self._list_expected_s is None:
             return False
-        if self._clock.monotonic() < self._asks_until_s:
+        if self._clock.monotonic() < self._list_expected_s:
             return True
-        self._asks_until_s = None
+        self._list_expected_s = None
         logger.warning(
             "the kubelet accepted the registration of %s but does not list its devices; registering again",
             self._resource,
         )
         return False
 
-    async def _hold_back(self, cuts: Backoff) -> None:
-        """Be quick after the kubelet hung up once, and slow when it goes on so."""
+    async def _delay(self, cuts: Backoff) -> None:
+        """Retry immediately after the first disconnect, and ever more slowly after further ones."""
         if not self._cut:
             return
         self._cut = False
         if self._clock.monotonic() - self._registered_at_s >= _SOON_S:
             cuts.reset()
-        hasty = cuts.tries > 0
+        repeated = cuts.tries > 0
         wait_s = cuts.next_s()
-        if hasty:
+        if repeated:
             logger.warning(
                 "the kubelet keeps closing the connection of %s; retrying in %.1f s", self._resource, wait_s
             )
             await self._clock.sleep(wait_s)
 
     async def _pause(self, seconds: float) -> None:
-        self._news.clear()
+        self._changed.clear()
         try:
             async with asyncio.timeout(seconds):
-                await self._news.wait()
+                await self._changed.wait()
         except TimeoutError:
             return
 
     @asynccontextmanager
     async def _served(self) -> AsyncIterator[int | None]:
-        """A server on a fresh socket, which answers; the socket's inode number."""
+        """A responding server on a new socket; the socket's inode number."""
         if not self._path.parent.is_dir():
             raise FileNotFoundError(f"no folder {self._path.parent}")
         self._path.unlink(missing_ok=True)
@@ -224,9 +223,9 @@ class ResourceServer:
         self._metrics.registrations.add(self._resource)
         self._on_registered(self._resource, began_at_s)
         if self._cut:
-            # Meanwhile, and it may be this one that was hung up on.
+            # Disconnected meanwhile, perhaps from this registration.
             return
-        self._asks_until_s = self._registered_at_s + self._asks.next_s()
+        self._list_expected_s = self._registered_at_s + self._list_wait.next_s()
         if self._followers > followers:
             self._followed()
 

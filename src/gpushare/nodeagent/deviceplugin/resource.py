@@ -10,7 +10,7 @@ from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
 
 
 class Decider(Protocol):
-    """Who answers the kubelet for a resource."""
+    """Handles the kubelet's calls for a resource."""
 
     async def prefer(
         self, resource: str, amount: int, available: Sequence[str], must: Sequence[str]
@@ -22,7 +22,7 @@ class Decider(Protocol):
 
 
 class Deciders(NamedTuple):
-    """Those for shares of GPUs, and for whole ones."""
+    """The deciders for shares of GPUs and for whole GPUs."""
 
     shares: Decider
     whole: Decider
@@ -30,11 +30,11 @@ class Deciders(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PluginResource:
-    """An extended resource, its devices, and who decides about them."""
+    """An extended resource, its devices, and its decider."""
 
     name: str
     socket: str
-    """How the names of its sockets begin; no longer than ``socket_names.PRESENCE``."""
+    """Prefix of its sockets' names; no longer than ``socket_names.PRESENCE``."""
     ids_of: Callable[[Device, NodeDevices, DeviceIds], list[str]]
     """The IDs of its devices on one GPU."""
     decider: Callable[[Deciders], Decider]

@@ -20,51 +20,51 @@ OPTIONS = pb.DevicePluginOptions(pre_start_required=False, get_preferred_allocat
 
 
 class DeviceFeed:
-    """The device list of one resource: the present one, and a sign when there is another."""
+    """The current device list of one resource, and a signal when it changes."""
 
     def __init__(self) -> None:
-        self.present = DeviceList()
+        self.current = DeviceList()
         self._changed = asyncio.Event()
 
     def put(self, devices: DeviceList) -> bool:
         """Replace the list; whether it differs."""
-        if devices == self.present:
+        if devices == self.current:
             return False
-        self.present = devices
+        self.current = devices
         self._changed.set()
         self._changed = asyncio.Event()
         return True
 
     async def follow(self) -> AsyncIterator[bytes]:
-        """The present list, encoded, then each newer one (those that come in between are passed over)."""
+        """The current list, encoded, then each newer one (skipping those in between)."""
         while True:
-            changed, encoded = self._changed, self.present.encoded
+            changed, encoded = self._changed, self.current.encoded
             yield encoded
             await changed.wait()
 
 
 class DevicePlugin(DevicePluginServicer):
-    """One resource, answered from its feed and by the decider."""
+    """One resource, served from its feed and by the decider."""
 
     def __init__(self, resource: str, feed: DeviceFeed, decider: Decider) -> None:
         self._resource = resource
         self._feed = feed
         self._decider = decider
-        self._answering = 0
+        self._in_progress = 0
         self.on_followed: Callable[[], None] = lambda: None
-        """Called when somebody begins to follow the device list."""
+        """Called when a client begins to follow the device list."""
         self.on_cut: Callable[[], None] = lambda: None
-        """Called when whoever followed the device list hangs up."""
+        """Called when a client that followed the device list disconnects."""
 
     @property
     def busy(self) -> bool:
-        """Whether a question waits for its answer."""
-        return self._answering > 0
+        """Whether a call is in progress."""
+        return self._in_progress > 0
 
     async def GetDevicePluginOptions(  # noqa: N802 - the kubelet's name
         self, request: pb.Empty, context: Any
     ) -> pb.DevicePluginOptions:
-        """We have preferences, and nothing to do before a container starts."""
+        """Preferences, and nothing before a container starts."""
         return OPTIONS
 
     async def ListAndWatch(  # noqa: N802
@@ -74,7 +74,7 @@ class DevicePlugin(DevicePluginServicer):
         self.on_followed()
         try:
             async for encoded in self._feed.follow():
-                # Decoded for the moment of sending only: thousands of devices are small as bytes alone.
+                # Decoded only for sending: thousands of devices are small only as bytes.
                 yield pb.ListAndWatchResponse.FromString(encoded)
         finally:
             self.on_cut()
@@ -83,7 +83,7 @@ class DevicePlugin(DevicePluginServicer):
         self, request: pb.PreferredAllocationRequest, context: Any
     ) -> pb.PreferredAllocationResponse:
         """The IDs on the GPUs that the scheduler decided for."""
-        with self._question():
+        with self._call():
             return await self._preferred(request, context)
 
     async def _preferred(
@@ -106,7 +106,7 @@ class DevicePlugin(DevicePluginServicer):
     async def Allocate(self, request: pb.AllocateRequest, context: Any) -> pb.AllocateResponse:  # noqa: N802
         """What containers with these IDs get."""
         containers = [list(one.devices_ids) for one in request.container_requests]
-        with self._question():
+        with self._call():
             try:
                 injections = await self._decider.allocate(self._resource, containers)
             except AllocationRefused as refusal:
@@ -120,12 +120,12 @@ class DevicePlugin(DevicePluginServicer):
         return pb.PreStartContainerResponse()
 
     @contextmanager
-    def _question(self) -> Iterator[None]:
-        self._answering += 1
+    def _call(self) -> Iterator[None]:
+        self._in_progress += 1
         try:
             yield
         finally:
-            self._answering -= 1
+            self._in_progress -= 1
 
 
 async def _refuse(context: Any, refusal: AllocationRefused) -> NoReturn:

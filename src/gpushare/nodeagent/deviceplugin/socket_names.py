@@ -1,12 +1,12 @@
 """The names of a node agent's sockets in the kubelet's folder.
 
-Each process has its own, so that two of them never take each other's away.
+Each process has its own, so that two never remove each other's.
 """
 
 import time
 from typing import Final
 
-#: How the name of the socket begins at which an agent is found by others.
+#: Prefix of the socket at which other agents find this one.
 PRESENCE: Final = "gpushare-agent-"
 SUFFIX: Final = ".sock"
 
@@ -20,12 +20,12 @@ def new_generation() -> int:
 
 
 def socket_name(stem: str, generation: int) -> str:
-    """The file name of one agent's socket; ``stem`` says what it is for."""
+    """The file name of one agent's socket; ``stem`` names its purpose."""
     return f"{stem}{generation:016x}{SUFFIX}"
 
 
 def generation_of(name: str) -> int | None:
-    """Which agent's presence this file name is; ``None``: none's."""
+    """The generation of the agent with this socket; ``None`` for other files."""
     try:
         return int(name.removeprefix(PRESENCE).removesuffix(SUFFIX), 16)
     except ValueError:

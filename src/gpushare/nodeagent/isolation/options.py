@@ -1,4 +1,4 @@
-"""What the command line says of isolation. Imports nothing heavy."""
+"""Settings of isolation and the watchdog. Imports nothing heavy."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 
 class AskedIsolation(Enum):
-    """What ``--isolation`` says."""
+    """Values of ``--isolation``."""
 
     NONE = "none"
     AUTO = "auto"
@@ -16,24 +16,24 @@ class AskedIsolation(Enum):
     DRIVER = "driver"
 
 
-#: What becomes of compute that others leave idle: nobody's, or whoever can use it.
+#: Compute that others leave idle: unused (hard), or for whoever can use it (idle).
 CorePolicy = Literal["hard", "idle"]
 CORE_POLICIES: Final[tuple[CorePolicy, ...]] = ("hard", "idle")
 
 WatchPolicy = Literal["off", "report", "kill"]
 WATCH_POLICIES: Final[tuple[WatchPolicy, ...]] = ("off", "report", "kill")
 
-#: Where each isolated container has a directory on the node; beside it lie our libraries and MPS's pipes.
+#: Each isolated container has a directory there on the node; our libraries and MPS's pipes are next to it.
 ISOLATION_DIR: Final = Path("/var/lib/gpushare/containers")
-#: Where the image has our libraries and the arbiter.
+#: Where the image has the isolation libraries and the arbiter.
 ISOLATION_LIBRARY_DIR: Final = Path("/usr/lib/gpushare/isolation")
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What is done about a container that is above its share for ``grace_s`` seconds.
+    """Settings of the watchdog: what it does about a container that is above its share for ``grace_s`` seconds.
 
-    ``proc`` is where the node's processes are told of, ``cgroups`` the root of their cgroups of version 2.
+    ``proc`` is the host's procfs, ``cgroups`` the root of its cgroup v2 hierarchy.
     """
 
     policy: WatchPolicy = "report"
@@ -44,7 +44,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class IsolationOptions:
-    """``pods_per_gpu`` is the most pods that are held apart on one GPU (``gpushare.api.node.device.ISOLATED_POD_CAP``)."""
+    """``pods_per_gpu`` is the maximum number of isolated pods per GPU (``gpushare.api.node.device.ISOLATED_POD_CAP``)."""
 
     asked: AskedIsolation = AskedIsolation.NONE
     folder: Path = ISOLATION_DIR
