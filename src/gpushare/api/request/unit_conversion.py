@@ -73,7 +73,7 @@ class Requested(msgspec.Struct, frozen=True, rename="camel"):
     """The value of ``gpushare.dev/requested``: ``6144Mi`` or ``25%`` by container, and how that was counted."""
 
     unit_mib: Annotated[int, msgspec.Meta(gt=0)]
-    reference_mib: Annotated[int, msgspec.Meta(ge=0)]
+    reference_mib: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(name="cardMib")
     containers: dict[str, str]
 
 
