@@ -1,10 +1,10 @@
-/* What a description file says of a node's GPUs, as plain values; docs/developer/fakegpu.md tells the format.
+/* What a description file says of a node's GPUs, as plain values; docs/developer/fakegpu.md describes the format.
  *
  * This part knows neither files nor NVML: it turns text into values or into one message. Both
  * stand-in libraries of this folder read their node through it, and the playground's Python
  * reader (gpus.py) gives the same messages word for word: a test holds the two together. */
-#ifndef FAKEGPU_DESCRIPTION_H
-#define FAKEGPU_DESCRIPTION_H
+#ifndef FAKEGPU_DESCRIPTION_DESCRIPTION_H
+#define FAKEGPU_DESCRIPTION_DESCRIPTION_H
 
 #include <stdbool.h>
 #include <stddef.h>

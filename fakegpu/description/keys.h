@@ -13,7 +13,7 @@ struct key {
     const char *name;
     enum part part;
     bool required;
-    bool repeats; /* its reader itself tells what is given twice */
+    bool repeats; /* its reader itself refuses duplicates */
     const char *wants, *example;
     /* `gpu` is the one under way, or NULL outside of PART_GPU. */
     enum reading (*read)(const struct line *line, struct description *node, struct gpu *gpu);

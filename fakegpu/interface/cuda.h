@@ -1,10 +1,10 @@
-/* The part of the CUDA driver's binary interface that every room of this folder needs, declared anew: handles, error
+/* The part of the CUDA driver's binary interface that every part of this library needs: handles, error
  * codes, devices and contexts. Memory's part is in interface/cuda_memory.h.
  *
  * Names, codes and layouts are those of NVIDIA's interface (CUDA 13), since programs are built against them; a test
  * holds numbers and sizes against NVIDIA's own header where that is installed. */
-#ifndef FAKEGPU_CUDA_API_H
-#define FAKEGPU_CUDA_API_H
+#ifndef FAKEGPU_INTERFACE_CUDA_H
+#define FAKEGPU_INTERFACE_CUDA_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Memory's part of the CUDA driver's binary interface; see interface/cuda.h. */
-#ifndef FAKEGPU_CUDA_MEMORY_API_H
-#define FAKEGPU_CUDA_MEMORY_API_H
+#ifndef FAKEGPU_INTERFACE_CUDA_MEMORY_H
+#define FAKEGPU_INTERFACE_CUDA_MEMORY_H
 
 #include "interface/cuda.h"
 

@@ -1,6 +1,6 @@
 /* The part of the CUDA driver's interface that is about work: streams, events, modules, launches. See interface/cuda.h. */
-#ifndef FAKEGPU_CUDA_WORK_API_H
-#define FAKEGPU_CUDA_WORK_API_H
+#ifndef FAKEGPU_INTERFACE_CUDA_WORK_H
+#define FAKEGPU_INTERFACE_CUDA_WORK_H
 
 #include "interface/cuda.h"
 

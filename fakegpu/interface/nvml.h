@@ -1,10 +1,10 @@
-/* The part of NVML's binary interface that the stand-in speaks, declared anew.
+/* The part of NVML's binary interface that the stand-in speaks.
  *
  * Names of functions, codes and layouts are those of NVIDIA's interface, since programs are built
  * against them; sizes are on x86-64 and AArch64, asserted below and held against nvidia-ml-py's own
  * declarations by a test. */
-#ifndef FAKEGPU_NVML_H
-#define FAKEGPU_NVML_H
+#ifndef FAKEGPU_INTERFACE_NVML_H
+#define FAKEGPU_INTERFACE_NVML_H
 
 #include <stdint.h>
 
@@ -36,7 +36,7 @@ enum {
 typedef struct nvml_device *nvmlDevice_t;
 typedef struct nvml_event_set *nvmlEventSet_t;
 
-/* "Not told", for memory of a process. */
+/* "Not available", for memory of a process. */
 #define NVML_VALUE_NOT_AVAILABLE UINT64_MAX
 
 /* 24 and 40 bytes; memory in bytes. The version word of a versioned struct is its size and its version << 24. */

@@ -22,8 +22,8 @@ uint64_t cgroup_id(const char *path)
     return id ? id : 1;
 }
 
-/* The path of version 2's hierarchy, as the kernel tells it: "0::/…". NULL: there is none, or it leads out of what can be seen. */
-static const char *told_path(const char *proc, char text[LONGEST])
+/* The path of version 2's hierarchy, as the kernel has it: "0::/…". NULL: there is none, or it leads out of what can be seen. */
+static const char *path_in_proc(const char *proc, char text[LONGEST])
 {
     char path[LONGEST];
     if (!strcmp(proc, "/proc"))
@@ -52,8 +52,8 @@ void cgroups_of_process(const char *root, const char *proc, uint64_t ids[CGROUPS
 {
     char text[LONGEST], path[2 * LONGEST];
     memset(ids, 0, CGROUPS_DEEP * sizeof *ids);
-    const char *told = told_path(proc, text);
-    if (!told || snprintf(path, sizeof path, "%s%s", root, told) >= (int)sizeof path)
+    const char *own = path_in_proc(proc, text);
+    if (!own || snprintf(path, sizeof path, "%s%s", root, own) >= (int)sizeof path)
         return;
     size_t shortest = strlen(root);
     for (unsigned i = 0; i < CGROUPS_DEEP; i++) {

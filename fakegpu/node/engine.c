@@ -83,7 +83,7 @@ static unsigned next_in_turn(struct state *state, uint64_t calendar_ns)
     return chosen;
 }
 
-/* Only a sleeper needs to be told: the others are running, or will ask at the end of their own piece. */
+/* Only a sleeper needs to be woken: the others are running, or will ask at the end of their own piece. */
 static void wake_next(struct state *state, unsigned slot)
 {
     unsigned next = next_in_turn(state, atomic_load(&engine_of(state)->calendar_ns));

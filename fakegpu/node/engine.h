@@ -13,8 +13,8 @@
  *
  * These functions are the part that is shared between processes, and keep nothing of a process; fakegpu/cuda/stream/executor.c
  * is what uses them. A state of all zero is right. */
-#ifndef FAKEGPU_ENGINE_H
-#define FAKEGPU_ENGINE_H
+#ifndef FAKEGPU_NODE_ENGINE_H
+#define FAKEGPU_NODE_ENGINE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,11 +1,11 @@
 /* What cgroups may hold of a GPU's memory: a table in the GPU's state (node/state.h), which state_reserve keeps to.
  *
  * Limits are set under a lock of the kernel's (a byte of the lock file), which ends with the process that has it, and read without.
- * An entry is filled before it says whose it is, and says nobody's before it is filled anew, so that whoever dies while it
+ * An entry is filled before it says whose it is, and says nobody's before it is filled again, so that whoever dies while it
  * sets one leaves the old limit or the new one. A limit goes with its cgroup: who sets another one clears those whose directory is gone,
  * and nobody can be in them. */
-#ifndef FAKEGPU_MEMORY_LIMITS_H
-#define FAKEGPU_MEMORY_LIMITS_H
+#ifndef FAKEGPU_NODE_MEMORY_LIMITS_H
+#define FAKEGPU_NODE_MEMORY_LIMITS_H
 
 #include "node/state.h"
 

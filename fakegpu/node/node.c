@@ -59,7 +59,7 @@ __attribute__((constructor)) static void watch_forks(void)
 }
 
 /* One write, so that lines of several threads and processes do not mix. */
-static void tell(const char *problem, const char *advice)
+static void report(const char *problem, const char *advice)
 {
     char line[MESSAGE_MAX + 256];
     int size = snprintf(line, sizeof line, "fakegpu: %s%s\n", problem, advice);
@@ -111,7 +111,7 @@ static void make_absolute(char path[VARIABLE_MAX])
 }
 
 /* The description of the machine that this library is installed on. A program may have that machine's files
- * under another root, such as /host; it is told by where the library was loaded from, links followed. */
+ * under another root, such as /host; where the library was loaded from shows it, links followed. */
 static void installed_node(char path[VARIABLE_MAX])
 {
     Dl_info found;
@@ -241,14 +241,14 @@ static void read_file(const char *path, int file)
     ssize_t size = text && fresh ? read_whole(file, text) : -1;
     if (size < 0) {
         snprintf(message, sizeof message, "%.300s: cannot be read: %s", path, strerror(errno));
-        tell(message, "");
+        report(message, "");
     } else if (description_read(text, (size_t)size, path, fresh, message)) {
         free(description);
         description = fresh;
         fresh = NULL;
         choose_visible();
     } else {
-        tell(message, description ? " (the description before it stays in force)" : "");
+        report(message, description ? " (the description before it stays in force)" : "");
     }
     free(fresh);
     free(text);
@@ -283,7 +283,7 @@ static void look_at_file(void)
                      *path ? path : DEFAULT_NODE);
         else
             snprintf(message, sizeof message, "FAKEGPU_NODE: %.300s: %s", path, strerror(problem));
-        tell(message, "; name the file that describes the node's GPUs");
+        report(message, "; name the file that describes the node's GPUs");
     }
     if (file >= 0)
         close(file);
@@ -310,12 +310,12 @@ static nvmlReturn_t refresh(void)
 /* A container that asks for a GPU that the node lacks would not start; its NVML does not either. */
 static nvmlReturn_t refuse_stranger(void)
 {
-    static bool told;
+    static bool reported;
     char message[MESSAGE_MAX];
     snprintf(message, sizeof message, "FAKEGPU_VISIBLE_DEVICES: the node has no GPU '%s'", stranger);
-    if (!told)
-        tell(message, "; name UUIDs or indices of its GPUs, 'all' or 'none'");
-    told = true;
+    if (!reported)
+        report(message, "; name UUIDs or indices of its GPUs, 'all' or 'none'");
+    reported = true;
     return NVML_ERROR_NOT_FOUND;
 }
 
@@ -417,7 +417,7 @@ nvmlReturn_t node_find(const struct node *here, nvmlDevice_t device, uint32_t *p
             return NVML_SUCCESS;
         }
     }
-    return NVML_ERROR_GPU_IS_LOST; /* it was there when its handle was given out */
+    return NVML_ERROR_GPU_IS_LOST; /* it was there when its handle was returned */
 }
 
 nvmlReturn_t gpu_state(const struct gpu *gpu)

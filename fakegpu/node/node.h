@@ -1,14 +1,14 @@
 /* The node as this process sees it: the description in its present state, cut to the visible GPUs.
  *
  * The file may be replaced at any moment (by rename). Every call looks at its inode and time
- * first, so a fault written into it shows in the next call. A version that cannot be read is told
- * once on stderr; the last good one stays in force, so that a slip of the editor takes no node down.
+ * first, so a fault written into it shows in the next call. A version that cannot be read is reported
+ * once on stderr; the last good one stays in force, so that a typing error takes no node down.
  * A file that is gone is a driver that is gone.
  *
  * All functions are thread-safe; one mutex guards the description, and none of them waits for
  * anything but the file. */
-#ifndef FAKEGPU_NODE_H
-#define FAKEGPU_NODE_H
+#ifndef FAKEGPU_NODE_NODE_H
+#define FAKEGPU_NODE_NODE_H
 
 #include "description/description.h"
 #include "interface/nvml.h"
@@ -20,7 +20,7 @@ struct node {
     uint32_t visible[GPUS_MAX]; /* index in the description of each GPU that this process sees */
 };
 
-/* Counted: each success needs its own node_close. Tells a problem on stderr, once per version of the file. */
+/* Counted: each success needs its own node_close. Reports a problem on stderr, once per version of the file. */
 nvmlReturn_t node_open(void);
 nvmlReturn_t node_close(void);
 

@@ -19,8 +19,8 @@
  *
  * Memory is counted without a lock: a process adds to its own slot first and sums all slots afterwards, so of
  * two that race past the limit the later one sees both. See state_reserve. */
-#ifndef FAKEGPU_STATE_H
-#define FAKEGPU_STATE_H
+#ifndef FAKEGPU_NODE_STATE_H
+#define FAKEGPU_NODE_STATE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -52,8 +52,8 @@ struct busy_ring {
 struct slot {
     _Atomic uint64_t trying_bytes; /* the part of held_bytes that state_reserve has not decided about */
     _Atomic uint64_t busy_ns;      /* GPU time since the slot was taken */
-    _Atomic uint64_t generation;   /* rises each time the slot is taken, once it is empty; tells two owners apart */
-    _Atomic int32_t pid;           /* as the owner knows itself; for people, state_alive tells the truth */
+    _Atomic uint64_t generation;   /* rises each time the slot is taken, once it is empty; distinguishes two owners */
+    _Atomic int32_t pid;           /* as the owner knows itself; for people; state_alive is authoritative */
     _Atomic uint64_t cgroups[CGROUPS_DEEP]; /* that it is in, its own first; 0 after the last one */
     struct busy_ring busy;
 };
@@ -120,7 +120,7 @@ unsigned state_reap(const struct state_files *files, void (*cleared)(unsigned sl
  * more than that one's hard limit; false then, with nothing changed. One thread of a process at a time. */
 bool state_reserve(const struct state_files *files, unsigned slot, uint64_t bytes, uint64_t limit_bytes);
 
-/* Makes what is told of a GPU as small as the limits of the process's cgroups: all that it may hold, and what it may still take. */
+/* Makes what is reported of a GPU as small as the limits of the process's cgroups: all that it may hold, and what it may still take. */
 void state_within_limits(const struct state *state, unsigned slot, uint64_t *total_bytes, uint64_t *free_bytes);
 
 /* Gives back what state_reserve gave. */

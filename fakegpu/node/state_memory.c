@@ -125,7 +125,7 @@ static bool wait_for_others(const struct state_files *files, int round, uint64_t
  * what was granted never passes the limit, without any lock that a stopped or killed process could keep.
  *
  * The price: two that fit one at a time but not both see each other's part, and neither would get it. So what is not
- * decided yet is told apart (trying_bytes), and of several the one with the lowest slot keeps its part while the others take
+ * decided yet is kept apart (trying_bytes), and of several the one with the lowest slot keeps its part while the others take
  * theirs back and try again. And since slots are read one after the other, memory that moves from one to another meanwhile
  * is seen twice: "does not fit" counts only when nothing moved (`changes` rises with each move).
  *

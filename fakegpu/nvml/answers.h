@@ -1,6 +1,6 @@
 /* Small answers that many functions of the interface give. */
-#ifndef FAKEGPU_ANSWERS_H
-#define FAKEGPU_ANSWERS_H
+#ifndef FAKEGPU_NVML_ANSWERS_H
+#define FAKEGPU_NVML_ANSWERS_H
 
 #include <stdbool.h>
 #include <stddef.h>

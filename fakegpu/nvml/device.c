@@ -266,7 +266,7 @@ static uint64_t free_bytes(uint64_t total_bytes, uint64_t taken_bytes)
     return taken_bytes < total_bytes ? total_bytes - taken_bytes : 0;
 }
 
-/* The second form tells what the driver keeps for itself apart; the first counts it as used. */
+/* The second form reports what the driver keeps for itself separately; the first counts it as used. */
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
     REQUIRE(memory);

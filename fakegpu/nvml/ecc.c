@@ -38,7 +38,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetDefaultEccMode(nvmlDevice_t device, unsigned *m
     return status;
 }
 
-/* `since` tells volatile from aggregate. A GPU whose ECC is off counts nothing. */
+/* `since` is volatile or aggregate. A GPU whose ECC is off counts nothing. */
 static nvmlReturn_t answer_errors(nvmlDevice_t device, unsigned kind, unsigned since, uint64_t *count,
                                   const char *caller)
 {

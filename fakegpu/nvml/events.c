@@ -1,7 +1,7 @@
 /* Events: XIDs and ECC errors.
  *
  * A description says how often each has happened so far. An event set keeps, for each registered
- * GPU, the counts that it has told of; whatever the file counts beyond them becomes events, one for
+ * GPU, the counts that it has reported; whatever the file counts beyond them becomes events, one for
  * each step. A line that is taken out lowers the count, so that putting it back is news again.
  * Waiting looks at the file every few milliseconds: no other file system event is as sure, above all
  * where the file is a mount into a container. */
@@ -25,7 +25,7 @@ struct registration {
     struct registration *next;
     nvmlDevice_t device;
     uint64_t types;
-    struct counts told;
+    struct counts reported;
 };
 
 /* Guarded by the node's lock. */
@@ -41,7 +41,7 @@ static void take_counts(const struct gpu *gpu, struct counts *counts)
     counts->ecc_uncorrected = gpu->ecc_uncorrected;
 }
 
-static uint32_t *told_of(struct counts *counts, uint32_t xid)
+static uint32_t *reported_of(struct counts *counts, uint32_t xid)
 {
     for (uint32_t i = 0; i < counts->xid_count; i++) {
         if (counts->xids[i].number == xid)
@@ -50,54 +50,54 @@ static uint32_t *told_of(struct counts *counts, uint32_t xid)
     return NULL;
 }
 
-/* Forgets what the file no longer counts, and makes room for what it counts anew. */
-static void follow(struct counts *told, const struct gpu *gpu)
+/* Forgets what the file no longer counts, and makes room for what it counts newly. */
+static void follow(struct counts *reported, const struct gpu *gpu)
 {
     struct counts next;
     take_counts(gpu, &next);
     for (uint32_t i = 0; i < next.xid_count; i++) {
-        uint32_t *before = told_of(told, next.xids[i].number);
+        uint32_t *before = reported_of(reported, next.xids[i].number);
         if (!before || *before < next.xids[i].count)
             next.xids[i].count = before ? *before : 0;
     }
-    if (told->ecc_corrected < next.ecc_corrected)
-        next.ecc_corrected = told->ecc_corrected;
-    if (told->ecc_uncorrected < next.ecc_uncorrected)
-        next.ecc_uncorrected = told->ecc_uncorrected;
-    *told = next;
+    if (reported->ecc_corrected < next.ecc_corrected)
+        next.ecc_corrected = reported->ecc_corrected;
+    if (reported->ecc_uncorrected < next.ecc_uncorrected)
+        next.ecc_uncorrected = reported->ecc_uncorrected;
+    *reported = next;
 }
 
-/* The next thing to tell of, taken as told. */
+/* The next event to report, counted as reported. */
 static bool next_event(struct registration *registration, const struct gpu *gpu, uint64_t *type, uint64_t *data)
 {
-    struct counts *told = &registration->told;
-    follow(told, gpu);
+    struct counts *reported = &registration->reported;
+    follow(reported, gpu);
     for (uint32_t i = 0; i < gpu->xid_count; i++) {
-        if (told->xids[i].count == gpu->xids[i].count)
+        if (reported->xids[i].count == gpu->xids[i].count)
             continue;
         if (!(registration->types & EVENT_XID_CRITICAL)) {
-            told->xids[i].count = gpu->xids[i].count;
+            reported->xids[i].count = gpu->xids[i].count;
             continue;
         }
-        told->xids[i].count++;
+        reported->xids[i].count++;
         *type = EVENT_XID_CRITICAL;
         *data = gpu->xids[i].number;
         return true;
     }
     *data = 0;
-    if (told->ecc_uncorrected < gpu->ecc_uncorrected) {
-        told->ecc_uncorrected++;
+    if (reported->ecc_uncorrected < gpu->ecc_uncorrected) {
+        reported->ecc_uncorrected++;
         *type = EVENT_DOUBLE_BIT_ECC;
         if (registration->types & EVENT_DOUBLE_BIT_ECC)
             return true;
-        told->ecc_uncorrected = gpu->ecc_uncorrected;
+        reported->ecc_uncorrected = gpu->ecc_uncorrected;
     }
-    if (told->ecc_corrected < gpu->ecc_corrected) {
-        told->ecc_corrected++;
+    if (reported->ecc_corrected < gpu->ecc_corrected) {
+        reported->ecc_corrected++;
         *type = EVENT_SINGLE_BIT_ECC;
         if (registration->types & EVENT_SINGLE_BIT_ECC)
             return true;
-        told->ecc_corrected = gpu->ecc_corrected;
+        reported->ecc_corrected = gpu->ecc_corrected;
     }
     return false;
 }
@@ -160,7 +160,7 @@ EXPORT nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long 
             one = one->next;
         if (!one && (one = calloc(1, sizeof *one))) {
             *one = (struct registration){.next = set->first, .device = device};
-            take_counts(gpu, &one->told);
+            take_counts(gpu, &one->reported);
             set->first = one;
         }
         if (one)

@@ -1,7 +1,7 @@
 /* Figures by number: the interface's second way to ask, for those that have no function of their own. */
 #include "node/node.h"
-#include "node/topology.h"
 #include "nvml/answers.h"
+#include "nvml/topology.h"
 
 enum field {
     ECC_CURRENT = 1,

@@ -14,7 +14,7 @@ struct listed {
     unsigned busy_percent;
 };
 
-/* Processes of one kind in a row; MPS serves nobody here. A process of another pid namespace is told to nobody, as the real
+/* Processes of one kind in a row; MPS serves nobody here. A process of another pid namespace is not listed, as the real
  * driver does. The description does not say whose its utilization is: it is dealt out evenly. */
 static unsigned pick(const struct gpu *gpu, enum kind kind, uint64_t window_ns, struct listed listed[LISTED_MAX])
 {

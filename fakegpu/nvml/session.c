@@ -98,7 +98,7 @@ EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
     return nvmlSystemGetCudaDriverVersion_v2(version);
 }
 
-/* The name of the process, as the description or else /proc tells it. */
+/* The name of the process, from the description or else /proc. */
 EXPORT nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length)
 {
     const struct node *node;

@@ -22,7 +22,7 @@ static struct opened {
 } opened[OPENED_MAX];
 static unsigned opened_count;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static bool told;
+static bool reported;
 
 static void before_fork(void) { pthread_mutex_lock(&mutex); }
 static void after_fork(void) { pthread_mutex_unlock(&mutex); }
@@ -59,8 +59,8 @@ static bool open_state(const struct gpu *gpu, bool create, struct state_files *f
     if (!entry || !still_there(entry)) {
         struct state_files fresh;
         enum state_error error = state_open(directory, gpu->uuid, create, &fresh, message);
-        if (error == STATE_UNUSABLE && !told) {
-            told = true;
+        if (error == STATE_UNUSABLE && !reported) {
+            reported = true;
             dprintf(STDERR_FILENO, "fakegpu: %s\n", message);
         }
         if (error != STATE_OK)

@@ -1,4 +1,4 @@
-/* What the CUDA half's processes hold and do of a GPU, as the NVML half tells it.
+/* What the CUDA half's processes hold and do of a GPU, as the NVML half reports it.
  *
  * Of processes it only reads: a slot whose owner is dead is left out, and cleared by the next CUDA process. Where no CUDA process
  * has been yet there is no state, and nothing is held; the first limit makes it. */

@@ -1,6 +1,6 @@
 /* How GPUs reach each other and the CPUs: PCIe, NUMA, NVLink. */
 #include "description/reading.h"
-#include "node/topology.h"
+#include "nvml/topology.h"
 
 #include "node/node.h"
 #include "nvml/answers.h"

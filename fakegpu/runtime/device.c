@@ -116,22 +116,22 @@ EXPORT cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
     return keep(error ? (int)error : (int)cuCtxEnablePeerAccess(context, flags));
 }
 
-EXPORT cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *told, int device)
+EXPORT cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
 {
-    memset(told, 0, sizeof *told);
+    memset(properties, 0, sizeof *properties);
     CUresult result = cuInit(0);
     if (result == CUDA_SUCCESS)
-        result = cuDeviceGetName(told->name, sizeof told->name, device);
+        result = cuDeviceGetName(properties->name, sizeof properties->name, device);
     if (result == CUDA_SUCCESS)
-        result = cuDeviceGetUuid((CUuuid *)&told->uuid, device);
+        result = cuDeviceGetUuid((CUuuid *)&properties->uuid, device);
     if (result == CUDA_SUCCESS)
-        result = cuDeviceTotalMem(&told->totalGlobalMem, device);
+        result = cuDeviceTotalMem(&properties->totalGlobalMem, device);
 #define ATTRIBUTE(member, name)                                                                                        \
     do {                                                                                                               \
         int value = 0;                                                                                                 \
         if (result == CUDA_SUCCESS)                                                                                    \
             result = cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_##name, device);                                 \
-        told->member = (__typeof__(told->member))value;                                                                \
+        properties->member = (__typeof__(properties->member))value;                                                                \
     } while (0)
     ATTRIBUTE(major, COMPUTE_CAPABILITY_MAJOR);
     ATTRIBUTE(minor, COMPUTE_CAPABILITY_MINOR);

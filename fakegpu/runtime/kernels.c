@@ -210,7 +210,7 @@ EXPORT int fakegpuLaunchAny(cudaStream_t stream)
         return keep(error ? error : (int)(call));                                                                      \
     }
 
-static CUresult attributes_of(CUfunction kernel, struct cudaFuncAttributes *told)
+static CUresult attributes_of(CUfunction kernel, struct cudaFuncAttributes *attributes)
 {
     int values[CU_FUNC_ATTRIBUTE_MAX] = {0};
     for (int i = 0; i <= CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT; i++) {
@@ -218,7 +218,7 @@ static CUresult attributes_of(CUfunction kernel, struct cudaFuncAttributes *told
         if (result != CUDA_SUCCESS)
             return result;
     }
-    *told = (struct cudaFuncAttributes){
+    *attributes = (struct cudaFuncAttributes){
         .sharedSizeBytes = (size_t)values[CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES],
         .constSizeBytes = (size_t)values[CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES],
         .localSizeBytes = (size_t)values[CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES],
@@ -232,7 +232,7 @@ static CUresult attributes_of(CUfunction kernel, struct cudaFuncAttributes *told
     return CUDA_SUCCESS;
 }
 
-OF_KERNEL(cudaFuncGetAttributes(struct cudaFuncAttributes *told, const void *function), attributes_of(kernel, told))
+OF_KERNEL(cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *function), attributes_of(kernel, attributes))
 OF_KERNEL(cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value),
           cuFuncSetAttribute(kernel, (CUfunction_attribute)attribute, value))
 OF_KERNEL(cudaKernelSetAttributeForDevice(cudaKernel_t function, enum cudaFuncAttribute attribute, int value, int device),

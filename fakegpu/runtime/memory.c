@@ -31,25 +31,25 @@ IN_CONTEXT(cudaHostRegister(void *address, size_t bytes, unsigned flags), cuMemH
 IN_CONTEXT(cudaHostUnregister(void *address), cuMemHostUnregister(address))
 IN_CONTEXT(cudaMemGetInfo(size_t *free_bytes, size_t *total), cuMemGetInfo(free_bytes, total))
 
-EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *told, const void *address)
+EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *address)
 {
     unsigned kind = 0, managed = 0;
     int device = -2;
     CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
                                    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
                                    CU_POINTER_ATTRIBUTE_HOST_POINTER};
-    memset(told, 0, sizeof *told);
-    void *answers[] = {&kind, &managed, &device, &told->devicePointer, &told->hostPointer};
+    memset(attributes, 0, sizeof *attributes);
+    void *answers[] = {&kind, &managed, &device, &attributes->devicePointer, &attributes->hostPointer};
     cudaError_t error = ready();
     if (!error)
         error = (cudaError_t)cuPointerGetAttributes(sizeof asked / sizeof *asked, asked, answers, POINTER(address));
-    told->type = managed                        ? cudaMemoryTypeManaged
+    attributes->type = managed                        ? cudaMemoryTypeManaged
                  : kind == CU_MEMORYTYPE_DEVICE ? cudaMemoryTypeDevice
                  : kind == CU_MEMORYTYPE_HOST   ? cudaMemoryTypeHost
                                                 : cudaMemoryTypeUnregistered;
-    told->device = device;
-    if (told->type == cudaMemoryTypeUnregistered)
-        told->hostPointer = (void *)address;
+    attributes->device = device;
+    if (attributes->type == cudaMemoryTypeUnregistered)
+        attributes->hostPointer = (void *)address;
     return keep(error);
 }
 

@@ -184,8 +184,8 @@ void containers_scan(void)
 void containers_wait(int most_ms)
 {
     char events[4096];
-    struct pollfd told = {.fd = watch, .events = POLLIN};
-    if (poll(&told, 1, watch < 0 ? 500 : most_ms) <= 0)
+    struct pollfd changed = {.fd = watch, .events = POLLIN};
+    if (poll(&changed, 1, watch < 0 ? 500 : most_ms) <= 0)
         return;
     /* What belongs together comes together; and whoever changes things without end is not followed without end. */
     nanosleep(&(struct timespec){0, BATCH_MS * 1000000L}, NULL);

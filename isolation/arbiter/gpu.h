@@ -18,7 +18,7 @@ void gpu_dismiss(struct guest *guest);
 /* Whether its page can still be read; once not, it is as good as dismissed. */
 bool gpu_guest_lives(const struct guest *guest);
 
-/* Tells every container that the arbiter goes. */
+/* Announces to every container that the arbiter ends. */
 void gpus_leave(void);
 
 #endif

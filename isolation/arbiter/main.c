@@ -2,7 +2,7 @@
  *
  *     arbiter --containers DIR      DIR/<container>/{limits,usage}; runs until SIGTERM
  *
- * It keeps nothing: one that is started anew goes on with what the containers' pages say. */
+ * It keeps nothing: after a restart it goes on with what the containers' pages say. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -18,7 +18,7 @@
 
 enum { SCAN_MS = 2000 };
 
-/* The containers are told that nobody grants turns now, so they need not find out by waiting. */
+/* The containers learn that nobody grants turns now, so they need not find out by waiting. */
 static void *end_in_order(void *signals)
 {
     int number;

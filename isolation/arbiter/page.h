@@ -15,7 +15,7 @@ void page_unmap(struct turn_page *page);
 /* What the container says at `now_ns`. False: the page is gone, or not of this version. */
 bool page_read(struct turn_page *page, uint64_t now_ns, struct asked *asked);
 
-/* Tells it what it has, and that the arbiter lives. `wake`: those who wait shall look. False: the page is gone. */
+/* Writes what it was granted, and that the arbiter lives. `wake`: those who wait shall look. False: the page is gone. */
 bool page_write(struct turn_page *page, uint64_t now_ns, struct granted granted, bool wake);
 
 /* Nobody is there any more to grant anything. */

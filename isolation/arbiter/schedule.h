@@ -78,7 +78,7 @@ struct asked {
     bool wants;             /* waits for a turn, or for more GPU time in this one */
 };
 
-/* What it is told. */
+/* Its input. */
 struct granted {
     uint64_t until_ns;   /* may put work on the GPU before that moment; 0: not now */
     uint64_t allowed_ns; /* and as long as its used_ns is below this */

@@ -40,7 +40,7 @@ static CUresult find_gpu(CUstream stream, int *gpu)
     if (result == CUDA_ERROR_SYSTEM_NOT_READY)
         return result;
     if (result != CUDA_SUCCESS)
-        *gpu = GPU_NOT_GIVEN; /* no context, a bad stream: the driver refuses it in its own words */
+        *gpu = GPU_NOT_ALLOCATED; /* no context, a bad stream: the driver refuses it in its own words */
     return CUDA_SUCCESS;
 }
 
@@ -105,19 +105,19 @@ static unsigned place_of(uint64_t key, enum work work, int gpu)
 
 CUresult compute_enter(struct piece *piece, enum work work, struct kind kind, CUstream stream)
 {
-    piece->gpu = GPU_NOT_GIVEN;
+    piece->gpu = GPU_NOT_ALLOCATED;
     if (!flows_limited())
         return CUDA_SUCCESS;
     CUresult refused = find_gpu(stream, &piece->gpu);
     if (refused != CUDA_SUCCESS || piece->gpu < 0)
         return refused;
     if (stream_is_captured(stream)) {
-        piece->gpu = GPU_NOT_GIVEN;
+        piece->gpu = GPU_NOT_ALLOCATED;
         return CUDA_SUCCESS;
     }
     struct flow *flow = flow_lock(piece->gpu);
     if (!flow) {
-        piece->gpu = GPU_NOT_GIVEN;
+        piece->gpu = GPU_NOT_ALLOCATED;
         return CUDA_SUCCESS;
     }
     piece->stream = stream;

@@ -7,8 +7,8 @@
  *
  * compute_enter returns once the container may give work to the GPU, and has charged what such work took so far; a GPU without
  * core_percent is never waited for. compute_leave has some of the pieces measured, and corrects. */
-#ifndef ISOLATION_COMPUTE_H
-#define ISOLATION_COMPUTE_H
+#ifndef ISOLATION_COMPUTE_COMPUTE_H
+#define ISOLATION_COMPUTE_COMPUTE_H
 
 #include <stdbool.h>
 

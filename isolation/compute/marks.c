@@ -23,7 +23,7 @@ bool stream_is_captured(CUstream stream)
     return REAL(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS || status;
 }
 
-void marks_beside_captures(void) { step_aside(); }
+void marks_beside_captures(void) { relax_capture_mode(); }
 
 /* Makes a context current if it is not; true: leave_context must follow. */
 static bool enter_context(CUcontext context)
@@ -64,7 +64,7 @@ static bool take_event(struct mark_pool *pool, CUcontext context, CUevent *event
 bool mark_put(struct mark_pool *pool, CUstream stream, struct mark *mark)
 {
     bool put = false;
-    int mode = step_aside();
+    int mode = relax_capture_mode();
     if (context_of(stream, &mark->context) == CUDA_SUCCESS && mark->context) {
         bool entered = enter_context(mark->context);
         if (take_event(pool, mark->context, &mark->event)) {
@@ -74,28 +74,28 @@ bool mark_put(struct mark_pool *pool, CUstream stream, struct mark *mark)
         }
         leave_context(entered);
     }
-    step_back(mode);
+    restore_capture_mode(mode);
     return put;
 }
 
 enum mark_state mark_look(const struct mark *mark)
 {
-    int mode = step_aside();
+    int mode = relax_capture_mode();
     bool entered = enter_context(mark->context);
     CUresult result = REAL(cuEventQuery)(mark->event);
     leave_context(entered);
-    step_back(mode);
+    restore_capture_mode(mode);
     return result == CUDA_SUCCESS ? MARK_REACHED : result == CUDA_ERROR_NOT_READY ? MARK_AHEAD : MARK_LOST;
 }
 
 bool mark_between(const struct mark *before, const struct mark *after, uint64_t *time_ns)
 {
     float milliseconds = 0;
-    int mode = step_aside();
+    int mode = relax_capture_mode();
     bool entered = enter_context(after->context);
     CUresult result = REAL(cuEventElapsedTime)(&milliseconds, before->event, after->event);
     leave_context(entered);
-    step_back(mode);
+    restore_capture_mode(mode);
     if (result != CUDA_SUCCESS || !(milliseconds >= 0) || milliseconds > 1e9f)
         return false;
     *time_ns = (uint64_t)((double)milliseconds * 1e6);
@@ -108,11 +108,11 @@ void mark_drop(struct mark_pool *pool, const struct mark *mark)
         pool->marks[pool->count++] = *mark;
         return;
     }
-    int mode = step_aside();
+    int mode = relax_capture_mode();
     bool entered = enter_context(mark->context);
     REAL(cuEventDestroy_v2)(mark->event);
     leave_context(entered);
-    step_back(mode);
+    restore_capture_mode(mode);
 }
 
 void marks_forget(struct mark_pool *pool, CUcontext context)

@@ -82,7 +82,7 @@ static void start(void)
     /* The program's signals are the program's threads'. */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     if (pthread_create(&thread, &attributes, watch, NULL))
-        say("no thread could be started to watch the GPU's work; turns may end late");
+        log_message("no thread could be started to watch the GPU's work; turns may end late");
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
 }

@@ -1,9 +1,9 @@
-/* The part of the CUDA driver's binary interface that this library limits or calls, declared anew.
+/* The part of the CUDA driver's binary interface that this library limits or calls.
  *
  * Names, codes and layouts are those of NVIDIA's interface (CUDA 13), since programs are built against them. Structures
  * that are only passed on are opaque here. Only types and prototypes: the real functions are reached through driver/real.h. */
-#ifndef ISOLATION_DRIVER_H
-#define ISOLATION_DRIVER_H
+#ifndef ISOLATION_DRIVER_DRIVER_H
+#define ISOLATION_DRIVER_DRIVER_H
 
 #include <stddef.h>
 #include <stdint.h>

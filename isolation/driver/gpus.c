@@ -8,7 +8,7 @@
 
 enum { DEVICES_MAX = 64, UNKNOWN = 0, ANSWER_BASE = 2 };
 
-/* Index + ANSWER_BASE (so GPU_NOT_GIVEN is 1), by device; 0: not asked yet. */
+/* Index + ANSWER_BASE (so GPU_NOT_ALLOCATED is 1), by device; 0: not asked yet. */
 static _Atomic int answers[DEVICES_MAX];
 
 /* By hand: every process does it as it begins, and a printf for each byte is a tenth of what that takes here. */
@@ -28,7 +28,7 @@ static void spell(const CUuuid *uuid, const char prefix[4], char text[48])
     *at = '\0';
 }
 
-/* CUDA tells the sixteen bytes only: a slice of a GPU (MIG) differs from a GPU by NVML's prefix. */
+/* CUDA returns the sixteen bytes only: a slice of a GPU (MIG) differs from a GPU by NVML's prefix. */
 static CUresult ask(CUdevice device, int *gpu)
 {
     const struct container *container = container_here();

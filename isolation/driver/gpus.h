@@ -1,13 +1,13 @@
 /* Which of the container's GPUs a CUDA call is about. */
-#ifndef ISOLATION_GPUS_H
-#define ISOLATION_GPUS_H
+#ifndef ISOLATION_DRIVER_GPUS_H
+#define ISOLATION_DRIVER_GPUS_H
 
 #include "driver/driver.h"
 #include "process/container.h"
 
-enum { GPU_NOT_GIVEN = -1 };
+enum { GPU_NOT_ALLOCATED = -1 };
 
-/* Index in the limits of a device, into *gpu; GPU_NOT_GIVEN for one that the limits do not name. An error: the driver's own
+/* Index in the limits of a device, into *gpu; GPU_NOT_ALLOCATED for one that the limits do not name. An error: the driver's own
  * for a bad device, or CUDA_ERROR_SYSTEM_NOT_READY when there are no limits. Answers are kept: 10 ns from the second on. */
 CUresult gpu_of_device(CUdevice device, int *gpu);
 

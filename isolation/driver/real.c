@@ -40,7 +40,7 @@ static void open_driver(void)
 {
     driver = dlopen(DRIVER_LIBRARY, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
     if (!driver)
-        say("%s: not loaded; the node agent mounts the driver's library there", DRIVER_LIBRARY);
+        log_message("%s: not loaded; the node agent mounts the driver's library there", DRIVER_LIBRARY);
 }
 
 void *real_symbol(const char *name)

@@ -15,8 +15,8 @@
  * REAL(symbol) is the driver's function, looked up once in the library that this one depends on, never in the program's own scope
  * (where it would find us). Where the driver is too old to have it, REAL is a function that returns
  * CUDA_ERROR_NOT_SUPPORTED (in the NVML library, the error of that meaning). */
-#ifndef ISOLATION_HOOKS_H
-#define ISOLATION_HOOKS_H
+#ifndef ISOLATION_DRIVER_REAL_H
+#define ISOLATION_DRIVER_REAL_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -2,8 +2,8 @@
  *
  * One word per GPU holds the sum of what all processes have (`total`), so two that race can never pass the limit together:
  * one of them changes the word first and the other one sees that. A process that dies must take exactly its own part out of the
- * sum, though it may die between any two instructions; so the word also says whose the last change was and the how-manieth
- * of that process:
+ * sum, though it may die between any two instructions; so the word also says whose the last change was, and its number among
+ * those of that process:
  *
  *     total     units : 36 | slot : 10 | number : 18
  *     held      units : 36 |    0 : 10 | number : 18     of one process: what it has, as of its change `number`
@@ -15,9 +15,9 @@
  * asks whether the change that it had in mind is in the total: either the total still names it, or whoever replaced the
  * total has noted it. Each step may be the last one, also of whoever clears up, who goes the same way in the dead one's name.
  *
- * Sums are in units of 256 bytes, the finest that the driver gives out: 16 TiB fit. */
-#ifndef ISOLATION_ACCOUNT_H
-#define ISOLATION_ACCOUNT_H
+ * Sums are in units of 256 bytes, the finest that the driver allocates: 16 TiB fit. */
+#ifndef ISOLATION_FILES_ACCOUNT_H
+#define ISOLATION_FILES_ACCOUNT_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,7 +40,7 @@ void account_give(struct region *region, unsigned gpu, unsigned slot, uint64_t u
  * slot's lock. */
 void account_clear(struct region *region, unsigned slot);
 
-/* What one slot has at a moment, and how many changes lie between two moments, as far as the number tells (2^18 look like none). */
+/* What one slot has at a moment, and how many changes lie between two moments, as far as the number shows (2^18 look like none). */
 struct account_reading { uint64_t units, number; };
 struct account_reading account_read(const struct region *region, unsigned gpu, unsigned slot);
 uint64_t account_changes(struct account_reading earlier, struct account_reading later);

@@ -7,8 +7,8 @@
  * A line ends with LF; words are separated by one space. GPUs that are not named are refused. A file of another
  * major version is refused as a whole, and so is anything odd in one of the same minor version or an older one; of a higher
  * minor version, unknown lines and unknown keys are passed over. 1.1 added core_class, which is taken in a file of 1.0 too. */
-#ifndef ISOLATION_LIMITS_H
-#define ISOLATION_LIMITS_H
+#ifndef ISOLATION_FILES_LIMITS_H
+#define ISOLATION_FILES_LIMITS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ enum core_policy {
 
 /* What the container's work is like, as its owner says. */
 enum core_class {
-    CORE_INFERRED, /* nothing is said: what it does tells */
+    CORE_INFERRED, /* not declared: follows from what it does */
     CORE_LATENCY,  /* somebody waits for it */
     CORE_BATCH,    /* nobody does */
 };

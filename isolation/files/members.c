@@ -122,7 +122,7 @@ static void clear(struct region *region, unsigned slot)
 }
 
 /* Takes the lock of a slot whose owner is dead or that has none, and clears it. Asked first whether it is locked: one's own
- * lock would be given anew, and let go afterwards. */
+ * lock would be taken again, and released afterwards. */
 static bool take_over(struct region *region, int file, unsigned slot)
 {
     if (holds[slot] || member_alive(file, slot, NULL) || !lock_byte(file, F_WRLCK, slot))

@@ -6,8 +6,8 @@
  * another program) where its pid namespace is ours and that can be seen.
  *
  * Not thread-safe: the caller has a mutex (memory/charge.c). */
-#ifndef ISOLATION_MEMBERS_H
-#define ISOLATION_MEMBERS_H
+#ifndef ISOLATION_FILES_MEMBERS_H
+#define ISOLATION_FILES_MEMBERS_H
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -40,20 +40,20 @@ unsigned members_sweep(struct region *region, int file, const struct member *sel
 int member_share(struct region *region, int file, uint64_t key);
 void member_share_open(struct region *region, int file, int slot);
 
-/* Takes hold of the memory of that key, once more if need be; -1: nobody has it. */
+/* Takes hold of the memory of that key, once more if need be; -1: no holder. */
 int member_share_hold(struct region *region, int file, uint64_t key);
 
 /* Whether this process holds it once only. */
 bool member_share_is_last(int slot);
 
-/* Ends one hold; what nobody has any more is cleared. */
+/* Ends one hold; without holders the slot is cleared. */
 void member_share_leave(struct region *region, int file, int slot);
 
 /* In a child of fork: it holds nothing. */
 void member_share_forget(void);
 
 /* Whether anybody holds the slot's lock. `pid` (may be NULL) gets its process id in this process's pid namespace, 0 if it has none
- * there; one's own is not told apart on kernels before 3.15. */
+ * there; one's own is not distinguished on kernels before 3.15. */
 bool member_alive(int file, unsigned slot, pid_t *pid);
 
 #endif

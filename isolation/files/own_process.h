@@ -1,7 +1,7 @@
 /* Whether memory is still that of the process that filled it: a child of fork has a copy, also one that was made by a bare system call, which
  * runs no handlers. Asked with every allocation, so it must cost next to nothing. */
-#ifndef ISOLATION_OWN_PROCESS_H
-#define ISOLATION_OWN_PROCESS_H
+#ifndef ISOLATION_FILES_OWN_PROCESS_H
+#define ISOLATION_FILES_OWN_PROCESS_H
 
 #include <stdbool.h>
 

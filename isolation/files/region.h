@@ -13,8 +13,8 @@
  * Byte N of the file is locked (POSIX record lock) while the process of slot N lives; the bytes from
  * REGION_LOCK_FIRST_CONTEXT on, one per GPU, while a process measures what a first context costs. A process never closes a
  * descriptor of this file, which would drop its lock. */
-#ifndef ISOLATION_REGION_H
-#define ISOLATION_REGION_H
+#ifndef ISOLATION_FILES_REGION_H
+#define ISOLATION_FILES_REGION_H
 
 #include <stdatomic.h>
 #include <stdint.h>

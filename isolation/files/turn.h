@@ -6,8 +6,8 @@
  * A container may put work on the GPU while `until_ns` lies ahead and `used_ns` is below `allowed_ns`. Nothing is given back: a turn
  * is over when its moment has passed, a process's work when the moment that it said itself has passed. So one that
  * dies or is stopped leaves nothing behind that somebody must clear away. */
-#ifndef ISOLATION_TURN_H
-#define ISOLATION_TURN_H
+#ifndef ISOLATION_FILES_TURN_H
+#define ISOLATION_FILES_TURN_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -18,12 +18,12 @@ enum {
     TURN_EVERYBODY = 0x7fffffff, /* how many a futex wakes */
     TURN_SLOTS = 120, /* processes that have work or wait at the same time; more go unseen by the arbiter, not unlimited */
 };
-/* A slot whose process has not been heard of for so long is anybody's. */
+/* A slot whose process has not been seen for so long is free. */
 #define TURN_LEASE_NS UINT64_C(3000000000)
 /* A wish holds for so long, and is repeated as long as somebody waits. */
 #define TURN_WISH_NS UINT64_C(400000000)
 #define TURN_REPEAT_NS UINT64_C(100000000)
-/* An arbiter that has not been heard of for so long is gone: each container then keeps to its share by itself. */
+/* An arbiter that without a heartbeat for so long is gone: each container then keeps to its share by itself. */
 #define TURN_SILENCE_NS UINT64_C(1000000000)
 #define TURN_HEARTBEAT_NS UINT64_C(200000000)
 

@@ -14,7 +14,7 @@
 #include "process/log.h"
 
 enum { DEVICES_MAX = 64 };
-/* Where the driver's list of processes does not name this one, the GPU's whole use tells what a context costs, as long as that is
+/* Where the driver's list of processes does not name this one, the GPU's whole use shows what a context costs, as long as that is
  * within what contexts have been seen to take; others may have taken or given back memory at the same time. */
 #define LEAST_BYTES (UINT64_C(16) << 20)
 #define MOST_BYTES (UINT64_C(2) << 30)
@@ -59,11 +59,11 @@ static const char *uuid_of(int gpu)
 
 static CUresult begin(CUdevice device, struct opening *opening)
 {
-    *opening = (struct opening){.gpu = GPU_NOT_GIVEN};
+    *opening = (struct opening){.gpu = GPU_NOT_ALLOCATED};
     CUresult result = gpu_of_device(device, &opening->gpu);
     if (result != CUDA_SUCCESS)
         return result;
-    if (opening->gpu == GPU_NOT_GIVEN)
+    if (opening->gpu == GPU_NOT_ALLOCATED)
         return charge_take(opening->gpu, 1);
     opening->bytes = charge_context_bytes(opening->gpu);
     if (!opening->bytes) {
@@ -90,7 +90,7 @@ static uint64_t measured(const struct opening *opening)
     if (opening->all_before_bytes && measure_all_bytes(uuid, &now_bytes) &&
         now_bytes >= opening->all_before_bytes + LEAST_BYTES && now_bytes <= opening->all_before_bytes + MOST_BYTES)
         return now_bytes - opening->all_before_bytes;
-    say("%.48s: the driver does not tell what a context costs; taken to be %d MiB", uuid, (int)(UNMEASURED_BYTES >> 20));
+    log_message("%.48s: the driver does not tell what a context costs; taken to be %d MiB", uuid, (int)(UNMEASURED_BYTES >> 20));
     return UNMEASURED_BYTES;
 }
 

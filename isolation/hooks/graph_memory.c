@@ -168,7 +168,7 @@ static uint64_t key_of(CUgraphExec exec, int device)
 static void note(CUgraphExec exec, const struct need *need)
 {
     for (int device = 0; device < DEVICES_MAX; device++) {
-        struct holding held = {.key = key_of(exec, device), .kind = HOLDING_EXEC, .gpu = GPU_NOT_GIVEN,
+        struct holding held = {.key = key_of(exec, device), .kind = HOLDING_EXEC, .gpu = GPU_NOT_ALLOCATED,
                                .other = need->bytes[device]};
         if (held.other)
             holding_put(&held);

@@ -1,6 +1,6 @@
 /* Plain, pitched and managed memory: what has an address and belongs to the context.
  *
- * A small piece shares its page with others, which only its address tells: a whole page is reserved before the driver is asked, and given
+ * A small piece shares its page with others, which only its address shows: a whole page is reserved before the driver is asked, and given
  * back when the page is one that was paid for. With less than a page left of the limit, a small piece is tried only if the gaps
  * between those that are known leave room for it in a page that is paid for, and that page stays paid for meanwhile. */
 #include <stdatomic.h>
@@ -143,7 +143,7 @@ static CUresult begin(uint64_t bytes, struct taking *taking)
     return result;
 }
 
-/* Of a small piece that the driver gave out: its page is paid for from here on. */
+/* Of a small piece that the driver returned: its page is paid for from here on. */
 static CUresult settle_small(struct taking *taking, CUdeviceptr address, CUcontext context)
 {
     struct holding slab = {.key = address / GRANULE_BYTES, .kind = HOLDING_SLAB, .gpu = taking->gpu,

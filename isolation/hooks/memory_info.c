@@ -1,11 +1,11 @@
-/* What a program is told of the GPU's memory: its container's part. */
+/* How much memory a program sees: its container's share. */
 #include "driver/gpus.h"
 #include "driver/real.h"
 #include "hooks/memory.h"
 #include "memory/charge.h"
 
-/* Of a GPU that was not given to the container nothing is free. Either may be NULL: some programs ask for one of them. */
-static CUresult told(int gpu, size_t *free_bytes, size_t *total_bytes)
+/* Of a GPU that was not allocated to the container nothing is free. Either may be NULL: some programs ask for one of them. */
+static CUresult limit_to_share(int gpu, size_t *free_bytes, size_t *total_bytes)
 {
     uint64_t limit_bytes, used_bytes;
     CUresult result = charge_look(gpu, &limit_bytes, &used_bytes);
@@ -27,7 +27,7 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     if (result != CUDA_SUCCESS)
         return result;
     result = gpu_of_current(&gpu);
-    return result == CUDA_SUCCESS ? told(gpu, free_bytes, total_bytes) : result;
+    return result == CUDA_SUCCESS ? limit_to_share(gpu, free_bytes, total_bytes) : result;
 }
 
 static unsigned short_of(size_t bytes)
@@ -56,7 +56,7 @@ EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     if (result != CUDA_SUCCESS || !bytes)
         return result;
     result = gpu_of_device(device, &gpu);
-    return result == CUDA_SUCCESS ? told(gpu, NULL, bytes) : result;
+    return result == CUDA_SUCCESS ? limit_to_share(gpu, NULL, bytes) : result;
 }
 
 EXPORT CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device)

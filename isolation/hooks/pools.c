@@ -26,7 +26,7 @@ static void note_pool(CUmemoryPool pool, int gpu, uint64_t most_bytes)
         holding_put(&held);
 }
 
-/* Of a pool that nobody told us of: some device's default one. */
+/* Of a pool that was not made through us: some device's default one. */
 static CUresult gpu_of_pool(CUmemoryPool pool, int *gpu)
 {
     struct holding held;
@@ -97,9 +97,9 @@ void pools_settle_done(uint64_t freed_before)
 
 static void trim(CUmemoryPool pool, size_t keep_bytes)
 {
-    int mode = step_aside();
+    int mode = relax_capture_mode();
     REAL(cuMemPoolTrimTo)(pool, keep_bytes);
-    step_back(mode);
+    restore_capture_mode(mode);
 }
 
 /* What is to become free of a GPU; UINT64_MAX: all that can. */
@@ -173,10 +173,10 @@ static CUresult take(allocate_function *allocate, CUdeviceptr *address, size_t b
     reserved_counts.pieces += result == CUDA_SUCCESS;
     CUresult settled = reserved_settle(HOLDING_POOL, (uintptr_t)pool, gpu, taken_bytes, 0);
     if (result == CUDA_SUCCESS && settled != CUDA_SUCCESS) {
-        int mode = step_aside();
+        int mode = relax_capture_mode();
         REAL(cuMemFreeAsync)(*address, stream);
         REAL(cuStreamSynchronize)(stream);
-        step_back(mode);
+        restore_capture_mode(mode);
         trim(pool, 0);
         reserved_note_freed(1);
         reserved_settle(HOLDING_POOL, (uintptr_t)pool, gpu, 0, 0);

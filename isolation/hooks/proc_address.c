@@ -1,8 +1,8 @@
-/* cuGetProcAddress: what the driver would give out, with our functions in place of those that are limited.
+/* cuGetProcAddress: what the driver would return, with our functions in place of those that are limited.
  *
  * The driver is asked first; so a name, version or flag that it refuses is refused. Which of our functions stands for what it
- * gave is found by the address, where the driver gives out its exported functions; by name, version and flag where
- * it does not. A variant of a limited function that this library does not know (of a newer CUDA) is not given out. */
+ * gave is found by the address, where the driver returns its exported functions; by name, version and flag where
+ * it does not. A variant of a limited function that this library does not know (of a newer CUDA) is not returned. */
 #include <pthread.h>
 #include <string.h>
 
@@ -136,7 +136,7 @@ static void *known_variant(const char *name, cuuint64_t flags)
     return result == CUDA_SUCCESS ? found : NULL;
 }
 
-/* False: not to be given out. */
+/* False: not to be returned. */
 static bool put_ours(const char *name, void **function, int version, cuuint64_t flags)
 {
     pthread_once(&filled, fill);
@@ -144,7 +144,7 @@ static bool put_ours(const char *name, void **function, int version, cuuint64_t 
     if (!hook && !is_limited(name))
         return true;
     if (!hook && version > KNOWN_CUDA && known_variant(name, flags) != *function) {
-        say("%.64s of CUDA %d: not known to this library and so not given out; update it", name, version);
+        log_message("%.64s of CUDA %d: not known to this library and so not given out; update it", name, version);
         return false;
     }
     if (!hook)
@@ -155,7 +155,7 @@ static bool put_ours(const char *name, void **function, int version, cuuint64_t 
     return true;
 }
 
-/* What is not to be given out is answered as the driver answers what it does not have: by the older function with an error, and by the newer one
+/* What is not to be returned is answered as the driver answers what it does not have: by the older function with an error, and by the newer one
  * with NULL and a status. */
 EXPORT CUresult cuGetProcAddress(const char *name, void **function, int version, cuuint64_t flags)
 {

@@ -125,7 +125,7 @@ static CUresult charge_imported(struct holding *held, uint64_t key, bool known_g
 /* Of a handle that is new to this process. */
 static CUresult imported(CUmemGenericAllocationHandle handle, int type, const struct tag *tag)
 {
-    struct holding held = {.key = handle, .kind = HOLDING_PHYSICAL, .gpu = GPU_NOT_GIVEN, .users = 1};
+    struct holding held = {.key = handle, .kind = HOLDING_PHYSICAL, .gpu = GPU_NOT_ALLOCATED, .users = 1};
     bool by_file = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     if (!tag->key && by_file)
         held.size = OF_UNKNOWN_SIZE;
@@ -183,7 +183,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address);
 /* Opening one once more gives the same address. */
 static CUresult opened(CUdeviceptr address, const CUipcMemHandle *handle)
 {
-    struct holding held = {.key = address, .kind = HOLDING_OPENED, .gpu = GPU_NOT_GIVEN, .users = 1};
+    struct holding held = {.key = address, .kind = HOLDING_OPENED, .gpu = GPU_NOT_ALLOCATED, .users = 1};
     size_t bytes = 0;
     if (holding_users(HOLDING_OPENED, address, 1, NULL) > 0)
         return CUDA_SUCCESS;

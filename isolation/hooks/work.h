@@ -1,6 +1,6 @@
 /* What the hooks of everything that takes time on the GPU are made of. */
-#ifndef ISOLATION_HOOK_WORK_H
-#define ISOLATION_HOOK_WORK_H
+#ifndef ISOLATION_HOOKS_WORK_H
+#define ISOLATION_HOOKS_WORK_H
 
 #include "compute/compute.h"
 #include "driver/driver.h"

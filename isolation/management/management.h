@@ -1,6 +1,6 @@
-/* The part of NVML's binary interface that is limited, declared anew, and what its hooks ask of the container. */
-#ifndef ISOLATION_MANAGEMENT_H
-#define ISOLATION_MANAGEMENT_H
+/* The part of NVML's binary interface that is limited, and what its hooks ask of the container. */
+#ifndef ISOLATION_MANAGEMENT_MANAGEMENT_H
+#define ISOLATION_MANAGEMENT_MANAGEMENT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,7 +59,7 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length)
 
 /* --- management/container.c ---------------------------------------------------------------------------------------- */
 
-/* The container, and which of its GPUs a handle is; *gpu is -1 for one that was not given to it. An error: the driver's own for a
+/* The container, and which of its GPUs a handle is; *gpu is -1 for one that was not allocated to it. An error: the driver's own for a
  * bad handle, or NVML_ERROR_NO_PERMISSION without limits. */
 nvmlReturn_t management_gpu(nvmlDevice_t device, const struct container **container, int *gpu);
 

@@ -1,4 +1,4 @@
-/* A GPU's memory: the container's part of it. Of a GPU that was not given to the container nothing is free. */
+/* A GPU's memory: the container's part of it. Of a GPU that was not allocated to the container nothing is free. */
 #include "driver/real.h"
 #include "management/management.h"
 

@@ -1,5 +1,5 @@
 /* Lists of processes: the container's own, with what the driver says of them. A process of the container that the driver's list lacks
- * (its ids are another pid namespace's) is told with what it was charged. */
+ * (its ids are another pid namespace's) is listed with what it was charged. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ struct listing {
     nvmlProcessDetail_v1_t processes[REAL_MOST + REGION_SLOTS];
     struct member_memory members[REGION_SLOTS];
     unsigned count, member_count;
-    bool told[REGION_SLOTS];
+    bool listed[REGION_SLOTS];
 };
 
 /* Asks the driver for a whole list; `size` is that of an element. */
@@ -23,16 +23,16 @@ static void add(struct listing *listing, const nvmlProcessDetail_v1_t *process)
     for (unsigned i = 0; i < listing->member_count; i++) {
         if (listing->members[i].pid != process->pid)
             continue;
-        listing->told[i] = true;
+        listing->listed[i] = true;
         listing->processes[listing->count++] = *process;
         return;
     }
 }
 
-static void add_untold(struct listing *listing)
+static void add_unlisted(struct listing *listing)
 {
     for (unsigned i = 0; i < listing->member_count; i++) {
-        if (!listing->told[i])
+        if (!listing->listed[i])
             listing->processes[listing->count++] =
                 (nvmlProcessDetail_v1_t){.pid = listing->members[i].pid, .usedGpuMemory = listing->members[i].bytes,
                                          .gpuInstanceId = UINT32_MAX, .computeInstanceId = UINT32_MAX};
@@ -60,7 +60,7 @@ static nvmlReturn_t read_list(struct listing *listing, nvmlDevice_t device, list
             add(listing, &process);
         }
         if (compute)
-            add_untold(listing);
+            add_unlisted(listing);
     }
     free(real);
     return result;
@@ -120,7 +120,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, n
         for (unsigned i = 0; i < asked.numProcArrayEntries && i < REAL_MOST; i++)
             add(listing, &real[i]);
         if (!list->mode)
-            add_untold(listing);
+            add_unlisted(listing);
     }
     if (result == NVML_SUCCESS) {
         unsigned room = list->procArray ? list->numProcArrayEntries : 0;

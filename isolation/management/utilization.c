@@ -49,7 +49,7 @@ static bool is_newest(const nvmlProcessUtilizationSample_t *samples, unsigned co
 
 static unsigned capped(unsigned sum, unsigned most) { return sum < most ? sum : most; }
 
-/* Where the driver cannot tell processes apart, what it says of the GPU is not the container's to know. */
+/* Where the driver cannot distinguish processes, what it says of the GPU is not the container's to know. */
 EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
 {
     unsigned count, gpu = 0, memory = 0;

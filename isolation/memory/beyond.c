@@ -123,7 +123,7 @@ static int64_t shared_bytes(const struct region *region, unsigned gpu, unsigned 
     return (int64_t)sum_bytes;
 }
 
-/* With the mutex. Where the driver does not tell, what was found before holds. */
+/* With the mutex. Where the driver does not say, what was found before holds. */
 static void compare(const struct container *container, unsigned gpu)
 {
     static struct measured processes[MEASURED_MAX];
@@ -166,7 +166,7 @@ static bool is_due(struct found *last, enum beyond_why why)
     if (why == BEYOND_REFUSING || atomic_load_explicit(&events, memory_order_relaxed) != atomic_load(&last->events))
         return true;
     now = now_ns();
-    if (why == BEYOND_TELLING)
+    if (why == BEYOND_REPORTING)
         return now - at_ns >= TELLING_PAUSE_NS;
     if (at_ns)
         return now - at_ns >= taking_pause_ns(last);
@@ -178,7 +178,7 @@ static bool is_due(struct found *last, enum beyond_why why)
 static uint64_t answer(const struct found *last, enum beyond_why why)
 {
     uint64_t bytes = atomic_load(&last->bytes), before_bytes = atomic_load(&last->before_bytes);
-    return why != BEYOND_TELLING && before_bytes > bytes ? before_bytes : bytes;
+    return why != BEYOND_REPORTING && before_bytes > bytes ? before_bytes : bytes;
 }
 
 uint64_t beyond_bytes(const struct container *container, int gpu, enum beyond_why why)

@@ -21,7 +21,6 @@ static struct member self = {.slot = -1};
 /* What this process has, by its own reckoning: put into a new slot when the old one was taken from it. */
 static uint64_t had_units[LIMITED_GPUS_MAX];
 
-
 /* What the parent has in the driver is not the child's. */
 static void forget_all(void)
 {
@@ -41,7 +40,7 @@ static bool joined(const struct container *here)
         member_leave(here->file, &self);
     if (!member_join(here->region, here->file, &self)) {
         self.slot = -1;
-        say("%d processes use GPUs in this container already; no more get any", REGION_SLOTS);
+        log_message("%d processes use GPUs in this container already; no more get any", REGION_SLOTS);
         return false;
     }
     for (unsigned i = 0; lost && i < LIMITED_GPUS_MAX; i++) {
@@ -89,8 +88,8 @@ static CUresult charge(int gpu, uint64_t bytes, uint64_t taken_bytes)
     const struct container *here = container_here();
     if (!here)
         return CUDA_ERROR_SYSTEM_NOT_READY;
-    if (gpu == GPU_NOT_GIVEN) {
-        say("a GPU that was not given to this container: no memory of it");
+    if (gpu == GPU_NOT_ALLOCATED) {
+        log_message("a GPU that was not given to this container: no memory of it");
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (!bytes)
@@ -98,7 +97,7 @@ static CUresult charge(int gpu, uint64_t bytes, uint64_t taken_bytes)
     bool taken = take_beside(here, gpu, bytes, taken_bytes);
     if (!taken) {
         atomic_fetch_add_explicit(&here->region->gpus[gpu].refused, 1, memory_order_relaxed);
-        say("%llu bytes of %.48s: more than is left of the container's %llu MiB", (unsigned long long)bytes,
+        log_message("%llu bytes of %.48s: more than is left of the container's %llu MiB", (unsigned long long)bytes,
             here->limits.gpus[gpu].uuid, (unsigned long long)here->limits.gpus[gpu].memory_bytes >> 20);
     }
     return taken ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -117,7 +116,7 @@ CUresult charge_taken(int gpu, uint64_t bytes)
 void charge_give(int gpu, uint64_t bytes)
 {
     const struct container *here = container_here();
-    if (!here || gpu == GPU_NOT_GIVEN || !bytes)
+    if (!here || gpu == GPU_NOT_ALLOCATED || !bytes)
         return;
     uint64_t units = units_of(bytes);
     pthread_mutex_lock(&mutex);
@@ -142,7 +141,7 @@ CUresult charge_look(int gpu, uint64_t *limit_bytes, uint64_t *used_bytes)
     *limit_bytes = *used_bytes = 0;
     if (!here)
         return CUDA_ERROR_SYSTEM_NOT_READY;
-    if (gpu == GPU_NOT_GIVEN)
+    if (gpu == GPU_NOT_ALLOCATED)
         return CUDA_SUCCESS;
     pthread_mutex_lock(&mutex);
     if (!own_process())
@@ -151,20 +150,9 @@ CUresult charge_look(int gpu, uint64_t *limit_bytes, uint64_t *used_bytes)
     shared_settle();
     pthread_mutex_unlock(&mutex);
     *limit_bytes = here->limits.gpus[gpu].memory_bytes;
-    *used_bytes = beyond_bytes(here, gpu, BEYOND_TELLING);
+    *used_bytes = beyond_bytes(here, gpu, BEYOND_REPORTING);
     *used_bytes += account_total_units(here->region, (unsigned)gpu) * UNIT_BYTES;
     return CUDA_SUCCESS;
-}
-
-int charge_slot(void)
-{
-    const struct container *here = container_here();
-    if (!here)
-        return -1;
-    pthread_mutex_lock(&mutex);
-    int slot = joined(here) ? self.slot : -1;
-    pthread_mutex_unlock(&mutex);
-    return slot;
 }
 
 /* --- what a context costs ------------------------------------------------------------------------------------- */

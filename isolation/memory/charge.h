@@ -1,6 +1,6 @@
 /* What this process takes of the container's GPU memory: every hook that takes or gives back memory goes through here. */
-#ifndef ISOLATION_CHARGE_H
-#define ISOLATION_CHARGE_H
+#ifndef ISOLATION_MEMORY_CHARGE_H
+#define ISOLATION_MEMORY_CHARGE_H
 
 #include "driver/driver.h"
 #include "memory/holdings.h"
@@ -19,12 +19,9 @@ void charge_give(int gpu, uint64_t bytes);
 /* Gives back what was charged for a holding, to this process or in a slot of its own (memory/shared.h). */
 void holding_pay_back(const struct holding *held);
 
-/* The container's memory on a GPU, for telling: limit, and what its living processes have, what nobody asked for included (memory/beyond.h). For
- * GPU_NOT_GIVEN both are 0. */
+/* The container's memory on a GPU, for reports: limit, and what its living processes have, what nobody asked for included (memory/beyond.h). For
+ * GPU_NOT_ALLOCATED both are 0. */
 CUresult charge_look(int gpu, uint64_t *limit_bytes, uint64_t *used_bytes);
-
-/* Slot of this process in the usage file, which it gets by this; -1: there is none to be had. */
-int charge_slot(void);
 
 /* What one context costs on a GPU, as a process of this container measured it: 0: nobody has. The one who may measure is alone
  * with that: charge_measuring waits (at most ten seconds) until nobody else does. */

@@ -1,6 +1,6 @@
 /* What an allocation costs on the GPU, which is what the driver takes of it and not what the program asked for. */
-#ifndef ISOLATION_FOOTPRINT_H
-#define ISOLATION_FOOTPRINT_H
+#ifndef ISOLATION_MEMORY_FOOTPRINT_H
+#define ISOLATION_MEMORY_FOOTPRINT_H
 
 #include <stdbool.h>
 #include <stdint.h>

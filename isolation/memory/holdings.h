@@ -1,7 +1,7 @@
 /* What this process got of the driver, by its handle or address, and what was charged for it: so that giving back one gives
  * back the other. Safe from any thread; empty in a child of fork. */
-#ifndef ISOLATION_HOLDINGS_H
-#define ISOLATION_HOLDINGS_H
+#ifndef ISOLATION_MEMORY_HOLDINGS_H
+#define ISOLATION_MEMORY_HOLDINGS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -29,7 +29,7 @@ static bool load(void)
 {
     void *library = dlopen(MANAGEMENT_LIBRARY, RTLD_LAZY | RTLD_LOCAL);
     if (!library) {
-        say("%s: cannot be loaded", MANAGEMENT_LIBRARY);
+        log_message("%s: cannot be loaded", MANAGEMENT_LIBRARY);
         return false;
     }
     management.init = (int (*)(void))dlsym(library, "nvmlInit_v2");

@@ -1,6 +1,6 @@
 /* What is used of a GPU by the driver's own accounting. Safe from any thread. */
-#ifndef ISOLATION_MEASURE_H
-#define ISOLATION_MEASURE_H
+#ifndef ISOLATION_MEMORY_MEASURE_H
+#define ISOLATION_MEMORY_MEASURE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@ bool measure_open(void);
 struct measured { uint32_t pid; uint64_t bytes; };
 enum { MEASURED_MAX = 512 };
 
-/* Those that the driver lists and tells the memory of, each once. False: it does not say. */
+/* Those that the driver lists with their memory, each once. False: it does not say. */
 bool measure_each(const char *uuid, struct measured processes[MEASURED_MAX], unsigned *count);
 
 /* What this process has. False: it is not in the driver's list. */

@@ -28,9 +28,9 @@ uint64_t reserve_growth_bytes(uint64_t bytes)
 
 CUresult pool_ask(CUmemoryPool pool, int attribute, uint64_t *bytes)
 {
-    int mode = step_aside();
+    int mode = relax_capture_mode();
     CUresult result = REAL(cuMemPoolGetAttribute)(pool, attribute, bytes);
-    step_back(mode);
+    restore_capture_mode(mode);
     return result;
 }
 
@@ -47,7 +47,7 @@ CUresult reserved_settle(enum holding_kind kind, uint64_t key, int gpu, uint64_t
     uint64_t now_bytes = 0;
     holding_look(kind, key, &held);
     uint64_t charged_bytes = held.bytes + taken_bytes;
-    /* A driver that does not tell is taken to have what was charged. */
+    /* A driver that does not say is taken to have what was charged. */
     if (ask(kind, key, &now_bytes) != CUDA_SUCCESS)
         now_bytes = charged_bytes;
     now_bytes = now_bytes > least_bytes ? now_bytes : least_bytes;

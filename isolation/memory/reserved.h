@@ -1,7 +1,7 @@
 /* Memory that the driver reserves in advance and by its own rules: pools, and the memory that a device keeps for graphs. Charged is
  * what the driver says that it has reserved, or is about to. */
-#ifndef ISOLATION_RESERVED_H
-#define ISOLATION_RESERVED_H
+#ifndef ISOLATION_MEMORY_RESERVED_H
+#define ISOLATION_MEMORY_RESERVED_H
 
 #include <stdatomic.h>
 

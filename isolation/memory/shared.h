@@ -1,7 +1,7 @@
 /* Memory that several processes of the container may hold. It is charged to none of them but to a slot of its own in the usage file, which lasts
  * until the last of them has let go of it or is dead. */
-#ifndef ISOLATION_SHARED_H
-#define ISOLATION_SHARED_H
+#ifndef ISOLATION_MEMORY_SHARED_H
+#define ISOLATION_MEMORY_SHARED_H
 
 #include "memory/holdings.h"
 

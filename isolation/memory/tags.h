@@ -1,7 +1,7 @@
 /* By which key the processes that share memory know it. A descriptor that the driver exported carries one along, to whomever it is sent:
  * a lock of its open file description, on bytes of which nobody has any. */
-#ifndef ISOLATION_TAGS_H
-#define ISOLATION_TAGS_H
+#ifndef ISOLATION_MEMORY_TAGS_H
+#define ISOLATION_MEMORY_TAGS_H
 
 #include <stdbool.h>
 #include <stddef.h>

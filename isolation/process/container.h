@@ -1,9 +1,9 @@
 /* The container that this process lives in: its limits and its usage file, read and mapped once.
  *
- * Where either cannot be had, everything limited is refused with CUDA_ERROR_SYSTEM_NOT_READY and the reason is said
- * (process/log.h); it is tried anew by the next call. */
-#ifndef ISOLATION_CONTAINER_H
-#define ISOLATION_CONTAINER_H
+ * Where either cannot be had, everything limited is refused with CUDA_ERROR_SYSTEM_NOT_READY and the reason is logged
+ * (process/log.h); the next call tries again. */
+#ifndef ISOLATION_PROCESS_CONTAINER_H
+#define ISOLATION_PROCESS_CONTAINER_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -20,7 +20,7 @@ struct container {
 /* NULL: refused. A few nanoseconds once it is there. */
 const struct container *container_here(void);
 
-/* Index of a GPU in the limits, by its UUID as NVML spells it; -1: not given to this container. */
+/* Index of a GPU in the limits, by its UUID as NVML spells it; -1: not allocated to this container. */
 int container_gpu(const struct container *container, const char *uuid);
 
 #endif

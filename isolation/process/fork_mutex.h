@@ -1,6 +1,6 @@
 /* Mutexes that a child of fork can use, whoever held them at that moment. `in_child` is called in the child, with the mutex held. */
-#ifndef ISOLATION_FORKING_H
-#define ISOLATION_FORKING_H
+#ifndef ISOLATION_PROCESS_FORK_MUTEX_H
+#define ISOLATION_PROCESS_FORK_MUTEX_H
 
 #include <pthread.h>
 
@@ -19,7 +19,7 @@
     }
 
 /* The same for a mutex that is held while the driver is called: fork does not wait for it, since the driver has mutexes of its own that
- * fork may take first. What it guards is begun anew in the child, by `in_child`. */
+ * fork may take first. What it guards is reset in the child, by `in_child`. */
 #define MUTEX_FRESH_IN_CHILD(mutex, in_child)                                                              \
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;                                              \
     static void mutex##_in_child(void)                                                                     \

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-void say(const char *format, ...)
+void log_message(const char *format, ...)
 {
     char line[544] = "gpushare: ";
     const char *wanted = getenv("GPUSHARE_LOG");

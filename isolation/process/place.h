@@ -1,6 +1,6 @@
 /* Where a container's files lie: the library that is shipped knows one place only, since a tenant sets the environment. */
-#ifndef ISOLATION_PLACE_H
-#define ISOLATION_PLACE_H
+#ifndef ISOLATION_PROCESS_PLACE_H
+#define ISOLATION_PROCESS_PLACE_H
 
 #define RUN_DIRECTORY "/run/gpushare"
 

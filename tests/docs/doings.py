@@ -58,7 +58,6 @@ IN_A_PLAYGROUND: Final = (
         first=("mkdir ~/bin",),
     ),
     Doing("kubectl proxy", "kubectl proxy --port=0", until="Starting to serve on"),
-    Doing("kubectl debug", "kubectl debug runs --image=busybox -- true"),
     Doing(
         "kubectl patch pod NAME --subresource=resize …",
         f"kubectl patch pod resized --subresource=resize -p {_RESIZED}",
@@ -210,11 +209,6 @@ IN_THE_CHECKOUT: Final = (
     ),
     Doing("make bench ARGS=claims", 'make bench ARGS="claims --quick"', until=_MEASURED),
     Doing("make bench", "make bench ARGS=--quick", until=_MEASURED),
-    Doing(
-        'make bench ARGS="in_use making-room inspect extender scrape claims dashboard"',
-        'make bench ARGS="in_use making-room inspect extender scrape claims dashboard --quick"',
-        until=_MEASURED,
-    ),
     Doing("make bench-isolation ARGS=cost", 'make bench-isolation ARGS="cost --quick"', until="ns"),
     Doing("python -m benchmarks.in_use", "python -m benchmarks.in_use --quick"),
     Doing("python -m benchmarks.inspect_start", "python -m benchmarks.inspect_start --quick"),

@@ -1,4 +1,4 @@
-/* What a context is asked about and told: its device, flags, limits and preferences; waiting for its work. */
+/* What can be read and set of a context: its device, flags, limits and preferences; waiting for its work. */
 #include <pthread.h>
 
 #include "cuda/context/context.h"

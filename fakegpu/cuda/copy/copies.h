@@ -1,6 +1,6 @@
 /* Copying and filling memory: what is copied, how long it takes, and giving it to a stream. */
-#ifndef FAKEGPU_CUDA_COPIES_H
-#define FAKEGPU_CUDA_COPIES_H
+#ifndef FAKEGPU_CUDA_COPY_COPIES_H
+#define FAKEGPU_CUDA_COPY_COPIES_H
 
 #include "cuda/memory/memory.h"
 #include "cuda/stream/streams.h"

@@ -1,6 +1,6 @@
 /* The attributes of a device, by the interface's numbers. */
-#ifndef FAKEGPU_CUDA_DATA_SHEET_H
-#define FAKEGPU_CUDA_DATA_SHEET_H
+#ifndef FAKEGPU_CUDA_DEVICE_DATA_SHEET_H
+#define FAKEGPU_CUDA_DEVICE_DATA_SHEET_H
 
 #include "description/description.h"
 

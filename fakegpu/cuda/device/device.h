@@ -1,6 +1,6 @@
 /* The GPUs that this process sees, and what it takes of them. */
-#ifndef FAKEGPU_CUDA_DEVICE_H
-#define FAKEGPU_CUDA_DEVICE_H
+#ifndef FAKEGPU_CUDA_DEVICE_DEVICE_H
+#define FAKEGPU_CUDA_DEVICE_DEVICE_H
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -4,8 +4,8 @@
  * that one gives it up or dies, another one that holds it. (NVIDIA's open kernel modules, mem.c: of the objects that share
  * memory one is the owner, which counts for its process; when it goes, the next one is.) What is only lent, so that a descriptor alone keeps it,
  * stays charged to who gave it up last. */
-#ifndef FAKEGPU_CUDA_SHARED_H
-#define FAKEGPU_CUDA_SHARED_H
+#ifndef FAKEGPU_CUDA_DEVICE_SHARED_H
+#define FAKEGPU_CUDA_DEVICE_SHARED_H
 
 #include "cuda/device/device.h"
 

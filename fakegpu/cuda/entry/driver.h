@@ -1,6 +1,6 @@
 /* The library as a whole. */
-#ifndef FAKEGPU_CUDA_DRIVER_H
-#define FAKEGPU_CUDA_DRIVER_H
+#ifndef FAKEGPU_CUDA_ENTRY_DRIVER_H
+#define FAKEGPU_CUDA_ENTRY_DRIVER_H
 
 #include "cuda/device/device.h"
 

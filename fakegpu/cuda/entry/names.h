@@ -1,6 +1,6 @@
 /* The interface's names and what each means to programs of which version. */
-#ifndef FAKEGPU_CUDA_NAMES_H
-#define FAKEGPU_CUDA_NAMES_H
+#ifndef FAKEGPU_CUDA_ENTRY_NAMES_H
+#define FAKEGPU_CUDA_ENTRY_NAMES_H
 
 #include "cuda/context/context.h"
 

@@ -38,12 +38,12 @@ enum { KNOWN_FLAGS = CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER
 /* Answers before cuInit too. A name that is not found is no error, as with NVIDIA's 535 and 580: NULL, and `status` says why. */
 EXPORT CUresult cuGetProcAddress_v2(const char *name, void **address, int version, cuuint64_t flags, int *status)
 {
-    int told;
+    int symbol_status;
     REQUIRE_CU(name && address && flags <= KNOWN_FLAGS);
-    void (*found)(void) = find(name, version, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &told);
+    void (*found)(void) = find(name, version, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &symbol_status);
     memcpy(address, &found, sizeof found);
     if (status)
-        *status = told;
+        *status = symbol_status;
     return CUDA_SUCCESS;
 }
 

@@ -1,6 +1,6 @@
 /* Captures from inside; for cuda/graph/capture.c and cuda/graph/capture_questions.c. */
-#ifndef FAKEGPU_CUDA_CAPTURE_H
-#define FAKEGPU_CUDA_CAPTURE_H
+#ifndef FAKEGPU_CUDA_GRAPH_CAPTURE_H
+#define FAKEGPU_CUDA_GRAPH_CAPTURE_H
 
 #include "cuda/graph/graphs.h"
 #include "cuda/stream/capturing.h"

@@ -3,7 +3,7 @@
 
 #include "cuda/graph/graphs.h"
 
-/* Lists are given as the interface does: with no room for them only their length is told. */
+/* Lists are given as the interface does: with no room for them only their length is returned. */
 struct list {
     CUgraphNode *nodes;
     size_t room, count;

@@ -1,6 +1,6 @@
 /* Graphs: nodes, what they do, and what they wait for. A graph is not thread-safe, as NVIDIA's are not. */
-#ifndef FAKEGPU_CUDA_GRAPHS_H
-#define FAKEGPU_CUDA_GRAPHS_H
+#ifndef FAKEGPU_CUDA_GRAPH_GRAPHS_H
+#define FAKEGPU_CUDA_GRAPH_GRAPHS_H
 
 #include "cuda/copy/copies.h"
 #include "cuda/module/modules.h"

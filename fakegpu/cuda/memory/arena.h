@@ -2,8 +2,8 @@
  *
  * As with the real driver, what a process holds of a GPU grows by chunks, whatever the size of the pieces. Not thread-safe
  * by itself: memory_lock is held around every call. */
-#ifndef FAKEGPU_CUDA_ARENA_H
-#define FAKEGPU_CUDA_ARENA_H
+#ifndef FAKEGPU_CUDA_MEMORY_ARENA_H
+#define FAKEGPU_CUDA_MEMORY_ARENA_H
 
 #include "cuda/context/context.h"
 #include "cuda/device/shared.h"

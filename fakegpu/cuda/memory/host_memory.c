@@ -1,4 +1,4 @@
-/* Host memory that the driver gives out or is told of. It takes nothing of a GPU. */
+/* Host memory that the driver allocates, or that is registered with it. It takes nothing of a GPU. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <sys/mman.h>
 

@@ -24,7 +24,7 @@ enum { PAGE_BYTES = 4096, HANDLE_MAGIC = 0x66697063 };
 struct handle {
     uint32_t magic, slot;
     uint64_t generation, number, size, offset;
-    char uuid_start[16]; /* enough of it to tell the GPUs of a node apart */
+    char uuid_start[16]; /* enough of it to distinguish the GPUs of a node */
     uint64_t owner_pid;  /* as it knows itself, with `generation` unique on the GPU */
 };
 _Static_assert(sizeof(struct handle) == sizeof(CUipcMemHandle), "an IPC handle");

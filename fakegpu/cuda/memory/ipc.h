@@ -1,6 +1,6 @@
 /* Files of memory that other processes may open, as those who free memory see them. */
-#ifndef FAKEGPU_CUDA_IPC_H
-#define FAKEGPU_CUDA_IPC_H
+#ifndef FAKEGPU_CUDA_MEMORY_IPC_H
+#define FAKEGPU_CUDA_MEMORY_IPC_H
 
 #include "cuda/memory/arena.h"
 #include "cuda/memory/records.h"

@@ -1,8 +1,8 @@
-/* Every range of addresses that the driver knows: device memory of all kinds, and host memory that it gave out or was
- * told of. A device address is the address of ordinary memory of the process (pages appear when touched), so copies are
+/* Every range of addresses that the driver knows: device memory of all kinds, and host memory that it allocated or that was
+ * registered with it. A device address is the address of ordinary memory of the process (pages appear when touched), so copies are
  * copies of memory. */
-#ifndef FAKEGPU_CUDA_MEMORY_H
-#define FAKEGPU_CUDA_MEMORY_H
+#ifndef FAKEGPU_CUDA_MEMORY_MEMORY_H
+#define FAKEGPU_CUDA_MEMORY_MEMORY_H
 
 #include "cuda/context/context.h"
 

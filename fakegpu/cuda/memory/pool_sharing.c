@@ -1,4 +1,4 @@
-/* Pools that other processes know, and pieces of theirs that those open. An imported pool gives out nothing itself; its pieces are opened as memory
+/* Pools that other processes know, and pieces of theirs that those open. An imported pool allocates nothing itself; its pieces are opened as memory
  * with an IPC handle is (cuda/memory/ipc.c). */
 #define _GNU_SOURCE /* memfd_create */
 #include <stdio.h>

@@ -41,7 +41,7 @@ CUmemoryPool pool_of_graphs(struct device *device)
         begin(pool, device, 0);
         pool->is_default = true;
         pool->arena.late = true;
-        pool->threshold_bytes = UINT64_MAX; /* it keeps what it has until it is told to trim */
+        pool->threshold_bytes = UINT64_MAX; /* it keeps what it has until it is trimmed */
     }
     return pool;
 }

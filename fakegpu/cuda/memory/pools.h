@@ -1,6 +1,6 @@
 /* Pools of stream-ordered memory, as their files see them. */
-#ifndef FAKEGPU_CUDA_POOLS_H
-#define FAKEGPU_CUDA_POOLS_H
+#ifndef FAKEGPU_CUDA_MEMORY_POOLS_H
+#define FAKEGPU_CUDA_MEMORY_POOLS_H
 
 #include "cuda/memory/arena.h"
 #include "cuda/memory/records.h"

@@ -1,6 +1,6 @@
 /* A set of address ranges that do not overlap, found by any address within them: a treap. Not thread-safe by itself. */
-#ifndef FAKEGPU_CUDA_RANGES_H
-#define FAKEGPU_CUDA_RANGES_H
+#ifndef FAKEGPU_CUDA_MEMORY_RANGES_H
+#define FAKEGPU_CUDA_MEMORY_RANGES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -65,7 +65,7 @@ static CUresult check(CUdeviceptr address, size_t size, struct memory *found, bo
     *found = record->memory;
     while (record) {
         if (record->memory.kind == MEMORY_MAPPED && !record->memory.flags)
-            return CUDA_ERROR_INVALID_VALUE; /* nobody was given access */
+            return CUDA_ERROR_INVALID_VALUE; /* access was not granted */
         size_t within = record->range.size - ((uintptr_t)address - record->range.start);
         if (size <= within)
             return CUDA_SUCCESS;

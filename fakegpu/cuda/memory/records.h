@@ -1,6 +1,6 @@
 /* The book of memory that cuda/memory/memory.h's look-ups read: one record per range, for the files that make memory. */
-#ifndef FAKEGPU_CUDA_RECORDS_H
-#define FAKEGPU_CUDA_RECORDS_H
+#ifndef FAKEGPU_CUDA_MEMORY_RECORDS_H
+#define FAKEGPU_CUDA_MEMORY_RECORDS_H
 
 #include "cuda/memory/arena.h"
 #include "cuda/memory/memory.h"

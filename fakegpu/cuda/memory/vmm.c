@@ -26,7 +26,7 @@ struct physical {
     int file;
     off_t offset;
     struct shared_file shared; /* of memory that may be exported */
-    unsigned users; /* handles given out and not released, and mappings */
+    unsigned users; /* handles returned and not released, and mappings */
     unsigned handles;
 };
 

@@ -1,6 +1,6 @@
 /* Fat binaries, as compilers write them. */
-#ifndef FAKEGPU_CUDA_FAT_H
-#define FAKEGPU_CUDA_FAT_H
+#ifndef FAKEGPU_CUDA_MODULE_FAT_H
+#define FAKEGPU_CUDA_MODULE_FAT_H
 
 #include <stdint.h>
 

@@ -1,9 +1,9 @@
-/* Memory that the driver takes without having been asked for it, and that stays until the context ends.
+/* Memory that the driver takes implicitly, and that stays until the context ends.
  *
  * Stacks always; the rest for GPUs whose description says so (`growth`). The rules are what NVIDIA H200s did with driver 580
  * (docs/measurements/2026-11-h200.md). */
-#ifndef FAKEGPU_CUDA_GROWTH_H
-#define FAKEGPU_CUDA_GROWTH_H
+#ifndef FAKEGPU_CUDA_MODULE_GROWTH_H
+#define FAKEGPU_CUDA_MODULE_GROWTH_H
 
 #include "cuda/module/modules.h"
 

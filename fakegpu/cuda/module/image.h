@@ -7,8 +7,8 @@
  *
  * and 10 us without one. Kernels of cubins have names and that default. Of images that cannot be read (compressed ones),
  * any name is a kernel. */
-#ifndef FAKEGPU_CUDA_IMAGE_H
-#define FAKEGPU_CUDA_IMAGE_H
+#ifndef FAKEGPU_CUDA_MODULE_IMAGE_H
+#define FAKEGPU_CUDA_MODULE_IMAGE_H
 
 #include "interface/cuda.h"
 

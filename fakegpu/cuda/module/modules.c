@@ -44,7 +44,7 @@ static CUfunction add_function(CUmodule module, struct kernel_image *kernel)
 static CUresult find_global(CUmodule module, CUcontext context, const char *name, CUdeviceptr *address, size_t *bytes);
 static CUresult unload(CUmodule module, bool is_library);
 
-/* Where the driver takes memory unasked (cuda/module/growth.h) a module's variables are there once it is loaded: an H200 used 64 MiB more for 64 MiB of them. */
+/* Where the driver takes memory implicitly (cuda/module/growth.h) a module's variables are there once it is loaded: an H200 used 64 MiB more for 64 MiB of them. */
 static CUresult take_globals(CUmodule module, CUcontext context)
 {
     CUresult result = CUDA_SUCCESS;

@@ -1,6 +1,6 @@
 /* Modules, libraries, and the functions in them. */
-#ifndef FAKEGPU_CUDA_MODULES_H
-#define FAKEGPU_CUDA_MODULES_H
+#ifndef FAKEGPU_CUDA_MODULE_MODULES_H
+#define FAKEGPU_CUDA_MODULE_MODULES_H
 
 #include "cuda/module/image.h"
 #include "cuda/stream/streams.h"
@@ -24,7 +24,7 @@ struct module_global {
     CUdeviceptr address;
 };
 
-/* Modules are never freed, nor their functions: a stale handle is told, always. Libraries are modules of no context. */
+/* Modules are never freed, nor their functions: a stale handle is always recognized. Libraries are modules of no context. */
 struct CUmod_st {
     _Atomic uint32_t magic;
     bool is_library;

@@ -1,6 +1,6 @@
 /* What a stream is given between begin and end of a capture becomes nodes of a graph: what those ask who give it work, and cuda/graph/capture.c answers. */
-#ifndef FAKEGPU_CUDA_CAPTURING_H
-#define FAKEGPU_CUDA_CAPTURING_H
+#ifndef FAKEGPU_CUDA_STREAM_CAPTURING_H
+#define FAKEGPU_CUDA_STREAM_CAPTURING_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* What contexts and memory ask of the part that runs work: streams and the engine. */
-#ifndef FAKEGPU_CUDA_CONTEXT_WORK_H
-#define FAKEGPU_CUDA_CONTEXT_WORK_H
+#ifndef FAKEGPU_CUDA_STREAM_CONTEXT_WORK_H
+#define FAKEGPU_CUDA_STREAM_CONTEXT_WORK_H
 
 #include "interface/cuda.h"
 

@@ -9,7 +9,7 @@
 enum { KEPT_FREE = 256 };
 #define EVENT_MAGIC UINT32_C(0x65766e74)
 
-/* Guards every event's mark and the pool; never held for long. Events are never freed, so stale handles are told. */
+/* Guards every event's mark and the pool; never held for long. Events are never freed, so stale handles are recognized. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static CUevent oldest_free, newest_free;
 static unsigned free_count;

@@ -1,6 +1,6 @@
 /* Events, for streams, captures and graphs. */
-#ifndef FAKEGPU_CUDA_EVENTS_H
-#define FAKEGPU_CUDA_EVENTS_H
+#ifndef FAKEGPU_CUDA_STREAM_EVENTS_H
+#define FAKEGPU_CUDA_STREAM_EVENTS_H
 
 #include "cuda/stream/streams.h"
 

@@ -210,7 +210,7 @@ void stream_hostcall_returned(void *argument)
     executor_unlock(executor);
 }
 
-/* Does all that takes no GPU time. A pass over the list begins anew once something was done: the list has changed. */
+/* Does all that takes no GPU time. A pass over the list restarts once something was done: the list has changed. */
 static void run_all_untimed(struct executor *executor, enum mover mover, uint64_t *deadline_ns)
 {
     CUstream stream = executor->active;

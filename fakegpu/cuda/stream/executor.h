@@ -6,8 +6,8 @@
  *
  * Any thread that gives work moves things on itself when the GPU is free for it; otherwise the executor's own thread does, which
  * sleeps unless there is something to do. One mutex guards an executor and everything in it. */
-#ifndef FAKEGPU_CUDA_EXECUTOR_H
-#define FAKEGPU_CUDA_EXECUTOR_H
+#ifndef FAKEGPU_CUDA_STREAM_EXECUTOR_H
+#define FAKEGPU_CUDA_STREAM_EXECUTOR_H
 
 #include <pthread.h>
 

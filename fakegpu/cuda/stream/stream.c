@@ -8,7 +8,7 @@
 #include "cuda/stream/executor.h"
 #include "cuda/stream/streams.h"
 
-/* Streams are never freed, as contexts are not: a stale handle is told as such for a while. */
+/* Streams are never freed, as contexts are not: a stale handle is recognized for a while. */
 static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER;
 static CUstream oldest_free, newest_free;
 static unsigned free_count;

@@ -1,6 +1,6 @@
 /* Streams, from a handle as the program gave it to the stream behind it. */
-#ifndef FAKEGPU_CUDA_STREAMS_H
-#define FAKEGPU_CUDA_STREAMS_H
+#ifndef FAKEGPU_CUDA_STREAM_STREAMS_H
+#define FAKEGPU_CUDA_STREAM_STREAMS_H
 
 #include "cuda/stream/executor.h"
 #include "interface/cuda_work.h"

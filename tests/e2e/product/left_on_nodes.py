@@ -5,7 +5,14 @@ from typing import Any
 
 from tests.e2e.cluster import Cluster
 
-_FOLDERS = ("/var/lib/kubelet/device-plugins", "/etc/cdi", "/var/run/cdi", "/run/gpushare", "/etc")
+_FOLDERS = (
+    "/var/lib/kubelet/device-plugins",
+    "/etc/cdi",
+    "/var/run/cdi",
+    "/run/gpushare",
+    "/etc",
+    "/var/lib/kubelet/plugins_registry",
+)
 _KINDS = (
     "configmaps",
     "secrets",
@@ -32,6 +39,8 @@ _KINDS = (
     "validatingwebhookconfigurations.admissionregistration.k8s.io",
     "customresourcedefinitions.apiextensions.k8s.io",
     "priorityclasses.scheduling.k8s.io",
+    "deviceclasses.resource.k8s.io",
+    "resourceslices.resource.k8s.io",
 )
 _PASSING = ("node.kubernetes.io/", "volumes.kubernetes.io/", "node.alpha.kubernetes.io/")
 

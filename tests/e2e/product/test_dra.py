@@ -20,6 +20,16 @@ from tests.e2e.product.test_isolation import ALLOCATES
 
 NODE = "core-mem-v100x4"
 PAGE = "docs/guide/dra.md"
+CUDA_SAMPLE = "registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample:cuda-sample-11.0.3"
+#: Takes 2 GiB and keeps them.
+HOLDS = """
+import ctypes, signal
+cuda = ctypes.CDLL("libcuda.so.1")
+context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+cuda.cuInit(0), cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
+print("holds", cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(2 << 30)), flush=True)
+signal.pause()
+"""
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 #: How long a state is waited for, in seconds.
 WITHIN_S = 120.0
@@ -81,7 +91,7 @@ def pod(name: str, claim: str) -> Json:
     """A pod that uses a claim."""
     container = {
         "name": "main",
-        "image": "busybox:1.35",
+        "image": CUDA_SAMPLE,
         "imagePullPolicy": "IfNotPresent",
         "command": ["sleep", "100000"],
         "resources": {"claims": [{"name": "gpu"}]},
@@ -144,6 +154,19 @@ def test_claims_are_allocated_held_to_their_share_and_released(
     # Two more share its GPU, two GPUs are two, and what no GPU has stays pending with kube-scheduler's reason.
     product.apply(claim("second", "3Gi", 30), pod("second", "second"))
     product.running("app=second")
+    # Two pods that use one claim have one limit: what one holds, the other does not get.
+    product.apply(pod("twin", "second"))
+    product.running("app=twin")
+    holding = product.start("kubectl", "exec", "second", "--", "python3", "-c", HOLDS)
+    try:
+        assert holding.stdout is not None
+        assert holding.stdout.readline().split() == ["holds", "0"]
+        told = product.kubectl("exec", "twin", "--", "python3", "-c", ALLOCATES).split()
+        assert told == ["3072", "0", "0", "0", "2", "2"]
+    finally:
+        holding.kill()
+        holding.communicate()
+    product.kubectl("delete", "pod", "twin", "--grace-period=1")
     product.apply(claim("third", "3Gi", 30), pod("third", "third"))
     product.running("app=third")
     gpus = {product.environment(one)[names.ENV_VISIBLE_DEVICES] for one in ("inference", "second", "third")}
@@ -159,6 +182,11 @@ def test_claims_are_allocated_held_to_their_share_and_released(
     before = files(cluster)
     assert f"gpushare.dev-claim-{uid}.json" in before
     kill_agent(product, cluster)
+    assert files(cluster) == before
+    # A kubelet that starts removes the node's slices, and the agent writes its own again; pods run on.
+    (slice_before,) = slices(product)
+    cluster.restart("kubelet", NODE, signal=signal.SIGKILL)
+    until("another slice", lambda: _uids(slices(product)) not in ([], _uids([slice_before])))
     assert files(cluster) == before
     product.kubectl("delete", "pod", "second", "--grace-period=1")
     until("its files are gone", lambda: f"gpushare.dev-claim-{uid}.json" not in files(cluster))
@@ -186,6 +214,20 @@ def kill_agent(product: Product, cluster: Cluster) -> None:
 def _is_another(now: str, before: str) -> bool:
     ours = [one for one in now.split() if one.startswith(names.DRA_DRIVER)]
     return len(ours) == 1 and ours[0] not in before.split()
+
+
+def _uids(found: list[Json]) -> list[str]:
+    return [one["metadata"]["uid"] for one in found]
+
+
+def test_an_agent_writes_no_slice_of_another_node(claiming: Product) -> None:
+    product = claiming
+    agent = f"system:serviceaccount:{NAMESPACE}:gpushare-device-plugin"
+    of_another = (f"--as={agent}", "--as-user-extra=authentication.kubernetes.io/node-name=cgpu-t4")
+    (found,) = slices(product)
+    ran = product.run("kubectl", *of_another, "delete", "resourceslice", found["metadata"]["name"])
+    assert "node cgpu-t4 writes no ResourceSlice of another node" in ran.text
+    assert _uids(slices(product)) == _uids([found])
 
 
 def test_a_slice_follows_its_gpus_and_goes_with_the_mode(claiming: Product) -> None:

@@ -38,7 +38,6 @@ MEANT_FOR_EVERY_DRIVER = {
         "test_a_process_that_begins_another_program",
         "test_without_limits_or_usage",
         "test_a_gpu_that_was_not_given",
-        "test_the_shipped_library",
     ),
     "test_shared_usage": (
         "test_memory_of_another",

@@ -1,16 +1,12 @@
 """Ways to the driver's functions: what is limited is met on each of them, and what is not known is passed on."""
 
 import os
-import subprocess
-import tempfile
-from pathlib import Path
 
 import pytest
 
-from gpushare_playground import gpus
 from tests.integration.isolation.conftest import LimitedContainer
 from tests.integration.isolation.containers import TENANT, run_tenant
-from tests.unit.isolation.building import BUILT, MIB, OPEN, lay_out
+from tests.unit.isolation.building import OPEN
 
 OVER = "context()\nresult, _ = take('plain', 4096 * MIB)\nassert result == OUT_OF_MEMORY, result\n"
 
@@ -147,30 +143,3 @@ def test_a_gpu_that_was_not_given_has_no_memory(container: LimitedContainer) -> 
         here,
         "must('cuInit', 0)\nmade = c_void_p()\nassert call('cuCtxCreate_v2', byref(made), 0, 0) == OUT_OF_MEMORY",
     )
-
-
-def test_the_shipped_library_does_not_listen_to_the_environment() -> None:
-    strings = subprocess.run(
-        ["strings", BUILT / "libcuda.so.1"], capture_output=True, text=True, timeout=30, check=True
-    )
-    assert "GPUSHARE_RUN" not in strings.stdout
-    assert "/run/gpushare" in strings.stdout
-
-
-def test_a_program_of_another_user_meets_the_same_limit(node: gpus.GpuNode) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can become another user")
-    if not all(folder.stat().st_mode & 0o001 for folder in (OPEN, *OPEN.parents, *TENANT.parents)):
-        pytest.skip("the checkout is root's alone")
-    # Not in tmp_path, which is its owner's alone.
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        gpus.write(Path(folder) / "node.gpus", node)
-        here = lay_out(Path(folder) / "c", Path(folder) / "node.gpus")
-        here.limit(f"{node.gpus[0].uuid} memory_bytes={2154 * MIB}")
-        here.usage.chmod(0o666)
-        run_tenant(here, "context()\nassert take('plain', 1500 * MIB)[0] == 0")
-        run_tenant(
-            here,
-            "os.setgid(65534)\nos.setuid(65534)\n" + OVER + "assert take('plain', 1500 * MIB)[0] == 0",
-        )

@@ -148,21 +148,6 @@ assert take("plain", 500 * MIB)[0] == OUT_OF_MEMORY
 
 
 @both_ways
-def test_after_fork(way: str, here: Container, folder: Path) -> None:
-    forked = """
-child = os.fork()
-if not child:
-    context()
-    assert take("plain", 1500 * MIB)[0] == 0
-    os._exit(0 if take("plain", 500 * MIB)[0] == OUT_OF_MEMORY else 1)
-assert os.waitpid(child, 0)[1] == 0
-context()
-assert take("plain", 4096 * MIB)[0] == OUT_OF_MEMORY
-"""
-    must(run(here, Way(way), folder, sys.executable, "-c", AS_TENANT + "import os\n" + forked))
-
-
-@both_ways
 @pytest.mark.parametrize("spawn", ["subprocess.call", "posix_spawn"])
 def test_by_a_program_that_another_one_spawned_while_it_held_memory(
     way: str, spawn: str, here: Container, folder: Path

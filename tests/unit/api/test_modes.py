@@ -56,6 +56,11 @@ def test_a_made_up_mode_is_read_and_counted_from_its_entry_alone(slices: NodeMod
     assert not_held(found, [share("n1-gpu0", 1000)]) == "the driver is older"
 
 
+def test_a_node_whose_gpus_are_claimed_lacks_nothing_once_it_is_described() -> None:
+    assert lacks(labelled(NodeMode.DRA)) == ""
+    assert lacks(labelled(NodeMode.DEFAULT)) == "mode default gives nothing of ours"
+
+
 def test_a_made_up_mode_is_given_out_and_refused_from_its_entry_alone(slices: NodeMode) -> None:
     ledger = Ledger()
     found = node_devices(labelled(slices))

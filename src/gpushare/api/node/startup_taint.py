@@ -38,7 +38,8 @@ def has_startup_taint(raw: bytes) -> bool:
 def lacks(node: Node) -> str:
     """What ``node`` lacks to accept GPU pods; empty if it is ready.
 
-    The agent must have described it in the mode of its label, and the kubelet offer what that mode gives.
+    The agent must have described it in the mode of its label, and the kubelet offer what that mode gives. GPUs that are allocated
+    through claims are offered to kube-scheduler by their slice.
     """
     name = node.metadata.name
     try:
@@ -57,4 +58,4 @@ def lacks(node: Node) -> str:
             return error.problem
         if offered <= 0:
             return f"its kubelet does not offer {resource} yet"
-    return "" if labelled.resources else f"mode {labelled.value} gives nothing of ours"
+    return "" if labelled.offers_gpus else f"mode {labelled.value} gives nothing of ours"

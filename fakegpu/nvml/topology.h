@@ -1,6 +1,6 @@
 /* NVLinks of a GPU, numbered: first those to other GPUs in their order, then those to switches. */
-#ifndef FAKEGPU_TOPOLOGY_H
-#define FAKEGPU_TOPOLOGY_H
+#ifndef FAKEGPU_NVML_TOPOLOGY_H
+#define FAKEGPU_NVML_TOPOLOGY_H
 
 #include "description/description.h"
 
