@@ -96,7 +96,9 @@ def _simulate(options: SimpleNamespace) -> int:
     )
     bar = Bar(sys.stderr, "pods")
     try:
-        result = simulate(state, manifests.pods, settings, anew=options.reschedule_all, progress=bar.shown)
+        result = simulate(
+            state, manifests.pods, settings, reschedule=options.reschedule_all, progress=bar.shown
+        )
         found = _enough(options, state, manifests, settings, bar) if options.min_nodes else []
     finally:
         bar.end()
@@ -137,7 +139,7 @@ def _enough(
     if not shapes:
         raise SimulateError("--min-nodes", "no node has GPUs: say with --node-shape what more nodes are like")
     return [
-        enough(state, manifests.pods, settings, shape, anew=options.reschedule_all, told=bar.said)
+        enough(state, manifests.pods, settings, shape, reschedule=options.reschedule_all, told=bar.said)
         for shape in shapes
     ]
 
