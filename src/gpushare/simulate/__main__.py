@@ -79,7 +79,7 @@ def _simulate(options: SimpleNamespace) -> int:
     if options.unit is not None:
         counting = msgspec.structs.replace(counting, unit=MemoryUnit.parse(options.unit, "--unit"))
     if options.reference_gpu_memory_mib is not None:
-        counting = msgspec.structs.replace(counting, card_mib=options.reference_gpu_memory_mib)
+        counting = msgspec.structs.replace(counting, reference_mib=options.reference_gpu_memory_mib)
     manifests = manifests_of(_documents(options.filename), state, counting, options.namespace)
     for passed in manifests.passed_over:
         print(f"{PROGRAM}: {passed} is passed over: it makes no pods that are simulated", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What a pod asks for, in words."""
+"""Requests in words."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from gpushare.api import names
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import Request
 
-#: 1 TiB. Nobody means that much of one GPU, the largest have about a third of it: it was written in another unit.
+#: 1 TiB, several times the largest GPU: such a request was probably written in another unit.
 MOST_GPU_MIB: Final = 1 << 20
 #: How the words end that say so: of a suffix that was written, and of MiB.
 WITHOUT_SUFFIX: Final = ", without Mi or Gi"
@@ -14,7 +14,7 @@ NOT_OF_MIB: Final = ", and not of MiB"
 
 
 def wrong_unit(request: Request, unit: MemoryUnit) -> str:
-    """That units are meant, to whoever wrote bytes or MiB where nodes count in ``unit``; empty for all others."""
+    """The hint that ``aliyun.com/gpu-mem`` counts in ``unit``, for requests apparently in bytes or MiB; empty for others."""
     if request.by_gpu or request.unit_mib or request.memory_units * unit.mib < MOST_GPU_MIB:
         return ""
     end = NOT_OF_MIB if _written_mib(request) else WITHOUT_SUFFIX
@@ -40,7 +40,7 @@ def _written_mib(request: Request) -> int:
 
 
 def asks_text(request: Request | None, unit_mib: int = 0) -> str:
-    """What a pod asks for, as its manifest has it; empty where that cannot be read.
+    """A pod's requests as in its manifest; empty if unreadable.
 
     ``unit_mib``: what a unit is on the nodes that may take it; units are told in GiB or MiB, too, then. 0: nobody knows.
     """
