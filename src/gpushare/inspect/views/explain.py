@@ -155,8 +155,8 @@ def _of_pod(pod: Json, record: "Json | None", paint: Paint) -> list[str]:
         rows: list[Line] = [("asks for:", record["asks"])] if record["asks"] else []
         waiting = record["waiting"]
         if waiting is not None:
-            rows += [("because:", waiting["reason"]), ("would fit with:", waiting["suggestion"])]
-            rows += [("kind of reason:", waiting["category"])]
+            rows += [("reason:", waiting["reason"]), ("suggestion:", waiting["suggestion"])]
+            rows += [("category:", waiting["category"])]
         lines += aligned(rows)
     return lines
 
