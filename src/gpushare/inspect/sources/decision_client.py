@@ -73,7 +73,7 @@ def _read(answer: "bytes | KubectlFailed") -> "dict[str, Any] | None":
         return None
     waiting = told.get("waiting") or []
     for one in (*(waiting if isinstance(waiting, list) else [waiting]), *(told.get("besides") or ())):
-        if "remedy" in one:  # as version 0.1.0 calls it
+        if "remedy" in one:  # as earlier schedulers call it
             one["suggestion"] = one.pop("remedy")
     return told
 
