@@ -26,7 +26,6 @@ PARTS = {
     "scrape": "benchmarks.scrape",
     "allocate": "benchmarks.allocate",
     "inspect": "benchmarks.inspect_start",
-    "playground": "benchmarks.playground_api",
     "dashboard": "benchmarks.dashboard_page",
     "dashboard-round": "benchmarks.dashboard_round",
 }

@@ -47,7 +47,7 @@ INTERNAL: Final = {
     # Words that stand within messages that have entries.
     "doctor/cluster/checks/rbac.py:RIGHTS": "rights, within other messages",
     "doctor/cluster/registry.py:_RIGHTS": "rights, within other messages",
-    "simulate/output/phrases.py": "amounts, within tables and other messages",
+    "api/request/describe.py:short_text": "amounts, within tables and other messages",
     "kube/client/posting.py": "words of the HTTP client's own errors; session.py says them in ours",
     # The playground's imitation of Kubernetes answers in Kubernetes' words, and its tour says what it expects.
     "playground/apiserver/*": "Kubernetes' own words",

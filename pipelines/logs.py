@@ -1,4 +1,4 @@
-"""What the logs of steps tell: pytest's closing lines, failing tests, last lines."""
+"""Extracts from step logs: pytest's closing lines, failing tests, last lines."""
 
 import re
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ _LAST_LINES: Final = 5
 
 
 def table(results: Sequence[Result], total_s: float) -> list[str]:
-    """Each step with its seconds, its processors' seconds and its result."""
+    """Each step with its seconds, CPU seconds and result."""
     wide = max(len(one.step.name) for one in results)
     lines = [f"{'step':<{wide}}  seconds  processor  result"]
     for one in results:
@@ -51,9 +51,9 @@ def ending(pipeline: str, results: Sequence[Result], folder: Path) -> list[str]:
     rest = failed[len(shown) :]
     left -= bool(rest)
     found = [_what_failed(one, folder) for one in shown]
-    rooms = _divided(left - (_LEAST - 1) * len(shown), [len(what) for what, _ in found])
-    for one, (what, tests), room in zip(shown, found, rooms, strict=True):
-        lines += _of_step(one, folder, what, tests, room)
+    limits = _divided(left - (_LEAST - 1) * len(shown), [len(what) for what, _ in found])
+    for one, (what, tests), limit in zip(shown, found, limits, strict=True):
+        lines += _of_step(one, folder, what, tests, limit)
     if rest:
         lines.append(_cut(f"failed as well: {', '.join(one.step.name for one in rest)}; logs in {folder}"))
     return lines
@@ -76,14 +76,16 @@ def _what_failed(result: Result, folder: Path) -> tuple[list[str], list[str]]:
     return logs.last_lines(found, _LAST_LINES) or ["(no output)"], []
 
 
-def _of_step(result: Result, folder: Path, what: Sequence[str], tests: Sequence[str], room: int) -> list[str]:
-    if tests and len(tests) > room:
-        tests = tests[: max(room - 1, 1)]
+def _of_step(
+    result: Result, folder: Path, what: Sequence[str], tests: Sequence[str], limit: int
+) -> list[str]:
+    if tests and len(tests) > limit:
+        tests = tests[: max(limit - 1, 1)]
         more = f"... and {len(what) - len(tests)} more"
-        what = [*what[: room - 1], more] if room > 1 else [f"{what[0][: _WIDTH - len(more) - 3]} {more}"]
+        what = [*what[: limit - 1], more] if limit > 1 else [f"{what[0][: _WIDTH - len(more) - 3]} {more}"]
     return [
         f"{result.step.name}: {result.reason}, after {result.wall_s:.0f} s; log: {log_of(folder, result.step)}",
-        *(_cut(f"  {line}") for line in what[-room:]),
+        *(_cut(f"  {line}") for line in what[-limit:]),
         f"  rerun: {result.step.rerun_command(tests)}",
     ]
 

@@ -1,4 +1,4 @@
-"""Runs the steps of a pipeline, side by side where the machine has processors for them."""
+"""Runs the steps of a pipeline, in parallel as far as the machine has CPUs."""
 
 import os
 import select
@@ -79,7 +79,7 @@ class Runner:
             known.add(step.name)
         self.logs.mkdir(parents=True, exist_ok=True)
         self._waiting = list(self.steps)
-        self._began = heard = time.monotonic()
+        self._began = last_line_s = time.monotonic()
         while self._waiting or self._running:
             self._start()
             if self._running:
@@ -88,8 +88,8 @@ class Runner:
                 )
             for one in list(self._running):
                 self._look_after(one)
-            if time.monotonic() - heard >= self.heartbeat_s:
-                heard = time.monotonic()
+            if time.monotonic() - last_line_s >= self.heartbeat_s:
+                last_line_s = time.monotonic()
                 self._heartbeat()
         return [self._results[step.name] for step in self.steps]
 

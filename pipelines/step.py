@@ -22,7 +22,7 @@ class Step:
     timeout_s: float
     """On a machine on which nothing waits for a processor; on a busy one up to five times as long (``tests/patience.py``)."""
     cores: float = 1
-    """How many processors it keeps busy. A step with more than the machine has runs alone."""
+    """How many CPUs it keeps busy. A step that needs more than the machine has runs alone."""
     needs: tuple[str, ...] = ()
     """Steps that must have passed before."""
     rerun: str = ""

@@ -1,6 +1,6 @@
-"""Fails when branch coverage of a room is below its floor.
+"""Fails when branch coverage of a package is below its floor.
 
-Usage: ``python scripts/coverage_floor.py`` after a test run with ``--cov``; prints a line a room.
+Usage: ``python scripts/coverage_floor.py`` after a test run with ``--cov``; prints a line per package.
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import coverage
 
-#: Room → least percentage of lines and branches taken within the tests' own processes. Much of the node agent
+#: Package → least percentage of lines and branches taken within the tests' own processes. Much of the node agent
 #: and of inspect runs as processes of their own, whose lines do not count here.
 FLOORS = {
     "api": 95.0,
@@ -34,15 +34,15 @@ FLOORS = {
 
 
 def percentages(report: dict[str, dict[str, dict[str, dict[str, int]]]]) -> dict[str, float]:
-    """Covered lines and branches in percent, by room."""
+    """Covered lines and branches in percent, by package."""
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for name, file in report["files"].items():
         parts = Path(name).parts
-        room = parts[parts.index("gpushare") + 1] if "gpushare" in parts else ""
+        package = parts[parts.index("gpushare") + 1] if "gpushare" in parts else ""
         summary = file["summary"]
-        totals[room][0] += summary["covered_lines"] + summary["covered_branches"]
-        totals[room][1] += summary["num_statements"] + summary["num_branches"]
-    return {room: 100.0 * covered / (all_of or 1) for room, (covered, all_of) in totals.items()}
+        totals[package][0] += summary["covered_lines"] + summary["covered_branches"]
+        totals[package][1] += summary["num_statements"] + summary["num_branches"]
+    return {package: 100.0 * covered / (all_of or 1) for package, (covered, all_of) in totals.items()}
 
 
 def main() -> int:
@@ -51,13 +51,13 @@ def main() -> int:
     measured.load()
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         measured.json_report(outfile=out.name)
-        rooms = percentages(json.loads(Path(out.name).read_text()))
+        packages = percentages(json.loads(Path(out.name).read_text()))
     low = False
-    for room, floor in FLOORS.items():
-        percent = rooms.get(room, 0.0)
+    for package, floor in FLOORS.items():
+        percent = packages.get(package, 0.0)
         low |= percent < floor
         print(
-            f"coverage of {room + '/':<12} {percent:5.1f}%  (floor {floor:.0f}%){'  TOO LOW' if percent < floor else ''}"
+            f"coverage of {package + '/':<12} {percent:5.1f}%  (floor {floor:.0f}%){'  TOO LOW' if percent < floor else ''}"
         )
     return int(low)
 

@@ -1,4 +1,4 @@
-"""Checks that no linter knows: room sizes, names that say nothing, hosts of package registries.
+"""Checks that no linter knows: package sizes, meaningless names, hosts of package registries.
 
 Usage: ``python scripts/house_rules.py``; prints each finding and exits 1 when there is one.
 """

@@ -113,7 +113,7 @@ WISH_WORDS = (
 def placed_words(label: str) -> str:
     return (
         f"read only when a pod is placed, and this one has its node: label {label}; what it holds stays as it is: "
-        "change its template, and make it anew"
+        "change its template, and recreate it"
     )
 
 

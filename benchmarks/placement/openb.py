@@ -38,32 +38,19 @@ class TraceNode(NamedTuple):
 
 
 class TracePod(NamedTuple):
-    """A pod of the list: ``gpu_milli`` thousandths of each of ``gpus`` GPUs, of one of ``models`` (empty: any).
-
-    Seconds since the list begins: when it came, when it ended, and when it began to run (``None``: the list does not say).
-    """
+    """A pod of the list: ``gpu_milli`` thousandths of each of ``gpus`` GPUs, of one of ``models`` (empty: any)."""
 
     cpu_milli: int
     memory_mib: int
     gpus: int
     gpu_milli: int
     models: frozenset[str]
-    created_s: int | None = None
-    ended_s: int | None = None
-    began_s: int | None = None
     name: str = ""
 
     @property
     def total_milli(self) -> int:
         """Thousandths over all its GPUs."""
         return self.gpus * self.gpu_milli
-
-    @property
-    def runs_s(self) -> int:
-        """Seconds from its beginning to its end: 0 where times are missing."""
-        if self.created_s is None or self.ended_s is None:
-            return 0
-        return max(self.ended_s - (self.created_s if self.began_s is None else self.began_s), 0)
 
 
 def trace_name(path: Path) -> str:
@@ -148,9 +135,6 @@ def _pod(row: dict[str, str]) -> TracePod:
     if gpus and not milli:
         gpus = 0
     models = frozenset(filter(None, (row.get("gpu_spec") or "").split("|"))) if gpus else frozenset()
-    created_s, ended_s, began_s = (
-        _seconds(row, column) for column in ("creation_time", "deletion_time", "scheduled_time")
-    )
     memory_mib = _amount(row, "memory_mib") if row.get("memory_mib") else 0
     return TracePod(
         _amount(row, "cpu_milli"),
@@ -158,9 +142,6 @@ def _pod(row: dict[str, str]) -> TracePod:
         gpus,
         milli,
         models,
-        created_s,
-        ended_s,
-        began_s,
         row["name"],
     )
 
@@ -170,10 +151,6 @@ def _amount(row: dict[str, str], column: str, *, least: int = 0, most: int = _MO
     if not least <= amount <= most:
         raise ValueError(f"{column} is {amount}, not {least} to {most}")
     return amount
-
-
-def _seconds(row: dict[str, str], column: str) -> int | None:
-    return int(row[column]) if row.get(column) else None
 
 
 def _open(path: Path) -> TextIO:

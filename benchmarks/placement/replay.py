@@ -9,7 +9,7 @@ them (``NodeResourcesFit``: least allocated; ``NodeResourcesBalancedAllocation``
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -84,13 +84,8 @@ def replay(
     arriving: Sequence[TracePod],
     policy: Placement,
     seed: int,
-    progress: Callable[[int, int], None] = lambda done, of: None,
-    most_dropped: int | None = None,
 ) -> Outcome:
-    """Place ``arriving`` by ``policy``, over nodes and on each. ``progress`` is told how many pods have come, of how many.
-
-    It ends before all have come where more than ``most_dropped`` pods were dropped.
-    """
+    """Place ``arriving`` by ``policy``, over nodes and on each."""
     chance = random.Random(f"{policy.value} {seed}")
     cluster = Cluster(nodes, policy, chance)
     decisions_ms = []
@@ -108,11 +103,8 @@ def replay(
             tried = cluster.place_without_gpu(pod)
         name = "" if tried.node is None else nodes[tried.node].name
         landed.append(Landed(pod, name, tried.gpus, tried.refusals))
-        if most_dropped is not None and dropped > most_dropped:
-            break
         if number % every == 0 or number == len(arriving):
             curve.append((100 * asked_milli / capacity, 100 * cluster.given_milli / capacity))
-            progress(number, len(arriving))
     return Outcome(100 * cluster.given_milli / capacity, decisions_ms, curve, dropped, landed)
 
 
@@ -178,14 +170,6 @@ class Cluster:
         node: int = self._chance.choice(at[scored == scored.max()].tolist())
         self._take(node, pod)
         return Tried(0.0, node)
-
-    def end(self, uid: str, node: int, pod: TracePod) -> None:
-        """A pod that was placed on ``node`` is over."""
-        if self._ledger.release(uid):
-            self.given_milli -= pod.total_milli
-        self._free_cpu[node] += pod.cpu_milli
-        self._free_memory[node] += pod.memory_mib
-        self._ledger.set_free_cpu(self._names[node], int(self._free_cpu[node]))
 
     def _roomy(self, pod: TracePod) -> Ints:
         """The nodes that kube-scheduler's own filters leave."""

@@ -40,7 +40,7 @@ static struct description *description;      /* the last good one, NULL before i
 static struct version read_version;          /* of the file as last read, good or not */
 static bool file_gone;                       /* as last looked at */
 static struct node node;
-static char stranger[64];                    /* named in FAKEGPU_VISIBLE_DEVICES, but no GPU of the node */
+static char unknown_name[64];                /* named in FAKEGPU_VISIBLE_DEVICES, but no GPU of the node */
 /* As it was at the first node_open: getenv is unsafe beside a thread that sets variables. */
 static struct {
     char node[VARIABLE_MAX], visible[VARIABLE_MAX], trace[VARIABLE_MAX], state[VARIABLE_MAX];
@@ -177,13 +177,13 @@ static bool needs_no_gpu(const char *word)
 }
 
 /* GPUs keep the node's order whatever order the variable has them in, as in a container of
- * NVIDIA's runtime. A name that fits no GPU is kept in `stranger`. */
+ * NVIDIA's runtime. A name that fits no GPU is kept in `unknown_name`. */
 static void choose_visible(void)
 {
     char copy[VARIABLE_MAX];
     bool chosen[GPUS_MAX] = {false};
     strcpy(copy, environment.visible);
-    stranger[0] = '\0';
+    unknown_name[0] = '\0';
     for (char *word = copy, *next; word; word = next) {
         if ((next = strchr(word, ',')))
             *next++ = '\0';
@@ -192,8 +192,8 @@ static void choose_visible(void)
             if (names_gpu(word, &description->gpus[i], i))
                 fits = chosen[i] = true;
         }
-        if (!fits && !stranger[0])
-            snprintf(stranger, sizeof stranger, "%.60s", word);
+        if (!fits && !unknown_name[0])
+            snprintf(unknown_name, sizeof unknown_name, "%.60s", word);
     }
     node.description = description;
     node.visible_count = 0;
@@ -312,7 +312,7 @@ static nvmlReturn_t refuse_stranger(void)
 {
     static bool reported;
     char message[MESSAGE_MAX];
-    snprintf(message, sizeof message, "FAKEGPU_VISIBLE_DEVICES: the node has no GPU '%s'", stranger);
+    snprintf(message, sizeof message, "FAKEGPU_VISIBLE_DEVICES: the node has no GPU '%s'", unknown_name);
     if (!reported)
         report(message, "; name UUIDs or indices of its GPUs, 'all' or 'none'");
     reported = true;
@@ -328,7 +328,7 @@ nvmlReturn_t node_open(void)
         take_environment();
     trace("nvmlInit");
     nvmlReturn_t status = refresh();
-    if (status == NVML_SUCCESS && stranger[0])
+    if (status == NVML_SUCCESS && unknown_name[0])
         status = refuse_stranger();
     if (status == NVML_SUCCESS)
         opened++;

@@ -24,35 +24,35 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count)
 EXPORT nvmlReturn_t nvmlDeviceGetCount(unsigned *count) { return nvmlDeviceGetCount_v2(count); }
 
 /* What a handle is looked up by: exactly one is set. */
-struct wish {
+struct wanted {
     const unsigned *index;
     const char *uuid, *serial, *bus_id;
 };
 
-static bool fits(const struct gpu *gpu, unsigned index, const struct wish *wish)
+static bool fits(const struct gpu *gpu, unsigned index, const struct wanted *wanted)
 {
-    if (wish->index)
-        return *wish->index == index;
-    if (wish->uuid)
-        return !strcmp(wish->uuid, gpu->uuid);
-    if (wish->serial)
-        return gpu->serial[0] && !strcmp(wish->serial, gpu->serial);
+    if (wanted->index)
+        return *wanted->index == index;
+    if (wanted->uuid)
+        return !strcmp(wanted->uuid, gpu->uuid);
+    if (wanted->serial)
+        return gpu->serial[0] && !strcmp(wanted->serial, gpu->serial);
     char bus_id[32];
     write_bus_id(&gpu->pci, bus_id);
     /* Programs write the domain with four digits or eight, and letters of either case. */
-    return !strcasecmp(wish->bus_id, bus_id) || (!strncmp(bus_id, "0000", 4) && !strcasecmp(wish->bus_id, bus_id + 4));
+    return !strcasecmp(wanted->bus_id, bus_id) || (!strncmp(bus_id, "0000", 4) && !strcasecmp(wanted->bus_id, bus_id + 4));
 }
 
-static nvmlReturn_t find_handle(const struct wish *wish, nvmlDevice_t *device, const char *caller)
+static nvmlReturn_t find_handle(const struct wanted *wanted, nvmlDevice_t *device, const char *caller)
 {
     const struct node *node;
     nvmlReturn_t status = node_lock(&node, caller);
     if (status != NVML_SUCCESS)
         return status;
-    status = wish->index ? NVML_ERROR_INVALID_ARGUMENT : NVML_ERROR_NOT_FOUND;
+    status = wanted->index ? NVML_ERROR_INVALID_ARGUMENT : NVML_ERROR_NOT_FOUND;
     for (uint32_t i = 0; i < node->visible_count; i++) {
         const struct gpu *gpu = &node->description->gpus[node->visible[i]];
-        if (!fits(gpu, i, wish))
+        if (!fits(gpu, i, wanted))
             continue;
         status = gpu_state(gpu);
         if (status == NVML_SUCCESS && !(*device = node_handle(gpu)))
@@ -65,7 +65,7 @@ static nvmlReturn_t find_handle(const struct wish *wish, nvmlDevice_t *device, c
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device)
 {
     REQUIRE(device);
-    return find_handle(&(struct wish){.index = &index}, device, __func__);
+    return find_handle(&(struct wanted){.index = &index}, device, __func__);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device)
@@ -76,19 +76,19 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *dev
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
     REQUIRE(uuid && device);
-    return find_handle(&(struct wish){.uuid = uuid}, device, __func__);
+    return find_handle(&(struct wanted){.uuid = uuid}, device, __func__);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device)
 {
     REQUIRE(serial && device);
-    return find_handle(&(struct wish){.serial = serial}, device, __func__);
+    return find_handle(&(struct wanted){.serial = serial}, device, __func__);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device)
 {
     REQUIRE(bus_id && device);
-    return find_handle(&(struct wish){.bus_id = bus_id}, device, __func__);
+    return find_handle(&(struct wanted){.bus_id = bus_id}, device, __func__);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *device)

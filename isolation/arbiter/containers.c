@@ -59,7 +59,7 @@ bool containers_open(const char *path, char message[512])
     }
     watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (watch < 0 || inotify_add_watch(watch, path, IN_CREATE | IN_MOVED_TO | IN_DELETE | IN_MOVED_FROM) < 0)
-        fprintf(stderr, "arbiter: %s: changes are not told (%s); it is looked at twice a second\n", path, strerror(errno));
+        fprintf(stderr, "arbiter: %s: no notification of changes (%s); looking twice a second\n", path, strerror(errno));
     return true;
 }
 

@@ -90,7 +90,7 @@ static uint64_t measured(const struct opening *opening)
     if (opening->all_before_bytes && measure_all_bytes(uuid, &now_bytes) &&
         now_bytes >= opening->all_before_bytes + LEAST_BYTES && now_bytes <= opening->all_before_bytes + MOST_BYTES)
         return now_bytes - opening->all_before_bytes;
-    log_message("%.48s: the driver does not tell what a context costs; taken to be %d MiB", uuid, (int)(UNMEASURED_BYTES >> 20));
+    log_message("%.48s: the driver does not say what a context costs; assuming %d MiB", uuid, (int)(UNMEASURED_BYTES >> 20));
     return UNMEASURED_BYTES;
 }
 

@@ -144,7 +144,7 @@ static bool put_ours(const char *name, void **function, int version, cuuint64_t 
     if (!hook && !is_limited(name))
         return true;
     if (!hook && version > KNOWN_CUDA && known_variant(name, flags) != *function) {
-        log_message("%.64s of CUDA %d: not known to this library and so not given out; update it", name, version);
+        log_message("%.64s of CUDA %d: unknown to this library, so not returned; update it", name, version);
         return false;
     }
     if (!hook)

@@ -89,7 +89,7 @@ static CUresult charge(int gpu, uint64_t bytes, uint64_t taken_bytes)
     if (!here)
         return CUDA_ERROR_SYSTEM_NOT_READY;
     if (gpu == GPU_NOT_ALLOCATED) {
-        log_message("a GPU that was not given to this container: no memory of it");
+        log_message("no memory of a GPU that is not allocated to this container");
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (!bytes)

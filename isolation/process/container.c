@@ -75,13 +75,13 @@ static const struct container *open_container(void)
     char path[PATH_BYTES], message[LIMITS_MESSAGE_MAX];
     path_of("limits", path);
     if (!limits_read_file(path, &container.limits, message)) {
-        log_message("%s; nothing of a GPU is given out until the limits can be read", message);
+        log_message("%s; the GPU cannot be used until the limits can be read", message);
         return NULL;
     }
     path_of("usage", path);
     const char *problem = map_usage(path);
     if (problem) {
-        log_message("%s: %s; nothing of a GPU is given out until it can be used", path, problem);
+        log_message("%s: %s; the GPU cannot be used without it", path, problem);
         return NULL;
     }
     return &container;

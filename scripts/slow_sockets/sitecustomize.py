@@ -1,6 +1,6 @@
 """Sockets and pipes that are slow at random, in every Python process that has this folder on its path.
 
-What an event loop is told to be ready is held back now and then, so that answers, watches and calls meet in orders that a
+Readiness events are withheld from the event loop now and then, so that answers, watches and calls meet in orders that a
 quick machine never shows: ``make soak-slow``. Nothing is lost, and time goes on as ever.
 ``SLOW_SOCKETS_MS``: how long at most, in milliseconds (nothing is slow without it); ``SLOW_SOCKETS_CHANCE``: how often (0.3).
 """
@@ -22,7 +22,7 @@ Ready = list[tuple[selectors.SelectorKey, int]]
 
 
 class SlowSelector(selectors.DefaultSelector):
-    """The system's selector, but what is ready may be told later."""
+    """The system's selector, but readiness may be reported later."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,15 +35,15 @@ class SlowSelector(selectors.DefaultSelector):
         while True:
             left_s = None if end_s == float("inf") else max(0.0, end_s - time.monotonic())
             ready = super().select(0.0 if self._due_s else left_s)
-            told = [one for one in ready if self._is_told(one[0])]
+            reported = [one for one in ready if self._is_reported(one[0])]
             for fd in self._due_s.keys() - {key.fd for key, _ in ready}:
                 del self._due_s[fd]
-            if told or time.monotonic() >= end_s:
-                return told
+            if reported or time.monotonic() >= end_s:
+                return reported
             if self._due_s:
                 time.sleep(max(0.0, min(LOOK_S, min(*self._due_s.values(), end_s) - time.monotonic())))
 
-    def _is_told(self, key: selectors.SelectorKey) -> bool:
+    def _is_reported(self, key: selectors.SelectorKey) -> bool:
         now_s, due_s = time.monotonic(), self._due_s.get(key.fd)
         if due_s is None and not _is_own(key) and self._random.random() < CHANCE:
             due_s = self._due_s[key.fd] = now_s + self._random.random() ** 2 * MOST_S
@@ -54,9 +54,9 @@ class SlowSelector(selectors.DefaultSelector):
 
 
 def _is_own(key: selectors.SelectorKey) -> bool:
-    """Whether it is the pipe by which a loop wakes itself: that is no socket of anybody."""
+    """Whether it is the pipe by which a loop wakes itself: which is not a peer's socket."""
     try:
-        callback = key.data[0]._callback  # noqa: SLF001 - asyncio tells no other way
+        callback = key.data[0]._callback  # noqa: SLF001 - asyncio has no public way
     except (AttributeError, IndexError, TypeError):
         return False
     return getattr(callback, "__name__", "") == "_read_from_self"

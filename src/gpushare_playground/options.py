@@ -1,4 +1,4 @@
-"""What can be set of the playground."""
+"""The options of ``gpushare playground``."""
 
 from pathlib import Path
 from typing import Final
@@ -13,14 +13,14 @@ ROLE: Final = Role(
     "playground",
     "A whole cluster in one process tree, with simulated GPUs: no Kubernetes and no GPU needed.",
     (
-        Option("exit", SWITCH, "end after the walk; the exit code says whether all held", False),
-        Option("walk", SWITCH, "walk through the examples, and stay up", True),
-        Option("unit", UNIT, "with --no-walk: memory unit", absent="1GiB; the walk sets it itself"),
+        Option("exit", SWITCH, "end after the tour; the exit code tells whether every check passed", False),
+        Option("walk", SWITCH, "tour of the examples before staying up", True),
+        Option("unit", UNIT, "with --no-walk: memory unit", absent="1GiB; the tour sets it itself"),
         Option("images", FOLDER, "folder of image descriptions of your own"),
         Option(
             "driver",
             FOLDER,
-            "folder of the stand-in driver that `make fakegpu` builds",
+            "folder of the fake driver that `make fakegpu` builds",
             _CHECKOUT / "build" / "fakegpu",
             absent="build/fakegpu of the checkout",
         ),
@@ -35,14 +35,14 @@ ROLE: Final = Role(
         Option(
             "examples",
             FOLDER,
-            "folder of the manifests",
+            "folder of the example manifests",
             _CHECKOUT / "examples",
             absent="examples of the checkout",
         ),
         Option(
             "control-plane",
             FOLDER,
-            "the real etcd, kube-apiserver, kube-controller-manager and kube-scheduler of this folder",
+            "folder with the real etcd, kube-apiserver, kube-controller-manager and kube-scheduler",
             absent="the embedded one",
             group=_REAL,
         ),
@@ -50,7 +50,7 @@ ROLE: Final = Role(
         Option(
             "chart",
             FOLDER,
-            "chart whose admission rules apply, where --control-plane has helm",
+            "chart whose admission rules apply, if --control-plane has helm",
             _CHECKOUT / "charts" / "ack-ai-installer",
             absent="charts/ack-ai-installer of the checkout",
             group=_REAL,

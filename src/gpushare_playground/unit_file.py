@@ -16,10 +16,10 @@ class UnitFile:
     def write(self, counting: Counting) -> None:
         """Put it there in one step, for a reader at any moment."""
         beside = self._path.with_name(f"{self._path.name}.new")
-        beside.write_text(f"{counting.unit.setting} {counting.card_mib}\n")
+        beside.write_text(f"{counting.unit.setting} {counting.reference_mib}\n")
         os.replace(beside, self._path)
 
     def __call__(self) -> Counting:
         """What it says now. Raises ``OSError`` or ``ValueError`` where it cannot be read."""
-        unit, _, card_mib = self._path.read_text().partition(" ")
-        return Counting(MemoryUnit.parse(unit, str(self._path)), int(card_mib))
+        unit, _, reference_mib = self._path.read_text().partition(" ")
+        return Counting(MemoryUnit.parse(unit, str(self._path)), int(reference_mib))

@@ -201,12 +201,6 @@ IN_THE_CHECKOUT: Final = (
     # Narrowed to one folder: to read all tests takes a busy machine minutes.
     Doing("make soak", f'make soak PYTEST_ARGS="-k nearness {_OF_API}"', until="round 2"),
     Doing("make soak-slow", "make soak-slow SLOW_TESTS=tests/integration/inspect/test_completion.py"),
-    Doing("python -m benchmarks dashboard", "python -m benchmarks dashboard --quick", until=_MEASURED),
-    Doing(
-        "python -m benchmarks dashboard-round",
-        "python -m benchmarks dashboard-round --quick",
-        until=_MEASURED,
-    ),
     Doing("make bench ARGS=claims", 'make bench ARGS="claims --quick"', until=_MEASURED),
     Doing("make bench", "make bench ARGS=--quick", until=_MEASURED),
     Doing("make bench-isolation ARGS=cost", 'make bench-isolation ARGS="cost --quick"', until="ns"),

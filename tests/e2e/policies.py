@@ -21,7 +21,7 @@ _OF_POLICY = re.compile(
 def policies(commands: Commands, api: Api, *arguments: str) -> list[dict[str, Any]]:
     """What the chart makes of admission on this API server."""
     argv = ["helm", "template", "gpushare", str(CHART), "-n", NAMESPACE, *arguments]
-    argv += ["--set", f"admission.referenceGpuMemoryMiB={COUNTING.card_mib}"]
+    argv += ["--set", f"admission.referenceGpuMemoryMiB={COUNTING.reference_mib}"]
     for kind in (VALIDATING, MUTATING):
         if serves(api, kind):
             argv += ["--api-versions", f"admissionregistration.k8s.io/v1/{kind}"]

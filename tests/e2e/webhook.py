@@ -41,7 +41,7 @@ class Webhook:
         argv += ["--namespace", NAMESPACE, "--server-name", "127.0.0.1"]
         argv += ["--port-file", str(ports), "--drain", "0"]
         argv += ["--listen", f"127.0.0.1:{self.ports[0]}", "--metrics-listen", f"127.0.0.1:{self.ports[1]}"]
-        argv += ["--reference-gpu-memory-mib", str(COUNTING.card_mib)]
+        argv += ["--reference-gpu-memory-mib", str(COUNTING.reference_mib)]
         with log.open("ab") as written:
             self._process = subprocess.Popen([*argv, *arguments], stderr=written, cwd=CHECKOUT)
         wait_for("the webhook's ports", lambda: self._alive() and ports.exists())

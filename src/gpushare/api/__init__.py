@@ -1,4 +1,4 @@
-"""What every part of gpushare agrees on: names, quantities, requests, devices, allocations, wire formats.
+"""Shared by every component: names, quantities, requests, devices, allocations, wire formats.
 
 Pure: nothing here reads a file, a socket or a clock, and nothing of ours is imported.
 """

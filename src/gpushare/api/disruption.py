@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: how many more pods of a kind may be ended now (policy/v1)."""
+"""PodDisruptionBudgets (policy/v1): how many more pods may be evicted now."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,7 +15,7 @@ class Requirement(msgspec.Struct, gc=False):
     values: list[str] | None = None
 
     def takes(self, labels: dict[str, str]) -> bool:
-        """Whether ``labels`` are as it wants them; an operator that is not known takes none."""
+        """Whether it matches ``labels``; an unknown operator matches nothing."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -36,7 +36,7 @@ class Selector(msgspec.Struct, rename="camel", gc=False):
     match_expressions: list[Requirement] | None = None
 
     def takes(self, labels: dict[str, str]) -> bool:
-        """Whether a pod with ``labels`` is meant; an empty selector means every pod."""
+        """Whether it matches ``labels``; an empty selector matches every pod."""
         return all(labels.get(key) == value for key, value in (self.match_labels or {}).items()) and all(
             one.takes(labels) for one in self.match_expressions or ()
         )
@@ -58,7 +58,7 @@ class DisruptionBudget(msgspec.Struct, gc=False):
     status: _Status = msgspec.field(default_factory=_Status)
 
     def covers(self, namespace: str, labels: dict[str, str]) -> bool:
-        """Whether the pod with ``labels`` in ``namespace`` is one of those that it protects."""
+        """Whether it protects the pod with ``labels`` in ``namespace``."""
         return (
             self.metadata.namespace == namespace
             and self.spec.selector is not None
@@ -67,12 +67,12 @@ class DisruptionBudget(msgspec.Struct, gc=False):
 
 
 def violating(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget]) -> set[str]:
-    """UIDs of those whose end ``budgets`` do not allow now, when all of ``pods`` are to be ended, in this order."""
+    """UIDs of the ``pods`` that ``budgets`` do not allow to end now, if all end in this order."""
     return _refused(pods, budgets, one_each=False)
 
 
 def protected(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget]) -> set[str]:
-    """The same where they are to be evicted: the eviction API lets no pod go that two budgets cover, whatever these allow."""
+    """The same for evictions: the API never evicts a pod that two budgets cover."""
     return _refused(pods, budgets, one_each=True)
 
 
@@ -96,5 +96,5 @@ _BUDGET = msgspec.json.Decoder(DisruptionBudget)
 
 
 def decode_budget(raw: bytes) -> DisruptionBudget:
-    """Raises ``msgspec.MsgspecError`` where it is none."""
+    """Raises ``msgspec.MsgspecError``."""
     return _BUDGET.decode(raw)

@@ -1,8 +1,8 @@
-"""How every fault is told, and the one root of what the model refuses."""
+"""Base classes of errors."""
 
 
 class Fault(Exception):
-    """Something is wrong, in words for people.
+    """An error with a message for users.
 
     ``subject`` names the object at fault (``pod default/a``, ``node n1``), ``problem`` says what is
     wrong and what to do; ``str()`` joins them.
@@ -15,28 +15,28 @@ class Fault(Exception):
 
 
 class ModelError(Fault, ValueError):
-    """Input that the model refuses."""
+    """Invalid input."""
 
 
 class InvalidQuantity(ModelError):
-    """A text that is no Kubernetes quantity, or none of the kind that is wanted."""
+    """A text that is not a Kubernetes quantity of the expected kind."""
 
 
 class InvalidUnit(ModelError):
-    """A GPU memory unit other than those that the charts accept."""
+    """A GPU memory unit that the charts do not accept."""
 
 
 class InvalidRequest(ModelError):
-    """A pod whose GPU request can be met on no node, whatever is free."""
+    """A pod whose GPU request cannot be met on any node, even an empty one."""
 
 
 class MalformedDevices(ModelError):
-    """A node whose GPU description or labels cannot be understood."""
+    """A node with invalid device annotation or labels."""
 
 
 class MalformedAllocation(ModelError):
-    """A bound pod whose allocation annotations are broken or contradict each other."""
+    """A bound pod with invalid or contradictory allocation annotations."""
 
 
 class InvalidQuotaTree(ModelError):
-    """An ElasticQuotaTree that contradicts itself, or counts what nobody asks for: it is refused whole."""
+    """An inconsistent ElasticQuotaTree; it is rejected as a whole."""

@@ -1,4 +1,4 @@
-"""Kubernetes objects as parsed JSON, for those who pass whole objects on or look at fields that nothing else reads.
+"""Accessors for Kubernetes objects as parsed JSON, for code that passes whole objects on or reads rare fields.
 
 An object that came from a cache or an answer is never changed in place.
 """

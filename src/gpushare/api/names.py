@@ -13,9 +13,9 @@ AGENT_PART: Final = "gpushare-device-plugin"
 
 # --- who reads decisions and use ---------------------------------------------------------------
 READER_ACCOUNT: Final = "gpushare-reader"
-"""ServiceAccount of the scheduler's chart, in its namespace, whose tokens let people read decisions and use."""
+"""ServiceAccount of the scheduler's chart, in its namespace, whose tokens allow reading decisions and usage."""
 READER_AUDIENCE: Final = "gpushare.dev"
-"""What those tokens are good for: they are none to the API server."""
+"""The audience of those tokens, which the API server does not accept."""
 READER_HEADER: Final = "X-Gpushare-Token"
 
 # --- resources -------------------------------------------------------------------------------
@@ -39,21 +39,21 @@ QUOTA_NAMESPACE: Final = "kube-system"
 """The one namespace in which an ElasticQuotaTree counts."""
 MAX_JOBS: Final = "kube-queue/max-jobs"
 """In the documentation's trees: how many jobs a job queue lets run. There is none here: taken, and not counted."""
-# --- requests in people's units, which admission turns into units of aliyun.com/gpu-mem -----------
+# --- MiB and percentage requests, which admission converts to aliyun.com/gpu-mem ------------------
 GPU_MEMORY: Final = "gpushare.dev/gpu-memory"
 """Ours, in limits: GPU memory in bytes, as Kubernetes counts ``memory``: ``6144Mi``, ``6Gi``."""
 GPU_MEMORY_PERCENT: Final = "gpushare.dev/gpu-memory.percentage"
-"""Ours, in limits: percent of the memory of one card, whose size the cluster's administrator has named."""
+"""Ours, in limits: percent of the memory of a reference GPU, whose size the administrator configures."""
 
 # --- node labels -----------------------------------------------------------------------------
 LABEL_MODE: Final = "ack.node.gpu.schedule"
 LABEL_PLACEMENT: Final = "ack.node.gpu.placement"
 LABEL_MAX_PODS: Final = "ack.node.gpu.max-pod"
 LABEL_MAX_NODE_PODS: Final = "gpushare.dev/max-pods-per-node"
-"""Ours: how many pods may hold GPU memory of the node, on all its GPUs together."""
+"""Ours: maximum pods with GPU memory on the node, over all its GPUs."""
 LABEL_DESCRIBED: Final = "gpushare.dev/described"
-"""``true`` on a node that carries ``gpushare.dev/devices`` or the condition, written with them by the node agent: where the mode's label is
-taken away, this one keeps the agent's pod on the node until no pod holds a share of it."""
+"""``true`` on a node that carries ``gpushare.dev/devices`` or the condition, written with them by the node agent: when the mode's label is
+removed, this one keeps the agent's pod on the node until no pod holds a share of it."""
 LABEL_AGENT_PORT: Final = "gpushare.dev/agent-port"
 """Ours: where the node agent of a node runs beside its kubelet and in no pod, the port of its probes and figures."""
 
@@ -67,7 +67,7 @@ POD_PLACEMENT_WHOLE_DEVICE: Final = "require-whole-device"
 LABEL_POD_APART: Final = "gpushare.dev/gpu-per-container"
 """Ours: ``true`` gives each container of the pod that asks for a share a GPU of its own."""
 LABEL_POD_COMPUTE_CLASS: Final = "gpushare.dev/compute-class"
-"""Ours: what the pod's work on the GPU is like, where its pauses do not tell; read when its containers are started."""
+"""Ours: the pod's GPU workload type, if it cannot be inferred from its pauses; read when its containers start."""
 COMPUTE_LATENCY: Final = "latency"
 COMPUTE_BATCH: Final = "batch"
 COMPUTE_CLASSES: Final = (COMPUTE_LATENCY, COMPUTE_BATCH)
@@ -92,9 +92,9 @@ NODE_TYPE_VIRTUAL: Final = "virtual-kubelet"
 LABEL_ADMISSION: Final = "gpushare.dev/admission"
 """``disabled`` on a namespace: its pods keep the scheduler that they name."""
 
-# --- labels and annotations that nobody else sets through us ----------------------------------
+# --- keys that tenants cannot set through us --------------------------------------------------
 RESERVED: Final = ("gpushare.dev/", "scheduler.framework.", "gpushare.alibabacloud.com/", "ALIYUN_COM_GPU_")
-"""How keys of records begin. A policy of a tenant must not have the scheduler write them under its own identity."""
+"""Prefixes of allocation annotations. The scheduler must not write them on behalf of a tenant's policy."""
 
 # --- annotations on a bound pod, first generation ---------------------------------------------
 ANN_MEM_INDEX: Final = "ALIYUN_COM_GPU_MEM_IDX"
@@ -113,7 +113,7 @@ ANN_CORE: Final = "gpushare.alibabacloud.com/core-percentage"
 ANN_SHARE: Final = "gpushare.dev/allocation"
 """On a pod: MiB, units, compute and GPU UUID per GPU and container. The ledger reads this one first."""
 ANN_ALSO: Final = "gpushare.dev/also-holds"
-"""On a pod whose containers were given another GPU than its record says: what they have, in the same form, for as
+"""On a pod whose containers were allocated another GPU than recorded: what they have, in the same form, for as
 long as the record cannot be corrected because it stands for the place of a pod that asked alike."""
 ANN_RETRY: Final = "gpushare.dev/retry"
 """On a waiting pod: when the scheduler last asked for it to be tried again (unix ns)."""

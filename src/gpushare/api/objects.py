@@ -1,4 +1,4 @@
-"""The Kubernetes objects that we read, reduced to the fields that we read.
+"""Kubernetes objects, reduced to the fields that gpushare reads.
 
 msgspec decodes JSON straight into these; unknown fields are skipped without being built, which is
 what makes a list of 50,000 pods cheap. Field names follow the API reference (core/v1).
@@ -14,7 +14,7 @@ ResourceQuantities = dict[str, Quantity]
 
 
 class OwnerReference(msgspec.Struct, gc=False):
-    """One of those for whose sake an object is there."""
+    """An owner reference."""
 
     kind: str = ""
     name: str = ""
@@ -44,7 +44,7 @@ class ResourceRequirements(msgspec.Struct, rename="camel", gc=False):
 
 
 class VolumeMount(msgspec.Struct, rename="camel", gc=False):
-    """Where a container sees a volume."""
+    """A volume mount of a container."""
 
     mount_path: str = ""
 
@@ -67,20 +67,20 @@ class NodeRequirement(msgspec.Struct, gc=False):
 
 
 class NodeSelectorTerm(msgspec.Struct, rename="camel", gc=False):
-    """What must hold of one node, all of it."""
+    """A node selector term: all expressions must match."""
 
     match_expressions: list[NodeRequirement] | None = None
     match_fields: list[NodeRequirement] | None = None
 
 
 class NodeSelector(msgspec.Struct, rename="camel", gc=False):
-    """Terms, of which one must hold."""
+    """Terms, one of which must match."""
 
     node_selector_terms: list[NodeSelectorTerm] | None = None
 
 
 class PreferredTerm(msgspec.Struct, gc=False):
-    """A term that had better hold."""
+    """A preferred term."""
 
     preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
 
@@ -93,24 +93,24 @@ class NodeAffinity(msgspec.Struct, rename="camel", gc=False):
 
 
 class Affinity(msgspec.Struct, rename="camel", gc=False):
-    """``affinity`` of a pod, as far as it is about labels of nodes."""
+    """``affinity`` of a pod, node affinity only."""
 
     node_affinity: NodeAffinity | None = None
 
     @property
     def required(self) -> NodeSelector | None:
-        """What must hold of a node; ``None`` where it may be any node."""
+        """The required node affinity; ``None`` if any node will do."""
         node = self.node_affinity
         return None if node is None else node.required_during_scheduling_ignored_during_execution
 
     @property
     def terms(self) -> list[NodeSelectorTerm]:
-        """Of which a node must fulfil one; none where it may be any node."""
+        """Required terms, one of which must match; empty if any node will do."""
         return [] if self.required is None else self.required.node_selector_terms or []
 
     @property
     def preferences(self) -> list[NodeSelectorTerm]:
-        """Of which a node had better fulfil many."""
+        """Preferred terms."""
         node = self.node_affinity
         preferred = None if node is None else node.preferred_during_scheduling_ignored_during_execution
         return [one.preference for one in preferred or ()]
@@ -127,7 +127,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     preemption_policy: str | None = None
     scheduling_gates: list[Any] | None = None
     resources: ResourceRequirements | None = None
-    """For the pod as a whole, in place of what its containers ask for: processors, memory and huge pages alone."""
+    """Pod-level resources, which replace the containers': CPU, memory and huge pages only."""
     overhead: ResourceQuantities | None = None
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
@@ -167,7 +167,7 @@ class Pod(msgspec.Struct, rename="camel", gc=False):
 
     @property
     def finished(self) -> bool:
-        """Whether every container has ended for good, so that what the pod held is free."""
+        """Whether the pod has succeeded or failed, so that its resources are free."""
         return self.status.phase in ("Succeeded", "Failed")
 
 
@@ -203,7 +203,7 @@ class Node(msgspec.Struct, gc=False):
 
 
 class ObjectReference(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """Points at one object, as events do."""
+    """A reference to an object, as in events."""
 
     kind: str
     name: str
@@ -222,12 +222,12 @@ class ListMeta(
 
 
 def pod_reference(pod: Pod) -> ObjectReference:
-    """A reference to ``pod``, for an event about it."""
+    """A reference to ``pod`` for events."""
     return ObjectReference("Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
 
 
 def node_reference(name: str) -> ObjectReference:
-    """A reference to a node; events about nodes carry the name as UID, as the kubelet's do."""
+    """A reference to a node; like the kubelet's, with the name as UID."""
     return ObjectReference("Node", name, "", name)
 
 

@@ -1,4 +1,4 @@
-"""Kubernetes quantities as exact integers, and the unit in which GPU memory is counted."""
+"""Kubernetes quantities as exact integers, and the unit of GPU memory."""
 
 import re
 from enum import Enum
@@ -80,7 +80,7 @@ class MemoryUnit(Enum):
 
     @property
     def heading(self) -> str:
-        """As tables head a column: ``GiB`` or ``128MiB``."""
+        """The column header in tables: ``GiB`` or ``128MiB``."""
         return "GiB" if self is MemoryUnit.GIB else "128MiB"
 
     @classmethod
@@ -110,7 +110,7 @@ _UNITS: Final = {
 
 
 def granted_mib(total_mib: int, units: int, device_units: int) -> int:
-    """MiB that ``units`` of a GPU's ``device_units`` are worth: ``floor(total * units / device_units)``.
+    """MiB of ``units`` of a GPU's ``device_units``: ``floor(total * units / device_units)``.
 
     2 of 15 on 16160 MiB are 2154 MiB (spec §3, example 5). For one unit size this counts exactly as
     counting units does: what fits by units fits by MiB, and the other way round (docs/architecture.md).

@@ -1,13 +1,13 @@
-"""Taints of nodes, and the tolerations of pods that cover them."""
+"""Taints and tolerations."""
 
 from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
-#: Effects that keep new pods from a node.
+#: Effects that keep new pods off a node.
 SHUTTING: Final = ("NoSchedule", "NoExecute")
-#: The taint of a node that is cordoned: Kubernetes writes it beside ``spec.unschedulable``, and it goes with the cordon.
+#: The taint of a cordoned node, which Kubernetes sets and removes together with ``spec.unschedulable``.
 OF_CORDONS: Final = "node.kubernetes.io/unschedulable"
 
 
@@ -28,7 +28,7 @@ class Toleration(msgspec.Struct, gc=False):
     effect: str = ""
 
     def covers(self, taint: Taint) -> bool:
-        """Whether a pod with it may be put beside ``taint``; an operator that is not known covers nothing."""
+        """Whether it tolerates ``taint``; an unknown operator tolerates nothing."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         if self.operator in ("", "Equal"):
@@ -37,14 +37,14 @@ class Toleration(msgspec.Struct, gc=False):
 
 
 def read_taints(written: Iterable[Any] | None) -> tuple[Taint, ...]:
-    """``spec.taints`` of a node; what is no taint is left out."""
+    """``spec.taints`` of a node; invalid ones are skipped."""
     return tuple(
         Taint(*_texts(one, "key", "value", "effect")) for one in written or () if isinstance(one, dict)
     )
 
 
 def read_tolerations(written: Iterable[Any] | None) -> tuple[Toleration, ...]:
-    """``spec.tolerations`` of a pod; what is no toleration is left out."""
+    """``spec.tolerations`` of a pod; invalid ones are skipped."""
     fields = ("key", "operator", "value", "effect")
     return tuple(Toleration(*_texts(one, *fields)) for one in written or () if isinstance(one, dict))
 

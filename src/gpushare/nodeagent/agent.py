@@ -55,7 +55,7 @@ from gpushare.nodeagent.node.condition import condition_of, mislabelled
 from gpushare.nodeagent.node.node_events import NodeEvents
 from gpushare.nodeagent.node.node_handler import NodeHandler, ReportingNode
 from gpushare.nodeagent.node.node_status import Advertised, NodeStatus
-from gpushare.nodeagent.node.startup_state import Before
+from gpushare.nodeagent.node.startup_state import NodeAtStart
 from gpushare.nodeagent.node.watches import Watches
 from gpushare.nodeagent.observability.metrics import Metrics
 from gpushare.nodeagent.observability.metrics_pages import MetricsPages
@@ -94,7 +94,7 @@ class Agent:
         self._plugins = all_plugins()
         self._node: ReportingNode | None = None
         self._inventory: Inventory | None = None
-        self._before = Before()
+        self._before = NodeAtStart()
         self._mislabelled = ""
         self._node_events = NodeEvents(
             settings.node, self._events, self.metrics, acts=lambda: self._handover.newest
@@ -293,7 +293,7 @@ class Agent:
             logger.error("there is no node %s; waiting for it", self._settings.node)
             return
         if first:
-            self._before = Before.of(node)
+            self._before = NodeAtStart.of(node)
             self._node_events.stood(self._before.reasons, self._before.out)
             if self._inventory is not None:
                 self._on_inventory(self._inventory)

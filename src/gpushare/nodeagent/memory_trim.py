@@ -1,4 +1,4 @@
-"""What keeps this process small: it runs on every GPU node, beside what people pay for.
+"""Keeps this process small: it runs on every GPU node, next to the workloads.
 
 Measured with eight GPUs in 128 MiB units (``benchmarks/allocate.py``): about 1.5 MB less than without.
 """
@@ -31,7 +31,7 @@ def prepare() -> None:
 
 
 def settle() -> None:
-    """Once all is started: collect what starting left over, and keep the rest out of the collector's way."""
+    """After the start: collect garbage once, and exempt what is left from later collections (gc.freeze)."""
     gc.collect()
     gc.freeze()
     trim()

@@ -18,7 +18,7 @@ _MODES: Final = tuple(mode.value for mode in MODES.values() if mode.resources)
 
 ROLE: Final = Role(
     _NAME,
-    "Prints what cluster-autoscaler or Karpenter must know of the nodes of a group, to make the first one.",
+    "Prints the template from which cluster-autoscaler or Karpenter knows the GPUs of a node group without nodes.",
     (
         Option(
             "node",
@@ -39,16 +39,22 @@ ROLE: Final = Role(
         Option(
             "gpu-memory-mib",
             MIB,
-            "memory of each, as nvidia-smi shows it",
+            "memory of each GPU in MiB, as in nvidia-smi",
             absent="that of --node",
             least=1,
             most=1 << 30,
         ),
         Option("mode", CHOICE, "label ack.node.gpu.schedule", absent="share, or --node's", choices=_MODES),
-        Option("unit", UNIT, "memory unit; with --node: another than the node's", absent="1GiB, or --node's"),
+        Option("unit", UNIT, "memory unit, if it differs from that of --node", absent="1GiB, or --node's"),
         Option("group", TEXT, "name of the NodePool, for karpenter", "gpu"),
         Option(
-            "output", CHOICE, "for which autoscaler", "capacity", choices=tuple(FORMS), short="-o", role=_NAME
+            "output",
+            CHOICE,
+            "format, by autoscaler",
+            "capacity",
+            choices=tuple(FORMS),
+            short="-o",
+            role=_NAME,
         ),
     ),
     epilog=_EXAMPLES,

@@ -11,15 +11,15 @@ KUBECONFIG: Final = Option(
     TEXT,
     "kubeconfig file",
     metavar="FILE",
-    absent="the files of $KUBECONFIG, the pod's account, ~/.kube/config",
+    absent="$KUBECONFIG, the pod's ServiceAccount, ~/.kube/config",
 )
-CONTEXT: Final = Option("context", TEXT, "context of the kubeconfig", absent="its current one")
+CONTEXT: Final = Option("context", TEXT, "context of the kubeconfig", absent="current-context")
 ACCESS: Final = (KUBECONFIG, CONTEXT)
 LOGGING: Final = (
     Option(
         "log-format",
         CHOICE,
-        "how lines of the log are written: docs/guide/logs.md",
+        "log format, see docs/guide/logs.md",
         "text",
         choices=LAYOUTS,
         group="logs",
@@ -27,7 +27,7 @@ LOGGING: Final = (
     Option(
         "log-level",
         CHOICE,
-        "the least that is logged; debug tells each question of kube-scheduler",
+        "minimum level; debug also logs every extender request",
         "info",
         choices=LEVELS,
         group="logs",

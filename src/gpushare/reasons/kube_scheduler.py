@@ -1,7 +1,7 @@
 """Pods that no scheduler asks us about: what keeps them, in their scheduler's own words, and what would help.
 
 kube-scheduler writes on the pod why no node takes it, in texts of its own that change little from version to version
-(``pkg/scheduler/framework/plugins``, 1.28 to 1.36). A text that is not known here is told all the same.
+(``pkg/scheduler/framework/plugins``, 1.28 to 1.36). A text that is not known here is passed on as it is.
 """
 
 import re
@@ -81,7 +81,7 @@ GATES_HELP: Final = "nothing but their removal by whoever sets them: `kubectl ge
 
 @lru_cache(maxsize=1024)
 def says(unplaced: Unplaced) -> str:
-    """What the pod's scheduler says of its own rules; empty where it says nothing, or repeats what we have told it."""
+    """What the pod's scheduler says of its own rules; empty where it says nothing, or repeats what we have advice it."""
     text = _own(unplaced.says)
     return "" if not text or _is_ours(text) else f"{unplaced.scheduler} says: {text}"
 
@@ -123,17 +123,17 @@ def unserved_help(unplaced: Unplaced, asked_by: Collection[str]) -> str:
 
 
 def would_help(unplaced: Unplaced, asked_by: Collection[str]) -> str:
-    """What answers what the pod's scheduler says; one that never asks about GPUs is told of."""
-    told = _helps(_own(unplaced.says))
+    """What answers what the pod's scheduler says; a scheduler that never asks about GPUs is named."""
+    advice = _helps(_own(unplaced.says))
     if unplaced.mistyped:
         # Where it waits for a label that no node can have, no such node is worth naming.
-        told = "; ".join((unplaced.mistyped, *(one for one in told.split("; ") if one != OTHER_LABELS)))
+        advice = "; ".join((unplaced.mistyped, *(one for one in advice.split("; ") if one != OTHER_LABELS)))
     if asked_by and unplaced.scheduler not in asked_by:
         known = ", ".join(sorted(asked_by))
-        told += (
+        advice += (
             f"; {unplaced.scheduler} has not asked about GPUs here, {known} has: see the pod's schedulerName"
         )
-    return told
+    return advice
 
 
 def of_labels_alone(unplaced: Unplaced) -> bool:
@@ -144,14 +144,14 @@ def of_labels_alone(unplaced: Unplaced) -> bool:
 
 @lru_cache(maxsize=1024)
 def _helps(text: str) -> str:
-    told: dict[str, None] = {}
+    advice: dict[str, None] = {}
     for pattern, help_text in _HELPS:
         for found in pattern.finditer(text):
             some = {key: value or "" for key, value in found.groupdict().items()}
             if some.get("taint"):
                 some["taint"] = f" {some['taint'].rstrip(': ')}"
-            told.setdefault(_another_name(some.get("what", "")) or help_text.format(**some))
-    return "; ".join(list(told)[:_MOST_HELP]) or _ELSE
+            advice.setdefault(_another_name(some.get("what", "")) or help_text.format(**some))
+    return "; ".join(list(advice)[:_MOST_HELP]) or _ELSE
 
 
 def _another_name(resource: str) -> str:

@@ -46,3 +46,17 @@ def on_nodes(count: int, reason: str) -> str:
 def for_others(count: int) -> str:
     """So many nodes refuse for reasons that are not told."""
     return f"{nodes(count)} for {'another reason' if count == 1 else OTHER_REASONS}"
+
+
+NOT_A_SHARE: Final = "not looked at: not a share of one GPU"
+"""Of a request that no moves are planned for."""
+
+
+def kept_besides(reason: str, *, moves: bool) -> str:
+    """That something else than capacity keeps a pod from a GPU with room, or with room after ``moves``; ``reason``: what, if known."""
+    head = (
+        "something else keeps it from there, too"
+        if moves
+        else "there is room: something else keeps it from there"
+    )
+    return f"{head}: {reason}" if reason else head

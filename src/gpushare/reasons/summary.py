@@ -106,48 +106,50 @@ def summarized(names: Sequence[str], verdict: Verdict) -> tuple[Summary, Each]:
                 first.append(name)
         codes.append(code)
     count = Counter(codes)
-    told = [
-        _Told(text, node, count[code], node in verdict.hopeless)
+    refusals = [
+        _Refusal(text, node, count[code], node in verdict.hopeless)
         for (text, code), node in zip(code_of.items(), first, strict=True)
     ]
     texts = tuple(text[:LONGEST_TEXT] for text in code_of)
-    return _summary(len(names), len(verdict.fits), len(reasons), verdict.fits, told), Each(
+    return _summary(len(names), len(verdict.fits), len(reasons), verdict.fits, refusals), Each(
         names, codes, texts
     )
 
 
 def sampled(nodes: int, fits: int, refusing: int, some: Verdict) -> Summary:
     """Of ``nodes`` so many fit or refuse; only ``some`` of the refusals were kept."""
-    told = [
-        _Told(text, node, 1, final)
+    refusals = [
+        _Refusal(text, node, 1, final)
         for kept, final in ((some.refused, False), (some.hopeless, True))
         for node, text in kept.items()
     ]
-    return _summary(nodes, fits, refusing, some.fits, told)
+    return _summary(nodes, fits, refusing, some.fits, refusals)
 
 
-class _Told(NamedTuple):
+class _Refusal(NamedTuple):
     text: str
     node: str
     nodes: int
     final: bool
 
 
-def _summary(nodes: int, fits: int, refusing: int, fitting: Sequence[str], told: list[_Told]) -> Summary:
+def _summary(
+    nodes: int, fits: int, refusing: int, fitting: Sequence[str], refusals: list[_Refusal]
+) -> Summary:
     return Summary(
         nodes=nodes,
         fits=fits,
         left_out=max(nodes - fits - refusing, 0),
-        sampled=sum(one.nodes for one in told),
-        groups=_groups(told),
+        sampled=sum(one.nodes for one in refusals),
+        groups=_groups(refusals),
         fitting=tuple(fitting[:EXAMPLES]),
     )
 
 
-def _groups(told: list[_Told]) -> tuple[Group, ...]:
+def _groups(refusals: list[_Refusal]) -> tuple[Group, ...]:
     """By how the reasons begin, the most frequent first."""
-    found: dict[tuple[str, bool], list[_Told]] = {}
-    for one in told:
+    found: dict[tuple[str, bool], list[_Refusal]] = {}
+    for one in refusals:
         found.setdefault((_head(one.text), one.final), []).append(one)
     groups = sorted(found.items(), key=lambda item: -sum(one.nodes for one in item[1]))
     kept = [_group(head, its) for (head, final), its in groups[:MOST_GROUPS]]
@@ -157,11 +159,11 @@ def _groups(told: list[_Told]) -> tuple[Group, ...]:
     return tuple(kept)
 
 
-def _group(head: str, told: list[_Told]) -> Group:
-    examples = tuple(Example(one.node, one.text[:LONGEST_TEXT]) for one in told[:EXAMPLES])
-    category = nearest(category_of(one.text) for one in told)
+def _group(head: str, refusals: list[_Refusal]) -> Group:
+    examples = tuple(Example(one.node, one.text[:LONGEST_TEXT]) for one in refusals[:EXAMPLES])
+    category = nearest(category_of(one.text) for one in refusals)
     return Group(
-        category.value, head, all(one.final for one in told), sum(one.nodes for one in told), examples
+        category.value, head, all(one.final for one in refusals), sum(one.nodes for one in refusals), examples
     )
 
 
@@ -174,14 +176,14 @@ def _head(text: str) -> str:
 
 def reason_text(summary: Summary) -> str:
     """One line on a pod that no node took. Where bytes or MiB were written instead of units, it ends with that."""
-    told = _reason_text(summary)
-    slip = next(
-        filter(None, (_slip_of(one.reason) for group in summary.groups for one in group.examples)), ""
+    text = _reason_text(summary)
+    note = next(
+        filter(None, (_note_of(one.reason) for group in summary.groups for one in group.examples)), ""
     )
-    return told if slip in told else told + slip
+    return text if note in text else text + note
 
 
-def _slip_of(reason: str) -> str:
+def _note_of(reason: str) -> str:
     """What a node's reason says of how the request was written; it stands in brackets at its end, which are left out of several nodes'."""
     return reason[reason.rindex(" (") :] if reason.endswith(WITHOUT_SUFFIX) else ""
 
@@ -191,19 +193,19 @@ def _reason_text(summary: Summary) -> str:
         return "kube-scheduler offered no node"
     if len(summary.groups) == 1 and summary.groups[0].nodes in (summary.nodes, summary.sampled):
         group = summary.groups[0]
-        told = group.examples[0].reason if len(group.examples) == 1 else group.reason
+        text = group.examples[0].reason if len(group.examples) == 1 else group.reason
         if summary.nodes == 1:
             return group.examples[0].reason
         # A text that speaks of the node would seem to speak of one alone.
-        spoken = of_each(told)
-        return told if spoken == told and len(group.examples) == 1 else f"{_nodes(summary.nodes)}: {spoken}"
-    told = "; ".join(on_nodes(group.nodes, group.reason) for group in summary.groups[:MOST_TOLD])
-    more = sum(group.nodes for group in summary.groups[MOST_TOLD:])
+        spoken = of_each(text)
+        return text if spoken == text and len(group.examples) == 1 else f"{_nodes(summary.nodes)}: {spoken}"
+    text = "; ".join(on_nodes(group.nodes, group.reason) for group in summary.groups[:MOST_NAMED])
+    more = sum(group.nodes for group in summary.groups[MOST_NAMED:])
     looked = "" if summary.sampled + summary.left_out >= summary.nodes else f" (of {summary.sampled} of them)"
-    return f"{_nodes(summary.nodes)}{looked}; {told}" + (f"; {for_others(more)}" if more else "")
+    return f"{_nodes(summary.nodes)}{looked}; {text}" + (f"; {for_others(more)}" if more else "")
 
 
-MOST_TOLD: Final = 4
+MOST_NAMED: Final = 4
 
 
 def _nodes(count: int) -> str:

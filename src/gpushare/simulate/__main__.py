@@ -79,7 +79,7 @@ def _simulate(options: SimpleNamespace) -> int:
     if options.unit is not None:
         counting = msgspec.structs.replace(counting, unit=MemoryUnit.parse(options.unit, "--unit"))
     if options.reference_gpu_memory_mib is not None:
-        counting = msgspec.structs.replace(counting, card_mib=options.reference_gpu_memory_mib)
+        counting = msgspec.structs.replace(counting, reference_mib=options.reference_gpu_memory_mib)
     manifests = manifests_of(_documents(options.filename), state, counting, options.namespace)
     for passed in manifests.passed_over:
         print(f"{PROGRAM}: {passed} is passed over: it makes no pods that are simulated", file=sys.stderr)
@@ -96,7 +96,9 @@ def _simulate(options: SimpleNamespace) -> int:
     )
     bar = Bar(sys.stderr, "pods")
     try:
-        result = simulate(state, manifests.pods, settings, anew=options.reschedule_all, progress=bar.shown)
+        result = simulate(
+            state, manifests.pods, settings, reschedule=options.reschedule_all, progress=bar.shown
+        )
         found = _enough(options, state, manifests, settings, bar) if options.min_nodes else []
     finally:
         bar.end()
@@ -137,7 +139,7 @@ def _enough(
     if not shapes:
         raise SimulateError("--min-nodes", "no node has GPUs: say with --node-shape what more nodes are like")
     return [
-        enough(state, manifests.pods, settings, shape, anew=options.reschedule_all, told=bar.said)
+        enough(state, manifests.pods, settings, shape, reschedule=options.reschedule_all, told=bar.said)
         for shape in shapes
     ]
 

@@ -16,16 +16,16 @@ examples:
   gpushare simulate -f deployment.yaml                    # on the cluster of your kubeconfig, which is only read
   gpushare simulate -f deployment.yaml --min-nodes           # how many more nodes, of each kind that is there
   gpushare simulate -f big.yaml --min-nodes --node-shape gpus=8,memory=81920,mode=cgpu
-  gpushare simulate --reschedule-all --policy fragmentation         # all that runs, placed anew by another policy
+  gpushare simulate --reschedule-all --policy fragmentation         # all that runs, placed again by another policy
   gpushare simulate --save cluster.json                   # keep the cluster's state, without commands and environment
   gpushare simulate --snapshot cluster.json -f a.yaml
 more: docs/guide/simulate.md
 """
-_COMES: Final = "what comes"
-_WHERE: Final = "where to"
+_COMES: Final = "workloads"
+_WHERE: Final = "cluster"
 _NODES: Final = "how many nodes"
-_TOLD: Final = "what is told"
-_HOW: Final = "how the cluster's own settings are"
+_OUTPUT: Final = "output"
+_HOW: Final = "settings of the cluster"
 
 
 def _shapes(raw: Any) -> list[str]:
@@ -65,7 +65,7 @@ ROLE: Final = Role(
         Option(
             "reschedule-all",
             SWITCH,
-            "take off what holds GPUs, and place it anew with all the rest",
+            "remove everything that holds GPUs, and place it again with the rest",
             False,
             group=_COMES,
         ),
@@ -105,7 +105,7 @@ ROLE: Final = Role(
             absent="each kind that is there",
             group=_NODES,
         ),
-        Option("details", SWITCH, "a row for each pod", False, short="-d", group=_TOLD),
+        Option("details", SWITCH, "a row for each pod", False, short="-d", group=_OUTPUT),
         Option(
             "output",
             CHOICE,
@@ -113,7 +113,7 @@ ROLE: Final = Role(
             absent="table",
             choices=("table", "json"),
             short="-o",
-            group=_TOLD,
+            group=_OUTPUT,
         ),
         Option("seed", INTEGER, "decides between equal nodes", 0, group=_HOW),
         Option(

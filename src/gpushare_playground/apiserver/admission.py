@@ -30,7 +30,7 @@ from gpushare.api import names
 from gpushare.api.objects import Pod
 from gpushare.api.request.unit_conversion import Counting
 from gpushare.process.log_setup import about
-from gpushare.reasons.mistakes.pods import slips_of, slips_of_change
+from gpushare.reasons.mistakes.pods import mistakes_of, mistakes_of_change
 from gpushare_playground.apiserver.errors import ApiError, Object, qualified
 from gpushare_playground.apiserver.patching import json_patch
 from gpushare_playground.apiserver.resources import Resource
@@ -176,14 +176,14 @@ def warn_of_typos(counting: CountingFn) -> Validating:
         found = None
         if review.old is not None and not ending:
             before = _pod_in(review.resource, review.old)
-            ending, found = "-bound", [] if before is None else slips_of_change(pod, before)
+            ending, found = "-bound", [] if before is None else mistakes_of_change(pod, before)
         elif review.old is not None:
             # Templates are looked at whenever they change.
             now, then = (_template_in(review.resource, obj) for obj in (review.obj, review.old))
             if now == then:
                 return
         named = f"gpushare-slips{ending}"
-        for text in slips_of(pod, counting().unit) if found is None else found:
+        for text in mistakes_of(pod, counting().unit) if found is None else found:
             review.warnings.append(
                 f"Validation failed for ValidatingAdmissionPolicy '{named}' with binding '{named}': {text}"
             )

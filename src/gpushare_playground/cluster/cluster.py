@@ -68,7 +68,7 @@ class Cluster:
     ) -> None:
         self.nodes = tuple(nodes)
         self.unit = unit
-        self._card_mib = min(
+        self._reference_mib = min(
             (gpu.total_mib for node in nodes for gpu in gpus.preset(node.preset, node.name).gpus), default=0
         )
         self.lost = asyncio.Event()
@@ -90,7 +90,7 @@ class Cluster:
     @property
     def counting(self) -> Counting:
         """How MiB and percentage requests become units; percent refers to the smallest GPU."""
-        return Counting(self.unit, self._card_mib)
+        return Counting(self.unit, self._reference_mib)
 
     @property
     def kubeconfig(self) -> Path:

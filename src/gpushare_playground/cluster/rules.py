@@ -28,7 +28,7 @@ def helm_command(
     command += [f"--set=admission.trustedServiceAccounts={{{','.join(writers)}}}"]
     command += [
         f"--set=gpuMemoryUnit={counting.unit.setting}",
-        f"--set=admission.referenceGpuMemoryMiB={counting.card_mib}",
+        f"--set=admission.referenceGpuMemoryMiB={counting.reference_mib}",
     ]
     return [*command, *(f"--show-only=templates/admission/{name}.yaml" for name in _FILES)]
 

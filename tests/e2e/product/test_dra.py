@@ -16,7 +16,7 @@ from tests.docs.assigned import commands_typed_by
 from tests.e2e.cluster import Cluster
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.product import CHECKOUT, MODES, NAMESPACE, Product
-from tests.e2e.product.test_isolation import ALLOCATES
+from tests.e2e.product.test_isolation import ALLOCATES, LEAST, MOST, busy_percent
 
 NODE = "core-mem-v100x4"
 PAGE = "docs/guide/dra.md"
@@ -56,7 +56,7 @@ def until(what: str, reached: Any) -> None:
 @pytest.fixture
 def claiming(product: Product, tmp_path: Path, k8s: str) -> Iterator[Product]:
     """The product with a ``dra`` node, labelled as the guide says."""
-    if not k8s.startswith("1.36"):
+    if tuple(map(int, k8s.split(".")[:2])) < (1, 36):
         pytest.skip("devices are shared by capacity from Kubernetes 1.36 on")
     manifest = next(one for one in read_page(PAGE, (CHECKOUT / PAGE).read_text()).blocks if one.file)
     (tmp_path / manifest.file).write_text("\n".join(manifest.content) + "\n")
@@ -214,6 +214,24 @@ def kill_agent(product: Product, cluster: Cluster) -> None:
 def _is_another(now: str, before: str) -> bool:
     ours = [one for one in now.split() if one.startswith(names.DRA_DRIVER)]
     return len(ours) == 1 and ours[0] not in before.split()
+
+
+def test_a_claim_gets_its_share_of_the_gpus_time(claiming: Product) -> None:
+    product = claiming
+    loops = pod("loops", "compute")
+    loops["spec"]["containers"][0] |= {"command": ["bandwidthTest"], "workingDir": "/root"}
+    product.apply(claim("compute", "2Gi", 30), loops)
+    product.running("app=loops")
+    seen: list[int] = []
+
+    def settled() -> bool:
+        seen.append(busy_percent(product, "loops"))
+        return LEAST <= seen[-1] <= MOST
+
+    try:
+        until("its utilisation is about 30%", settled)
+    except TimeoutError as error:
+        raise AssertionError(f"{error}; seen: {seen}") from error
 
 
 def _uids(found: list[Json]) -> list[str]:

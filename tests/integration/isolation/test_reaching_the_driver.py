@@ -11,7 +11,7 @@ from tests.unit.isolation.building import OPEN
 OVER = "context()\nresult, _ = take('plain', 4096 * MIB)\nassert result == OUT_OF_MEMORY, result\n"
 
 
-def test_cu_get_proc_address_gives_out_ours_for_every_version_and_stream(container: LimitedContainer) -> None:
+def test_cu_get_proc_address_returns_ours_for_every_version_and_stream(container: LimitedContainer) -> None:
     run_tenant(
         container(),
         """
@@ -124,7 +124,7 @@ assert take("plain", 1500 * MIB)[0] == 0
         "usage.write_bytes(b'x' * usage.stat().st_size)",
     ],
 )
-def test_without_limits_or_usage_nothing_is_given_out_and_the_reason_is_said(
+def test_without_limits_or_usage_the_gpu_cannot_be_used_and_the_reason_is_logged(
     spoil: str, container: LimitedContainer
 ) -> None:
     here = container()
@@ -132,7 +132,7 @@ def test_without_limits_or_usage_nothing_is_given_out_and_the_reason_is_said(
     lines = "assert call('cuInit', 0) == NOT_READY\nassert take('plain', MIB)[0] != 0"
     refused = run_tenant(here, lines, GPUSHARE_LOG="1")
     assert "gpushare: " in refused.stderr
-    assert "nothing of a GPU is given out" in refused.stderr
+    assert "the GPU cannot be used" in refused.stderr
     assert run_tenant(here, lines).stderr == ""
 
 

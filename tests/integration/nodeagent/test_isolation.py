@@ -114,7 +114,7 @@ async def test_with_cdi_the_driver_is_where_the_description_says(world: World) -
     }
     world.api.put("nodes", NODE, made)
     await world.start(mode="cgpu")
-    untried = "could not be tried on this node's driver (the driver's libraries are not found"
+    untried = "could not be tested on this node's driver (the driver's libraries are not found"
     await world.changes.until(lambda: untried in active(world), "it says so")
     assert active(world).startswith("preload (in place of the driver's libraries, by CDI): mode cgpu")
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
@@ -226,7 +226,7 @@ async def test_a_new_release_is_delivered_and_the_old_one_goes_with_its_last_con
     (world.folder / "image" / "new").write_text("the next release")
     (world.folder / "image" / "new").replace(world.folder / "image" / "libcuda.so.1")
     state = world.agent._isolation
-    await world.changes.until(lambda: state._ready and state._ready.release.folder != old, "delivered")
+    await world.changes.until(lambda: state._readiness.ready().release.folder != old, "delivered")
     new = mounted(await world.run_pod("b", 3, on=0))["/etc/ld.so.preload"][0].parent
     assert new != old
     assert old.is_dir()
@@ -240,7 +240,7 @@ async def test_a_gpu_holds_no_more_isolated_pods_than_can_be_held_apart(world: W
     await world.start(mode="cgpu")
     await world.run_pod("a", 1, on=0)
     await world.run_pod("b", 1, on=0)
-    with pytest.raises(AdmissionFailed, match="GPU 0 has 2 isolated pods, the most that can be held apart"):
+    with pytest.raises(AdmissionFailed, match="GPU 0 has 2 isolated pods, the maximum"):
         await world.run_pod("c", 1, on=0)
     world.end_pod("a")
     world.api.drop("pods", "default/c")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpushare.api import names
-from gpushare.nodeagent.isolation import controller
+from gpushare.nodeagent.isolation.backends import preload_readiness
 from gpushare.nodeagent.isolation.backends.preload import NoDriver, driver_on_host
 from gpushare.nodeagent.isolation.options import AskedIsolation
 from gpushare.nodeagent.isolation.selftest import selftest
@@ -89,14 +89,14 @@ async def test_libraries_that_do_not_stand_the_driver_are_given_to_nobody(
     await world.start(mode="cgpu")
     await world.changes.until(lambda: world.api.told("IsolationUnavailable"), "told")
     note = world.api.told("IsolationUnavailable")[0]["note"]
-    assert "do not stand this node's driver: cuInit answers 999, and 0 without them" in note
+    assert "do not work with this node's driver: cuInit answers 999, and 0 without them" in note
     assert world.agent.metrics.selftest.value("failed") == 1.0
     if asked is AskedIsolation.AUTO:
         assert not mounted(await world.run_pod("a", 3, on=0))
         await world.changes.until(lambda: "none: mode cgpu" in active(world), "annotated")
     else:
         assert world.kubelet.allocatable(names.GPU_MEM) == 0
-        assert "do not stand" in world.agent.missing()[0]
+        assert "do not work with" in world.agent.missing()[0]
 
 
 @pytest.mark.parametrize("breaking", [without_library, without_driver, without_folder])
@@ -142,7 +142,7 @@ async def test_a_driver_that_goes_file_by_file_is_told_as_that_and_holds_up_no_r
             missed.append(error)
             raise
 
-    monkeypatch.setattr(controller, "driver_on_host", looked)
+    monkeypatch.setattr(preload_readiness, "driver_on_host", looked)
     install(world)
     describe(world)
     world.use(container_runtime=asked)
@@ -190,6 +190,6 @@ async def test_a_folder_that_breaks_later_refuses_the_container(world: World) ->
     folder = world.settings.isolation.folder
     folder.rmdir()
     folder.write_text("a file where the folder should be")
-    with pytest.raises(AdmissionFailed, match="nothing would hold the container to its share"):
+    with pytest.raises(AdmissionFailed, match="the container would not be limited to its share"):
         await world.run_pod("a", 3, on=0)
     folder.unlink()

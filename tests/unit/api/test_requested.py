@@ -89,11 +89,11 @@ def test_mib_are_rounded_up_and_no_unit_is_wasted(unit, mib, gpus):
 
 
 @given(UNITS, CARDS, st.integers(1, 100))
-def test_so_many_pods_as_percent_says_fit_one_card(unit, card_mib, percent):
-    counting = Counting(unit, card_mib)
+def test_so_many_pods_as_percent_says_fit_one_card(unit, reference_mib, percent):
+    counting = Counting(unit, reference_mib)
     units = counting.units_of_percent(percent)
-    assert units * (100 // percent) <= counting.card_units
-    assert units * 100 <= percent * counting.card_units < (units + 1) * 100
+    assert units * (100 // percent) <= counting.reference_units
+    assert units * 100 <= percent * counting.reference_units < (units + 1) * 100
     assert counting.units_of_percent(percent, 3) == 3 * units
     assert (units > 0) == (percent >= counting.least_percent)
 
@@ -112,9 +112,9 @@ def test_a_pod_gets_the_mib_that_it_asks_for_on_whatever_gpu_has_the_units(unit,
         st.from_regex("[a-z0-9-]{1,63}", fullmatch=True), st.from_regex("[0-9]{1,9}(Mi|%)", fullmatch=True)
     ),
 )
-def test_the_note_is_read_as_it_was_written(unit, card_mib, containers):
-    text = requested_text(Counting(unit, card_mib), containers)
-    assert read_requested(pod({names.ANN_REQUESTED: text})) == Requested(unit.mib, card_mib, containers)
+def test_the_note_is_read_as_it_was_written(unit, reference_mib, containers):
+    text = requested_text(Counting(unit, reference_mib), containers)
+    assert read_requested(pod({names.ANN_REQUESTED: text})) == Requested(unit.mib, reference_mib, containers)
 
 
 def test_a_pod_without_a_note_asks_in_units():

@@ -13,7 +13,7 @@ from gpushare.api.objects import Pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.reasons.mistakes import names as similar_names
 from gpushare.reasons.mistakes import pods as mistakes
-from gpushare.reasons.mistakes.pods import slips_of
+from gpushare.reasons.mistakes.pods import mistakes_of
 
 CHECKOUT = Path(__file__).parents[3]
 RESOURCES = (
@@ -34,7 +34,7 @@ def told(**said: Any) -> list[str]:
     """What is told of a pod with those ``labels``, ``annotations`` and ``limits``."""
     limits = said.pop("limits", {})
     spec = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
-    return slips_of(msgspec.convert({"metadata": said, "spec": spec}, Pod), MemoryUnit.GIB)
+    return mistakes_of(msgspec.convert({"metadata": said, "spec": spec}, Pod), MemoryUnit.GIB)
 
 
 @pytest.mark.parametrize("resource", RESOURCES)
@@ -49,7 +49,7 @@ def test_what_pods_carry_is_no_slip() -> None:
 
 
 def test_containers_without_resources_are_none_either() -> None:
-    assert slips_of(msgspec.convert({"spec": {"containers": [{"name": "c"}]}}, Pod), MemoryUnit.GIB) == []
+    assert mistakes_of(msgspec.convert({"spec": {"containers": [{"name": "c"}]}}, Pod), MemoryUnit.GIB) == []
 
 
 def test_what_is_written_for_nodes_is_a_slip_on_a_pod() -> None:
@@ -104,7 +104,7 @@ def test_every_manifest_of_the_examples_is_without_slips() -> None:
             if template is not None:
                 pods += 1
                 pod = msgspec.convert({"metadata": {}, **template}, Pod)
-                assert slips_of(pod, MemoryUnit.GIB) == [], path.name
+                assert mistakes_of(pod, MemoryUnit.GIB) == [], path.name
     assert pods > 10
 
 

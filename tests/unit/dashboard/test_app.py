@@ -314,18 +314,6 @@ async def test_who_is_let_in_no_more_listens_no_more(monkeypatch: pytest.MonkeyP
         await page.task
 
 
-async def test_a_page_that_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apps, "_STUCK_S", 0.01)
-    monkeypatch.setattr(apps, "HEARTBEAT_S", 0.01)
-    ask = Asking()
-    page = Listener(ask, query="last=e-0")
-    await page.next()
-    page.stuck = True
-    async with asyncio.timeout(5):
-        await page.task
-    assert ask.stream.pages == 0
-
-
 async def test_more_pages_than_may_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MOST_PAGES", 0)
     status, _, body = await Asking()("/api/events", headers=BEARER)

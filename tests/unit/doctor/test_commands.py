@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from documentation.__main__ import PROJECT
-from documentation.advice import Told, trouble
+from documentation.advice import Text, faults
 from gpushare.api import names
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import examine
@@ -20,7 +20,7 @@ _OF_OTHERS = "is no name of ours"
 @pytest.mark.parametrize("changes", [one[1] for one in FAULTS], ids=[one[0] for one in FAULTS])
 def test_what_a_finding_tells_to_type_would_be_understood(changes: dict[str, Any]) -> None:
     for one in examine(sound(**changes), CHECKS):
-        for said in trouble(Told(f"doctor/{one.check}", one.suggestion), PROJECT):
+        for said in faults(Text(f"doctor/{one.check}", one.suggestion), PROJECT):
             assert one.check == "node-labels", said
             assert _OF_OTHERS in said
 

@@ -32,5 +32,5 @@ class _Read:
 def test_it_is_a_warning_with_the_reason_and_none_where_the_agent_is_told_to_isolate_nobody() -> None:
     shown = look(Kubectl(program="none"), parse([]), cast("Round", _Read()))
     assert shown.remarks == (
-        f"warning: containers on node a are told their share, and not held to it: {WHY}",
+        f"warning: containers on node a see their share, but nothing enforces it: {WHY}",
     )

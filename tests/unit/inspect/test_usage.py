@@ -156,7 +156,7 @@ def test_malformed_pod_is_named_and_not_guessed_at() -> None:
     assert warning.startswith(
         "pod default/broken: annotation scheduler.framework.gpushare.allocation is not JSON"
     )
-    assert warning.endswith("it is not counted: delete the pod, so that it is placed anew")
+    assert warning.endswith("it is not counted: delete the pod, so that it is placed again")
 
 
 def test_pod_whose_request_breaks_the_rules_is_named() -> None:

@@ -128,9 +128,9 @@ async def test_a_pod_that_waits(browser: Browser, world: World) -> None:
 
     assert shown.remarks == ()
     assert "default/waits waits since 2026-01-01 00:00:00 UTC" in shown.text
-    assert "asks for:        aliyun.com/gpu-mem: 8" in shown.text
+    assert "asks for:    aliyun.com/gpu-mem: 8" in shown.text
     assert (
-        "would fit with:  a GPU with 8 GiB free: the nearest has 4 GiB free, GPU 0 of node n1; "
+        "suggestion:  a GPU with 8 GiB free: the nearest has 4 GiB free, GPU 0 of node n1; "
         "the end of pod default/there (7 GiB) there would be enough" in shown.text
     )
     assert "about 2 nodes: 0 take it, 2 refuse" in shown.text
@@ -335,6 +335,21 @@ async def test_who_says_that_it_leads_counts_though_another_was_asked_before() -
     assert "default" in shown.text
 
 
+async def test_the_suggestion_of_a_scheduler_of_version_0_1_0_is_read() -> None:
+    one = {
+        "key": "default/pod",
+        "since": 0,
+        "asks": "x",
+        "category": "memory",
+        "reason": "r",
+        "remedy": "less",
+    }
+    leader = {"name": "a", "firstAsked": 1.0, "lastAsked": 1.0, "leads": True}
+    told = {"scheduler": leader, "waiting": [one]}
+    shown = waiting(Answers(**{DECISIONS: told}), options("--pending"), PLAIN)
+    assert "suggestion: less" in shown.text
+
+
 async def test_one_that_led_before_is_not_enough_of_an_answer() -> None:
     one = {
         "key": "default/pod",
@@ -363,9 +378,17 @@ async def test_all_that_wait(browser: Browser, world: World) -> None:
     text = waiting(kubectl, options("--pending"), PLAIN).text
     document = both(lambda form: waiting(kubectl, options("--pending", "-o", form), PLAIN))
 
-    assert text.splitlines()[0].split() == ["NAMESPACE", "NAME", "WAITS", "ASKS", "FOR", "KIND", "BECAUSE"]
+    assert text.splitlines()[0].split() == [
+        "NAMESPACE",
+        "NAME",
+        "PENDING",
+        "ASKS",
+        "FOR",
+        "CATEGORY",
+        "REASON",
+    ]
     assert "asks for 99 GiB, the largest GPU has 8 GiB" in text
-    assert "  would fit with: a node with larger GPUs" in text
+    assert "  suggestion: a node with larger GPUs" in text
     assert {one["category"] for one in document["waiting"]} == {"size", "request"}
     assert "large" not in waiting(kubectl, options("--pending", "-n", "other"), PLAIN).text
 

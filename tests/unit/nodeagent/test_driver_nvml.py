@@ -11,7 +11,7 @@ import pytest
 
 from gpushare.nodeagent.driver.cgroup_memory_limits import NO_LIMIT
 from gpushare.nodeagent.driver.driver_faults import suggestion_of
-from gpushare.nodeagent.driver.nvml import DriverNvml, FoundGpu, XidEvent
+from gpushare.nodeagent.driver.nvml import DriverNvml, FoundGpu, Hardware, XidEvent
 from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
 
 MIB = 1 << 20
@@ -153,6 +153,29 @@ def test_gpus_are_read_with_what_the_driver_tells(driver: Driver, tmp_path: Path
     found = nvml.enumerate()
     assert found.gpus[0] == FoundGpu(0, "GPU-0", 15360, "Tesla T4", "00000000:3B:00.0", 1, mig=False, minor=4)
     assert found.unreadable == ()
+
+
+def test_what_a_gpu_is_comes_from_the_driver_and_its_root_complex_from_the_kernel(
+    driver: Driver, tmp_path: Path
+) -> None:
+    driver.says("nvmlDeviceGetArchitecture", lambda handle: pynvml.NVML_DEVICE_ARCH_HOPPER)
+    driver.says("nvmlDeviceGetCudaComputeCapability", lambda handle: (9, 0))
+    driver.says("nvmlSystemGetDriverVersion", lambda: b"580.95.05")
+    device = tmp_path / "devices" / "pci0000:3a" / "0000:3a:01.0" / "0000:3b:00.0"
+    device.mkdir(parents=True)
+    (tmp_path / "0000:3b:00.0").symlink_to(device)
+    nvml = DriverNvml(sysfs_pci=tmp_path)
+    nvml.open()
+    assert nvml.enumerate().gpus[0].hardware == Hardware("Hopper", "9.0", "580.95.05", "pci0000:3a")
+
+
+def test_a_gpu_of_which_less_is_known_is_found_all_the_same(driver: Driver) -> None:
+    driver.says("nvmlDeviceGetArchitecture", lambda handle: 4294967295)
+    driver.says("nvmlDeviceGetCudaComputeCapability", fails(pynvml.NVML_ERROR_NOT_SUPPORTED))
+    driver.says("nvmlSystemGetDriverVersion", fails(pynvml.NVML_ERROR_UNKNOWN))
+    nvml = DriverNvml(sysfs_pci=Path("/nowhere"))
+    nvml.open()
+    assert nvml.enumerate().gpus[0].hardware == Hardware()
 
 
 def test_the_drivers_numa_node_goes_before_the_kernels(driver: Driver) -> None:

@@ -157,6 +157,53 @@ def test_one_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     assert not list(tmp_path.iterdir())
 
 
+def of_claim(**more: Any) -> Claimed:
+    """Of a ResourceClaim, which has no container."""
+    return claimed("u1", container="", **more)
+
+
+def test_limits_of_a_resource_claim_name_the_claim() -> None:
+    assert limits_text(of_claim(), "hard").splitlines()[1] == b"container default/p u1"
+    assert (of_claim().whose, claimed().whose) == ("ResourceClaim default/p", "pod default/p, container c")
+
+
+def test_the_directory_of_a_resource_claim_is_made_once_and_goes_on_under_a_new_release(
+    tmp_path: Path,
+) -> None:
+    folder = Directories(tmp_path)
+    made = folder.keep(of_claim(library="old"), "hard", "u1")
+    usage = (made / "usage").stat().st_ino
+    assert folder.keep(of_claim(library="old"), "hard", "u1") == made == tmp_path / "u1"
+    assert folder.keep(of_claim(library="new"), "hard", "u1") == made
+    assert (made / "usage").stat().st_ino == usage
+    assert folder.found() == {"u1": of_claim(library="new")}
+
+
+def test_the_directory_of_a_resource_claim_that_lacks_a_file_or_is_of_another_share_is_made_again(
+    tmp_path: Path,
+) -> None:
+    folder = Directories(tmp_path)
+    made = folder.keep(of_claim(), "hard", "u1")
+    (made / "usage").unlink()
+    assert folder.keep(of_claim(), "hard", "u1") == made
+    assert (made / "usage").stat().st_size == USAGE_BYTES
+    folder.keep(of_claim(core_percent=30), "hard", "u1")
+    assert b"core_percent=30" in (made / "limits").read_bytes()
+
+
+def test_what_processes_left_half_made_or_half_removed_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Directories(tmp_path)
+    for _ in range(2):
+        folder.keep(of_claim(), "hard", "u1")
+        with monkeypatch.context() as dies:
+            dies.setattr(module, "_take_apart", lambda folder: None)
+            folder.remove("u1")
+    assert len(folder.halves()) == 2
+    assert folder.keep(of_claim(), "hard", "u1").is_dir()
+
+
 def test_a_claim_that_cannot_be_read_is_found_all_the_same(tmp_path: Path) -> None:
     folder = Directories(tmp_path)
     made = folder.make(claimed(), "hard")

@@ -9,7 +9,7 @@ import pytest
 
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.nodeagent.isolation.selftest import selftest
-from gpushare.nodeagent.isolation.selftest.selftest import Answers, Ended, Trials, Verdict, judged
+from gpushare.nodeagent.isolation.selftest.selftest import Answers, Ended, SelfTests, Verdict, judged
 from gpushare.nodeagent.isolation.storage.libraries import Release
 
 A, B = "GPU-a", "GPU-b"
@@ -89,7 +89,7 @@ class Scripted:
 
 @dataclasses.dataclass
 class Tried:
-    trials: Trials
+    trials: SelfTests
     script: Scripted
 
     async def verdict(self, name: str = "one", gpus: Sequence[str] = (A,)) -> Verdict:
@@ -99,7 +99,7 @@ class Tried:
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tried:
     script = Scripted(monkeypatch, tmp_path)
-    trials = Trials(tmp_path, clock=SYSTEM_CLOCK, files=lambda _: script.files)
+    trials = SelfTests(tmp_path, clock=SYSTEM_CLOCK, files=lambda _: script.files)
     monkeypatch.setattr(trials, "_clock", script)
     return Tried(trials, script)
 

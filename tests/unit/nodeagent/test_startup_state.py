@@ -10,7 +10,7 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.nodeagent.driver.discovery import Inventory
 from gpushare.nodeagent.driver.nvml import Unreadable
 from gpushare.nodeagent.node.node_handler import ReportingNode, decode_reporting_node
-from gpushare.nodeagent.node.startup_state import Before
+from gpushare.nodeagent.node.startup_state import NodeAtStart
 
 GPUS = tuple(Device(index, f"GPU-{index}", 16384) for index in range(3))
 NEAR = ((0, 5, 1), (5, 0, 2), (1, 2, 0))
@@ -36,14 +36,14 @@ def sick(device: Device, reason: str = "GPU is lost") -> Device:
 
 
 def test_gpus_that_were_out_of_service_are_known_with_the_reason() -> None:
-    before = Before.of(node(GPUS[0], sick(GPUS[1]), reason="SomeGPUsUnhealthy"))
+    before = NodeAtStart.of(node(GPUS[0], sick(GPUS[1]), reason="SomeGPUsUnhealthy"))
     assert before.out == {"GPU-1": "GPU is lost"}
     assert before.reasons == ["SomeGPUsUnhealthy"]
 
 
 def test_a_gpu_that_waited_for_the_pod_that_holds_it_was_not_out_of_service() -> None:
     kept = msgspec.structs.replace(sick(GPUS[1], "held whole by pod a/b until it ends"), kept_back=True)
-    before = Before.of(node(GPUS[0], kept, reason="DrainingPreviousMode"))
+    before = NodeAtStart.of(node(GPUS[0], kept, reason="DrainingPreviousMode"))
     assert before.out == {}
     inventory = before.complete(Inventory((GPUS[0],), unreadable=(Unreadable(1, "GPU is lost"),)))
     assert [one.ails for one in inventory.devices] == [False, True], "one that is lost meanwhile is"
@@ -51,12 +51,12 @@ def test_a_gpu_that_waited_for_the_pod_that_holds_it_was_not_out_of_service() ->
 
 @pytest.mark.parametrize(("reason", "out"), [("DriverFailed", set()), ("NoGPU", {"GPU-0"})])
 def test_where_the_driver_was_at_fault_its_gpus_were_not(reason: str, out: set[str]) -> None:
-    assert Before.of(node(sick(GPUS[0]), reason=reason)).out.keys() == out
+    assert NodeAtStart.of(node(sick(GPUS[0]), reason=reason)).out.keys() == out
 
 
 def test_what_was_told_beside_the_condition_is_known_too() -> None:
     used = msgspec.structs.replace(GPUS[2], foreign_mib=512)
-    assert Before.of(node(used, reason="NotIsolated")).reasons == [
+    assert NodeAtStart.of(node(used, reason="NotIsolated")).reasons == [
         "IsolationUnavailable",
         "UnmanagedGPUUsage GPU 2",
     ]
@@ -64,7 +64,7 @@ def test_what_was_told_beside_the_condition_is_known_too() -> None:
 
 @pytest.mark.parametrize("text", ["{", '{"version": 9}'])
 def test_a_description_that_cannot_be_read_says_nothing(text: str) -> None:
-    before = Before.of(node(text=text))
+    before = NodeAtStart.of(node(text=text))
     assert (before.devices, before.reasons) == ({}, ["Sharing"])
 
 
@@ -76,7 +76,7 @@ def test_a_lost_gpu_stays_described_when_the_agent_starts_anew() -> None:
         near=((0, 1), (1, 0)),
         unreadable=(LOST,),
     )
-    whole = Before.of(node(GPUS[0], used, GPUS[2])).complete(found)
+    whole = NodeAtStart.of(node(GPUS[0], used, GPUS[2])).complete(found)
     assert whole.devices == (GPUS[0], sick(GPUS[1]), GPUS[2])
     assert whole.left_out == ("GPU 3 (GPU-3) is in MIG mode",)
     assert whole.near == ((0, 0, 1), (0, 0, 0), (1, 0, 0))
@@ -95,9 +95,9 @@ def test_a_lost_gpu_stays_described_when_the_agent_starts_anew() -> None:
     ],
 )
 def test_nothing_else_is_remembered(found: Inventory) -> None:
-    assert Before.of(node(*GPUS)).complete(found) == found
+    assert NodeAtStart.of(node(*GPUS)).complete(found) == found
 
 
 def test_without_a_description_there_is_nothing_to_remember() -> None:
-    assert Before().complete(Inventory(unreadable=(LOST,))) == Inventory(unreadable=(LOST,))
-    assert (Before().out, Before().reasons) == ({}, [""])
+    assert NodeAtStart().complete(Inventory(unreadable=(LOST,))) == Inventory(unreadable=(LOST,))
+    assert (NodeAtStart().out, NodeAtStart().reasons) == ({}, [""])

@@ -403,7 +403,7 @@ async def test_a_node_where_no_daemon_ever_ran_is_one_that_cannot(
     child._steady_s = FAILS_S
     starts = child.starts
     os.kill(int(noted.read_text()), signal.SIGKILL)
-    await watched.until(lambda: child.starts >= starts + mps.ENDS)
+    await watched.until(lambda: child.starts >= starts + mps.FAILED_STARTS)
     assert backend.lacking()
     assert not backend.unable
     backend.want([])

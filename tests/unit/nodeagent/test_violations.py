@@ -184,19 +184,19 @@ def test_what_others_hold_rises_at_once_and_falls_slowly() -> None:
     book = ForeignBook()
     assert not book.take({"GPU-0": 63})
     assert book.take({"GPU-0": 65})
-    assert book.told("GPU-0") == 128
+    assert book.published("GPU-0") == 128
     assert not book.take({"GPU-0": 100})
     assert book.take({"GPU-0": 1000})
-    assert book.told("GPU-0") == 1024
+    assert book.published("GPU-0") == 1024
     assert not book.take({"GPU-0": 100})
     assert not book.take({})
     assert book.take({"GPU-0": 200})
     # The most of the looks that found less.
-    assert book.told("GPU-0") == 256
+    assert book.published("GPU-0") == 256
     for _ in range(2):
         assert not book.take({})
     assert book.take({})
-    assert book.told("GPU-0") == 0
+    assert book.published("GPU-0") == 0
 
 
 @pytest.mark.parametrize(

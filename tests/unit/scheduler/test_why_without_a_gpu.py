@@ -56,11 +56,11 @@ async def test_a_pod_that_its_policy_keeps_waiting_is_told_why(governed: PolicyW
     listed = waiting(cluster(governed), parse(("--pending",)), Paint()).text
 
     reason = "3 nodes: ResourcePolicy default/p: the node is in none of its units"
-    assert "because:         none of 5 nodes takes it; " in shown
+    assert "reason:      none of 5 nodes takes it; " in shown
     assert reason in shown
     assert "2 nodes: ResourcePolicy default/p: unit 1: it holds 1 of at most 1 pod" in shown
-    assert "would fit with:  a place in one of the units of its ResourcePolicy" in shown
-    assert "kind of reason:  policy" in shown
+    assert "suggestion:  a place in one of the units of its ResourcePolicy" in shown
+    assert "category:    policy" in shown
     assert "about 5 nodes: 0 take it, 5 refuse" in shown
     assert "no pod of that name" not in shown
     assert listed.splitlines()[1].split()[:2] == ["default", "web"]

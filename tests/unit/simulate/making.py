@@ -69,7 +69,7 @@ def ran(
 ) -> Result:
     """Simulate these manifests."""
     wished = manifests_of([("test", one) for one in documents], state, counting_of(state))
-    return simulate(joined(state, wished.state), wished.pods, settings or Settings(), anew=anew)
+    return simulate(joined(state, wished.state), wished.pods, settings or Settings(), reschedule=anew)
 
 
 def placed(result: Result) -> dict[str, str]:

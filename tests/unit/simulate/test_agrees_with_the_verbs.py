@@ -26,7 +26,7 @@ from gpushare.simulate.engine.simulation import simulate
 from gpushare.simulate.input.manifests import manifests_of
 from gpushare.simulate.snapshot import ClusterState, counting_of
 from gpushare_playground.kubescheduler.cycle import Unschedulable, choose
-from gpushare_playground.kubescheduler.extender import ExtenderSettings, FilterResult, HostPriority
+from gpushare_playground.kubescheduler.extender import FilterResult, HostPriority
 from tests.randomized import rounds
 from tests.unit.scheduler.world import Api, Recorded, TurnedClock
 from tests.unit.simulate.making import node, pod
@@ -38,7 +38,6 @@ class Verbs:
     """The extender as kube-scheduler's loop calls it, with bodies and answers as on the wire, but no socket."""
 
     def __init__(self, nodes: Sequence[Json], policy: Placement) -> None:
-        self.settings = ExtenderSettings("http://unused")
         self.api = Api()
         self.ledger = Ledger(node_policy=policy)
         self.reservations = Reservations(15.0)
@@ -94,7 +93,7 @@ async def driven(nodes: Sequence[Json], pods: Sequence[Json], policy: Placement,
         left = []
         for key in queue:
             item = current[key]
-            extender: Any = verbs
+            extender: Any = verbs if verbs.is_interested(item) else None
             try:
                 choice = await choose(item, occupancy, extender, chance)
                 if verbs.is_interested(item):

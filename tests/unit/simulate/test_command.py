@@ -11,7 +11,7 @@ from gpushare.api.node.device import Device, devices_annotation
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import decode_pod
 from gpushare.api.quantity import MemoryUnit
-from gpushare.reasons.mistakes.pods import slips_of
+from gpushare.reasons.mistakes.pods import mistakes_of
 from gpushare.simulate.__main__ import main
 from gpushare.simulate.progress import Bar
 from gpushare.simulate.snapshot import ClusterState, snapshot_of
@@ -62,7 +62,7 @@ def test_slips_are_told_once_a_workload_as_admission_warns_of_them(
     read = decode_pod(
         {**slipped, "metadata": {**slipped["metadata"], "name": "web-0", "namespace": "default"}}
     )
-    warned = [f"default/Deployment web: {text}" for text in slips_of(read, MemoryUnit.GIB)]
+    warned = [f"default/Deployment web: {text}" for text in mistakes_of(read, MemoryUnit.GIB)]
     assert len(warned) == 2
     file = manifests(tmp_path, workload("Deployment", "web", 2, slipped), pod("well", 1))
     assert main(["--snapshot", snapshot, "-f", file, "-o", "json"]) == 3

@@ -88,7 +88,7 @@ def test_a_pod_of_its_own_is_not_made_again() -> None:
     state = there(pod("bare", 15))
     result = ran(state, pod("urgent", 8, priority=1000))
     assert placed(result) == {"urgent": "n0", "bare": ""}
-    assert whys(result)["bare"] == "evicted; no owner makes it anew (the last time for default/urgent)"
+    assert whys(result)["bare"] == "evicted; no owner recreates it (the last time for default/urgent)"
     assert "by evicting default/bare (not recreated)" in report.tables(result)
 
 

@@ -106,7 +106,7 @@ class Cluster(Verbs):
 
     async def tried(self, key: str) -> bool:
         item = self.current[key]
-        extender: Any = self
+        extender: Any = self if self.is_interested(item) else None
         try:
             try:
                 on = (await choose(item, self.occupancy, extender, self.chance, self.left_out(item))).node

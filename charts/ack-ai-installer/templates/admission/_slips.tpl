@@ -343,7 +343,7 @@ validations:
       'read only when a pod is placed, and this one has its node: '
       + {{ include "gpushare.slips.placedBy" . }}.filter(k, object.?metadata.?labels.orValue({})[?k] != oldObject.?metadata.?labels.orValue({})[?k])
         .map(k, 'label ' + k).join(', ')
-      + '; what it holds stays as it is: change its template, and make it anew'
+      + '; what it holds stays as it is: change its template, and recreate it'
 {{- end }}
 
 {{/* As the policy's condition, for the webhook: a list of containers, and the labels and annotations, of a pod or template at PATH. Takes

@@ -23,7 +23,7 @@ from gpushare.admission.rules import request_rules, unit_rules
 from gpushare.api.objects import Pod
 from gpushare.api.request.unit_conversion import Counting
 from gpushare.process.log_setup import about
-from gpushare.reasons.mistakes.pods import slips_of, slips_of_change
+from gpushare.reasons.mistakes.pods import mistakes_of, mistakes_of_change
 
 logger = logging.getLogger(__name__)
 
@@ -109,11 +109,11 @@ class Reviewer:
             pod = pod_of(request.resource, request.object)
             if pod is not None and request.operation == "UPDATE" and is_pod(request.resource):
                 before = pod_of(request.resource, request.old_object)
-                return Verdict(warnings=slips_of_change(pod, before) if before else ())
+                return Verdict(warnings=mistakes_of_change(pod, before) if before else ())
         except UNREADABLE:
             # Likely mistakes are not rejected, nor is what cannot be read: other endpoints report that.
             return Verdict()
-        return Verdict(warnings=slips_of(pod, self.counting.unit)) if pod else Verdict()
+        return Verdict(warnings=mistakes_of(pod, self.counting.unit)) if pod else Verdict()
 
     async def _validated(self, request: Request) -> Verdict:
         if request.user_info.username == self.writers.agent:

@@ -133,7 +133,7 @@ def _in_two_ways(asking: Mapping[str, Texts]) -> str:
 def _no_card(asking: Mapping[str, Texts], counting: Counting) -> str:
     name = names.GPU_MEMORY_PERCENT
     told = [f"container {one}" for one, texts in asking.items() if name in texts]
-    if counting.card_units or not told:
+    if counting.reference_units or not told:
         return ""
     return (
         f"{name} needs a card of which to take percent, and none is named in this cluster (chart value "
@@ -147,7 +147,7 @@ def _less_than_a_unit(asking: Mapping[str, Texts], counting: Counting) -> str:
     if not small:
         return ""
     return (
-        f"{name} is less than one unit of {counting.unit.setting} on a card of {counting.card_mib} MiB: {small}; "
+        f"{name} is less than one unit of {counting.unit.setting} on a card of {counting.reference_mib} MiB: {small}; "
         f"ask for {counting.least_percent} or more"
     )
 

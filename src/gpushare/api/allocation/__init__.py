@@ -1,1 +1,1 @@
-"""What a pod was allocated, and how it is written on the pod."""
+"""Allocations, and the annotations that record them."""

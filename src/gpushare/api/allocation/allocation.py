@@ -1,4 +1,4 @@
-"""What a pod was given, in MiB and GPU UUIDs, whatever the unit was at the time."""
+"""A pod's allocation, in MiB and GPU UUIDs, independent of the memory unit."""
 
 from collections.abc import Sequence
 
@@ -43,7 +43,7 @@ class Allocation(msgspec.Struct, frozen=True):
         return sum(share.units for share in self.gpus)
 
     def containers_by_gpu(self) -> tuple[tuple[str, ...], ...]:
-        """For each of ``gpus`` the containers that have a part of it, where not all of them have the same GPUs; empty otherwise."""
+        """For each of ``gpus`` the containers that have a part of it, if containers have different GPUs; empty otherwise."""
         if len(self.gpus) == 1:
             return ()
         found = tuple(
@@ -58,18 +58,18 @@ class Allocation(msgspec.Struct, frozen=True):
 
 
 def share_of(device: Device, device_units: int, units: int, core_percent: int) -> GpuShare:
-    """``units`` of ``device``'s ``device_units``, with the MiB that they are worth."""
+    """``units`` of ``device``'s ``device_units``, with their MiB."""
     mib = granted_mib(device.total_mib, units, device_units)
     return GpuShare(device.uuid, device.index, mib, units, device_units, core_percent)
 
 
 def allocate_on(node: NodeDevices, device: Device, request: Request) -> Allocation:
-    """The allocation that gives the whole of ``request`` on one ``device`` of ``node``."""
+    """The allocation of ``request`` on one ``device`` of ``node``."""
     return allocate_over(node, (device,), request)
 
 
 def allocate_over(node: NodeDevices, devices: Sequence[Device], request: Request) -> Allocation:
-    """The allocation that gives ``request`` on as many ``devices`` of ``node`` as it asks for, in the order of their indices.
+    """The allocation of ``request`` on as many ``devices`` of ``node`` as requested, ordered by index.
 
     Every container has its part on each of them, but where GPUs are counted (``Request.by_gpu``) or containers are to lie
     ``apart``: then each has its own.
@@ -99,7 +99,7 @@ def allocate_over(node: NodeDevices, devices: Sequence[Device], request: Request
 
 
 def _handed_out(gpus: tuple[GpuShare, ...], request: Request) -> dict[str, tuple[GpuShare, ...]]:
-    """Whole GPUs by container, as the kubelet will: what a finished init container had goes to those after it."""
+    """Whole GPUs by container, like the kubelet: GPUs of a finished init container are reused by later containers."""
     again: list[GpuShare] = []
     fresh = list(gpus)
     given: dict[str, tuple[GpuShare, ...]] = {}
@@ -116,5 +116,5 @@ def _handed_out(gpus: tuple[GpuShare, ...], request: Request) -> dict[str, tuple
 def given_share(
     device: Device, device_units: int, request: Request, units: int, core_percent: int
 ) -> GpuShare:
-    """What whoever asks for ``units`` of each GPU within ``request`` gets of ``device`` (``Request.given``)."""
+    """The share of ``device`` for ``units`` requested on each GPU of ``request`` (``Request.given``)."""
     return share_of(device, device_units, request.given(units, device_units), core_percent)

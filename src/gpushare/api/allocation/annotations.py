@@ -1,4 +1,4 @@
-"""How an allocation is written on a pod, and read back: two generations, compute, and our own.
+"""Writing and reading the annotations of an allocation: two generations, compute, and our own.
 
 Old readers know the first two generations; the ledger reads our own annotation, which names MiB and
 UUIDs and so depends on no unit. What other schedulers wrote is read when it is whole and consistent,
@@ -32,7 +32,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """When a pod was given its share (unix ns, 0 if unknown), and whether its containers have it."""
+    """When a pod was allocated its share (unix ns, 0 if unknown), and whether its containers have it."""
 
     assume_time_ns: int
     assigned: bool
@@ -43,7 +43,7 @@ _BY_CONTAINER = msgspec.json.Decoder(dict[str, dict[str, int]])
 
 
 def allocation_annotations(allocation: Allocation, request: Request, stamp: Stamp) -> dict[str, str]:
-    """Every annotation that a bound pod carries, as one mapping for one atomic write.
+    """All annotations of a bound pod, for one atomic write.
 
     The first generation is written for pods on one GPU, for it has no place for more; the second for app containers,
     by index in ``spec.containers``, with every GPU, and the core annotation where compute was asked for.
@@ -80,12 +80,12 @@ def allocation_annotations(allocation: Allocation, request: Request, stamp: Stam
 
 
 def is_allocated(annotations: Mapping[str, str]) -> bool:
-    """Whether any generation of allocation annotation is there, readable or not."""
+    """Whether the pod has allocation annotations of any generation, readable or not."""
     return any(name in annotations for name in (names.ANN_SHARE, names.ANN_ALLOCATION, names.ANN_MEM_INDEX))
 
 
 def read_stamp(annotations: Mapping[str, str], subject: str = "") -> Stamp:
-    """When the pod was given its share and whether its containers have it, from either generation.
+    """When the pod was allocated its share and whether its containers have it, from either generation.
 
     Raises ``MalformedAllocation`` when a value is broken.
     """
@@ -99,14 +99,14 @@ def read_stamp(annotations: Mapping[str, str], subject: str = "") -> Stamp:
         for name in (names.ANN_MEM_ASSUME_TIME, names.ANN_ASSUME_TIME)
         if name in annotations
     }
-    # Generations may be marked one after the other by old agents: assigned by one is assigned.
+    # Old agents may mark the generations one after the other: assigned in one is assigned.
     return Stamp(min(times, default=0), True in assigned)
 
 
 def read_allocation(
     annotations: Mapping[str, str], node: NodeDevices | None, subject: str = ""
 ) -> Allocation | None:
-    """What the annotations say that the pod holds, or ``None`` when they say nothing.
+    """The allocation in the annotations, or ``None`` if there is none.
 
     ``node`` is needed only where our own annotation is absent: the older generations name GPUs by
     index and memory in units of the time. Raises ``MalformedAllocation``, naming ``subject``.
@@ -223,7 +223,7 @@ def _read_second(annotations: Mapping[str, str], name: str, subject: str) -> dic
 
 
 def _key(text: str) -> int:
-    """An index as JSON has it for a key; other spellings of a number could name one thing twice."""
+    """An index from a JSON key; other spellings of a number could name an index twice."""
     if not (text.isascii() and text.isdecimal()) or len(text) > 5 or str(int(text)) != text:
         raise ValueError(f"{text[:40]!r} is no index")
     return int(text)
@@ -241,7 +241,7 @@ def _check_generations(
     index: int, pod_units: int, containers: Mapping[int, Mapping[int, int]], subject: str
 ) -> None:
     summed = _per_gpu(containers)
-    # The pod's units may be more than its apps' together: an init container may have asked for more.
+    # The pod's units may exceed the sum of its containers: an init container may have requested more.
     if summed and (set(summed) != {index} or summed[index] > pod_units):
         raise MalformedAllocation(
             subject,

@@ -1,4 +1,4 @@
-"""ElasticQuotaTree (``scheduling.sigs.k8s.io/v1beta1``): what each group of namespaces is sure of, and may take at most.
+"""ElasticQuotaTree (``scheduling.sigs.k8s.io/v1beta1``): guaranteed minimum and maximum for each group of namespaces.
 
 A tree is read whole or refused whole, with everything that is wrong with it. Source of its shape and rules: ACK's
 documentation of capacity scheduling.
@@ -19,19 +19,19 @@ from gpushare.api.request.amounts import Amounts, thousandths_of, written
 ROOT: Final = 0
 #: The root's ``parent``.
 NO_PARENT: Final = -1
-#: Larger or deeper trees are refused: nobody means them.
+#: Maximum size and depth of a tree.
 MOST_QUOTAS: Final = 1000
 MOST_LEVELS: Final = 16
-#: Problems that are told at once.
+#: Maximum number of problems in a message.
 _TOLD: Final = 5
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage")
 _QUALIFIED: Final = re.compile(
     r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII
 )
-#: What the product gives out itself: of these alone is anything taken back.
+#: Resources that gpushare allocates itself; only these are reclaimed.
 GIVEN: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
 _GUESSED: Final = ("requests.", "limits.")
-#: Of amounts in bytes, mostly; each makes more of a number.
+#: Suffixes that multiply a number, mostly of amounts in bytes.
 _SUFFIXES: Final = (*"kMGTPE", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
@@ -47,7 +47,7 @@ class Quota(msgspec.Struct, frozen=True):
 
 
 class QuotaTree(msgspec.Struct, frozen=True):
-    """A tree that holds together. The root is the first of ``quotas``, and each comes after its parent.
+    """A consistent tree. The root is the first of ``quotas``, and each comes after its parent.
 
     ``leaf_of`` gives for a namespace the place of its quota; ``resources`` are all that any quota names. ``notes`` say
     where children are promised more of what is not ours to give than their parent is.
@@ -60,11 +60,11 @@ class QuotaTree(msgspec.Struct, frozen=True):
 
     @property
     def counts_every_pod(self) -> bool:
-        """Whether it names what pods without a GPU of ours ask for, too."""
+        """Whether it also limits resources of pods without a GPU."""
         return not self.resources <= set(GIVEN)
 
     def path(self, place: int) -> tuple[int, ...]:
-        """A quota and those above it, the root last."""
+        """A quota and its ancestors, the root last."""
         found = [place]
         while (parent := self.quotas[found[-1]].parent) != NO_PARENT:
             found.append(parent)
@@ -101,7 +101,7 @@ class _Object(msgspec.Struct):
 
 
 class QuotaTreeRecord(msgspec.Struct, frozen=True):
-    """One ElasticQuotaTree as it was read.
+    """An ElasticQuotaTree as read.
 
     ``tree`` is ``None`` where ``problem`` says what is wrong; ``earlier`` is then what was in force before, as its status
     remembers it. ``root`` is its ``spec.root`` as JSON, ``status`` what its status says.
@@ -120,7 +120,7 @@ class QuotaTreeRecord(msgspec.Struct, frozen=True):
 
 
 def decode_quota_tree(raw: bytes) -> QuotaTreeRecord:
-    """The record of an ElasticQuotaTree; raises ``msgspec.DecodeError`` for what is no such object."""
+    """Decode an ElasticQuotaTree; raises ``msgspec.DecodeError``."""
     read = _OBJECT.decode(raw)
     meta = read.metadata
     status = _as_dict(bytes(read.status))
@@ -156,12 +156,12 @@ def _as_dict(raw: bytes) -> dict[str, Any]:
 
 
 def counting(records: Iterable[QuotaTreeRecord]) -> QuotaTreeRecord | None:
-    """The tree that counts of those in the one namespace where any does: the oldest, of equals the first by name."""
+    """The effective tree among those in the one namespace that counts: the oldest, ties broken by name."""
     return min(records, key=lambda one: (one.created, one.name), default=None)
 
 
 def quota_tree_of(root: bytes) -> QuotaTree:
-    """The tree of a ``spec.root`` in JSON. Raises ``InvalidQuotaTree`` with all that is wrong (the first few)."""
+    """The tree in ``spec.root``. Raises ``InvalidQuotaTree`` with the first few problems."""
     try:
         read = _ROOT.decode(root)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -181,7 +181,7 @@ def quota_tree_of(root: bytes) -> QuotaTree:
 
 
 class _Reading:
-    """A tree while it is read, with what is wrong so far."""
+    """A tree while it is read, with the problems so far."""
 
     def __init__(self) -> None:
         self.quotas: list[Quota] = []
@@ -191,7 +191,7 @@ class _Reading:
         self._named: set[str] = set()
 
     def take(self, node: _Node, parent: int, level: int) -> None:
-        """Read ``node`` and all below it."""
+        """Read ``node`` and its descendants."""
         if len(self.quotas) == MOST_QUOTAS:
             self._wrong(f"the tree has more than {MOST_QUOTAS} quotas")
             return
@@ -258,7 +258,7 @@ class _Reading:
         return found
 
     def check(self) -> None:
-        """What each quota says of itself, and parents of their children."""
+        """Check each quota by itself, and parents against their children."""
         sums: list[dict[str, int]] = [{} for _ in self.quotas]
         for quota in self.quotas:
             for resource, least in quota.min.items():
@@ -272,7 +272,7 @@ class _Reading:
         for quota, together in zip(self.quotas, sums, strict=True):
             for resource, least in together.items():
                 if least > quota.min.get(resource, 0):
-                    # An example of the documentation does that with processors, which nobody gives back for a guarantee.
+                    # An example in ACK's documentation does that with CPU, which is never reclaimed.
                     told = self.problems if resource in GIVEN else self.notes
                     told.append(
                         f"quota {quota.name}: its children's min of {resource} add up to {written(resource, least)}, "
@@ -285,7 +285,7 @@ class _Reading:
 
 
 def _resource_problem(resource: str) -> str:
-    """Why a quota cannot count ``resource``; empty where it can."""
+    """Why a quota cannot count ``resource``; empty if it can."""
     for prefix in _GUESSED:
         if resource.startswith(prefix):
             return f"that is how a ResourceQuota writes it; write {resource.removeprefix(prefix)}"

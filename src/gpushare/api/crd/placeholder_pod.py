@@ -1,4 +1,4 @@
-"""A placeholder pod: a second waiting pod by which cluster-autoscaler sees what it cannot know, that no single GPU holds the first. Pure.
+"""Placeholder pods, which make cluster-autoscaler add a node for a pod that fits on no single GPU. Pure.
 
 It asks for the same as the pod that it stands for, of a node that is none of those that refused that pod, and of a kind of which an
 empty one would do. Nobody schedules it, so it never runs (docs/decisions/0024).
@@ -16,9 +16,9 @@ from gpushare.api.objects import Affinity, NodeRequirement
 from gpushare.api.taints import Toleration
 
 HOSTNAME: Final = "kubernetes.io/hostname"
-#: Nodes that a placeholder pod may name: with names as long as clouds make them that is some 60 KB.
+#: Maximum number of excluded nodes: with long cloud names about 60 KB.
 MOST_NAMED: Final = 1000
-#: What Pod Security "restricted" demands.
+#: Required by Pod Security "restricted".
 _RESTRICTED: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 _NEVER_PULLED: Final = "stand-in"
 
@@ -26,7 +26,7 @@ Manifest = dict[str, Any]
 
 
 class Likeness(msgspec.Struct, frozen=True):
-    """Where a placeholder pod may be: on none of ``hosts`` (names by ``kubernetes.io/hostname``), and where the label ``key`` has one of ``kinds``."""
+    """Nodes for a placeholder pod: none of ``hosts`` (names by ``kubernetes.io/hostname``), and where the label ``key`` has one of ``kinds``."""
 
     hosts: frozenset[str]
     key: str
@@ -34,7 +34,7 @@ class Likeness(msgspec.Struct, frozen=True):
 
 
 class PlaceholderPod(msgspec.Struct, frozen=True):
-    """A placeholder pod that is there: for the pod of UID ``stands_for``; ``told``: cluster-autoscaler looks at it."""
+    """An existing placeholder pod for the pod with UID ``stands_for``; ``told``: cluster-autoscaler considers it."""
 
     name: str
     uid: str
@@ -45,7 +45,7 @@ class PlaceholderPod(msgspec.Struct, frozen=True):
 
 
 def obstacle(guest: Guest) -> str:
-    """Why no placeholder pod can say what ``guest`` asks of a node; empty where one can.
+    """Why no placeholder pod can represent ``guest``; empty if one can.
 
     What only the pod itself can ask for (its own volumes, claims, ports) would be lost, and a node might be made that does not do.
     """
@@ -61,7 +61,7 @@ def obstacle(guest: Guest) -> str:
 
 
 def placeholder_for(guest: Guest, likeness: Likeness, namespace: str) -> Manifest:
-    """The manifest; the same for the same pod and likeness, its name the same for the same pod."""
+    """The manifest; identical for the same pod and likeness, with the same name for the same pod."""
     spec = guest.spec
     made: Manifest = {
         "schedulerName": names.PLACEHOLDER_SCHEDULER,
@@ -93,7 +93,7 @@ def placeholder_for(guest: Guest, likeness: Likeness, namespace: str) -> Manifes
 
 
 def _node_affinity(guest: Guest, likeness: Likeness) -> Manifest:
-    """What the pod demands, and in each of its alternatives the likeness too."""
+    """The pod's node affinity, with the likeness in each of its terms."""
     asked = (guest.spec.affinity or {}).get("nodeAffinity") or {}
     required = asked.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms = copy.deepcopy(required.get("nodeSelectorTerms") or [{}])
@@ -157,12 +157,12 @@ class _Made(msgspec.Struct):
 
 
 _MADE: Final = msgspec.json.Decoder(_Made)
-#: The condition that cluster-autoscaler looks for; kube-scheduler writes it on pods of its own.
+#: The condition that cluster-autoscaler reacts to; kube-scheduler only writes it on its own pods.
 UNSCHEDULABLE: Final = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 
 
 def decode_placeholder(raw: bytes) -> tuple[str, PlaceholderPod] | None:
-    """Key and placeholder pod of a pod's JSON; ``None`` where it is none. Raises ``msgspec.MsgspecError`` where it is no pod."""
+    """Key and placeholder pod from a pod's JSON; ``None`` if it is another pod. Raises ``msgspec.MsgspecError``."""
     pod = _MADE.decode(raw)
     meta = pod.metadata
     stands_for = (meta.labels or {}).get(names.LABEL_STANDS_FOR, "")
@@ -185,7 +185,7 @@ def _first_term(affinity: Affinity | None) -> Iterable[NodeRequirement]:
 
 
 def _likeness(expressions: Iterable[NodeRequirement]) -> Likeness:
-    """Ours are the last two; of a pod that somebody else labelled so nothing is known, so it is made anew."""
+    """Ours are the last two; a pod that was labelled by something else is recreated."""
     *_, away, like = (NodeRequirement(), NodeRequirement(), *expressions)
     if (away.key, away.operator, like.operator) != (HOSTNAME, "NotIn", "In"):
         return Likeness(frozenset(), "", frozenset())

@@ -1,4 +1,4 @@
-"""``ResourcePolicy`` (``scheduling.alibabacloud.com/v1alpha1``, spec §4): in which order pods take kinds of nodes.
+"""``ResourcePolicy`` (``scheduling.alibabacloud.com/v1alpha1``, spec §4): the order in which pods use node groups.
 
 What the chart's schema lets through is read here; what it would refuse is refused here too, where a server has no
 schema. Amounts are thousandths, rounded up, so that processors and bytes are counted alike.
@@ -20,12 +20,12 @@ from gpushare.api.request.pluralize import counted
 
 Labels = dict[str, str]
 
-#: Seconds that a pod waits in a unit where nothing else is said.
+#: Default seconds that a pod waits in a unit.
 TIMEOUT_S: Final = 15 * 60.0
-#: Longer texts of annotations are not kept: the schema lets none be asked for.
+#: Maximum length of annotation values, as in the schema.
 LONGEST_TEXT: Final = 1024
 _MOST_UNITS: Final = 16
-#: The reason of the condition of pods with scheduling gates, also for an instant after these are gone.
+#: The condition's reason while a pod has scheduling gates, and for an instant after.
 _GATED: Final = "SchedulingGated"
 _DURATION: Final = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:ms|s|m|h))+", re.ASCII)
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
@@ -33,11 +33,11 @@ _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class MalformedPolicy(ModelError):
-    """A ResourcePolicy that cannot be understood."""
+    """An invalid ResourcePolicy."""
 
 
 class Kind(Enum):
-    """``resource`` of a unit: real nodes (``ecs``; ``elastic``: that are still to come) or virtual ones."""
+    """``resource`` of a unit: real nodes (``ecs``; ``elastic``: to be added) or virtual ones."""
 
     ECS = "ecs"
     ELASTIC = "elastic"
@@ -46,12 +46,12 @@ class Kind(Enum):
 
     @property
     def is_virtual(self) -> bool:
-        """Whether its nodes are virtual ones."""
+        """Whether its nodes are virtual."""
         return self in (Kind.ECI, Kind.ACS)
 
 
 class TryNext(Enum):
-    """``whenTryNextUnits.policy``: when a pod may go on from a unit that does not take it."""
+    """``whenTryNextUnits.policy``: when a pod may move on from a unit that has no place for it."""
 
     LACK = "LackResourceOrExceedMax"
     EXCEED = "ExceedMax"
@@ -60,7 +60,7 @@ class TryNext(Enum):
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """One of ``units``. ``most_pods`` and ``most`` (thousandths by resource) are ``None`` where nothing is said."""
+    """One of ``units``. ``most_pods`` and ``most`` (thousandths by resource) are ``None`` if unlimited."""
 
     kind: Kind
     node_selector: Labels
@@ -69,27 +69,27 @@ class Unit(msgspec.Struct, frozen=True):
     pod_labels: Labels = {}
     pod_annotations: Labels = {}
     waits: bool = False
-    """Pods wait here for nodes to come, though nothing is capped."""
+    """Whether pods wait here for new nodes although there is no cap."""
 
     @property
     def is_capped(self) -> bool:
-        """Whether it has an end."""
+        """Whether it has a cap."""
         return self.most_pods is not None or self.most is not None
 
     def has_node(self, labels: Labels) -> bool:
-        """Whether a node with ``labels`` is one of it."""
+        """Whether a node with ``labels`` belongs to the unit."""
         virtual = labels.get(names.LABEL_NODE_TYPE) == names.NODE_TYPE_VIRTUAL
         return virtual is self.kind.is_virtual and self.node_selector.items() <= labels.items()
 
     def is_carried(self, labels: Labels, annotations: Labels) -> bool:
-        """Whether a pod with these counts here, if its node is one of the unit."""
+        """Whether a pod with these labels counts here, if its node belongs to the unit."""
         return (
             self.pod_labels.items() <= labels.items() and self.pod_annotations.items() <= annotations.items()
         )
 
 
 class ResourcePolicy(msgspec.Struct, frozen=True):
-    """A policy as the scheduler takes it. ``created`` are seconds since 1970; ``status`` is what was last written there."""
+    """A parsed policy. ``created`` is in seconds since 1970; ``status`` is the last written status."""
 
     namespace: str
     name: str
@@ -113,21 +113,21 @@ class ResourcePolicy(msgspec.Struct, frozen=True):
 
     @property
     def rank(self) -> tuple[float, str]:
-        """Of several policies that select one pod the one with the least decides: the oldest."""
+        """Sort key: of several policies that select a pod the first, the oldest, applies."""
         return self.created, self.name
 
     def selects(self, labels: Labels) -> bool:
-        """Whether pods with ``labels`` are meant; an empty selector means every pod of the namespace."""
+        """Whether it selects pods with ``labels``; an empty selector selects every pod of the namespace."""
         return self.selector.items() <= labels.items()
 
     def reference(self) -> ObjectReference:
-        """This policy, for an event about it."""
+        """A reference for events about the policy."""
         version = f"{names.POLICY_GROUP}/{names.POLICY_VERSION}"
         return ObjectReference("ResourcePolicy", self.name, self.namespace, self.uid, version)
 
 
 class PolicyPod(msgspec.Struct, frozen=True, gc=False):
-    """A pod as policies see it. Times are seconds since 1970.
+    """A pod with the data that policies need. Times are seconds since 1970.
 
     ``scheduled`` is when it got its node, or when it first did not (0: neither was told). ``untimed``: it has no node, and its
     condition does not tell since when. ``amounts`` are what it asks for, thousandths by resource.
@@ -147,7 +147,7 @@ class PolicyPod(msgspec.Struct, frozen=True, gc=False):
     nominated: str = ""
     untimed: bool = False
     refused_since: float = 0.0
-    """As it is noted on it; 0 where nothing is."""
+    """The recorded time; 0 if there is none."""
     strays: bool = False
     """As ``strays_from_policies``."""
 
@@ -158,7 +158,7 @@ class PolicyPod(msgspec.Struct, frozen=True, gc=False):
 
 
 def strays_from_policies(pod: Pod) -> bool:
-    """Whether another scheduler places the pod, which knows no policies; pods that are made for one node each are not meant."""
+    """Whether another scheduler, which ignores policies, places the pod; DaemonSet pods do not count."""
     if pod.spec.scheduler_name in ("", names.SCHEDULER_NAME):
         return False
     return not any(
@@ -167,7 +167,7 @@ def strays_from_policies(pod: Pod) -> bool:
 
 
 def others_text(pods: int, *, capped: bool) -> str:
-    """What is to be said of a policy that selects so many pods of other schedulers."""
+    """The warning about a policy that selects pods of other schedulers."""
     unknown = "neither its order nor its max is known" if capped else "its order is not known"
     return f"{counted(pods, 'pod')} that it selects {'names' if pods == 1 else 'name'} another scheduler, to which {unknown}"
 
@@ -215,7 +215,7 @@ _POLICY: Final = msgspec.json.Decoder(_Policy)
 
 
 def decode_policy(raw: bytes) -> ResourcePolicy:
-    """A policy from JSON; raises ``ValueError`` (``MalformedPolicy`` and ``msgspec.ValidationError`` are) where it is none."""
+    """A policy from JSON; raises ``ValueError`` (``MalformedPolicy`` or ``msgspec.ValidationError``)."""
     read = _POLICY.decode(raw)
     meta, spec = read.metadata, read.spec
     subject = f"ResourcePolicy {meta.namespace}/{meta.name}"
@@ -256,14 +256,14 @@ def decode_policy(raw: bytes) -> ResourcePolicy:
 
 
 def _check_keys(read: _Unit, subject: str) -> None:
-    """Raise ``MalformedPolicy`` for keys that the scheduler must not write at a tenant's wish."""
+    """Raise ``MalformedPolicy`` for keys that the scheduler must not write on behalf of a tenant."""
     for key in read.pod_labels or ():
         if key.startswith(names.RESERVED) or key in _SHAPING:
             raise MalformedPolicy(
                 subject, f"podLabels sets {key}, which says what a pod requests or holds; remove it"
             )
     for key in read.pod_annotations or ():
-        # A binding's annotations pass no admission of pods: what other components obey stays with whoever makes the pod.
+        # A binding's annotations bypass admission of pods: keys that other components act on are reserved for the pod's creator.
         if key.startswith(names.RESERVED) or key.partition("/")[0].endswith(_OF_KUBERNETES):
             raise MalformedPolicy(
                 subject,
@@ -298,7 +298,7 @@ def _amounts(written: dict[str, Quantity], subject: str) -> Amounts:
 
 
 def policy_pod_of(pod: Pod) -> PolicyPod:
-    """What policies see of ``pod``."""
+    """``pod`` with the data that policies need."""
     meta, spec = pod.metadata, pod.spec
     known = {key: text for key, text in (meta.annotations or {}).items() if len(text) <= LONGEST_TEXT}
     conditions = pod.status.conditions or ()
@@ -326,14 +326,14 @@ def policy_pod_of(pod: Pod) -> PolicyPod:
 
 
 def duration_s(text: str, subject: str) -> float:
-    """Seconds in a duration as Go writes them: ``15m``, ``1h30m``, ``1.5s``. Raises ``MalformedPolicy``."""
+    """Seconds of a Go duration: ``15m``, ``1h30m``, ``1.5s``. Raises ``MalformedPolicy``."""
     if _DURATION.fullmatch(text) is None:
         raise MalformedPolicy(subject, f"timeout is {text[:40]!r}; write a duration such as 15m or 1h30m")
     return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
 
 
 def seconds_of(text: str | None) -> float:
-    """Seconds since 1970 of an RFC 3339 time; 0 for none, and for what is none."""
+    """Seconds since 1970 of an RFC 3339 time; 0 if missing or invalid."""
     if not text:
         return 0.0
     try:

@@ -188,7 +188,7 @@ def description_of(node: Node) -> Described | None:
     except (ValueError, RecursionError) as error:
         raise MalformedDevices(
             subject,
-            f"annotation {names.ANN_DEVICES} cannot be read ({error}); a node agent that runs there writes it anew within seconds: look at its pod",
+            f"annotation {names.ANN_DEVICES} cannot be read ({error}); a node agent that runs there writes it again within seconds: look at its pod",
         ) from None
     if described.version != _VERSION:
         raise MalformedDevices(
@@ -204,7 +204,7 @@ def description_of(node: Node) -> Described | None:
     except ValueError as error:
         raise MalformedDevices(
             subject,
-            f"annotation {names.ANN_DEVICES}: {error}; a node agent that runs there writes it anew within seconds: look at its pod",
+            f"annotation {names.ANN_DEVICES}: {error}; a node agent that runs there writes it again within seconds: look at its pod",
         ) from None
     return Described(MODES[described.mode], unit, devices, near)
 

@@ -1,4 +1,4 @@
-"""What a node that is not there yet will have, and how autoscalers want to be told.
+"""The resources of nodes that do not exist yet, in the formats of autoscalers.
 
 An autoscaler that is to make a first node of a group knows processors and memory from its cloud, and nothing of ours: that is said by tags,
 annotations or objects, in a form for each (docs/guide/autoscaling.md). Figures are those that a node agent will advertise.
@@ -25,11 +25,11 @@ _GCE_LABELS: Final = "node_labels"
 
 
 class InvalidTemplate(ModelError):
-    """Nodes that cannot be described to an autoscaler, or not to this one."""
+    """Nodes that cannot be described to this autoscaler."""
 
 
 class NodeTemplate(msgspec.Struct, frozen=True):
-    """Nodes of a group: the MiB of each GPU, what they are used as, and the memory unit."""
+    """Nodes of a group: MiB per GPU, mode, and memory unit."""
 
     gpus_mib: tuple[int, ...]
     mode: NodeMode = NodeMode.SHARE
@@ -37,17 +37,17 @@ class NodeTemplate(msgspec.Struct, frozen=True):
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels that the group must give its nodes; pods that select them count on these."""
+        """The labels that the group must set on its nodes, for pods that select them."""
         return {names.LABEL_MODE: self.mode.value}
 
     @property
     def capacity(self) -> dict[str, int]:
-        """Resources of ours that a node advertises in its mode; empty where it advertises none."""
+        """Our resources that a node advertises in its mode; may be empty."""
         return self.mode.capacity(self.gpus_mib, self.unit)
 
 
 def template_of(node: Node) -> NodeTemplate:
-    """Nodes like ``node``, as it is when all of its GPUs are in service.
+    """Nodes like ``node`` with all GPUs healthy.
 
     Raises ``InvalidTemplate`` where no node agent has described it, ``MalformedDevices`` where that cannot be understood.
     """
@@ -62,9 +62,9 @@ def template_of(node: Node) -> NodeTemplate:
 
 
 def written(template: NodeTemplate, form: str, group: str) -> Mapping[str, Any]:
-    """What an autoscaler has to be told of the nodes of ``group``, in one of ``FORMS``.
+    """The template of the nodes of ``group``, in one of ``FORMS``.
 
-    Raises ``InvalidTemplate`` where there is nothing to tell, or the form has no place for it.
+    Raises ``InvalidTemplate`` if there is nothing to describe, or the form cannot express it.
     """
     if not template.gpus_mib or not template.capacity:
         raise InvalidTemplate(
@@ -118,7 +118,7 @@ def _cluster_api(template: NodeTemplate, group: str) -> Mapping[str, Any]:
 
 
 def _capacity(template: NodeTemplate, group: str) -> Mapping[str, Any]:
-    """Plain: labels and capacity, as in a Node, for whatever takes that."""
+    """Plain: labels and capacity, as in a Node."""
     del group
     return {
         "labels": template.labels,

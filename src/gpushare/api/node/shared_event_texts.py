@@ -1,4 +1,4 @@
-"""Words for faults of which whoever sees them first tells: the node's agent, or the scheduler where none runs. Pure."""
+"""Event texts shared by the node agent and the scheduler, which reports a fault where no agent runs. Pure."""
 
 from typing import Final
 
@@ -21,5 +21,5 @@ def is_of_mode(problem: str) -> bool:
 
 
 def unknown_mode_note(problem: str) -> str:
-    """What is told of it."""
+    """The text of the event."""
     return f"{problem}; until then the node shares no GPU"

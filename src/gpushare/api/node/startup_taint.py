@@ -1,4 +1,4 @@
-"""When a new node has its GPUs, so that its startup taint may go. Pure."""
+"""Whether a new node's GPUs are ready, so that its startup taint can be removed. Pure."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ from gpushare.api.node.device import described_devices, mode_of
 from gpushare.api.objects import Node
 from gpushare.api.quantity import parse_quantity
 
-#: cluster-autoscaler takes nodes with a taint of this prefix for nodes on their way; the group's nodes start with this one.
+#: cluster-autoscaler treats nodes with a taint of this prefix as starting; the group's nodes start with this one.
 STARTUP_TAINT: Final = "startup-taint.cluster-autoscaler.kubernetes.io/gpushare"
 
 
@@ -31,12 +31,12 @@ _MARK: Final = STARTUP_TAINT.encode()
 
 
 def has_startup_taint(raw: bytes) -> bool:
-    """Whether a node's JSON says so; next to nothing where it does not, as of nearly all nodes."""
+    """Whether a node's JSON contains the taint; cheap, as nearly all nodes do not have it."""
     return _MARK in raw and any(one.key == STARTUP_TAINT for one in _TAINTED.decode(raw).spec.taints or ())
 
 
 def lacks(node: Node) -> str:
-    """What ``node`` lacks to take pods that ask for GPUs of ours; empty where it takes them.
+    """What ``node`` lacks to accept GPU pods; empty if it is ready.
 
     The agent must have described it in the mode of its label, and the kubelet offer what that mode gives. GPUs that are allocated
     through claims are offered to kube-scheduler by their slice.

@@ -1,4 +1,4 @@
-"""How near the GPUs of a node are to each other, and which set of the free ones is the best. Pure.
+"""The interconnect of a node's GPUs, and the best connected set of free ones. Pure.
 
 Nearness is a whole number for each pair: 0 not known, 1 to 6 the kind of PCIe path between them as NVML tells it, and from
 ``LEAST_NVLINK`` on the GB/s that NVLink carries between them in each direction. So numbers compare as bandwidths do: NVLink
@@ -15,13 +15,13 @@ from gpushare.api.request.pluralize import counted
 TopologyLevels = tuple[tuple[int, ...], ...]
 
 UNKNOWN: Final = 0
-#: Kinds of path over PCIe (nvml.h, ``nvmlGpuTopologyLevel_t``), the farthest first.
+#: PCIe path types (nvml.h, ``nvmlGpuTopologyLevel_t``), the farthest first.
 OTHER_SOCKET, SAME_NUMA_NODE, SAME_HOST_BRIDGE, SEVERAL_SWITCHES, ONE_SWITCH, SAME_BOARD = range(1, 7)
-#: GB/s; the slowest NVLink there was has 20.
+#: GB/s; the slowest NVLink has 20.
 LEAST_NVLINK: Final = 16
 MOST_NEAR: Final = 1 << 16
 
-#: Of nodes with more GPUs than this all sets are not compared: 8 of 16 are 12,870 sets, 8 of 24 would be 735,471.
+#: Nodes with more GPUs are not searched exhaustively: 8 of 16 are 12,870 sets, 8 of 24 would be 735,471.
 MOST_GPUS: Final = 16
 
 
@@ -35,13 +35,13 @@ class GpuSet(NamedTuple):
 
 
 def matrix(count: int, near: Callable[[int, int], int]) -> TopologyLevels:
-    """The matrix of ``count`` GPUs from what ``near`` says of two; empty where it knows of none."""
+    """The matrix of ``count`` GPUs from pairwise ``near``; empty if nothing is known."""
     made = tuple(tuple(near(a, b) if a != b else UNKNOWN for b in range(count)) for a in range(count))
     return made if any(map(any, made)) else ()
 
 
 def triangle(near: TopologyLevels) -> TopologyLevels:
-    """What of a matrix is written down: for each GPU how near it is to those before it."""
+    """The serialized matrix: for each GPU the nearness to those before it."""
     return tuple(row[:at] for at, row in enumerate(near))
 
 
@@ -106,7 +106,7 @@ def best_set(
             tied.append(one)
     if not tied:
         return None
-    # What the free ones lose in all when one of them goes.
+    # The loss of total nearness if a GPU is removed.
     loss = {row: sum(near[row][other] for other in free) if near else 0 for row in free}
     there = {node: _mask([row for row, its in enumerate(numa) if its == node]) for node in set(numa)}
     whole = {node for node, mask in there.items() if not mask & ~allowed}
@@ -115,7 +115,7 @@ def best_set(
         wished = [] if wish is None else sorted(wish[row] for row in one.rows)
         nodes = {numa[row] for row in one.rows}
         begun = sum(there[node] & ~one.mask > 0 for node in nodes & whole)
-        # Of sets with the same sum, the one with the least ties to what stays leaves the most.
+        # Of sets with the same sum, prefer the one least connected to the remaining GPUs.
         return wished, -one.total, sum(loss[row] for row in one.rows), len(nodes), begun
 
     return min(tied, key=order).rows

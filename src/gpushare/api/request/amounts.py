@@ -1,4 +1,4 @@
-"""What a pod asks for, resource by resource, as quotas count it: exact, in thousandths, whatever the resource."""
+"""A pod's requests by resource, as quotas count them: exact, in thousandths."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -11,10 +11,10 @@ from gpushare.api.quantity import Quantity, parse_quantity
 from gpushare.api.request.request import ContainerKind, effective_amount, listed_containers
 
 Amounts = Mapping[str, int]
-"""Resource → thousandths: 3 of ``aliyun.com/gpu-mem`` are 3000, half a processor 500, 1 KiB of memory 1024000."""
+"""Resource → thousandths: 3 of ``aliyun.com/gpu-mem`` are 3000, half a CPU 500, 1 KiB of memory 1024000."""
 
 AmountPairs = tuple[tuple[str, Quantity], ...]
-"""Resource and quantity, as they are written."""
+"""Resource and quantity, as written."""
 
 NOTHING: Final[Amounts] = {}
 _BINARY: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
@@ -66,12 +66,12 @@ def _thousandths(amount: Quantity) -> int:
 
 
 def thousandths_of(amount: Quantity, subject: str = "") -> int:
-    """A quantity in thousandths, rounded up as Kubernetes does. Raises ``InvalidQuantity`` naming ``subject``."""
+    """A quantity in thousandths, rounded up like Kubernetes. Raises ``InvalidQuantity`` naming ``subject``."""
     return ceil(1000 * parse_quantity(amount, subject))
 
 
 def written(resource: str, thousandths: int) -> str:
-    """The quantity as people write it: ``3``, ``500m``, ``10Gi``."""
+    """The quantity as written in manifests: ``3``, ``500m``, ``10Gi``."""
     whole, rest = divmod(thousandths, 1000)
     if rest:
         return f"{thousandths}m"

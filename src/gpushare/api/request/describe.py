@@ -1,4 +1,4 @@
-"""What a pod asks for, in words."""
+"""Requests in words."""
 
 from typing import Final
 
@@ -6,23 +6,23 @@ from gpushare.api import names
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import Request
 
-#: 1 TiB. Nobody means that much of one GPU, the largest have about a third of it: it was written in another unit.
+#: 1 TiB, several times the largest GPU: such a request was probably written in another unit.
 MOST_GPU_MIB: Final = 1 << 20
 #: How the words end that say so: of a suffix that was written, and of MiB.
 WITHOUT_SUFFIX: Final = ", without Mi or Gi"
 NOT_OF_MIB: Final = ", and not of MiB"
 
 
-def slip_of(request: Request, unit: MemoryUnit) -> str:
-    """That units are meant, to whoever wrote bytes or MiB where nodes count in ``unit``; empty for all others."""
+def wrong_unit(request: Request, unit: MemoryUnit) -> str:
+    """The hint that ``aliyun.com/gpu-mem`` counts in ``unit``, for requests apparently in bytes or MiB; empty for others."""
     if request.by_gpu or request.unit_mib or request.memory_units * unit.mib < MOST_GPU_MIB:
         return ""
     end = NOT_OF_MIB if _written_mib(request) else WITHOUT_SUFFIX
     return f"{names.GPU_MEM} is a number of units of {memory_text(unit.mib)}{end}"
 
 
-def instead_of_slip(request: Request, unit: MemoryUnit) -> str:
-    """What to write in place of a request of which ``slip_of`` says something."""
+def right_unit(request: Request, unit: MemoryUnit) -> str:
+    """What to write in place of a request of which ``wrong_unit`` says something."""
     mib = _written_mib(request)
     if not mib:
         return f"write {names.GPU_MEM} as a number of units, without Mi or Gi"
@@ -40,7 +40,7 @@ def _written_mib(request: Request) -> int:
 
 
 def asks_text(request: Request | None, unit_mib: int = 0) -> str:
-    """What a pod asks for, as its manifest has it; empty where that cannot be read.
+    """A pod's requests as in its manifest; empty if unreadable.
 
     ``unit_mib``: what a unit is on the nodes that may take it; units are told in GiB or MiB, too, then. 0: nobody knows.
     """
@@ -62,6 +62,17 @@ def asks_text(request: Request | None, unit_mib: int = 0) -> str:
     if request.whole_device:
         parts.append(f"{names.LABEL_POD_PLACEMENT}: {names.POD_PLACEMENT_WHOLE_DEVICE}")
     return ", ".join(parts)
+
+
+def short_text(request: Request, unit: MemoryUnit) -> str:
+    """``3 GiB``, ``2 GiB + 30%``, ``4 × 8 GiB``, ``1 whole GPU``; ``unit`` is that of the nodes, unless admission has counted in another."""
+    times = f"{request.gpu_count} × " if request.gpu_count > 1 else ""
+    if request.by_gpu:
+        return f"{request.gpu_count} whole GPU{'s' if request.gpu_count > 1 else ''}"
+    unit = next((one for one in MemoryUnit if one.mib == request.unit_mib), unit)
+    memory = f"{request.memory_units} {'GiB' if unit is MemoryUnit.GIB else '× 128 MiB'}"
+    core = f" + {request.core_percent}%" if request.wants_core else ""
+    return f"{times}{memory}{core}{' of a whole GPU' if request.whole_device else ''}"
 
 
 def units_text(units: int, unit_mib: int) -> str:

@@ -1,4 +1,4 @@
-"""Counts in words that read right whatever the count is."""
+"""Counts with singular or plural."""
 
 
 def counted(number: int, noun: str) -> str:

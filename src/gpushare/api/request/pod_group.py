@@ -8,7 +8,7 @@ from gpushare.api import names
 from gpushare.api.errors import InvalidRequest
 from gpushare.api.objects import Pod
 
-#: A gang that waits for more pods than this is refused: nobody means it.
+#: Maximum size of a gang.
 MOST_PODS: Final = 100_000
 
 
@@ -24,12 +24,12 @@ class Gang(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def namespace(self) -> str:
-        """That of its pods."""
+        """The namespace of its pods."""
         return self.key.partition("/")[0]
 
 
 def gang_of(pod: Pod) -> Gang | None:
-    """The pod's gang, ``None`` where it belongs to none.
+    """The pod's gang, or ``None``.
 
     Raises ``InvalidRequest`` where the label with the number is missing or is none.
     """

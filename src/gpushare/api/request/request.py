@@ -1,4 +1,4 @@
-"""What a pod asks of GPUs, counted as Kubernetes counts a pod's resources."""
+"""A pod's GPU request, computed like Kubernetes computes a pod's resources."""
 
 import re
 from enum import Enum
@@ -18,12 +18,12 @@ _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
 
 
 class ContainerKind(Enum):
-    """How long a container holds what it asks for."""
+    """How long a container holds its resources."""
 
     APP = "app"
     INIT = "init"
     SIDECAR = "sidecar"
-    """An init container with ``restartPolicy: Always``: it runs beside all that start after it."""
+    """A sidecar: an init container with ``restartPolicy: Always``, which runs along with all later ones."""
 
 
 class ContainerRequest(msgspec.Struct, frozen=True):
@@ -64,16 +64,16 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def wants_core(self) -> bool:
-        """Whether compute is asked for, and not memory alone."""
+        """Whether compute is requested in addition to memory."""
         return self.core_percent > 0
 
     @property
     def is_ordinary(self) -> bool:
-        """Whether it is for a share of one GPU, as nearly all are."""
+        """Whether it requests a share of one GPU, as nearly all do."""
         return self.gpu_count == 1 and not self.whole_device
 
     def part_of(self, container: ContainerRequest) -> int:
-        """The units that ``container`` asks for on each of its GPUs."""
+        """The units that ``container`` requests on each of its GPUs."""
         return container.memory_units if self.apart else container.memory_units // self.gpu_count
 
     def given(self, units: int, device_units: int) -> int:
@@ -86,7 +86,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def request_of(pod: Pod) -> Request | None:
-    """The pod's request, or ``None`` when it asks for nothing of ours.
+    """The pod's request, or ``None`` if it requests no GPU.
 
     Raises ``InvalidRequest`` (subject ``pod NAMESPACE/NAME``) when the rules of spec §2 are broken:
     such a pod fits no node, ever, until it is changed.
@@ -122,7 +122,7 @@ def request_of(pod: Pod) -> Request | None:
 
 
 def requests_share(pod: Pod) -> bool:
-    """Whether it asks for something of ours, in whatever way: what a bound pod was given counts, also if rules are broken."""
+    """Whether the pod requests a GPU in any way, even an invalid one: a bound pod's allocation counts regardless."""
     try:
         return request_of(pod) is not None
     except InvalidRequest:
@@ -177,7 +177,7 @@ def _by_gpu(pod: Pod, asked: list[ContainerRequest], subject: str) -> Request:
 
 
 def cpu_milli_of(pod: Pod) -> int:
-    """Thousandths of processors that the pod asks of its node, 0 for what cannot be understood.
+    """The pod's CPU request in thousandths, 0 if invalid.
 
     Without what its runtime class adds. A resize in place changes it.
     """
@@ -190,7 +190,7 @@ def cpu_milli_of(pod: Pod) -> int:
 
 
 def _cpu_milli(resources: ResourceRequirements | None) -> int | None:
-    """``None`` where nothing is said of processors."""
+    """``None`` without a CPU request."""
     if resources is not None:
         for amounts in (resources.requests, resources.limits):
             if amounts and "cpu" in amounts:
@@ -200,7 +200,7 @@ def _cpu_milli(resources: ResourceRequirements | None) -> int | None:
 
 @lru_cache(maxsize=1024)
 def milli_of(text: Quantity) -> int:
-    """Thousandths in a quantity, rounded up as Kubernetes does; 0 for what is none, or is negative."""
+    """Thousandths of a quantity, rounded up like Kubernetes; 0 if invalid or negative."""
     try:
         return max(ceil(1000 * parse_quantity(text)), 0)
     except InvalidQuantity:
@@ -208,7 +208,7 @@ def milli_of(text: Quantity) -> int:
 
 
 def listed_containers(pod: Pod) -> list[tuple[int, Container, ContainerKind]]:
-    """The pod's containers in the order in which they start, each with its index within its own list."""
+    """The pod's containers in start order, each with its index in its own list."""
     listed: list[tuple[int, Container, ContainerKind]] = []
     for index, container in enumerate(pod.spec.init_containers or ()):
         sidecar = container.restart_policy == "Always"
@@ -231,7 +231,7 @@ def _asked(pod: Pod, subject: str) -> list[ContainerRequest]:
 
 
 def _amount(container: Container, resource: str, subject: str) -> int:
-    """What ``container`` asks of ``resource``: its limit, or its request where only that is set."""
+    """``container``'s limit of ``resource``, or its request if there is no limit."""
     resources = container.resources
     if resources is None:
         return 0
@@ -260,7 +260,7 @@ def _check_container(one: ContainerRequest, subject: str) -> None:
 
 
 def _gpu_count(labels: dict[str, str], asked: tuple[ContainerRequest, ...], subject: str) -> int:
-    """Over how many GPUs the pod is to be spread; admission refuses in the same words (``gpushare.admission.rules.request_rules``)."""
+    """The number of GPUs over which the pod is spread; admission refuses in the same words (``gpushare.admission.rules.request_rules``)."""
     label = names.LABEL_POD_GPU_COUNT
     text = labels.get(label, "1")
     if _COUNT.fullmatch(text) is None:
@@ -292,7 +292,7 @@ def _gpu_count(labels: dict[str, str], asked: tuple[ContainerRequest, ...], subj
 
 
 def _is_apart(labels: dict[str, str], asked: tuple[ContainerRequest, ...], subject: str) -> bool:
-    """Whether each container is to have a GPU of its own; admission refuses in the same words (``gpushare.admission.rules.request_rules``)."""
+    """Whether each container gets a GPU of its own; admission refuses in the same words (``gpushare.admission.rules.request_rules``)."""
     label = names.LABEL_POD_APART
     text = labels.get(label, "false")
     if text not in ("true", "false"):
@@ -346,7 +346,7 @@ def _whole_device(labels: dict[str, str], subject: str) -> bool:
 
 
 def wants_whole_device(pod: Pod) -> bool:
-    """Whether the pod's label asks for whole GPUs, whatever else is wrong with the pod."""
+    """Whether the pod's label requests whole GPUs, even if the pod is otherwise invalid."""
     return (pod.metadata.labels or {}).get(names.LABEL_POD_PLACEMENT) == names.POD_PLACEMENT_WHOLE_DEVICE
 
 

@@ -1,4 +1,4 @@
-"""Requests in people's units: GPU memory in MiB, or in percent of a card, and what they come to in units.
+"""Requests of GPU memory in MiB or in percent of a reference GPU, and their conversion to units.
 
 MiB are a need and are rounded up: nobody gets less. Percents are a part and are rounded down: four pods with 25% fit one
 card, which 4 of 15 units each would not. Admission turns both into ``aliyun.com/gpu-mem`` when a pod is submitted, so that
@@ -15,36 +15,36 @@ from gpushare.api.errors import InvalidQuantity, InvalidRequest
 from gpushare.api.objects import Pod
 from gpushare.api.quantity import MAX_AMOUNT, MemoryUnit, Quantity, parse_quantity
 
-#: Resources of our own that stand for GPU memory in people's units.
+#: Our resources for GPU memory in bytes and in percent.
 PEOPLES: Final = (names.GPU_MEMORY, names.GPU_MEMORY_PERCENT)
-#: 16 TiB, more than any GPU has. Policies cannot tell whether much larger quantities are whole numbers.
+#: 16 TiB, more than any GPU has. CEL cannot check whether much larger quantities are whole numbers.
 MOST_MIB: Final = 1 << 24
 _MIB: Final = 1 << 20
 
 
 class Counting(msgspec.Struct, frozen=True):
-    """How a cluster counts: its memory unit, and the MiB of the card of which percent is meant, 0 where none is named."""
+    """A cluster's memory unit, and the MiB of the reference GPU for percentages, 0 if there is none."""
 
     unit: MemoryUnit = MemoryUnit.GIB
-    card_mib: int = 0
+    reference_mib: int = 0
 
     @property
-    def card_units(self) -> int:
-        """Units of that card."""
-        return self.unit.count_in(self.card_mib)
+    def reference_units(self) -> int:
+        """Units of the reference GPU."""
+        return self.unit.count_in(self.reference_mib)
 
     @property
     def least_percent(self) -> int:
-        """The smallest percentage that comes to a unit; above 100 where the card has none."""
-        return -(-100 // self.card_units) if self.card_units else 101
+        """The smallest percentage that yields a unit; above 100 if the reference GPU has none."""
+        return -(-100 // self.reference_units) if self.reference_units else 101
 
     def units_of_mib(self, mib: int, gpus: int = 1) -> int:
-        """Units for ``mib`` over ``gpus`` GPUs: the least that give so much, as many of them on each."""
+        """Units for ``mib`` over ``gpus`` GPUs, rounded up to equal parts per GPU."""
         return gpus * -(-mib // (gpus * self.unit.mib))
 
     def units_of_percent(self, percent: int, gpus: int = 1) -> int:
-        """Units for ``percent`` of each of ``gpus`` cards: the most that are no more."""
-        return gpus * (self.card_units * percent // 100)
+        """Units for ``percent`` of each of ``gpus`` GPUs, rounded down."""
+        return gpus * (self.reference_units * percent // 100)
 
 
 def mib_of(text: Quantity) -> int | None:
@@ -73,7 +73,7 @@ class Requested(msgspec.Struct, frozen=True, rename="camel"):
     """The value of ``gpushare.dev/requested``: ``6144Mi`` or ``25%`` by container, and how that was counted."""
 
     unit_mib: Annotated[int, msgspec.Meta(gt=0)]
-    card_mib: Annotated[int, msgspec.Meta(ge=0)]
+    reference_mib: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(name="cardMib")
     containers: dict[str, str]
 
 
@@ -82,12 +82,12 @@ _REQUESTED: Final = msgspec.json.Decoder(Requested)
 
 def requested_text(counting: Counting, containers: Mapping[str, str]) -> str:
     """The annotation's value; ``read_requested`` gives it back."""
-    note = Requested(counting.unit.mib, counting.card_mib, dict(containers))
+    note = Requested(counting.unit.mib, counting.reference_mib, dict(containers))
     return msgspec.json.encode(note).decode()
 
 
 def read_requested(pod: Pod) -> Requested | None:
-    """What the pod asked for in people's units; ``None`` where it asked in units, or for nothing.
+    """The pod's original MiB or percentage request; ``None`` if it requested units, or nothing.
 
     Raises ``InvalidRequest`` where the annotation cannot be read.
     """

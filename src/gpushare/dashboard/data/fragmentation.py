@@ -13,6 +13,7 @@ from gpushare.dashboard.data.details import asks_of
 from gpushare.dashboard.data.heatmap import State
 from gpushare.kubescheduler.required_nodes import WantedNodes, Wishes
 from gpushare.planning.defragmentation import Host, Outlook, cheaper_way, room_now, roomiest
+from gpushare.reasons.phrases import NOT_A_SHARE, kept_besides
 from gpushare.scheduler.cache.pod_records import PodRecord
 
 #: Requests that wait and are looked at; each may take some ten milliseconds, in turns.
@@ -100,7 +101,7 @@ async def _way(cluster: Cluster, wishes: Wishes, record: PodRecord, kept: str) -
     assert request is not None
     asks = asks_of(cluster, record)
     if not request.is_ordinary:
-        return Way(record.pod, asks, "", (), "not looked at: not a share of one GPU")
+        return Way(record.pod, asks, "", (), NOT_A_SHARE)
     found = await _outlook(cluster, wishes, record, request)
     if found.spot is None:
         return Way(record.pod, asks, "", (), "no move of one or two pods would let it in")
@@ -108,14 +109,8 @@ async def _way(cluster: Cluster, wishes: Wishes, record: PodRecord, kept: str) -
         f"{_name(cluster, move.pod)} ({round(move.mib / 1024, 1):g} GiB) from {move.source} to {move.target}"
         for move in found.moves
     )
-    if not moves or kept:
-        head = (
-            "something else keeps it from there, too"
-            if moves
-            else "there is room: something else keeps it from there"
-        )
-        return Way(record.pod, asks, str(found.spot), moves, f"{head}: {kept}" if kept else head)
-    return Way(record.pod, asks, str(found.spot), moves, "")
+    note = kept_besides(kept, moves=bool(moves)) if kept or not moves else ""
+    return Way(record.pod, asks, str(found.spot), moves, note)
 
 
 async def _outlook(cluster: Cluster, wishes: Wishes, record: PodRecord, request: Request) -> Outlook:

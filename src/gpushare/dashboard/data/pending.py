@@ -28,7 +28,7 @@ class Waiting(msgspec.Struct, frozen=True):
     asks: str
     category: str
     reason: str
-    suggestion: str
+    suggestion: str = ""
     uid: str = ""
 
 

@@ -121,7 +121,7 @@ def containers(facts: NodeFacts) -> Iterator[Result]:
     """Whether containers can get GPUs: by NVIDIA's runtime, or by CDI."""
     for text in facts.cdi_faults:
         yield warning(
-            "CDI", text, "correct or remove the file; `nvidia-ctk cdi generate` writes NVIDIA's anew"
+            "CDI", text, "correct or remove the file; `nvidia-ctk cdi generate` writes NVIDIA's again"
         )
     described = any(kind.endswith("nvidia.com/gpu") for kind in facts.cdi_kinds)
     if isinstance(facts.containerd, Unread):
@@ -161,7 +161,7 @@ def isolation(facts: NodeFacts) -> Iterator[Result]:
     if facts.libraries_missing:
         yield warning(
             "isolation",
-            f"{', '.join(facts.libraries_missing)} is not there: containers are told their share, not held to it",
+            f"{', '.join(facts.libraries_missing)} is not there: containers see their share, but nothing enforces it",
             "run it in the agent's pod, or name the folder with `--isolation-library-dir`",
         )
         return

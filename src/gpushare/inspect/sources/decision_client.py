@@ -69,7 +69,13 @@ def _read(answer: "bytes | KubectlFailed") -> "dict[str, Any] | None":
         told = json.loads(answer)
     except ValueError:
         return None
-    return told if isinstance(told, dict) and isinstance(told.get("scheduler"), dict) else None
+    if not isinstance(told, dict) or not isinstance(told.get("scheduler"), dict):
+        return None
+    waiting = told.get("waiting") or []
+    for one in (*(waiting if isinstance(waiting, list) else [waiting]), *(told.get("besides") or ())):
+        if "remedy" in one:  # as earlier schedulers call it
+            one["suggestion"] = one.pop("remedy")
+    return told
 
 
 def _leads(told: "dict[str, Any]") -> bool:

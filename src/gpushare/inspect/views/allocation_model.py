@@ -110,7 +110,7 @@ class NodeUsage(NamedTuple):
         """That isolation is asked for there and not given, and why; empty where it is not so."""
         why = not_given(self.devices)
         return (
-            f"containers on node {self.name} are told their share, and not held to it: {why}" if why else ""
+            f"containers on node {self.name} see their share, but nothing enforces it: {why}" if why else ""
         )
 
     @property
@@ -231,7 +231,7 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str], *, whole: 
         try:
             usage = _pod_usage(pod, devices, gpu_of)
         except ModelError as error:
-            warnings.append(f"{error}; it is not counted: delete the pod, so that it is placed anew")
+            warnings.append(f"{error}; it is not counted: delete the pod, so that it is placed again")
             continue
         if usage is not None:
             usages.append(usage)

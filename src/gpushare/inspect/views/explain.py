@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gpushare.api import names
+from gpushare.api.request.pluralize import counted
 from gpushare.inspect.arguments import Options
 from gpushare.inspect.color import Paint
 from gpushare.inspect.errors import InspectError, KubectlFailed
@@ -154,8 +155,8 @@ def _of_pod(pod: Json, record: "Json | None", paint: Paint) -> list[str]:
         rows: list[Line] = [("asks for:", record["asks"])] if record["asks"] else []
         waiting = record["waiting"]
         if waiting is not None:
-            rows += [("because:", waiting["reason"]), ("would fit with:", waiting["suggestion"])]
-            rows += [("kind of reason:", waiting["category"])]
+            rows += [("reason:", waiting["reason"]), ("suggestion:", waiting["suggestion"])]
+            rows += [("category:", waiting["category"])]
         lines += aligned(rows)
     return lines
 
@@ -220,16 +221,16 @@ def _of_answer(record: Json, answer: Json, *, details: bool) -> list[str]:
     refusing = answer["nodes"] - answer["fits"] - answer["leftOut"]
     lines = [
         printable(
-            f"Scheduler {scheduler['name']} was asked at {clock(record['asked'])} about {_count(answer['nodes'], 'node')}: "
+            f"Scheduler {scheduler['name']} was asked at {clock(record['asked'])} about {counted(answer['nodes'], 'node')}: "
             f"{answer['fits']} take it, {refusing} refuse"
             + (f", {answer['leftOut']} not for it now ({record['leftOut']})" if answer["leftOut"] else "")
         )
     ]
     if answer["sampled"] < refusing:
-        lines.append(f"(of the reasons there was time for those of {_count(answer['sampled'], 'node')})")
+        lines.append(f"(of the reasons there was time for those of {counted(answer['sampled'], 'node')})")
     if record["notOffered"]:
         lines.append(
-            f"({_count(record['notOffered'], 'more node')} not asked about: kube-scheduler's own rules refuse them, or it had enough)"
+            f"({counted(record['notOffered'], 'more node')} not asked about: kube-scheduler's own rules refuse them, or it had enough)"
         )
     if details and record["nodes"] is not None:
         rows = [("NODE", "ANSWER"), *((one["node"], one["reason"] or "takes it") for one in record["nodes"])]
@@ -252,11 +253,11 @@ def _of_scores(record: Json) -> list[str]:
     if scores is None:
         return []
     if not scores["best"]:
-        return ["", f"Scores: all {_count(scores['nodes'], 'node')} are equally good."]
+        return ["", f"Scores: all {counted(scores['nodes'], 'node')} are equally good."]
     best = ", ".join(f"{node} +{score}" for node, score in scores["best"])
     return [
         "",
-        printable(f"Scores above the least, of {_count(scores['nodes'], 'node')}, best first: {best}"),
+        printable(f"Scores above the least, of {counted(scores['nodes'], 'node')}, best first: {best}"),
     ]
 
 
@@ -281,7 +282,7 @@ def _of_choice(record: Json) -> list[str]:
 
 def _share(gpu: Json) -> Line:
     compute = f"{gpu['corePercent']}% compute" if gpu["corePercent"] else ""
-    share = (f"GPU {gpu['index']}", f"{gpu['MiB']} MiB", _count(gpu["units"], "unit"), gpu["uuid"])
+    share = (f"GPU {gpu['index']}", f"{gpu['MiB']} MiB", counted(gpu["units"], "unit"), gpu["uuid"])
     # Told where containers have different GPUs, by schedulers of this version on.
     containers = gpu.get("containers")
     if containers is None:
@@ -329,7 +330,3 @@ def _events(answer: "bytes | KubectlFailed", pod: Json, *, reason: str = "") -> 
 def _is_about(it: Json, uid: "str | None") -> bool:
     """Whether an event's object is the pod; other kinds may have its name, and of a pod that is gone no UID is known."""
     return it.get("kind", "Pod") == "Pod" and (uid is None or it.get("uid") in (uid, None))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

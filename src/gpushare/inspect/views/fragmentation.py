@@ -14,13 +14,12 @@ from gpushare.inspect.views.allocation_model import ClusterUsage
 from gpushare.kubescheduler.required_nodes import Wishes, labels_of_each, wanted_by_each, wish_of
 from gpushare.planning.defragmentation import MOST_MOVES, Host, Move, Spot, outlook
 from gpushare.reasons.categories import NOT_ROOM
+from gpushare.reasons.phrases import NOT_A_SHARE, kept_besides
 
 VERSION: Final = 1
 
 _HEAD = ("NAMESPACE", "NAME", "ASKS", "GOES TO", "ONCE THESE HAVE MOVED")
 
-_ROOM: Final = "there is room: something else keeps it from there"
-_BESIDES: Final = "something else keeps it from there, too"
 
 Fits = Literal["now", "once moved", "not", "not looked at"]
 PendingPodsFn = Callable[[], Iterable[dict[str, Any]]]
@@ -128,7 +127,7 @@ def _ways(
 
 def _way(hosts: Sequence[Host], wanted: "Container[str] | None", pod: Pod, request: Request) -> Way:
     if not request.is_ordinary:
-        return Way(pod, request, "not looked at", note="not looked at: not a share of one GPU")
+        return Way(pod, request, "not looked at", note=NOT_A_SHARE)
     found = outlook(hosts, request, wanted)
     if found.spot is None:
         return Way(pod, request, "not")
@@ -144,11 +143,8 @@ def _noted(ways: "list[Way]", scheduler: PendingPodsFn) -> "list[Way]":
 
 
 def _note(way: Way, keeps: "dict[str, str]") -> str:
-    reason = keeps.get(way.pod.metadata.uid, "")
-    head = _BESIDES if way.moves else _ROOM
-    if not reason:
-        return "" if way.moves else head
-    return f"{head}: {printable(reason)}"
+    reason = printable(keeps.get(way.pod.metadata.uid, ""))
+    return kept_besides(reason, moves=bool(way.moves)) if reason or not way.moves else ""
 
 
 def _free_mib(cluster: ClusterUsage) -> "list[int]":

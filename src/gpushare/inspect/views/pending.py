@@ -88,7 +88,7 @@ def _not_offered(kubectl: Kubectl, pending: "bytes | KubectlFailed", namespace: 
 
 def _table(found: "list[Json]", paint: Paint) -> list[str]:
     now_s = time.time()
-    rows: list[Line] = [("NAMESPACE", "NAME", "WAITS", "ASKS FOR", "KIND", "BECAUSE")]
+    rows: list[Line] = [("NAMESPACE", "NAME", "PENDING", "ASKS FOR", "CATEGORY", "REASON")]
     for one in found:
         namespace, _, name = one["key"].partition("/")
         since = ago(now_s - one["since"]) if one["since"] else "unknown"
@@ -98,7 +98,7 @@ def _table(found: "list[Json]", paint: Paint) -> list[str]:
     for one, line in zip(found, lines):  # noqa: B905 (as many, and Python 3.9 knows no strict)
         told.append(line)
         if one["suggestion"]:
-            told.append(paint("green", f"  would fit with: {printable(one['suggestion'])}"))
+            told.append(paint("green", f"  suggestion: {printable(one['suggestion'])}"))
     return told
 
 

@@ -58,7 +58,7 @@ def too_large(request: Request, largest_units: int, unit: MemoryUnit) -> str:
     asked_mib = request.memory_units * unit.mib
     largest = memory_text(largest_units * unit.mib) if largest_units else f"less than {memory_text(unit.mib)}"
     told = f"asks for {memory_text(asked_mib)}, the largest GPU has {largest}"
-    slip = asked.slip_of(request, unit)
+    slip = asked.wrong_unit(request, unit)
     return f"{told} ({slip})" if slip else told
 
 

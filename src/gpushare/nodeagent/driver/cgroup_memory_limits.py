@@ -7,10 +7,10 @@ import pynvml
 #: The hard limit of a cgroup that has none (``NVML_DEVICE_MEMORY_LIMIT_MAX``).
 NO_LIMIT: Final = (1 << 64) - 1
 
-#: What NVML answers to every question about such a GPU.
+#: Return values for a broken GPU.
 GPU_IS_BROKEN: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 
-#: What NVML answers of a GPU, or of all, that it can say nothing about.
+#: Return values that say nothing about support of limits.
 _TELLS_NOTHING: Final = GPU_IS_BROKEN | {
     pynvml.NVML_ERROR_UNINITIALIZED,
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
@@ -22,9 +22,9 @@ _OLDER: Final = "this driver has no limits by cgroup; they come with r615 (CUDA 
 
 
 def why_not(handle: Any, cgroup: str) -> str | None:
-    """Why the driver cannot hold cgroups to limits on this GPU; empty when it can, ``None`` while nobody can say.
+    """Why the driver cannot limit cgroups on this GPU; empty if it can, ``None`` while that is unknown.
 
-    It is asked about ``cgroup``, the root of all: other answers than these are about that one.
+    ``cgroup`` is the root of the hierarchy: other errors than these concern only that one.
     """
     try:
         limit_bytes(handle, cgroup)

@@ -1,7 +1,7 @@
 """The driver's device nodes in the agent's own ``/dev``.
 
-The driver's library opens ``/dev/nvidia*``. A privileged container has the nodes that the node had when it was started; those of
-a driver that was installed later are in the node's ``/dev`` alone, which is seen under the node's root.
+The driver's library opens ``/dev/nvidia*``. A privileged container has the device nodes that existed when it was started; those of
+a driver that was installed later are only in the host's ``/dev``, which is visible under the host's root.
 """
 
 import logging
@@ -15,7 +15,7 @@ _NODES: Final = re.compile(r"nvidia\d+|nvidiactl|nvidia-(modeset|uvm|uvm-tools)|
 
 
 def link_device_nodes(root: Path, dev: Path = Path("/dev")) -> None:
-    """Let ``dev`` show every device node of the driver that ``root`` has and it has not; never raises."""
+    """Link every device node of the driver that is missing in ``dev`` to that under ``root``; never raises."""
     if root == Path("/"):
         return
     try:

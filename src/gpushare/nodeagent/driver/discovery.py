@@ -1,8 +1,8 @@
-"""Finds the node's GPUs and follows their health, in a thread of its own: NVML calls block.
+"""Finds the node's GPUs and monitors their health, in its own thread: NVML calls block.
 
-The thread opens NVML (again and again, with back-off, while there is no driver or no GPU), then waits for
-XIDs, probes each GPU now and then, and hands a new ``Inventory`` to the event loop whenever something changed.
-A GPU that was found once stays in the inventory, not healthy, when NVML does not find it any more.
+The thread opens NVML (with back-off, while there is no driver or no GPU), then waits for XIDs, probes each GPU periodically, and
+passes a new ``Inventory`` to the event loop whenever something changed. A GPU that was found once stays in the inventory,
+unhealthy, when NVML no longer finds it.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _JOIN_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why there is no GPU to give, or none that works; ``reason`` is an event's, ``note`` says what to do."""
+    """Why there is no working GPU; ``reason`` is an event's, ``note`` says what to do."""
 
     reason: DriverProblem
     note: str
@@ -49,34 +49,34 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The GPUs of this node by index, what is wrong when there are none, and what was left out and why."""
+    """The GPUs of this node by index, what is wrong if there are none, and what was excluded and why."""
 
     devices: tuple[Device, ...] = ()
     trouble: Trouble | None = None
     left_out: tuple[str, ...] = ()
     minors: tuple[tuple[str, int], ...] = ()
-    """UUID and the number in the device node's name, of each GPU whose driver tells it."""
+    """UUID and minor number of each GPU whose driver reports it."""
     near: TopologyLevels = ()
-    """How near each two of ``devices`` are to each other."""
+    """The topology level of each pair of ``devices``."""
     unreadable: tuple[Unreadable, ...] = ()
-    """Those of ``left_out`` that NVML counts and that never answered."""
+    """Those of ``left_out`` that NVML counts and that never responded."""
     reserved_mib: tuple[tuple[str, int], ...] = ()
-    """UUID and what the driver keeps for itself of each GPU of which it keeps any."""
+    """UUID and the driver's reserved memory, of each GPU that has any."""
     hardware: tuple[tuple[str, Hardware], ...] = ()
     """UUID and what it is, of each of ``devices``."""
 
     @property
     def is_gpus_own(self) -> bool:
-        """Whether what is wrong is told of each of ``devices``, and is not the driver's."""
+        """Whether the fault is that of each of ``devices``, and not the driver's."""
         return self.trouble is None or (self.trouble.reason == REASON_NO_GPU and bool(self.devices))
 
 
 class GpuWatch:
     """Runs the thread. ``on_change`` is called in the event loop with each new inventory.
 
-    ``on_xid`` is called in the thread with each XID, whether it counts against the GPU or not (UUID, number).
-    ``look`` is called in the thread every ``Pace.watch_s`` while there are GPUs, and may ask NVML; ``between`` each other time
-    that the thread wakes, ``Pace.wait_s`` later at most.
+    ``on_xid`` is called in the thread with every XID, critical or not (UUID, number). ``look`` is called in the thread every
+    ``Pace.watch_s`` seconds while there are GPUs, and may use NVML; ``between`` each other time that the thread wakes, after at most
+    ``Pace.wait_s``.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class GpuWatch:
         self._failure: asyncio.Future[None] | None = None
 
     async def run(self) -> None:
-        """Watch until cancelled. Raises what the thread failed with, if it was none of NVML's failures."""
+        """Watch until cancelled. Raises what the thread failed with, except failures of NVML."""
         self._loop = asyncio.get_running_loop()
         self._failure = self._loop.create_future()
         thread = threading.Thread(target=self._thread, name="nvml", daemon=True)
@@ -119,7 +119,7 @@ class GpuWatch:
             await self._failure
         finally:
             self._stop.set()
-            # In another thread, as the event loop has others to stop meanwhile; the bound is the join's.
+            # In another thread, as the event loop has other tasks to stop meanwhile; bounded by the join.
             await asyncio.to_thread(thread.join, _JOIN_S)
 
     def _thread(self) -> None:
@@ -148,7 +148,7 @@ class GpuWatch:
             if trouble is not None:
                 self._tell(trouble)
                 wait_s = look.next_s()
-                # Once for each trouble: a node without a driver may stay so for good.
+                # Once for each trouble: a node without a driver may stay so.
                 level = logging.DEBUG if trouble.note == said else logging.WARNING
                 said = trouble.note
                 logger.log(
@@ -160,7 +160,7 @@ class GpuWatch:
                 self._stop.wait(wait_s)
 
     def _open(self) -> Trouble | None:
-        """Open NVML and read the GPUs; what is wrong when there is none to follow (then NVML is closed)."""
+        """Open NVML and read the GPUs; returns what is wrong if there is none to watch (then NVML is closed)."""
         try:
             self._nvml.open()
         except (DriverMissing, NvmlFailed) as error:
@@ -186,14 +186,14 @@ class GpuWatch:
         self._unreadable = tuple(one for one in listed.unreadable if one.index not in gone)
         self._left_out = mig + tuple(map(str, self._unreadable))
         self._known |= whole
-        # A GPU that does not answer stays where it was.
+        # A GPU that does not respond keeps its topology.
         self._near |= listed.near
         if whole:
             return None
         self._nvml.close()
         there = mig + tuple(map(str, listed.unreadable))
         if there:
-            # It has GPUs: to take the label away would hide what is wrong with them.
+            # It has GPUs: removing the label would hide what is wrong with them.
             more = "; nvidia-smi and dmesg on the node say more" if listed.unreadable else ""
             return Trouble("NoGPU", f"no GPU of the node can be shared: {'; '.join(there)}{more}")
         return Trouble(
@@ -207,7 +207,7 @@ class GpuWatch:
         return Trouble(REASON_DRIVER_FAILED if isinstance(error, NvmlFailed) else REASON_NO_DRIVER, note)
 
     def _follow(self) -> Trouble | None:
-        """Watch the GPUs that NVML has, until stopped or until NVML should be opened anew; what is wrong when the driver fails."""
+        """Watch the GPUs of NVML until stopped or until NVML should be reopened; returns what is wrong if the driver fails."""
         opened_s = probe_at_s = watch_at_s = self._clock.monotonic()
         while not self._stop.is_set():
             now_s = self._clock.monotonic()
@@ -219,7 +219,7 @@ class GpuWatch:
                     for uuid in self._known.keys() - self._missing.keys():
                         self._health.take_probe(uuid, self._nvml.probe(uuid), now_s)
                 except NvmlFailed as error:
-                    # Of the driver, and not GPU by GPU until NVML is opened anew and fails.
+                    # A failure of the driver, not of each GPU.
                     return self._without_driver(error)
                 probe_at_s = now_s + self._pace.probe_s
             if self._look is not None and now_s >= watch_at_s:
@@ -245,7 +245,7 @@ class GpuWatch:
         return None
 
     def _tell(self, trouble: Trouble | None) -> None:
-        # A GPU that is gone gives way to the one that has its index now.
+        # A missing GPU is replaced by the one that has its index now.
         by_index = {gpu.index: gpu for uuid, gpu in self._known.items() if uuid in self._missing}
         by_index |= {gpu.index: gpu for uuid, gpu in self._known.items() if uuid not in self._missing}
         devices = tuple(self._device(gpu) for _, gpu in sorted(by_index.items()))

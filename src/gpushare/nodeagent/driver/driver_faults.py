@@ -1,4 +1,4 @@
-"""What fails when the driver as a whole answers nothing, and what helps. Pure."""
+"""Failures of the driver as a whole, and what to do about them. Pure."""
 
 from typing import Final
 
@@ -8,12 +8,12 @@ from gpushare.nodeagent.errors import DriverMissing, NodeAgentError, NvmlFailed
 
 _NOT_LOADED: Final = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
 _OTHER_VERSION: Final = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
-#: What NVML answers of whichever GPU is asked, as none of them is at fault.
+#: Return values for any GPU that mean a fault of the driver.
 _OF_DRIVER: Final = frozenset({_NOT_LOADED, _OTHER_VERSION, pynvml.NVML_ERROR_UNINITIALIZED})
 
 
 def is_drivers(code: int) -> bool:
-    """Whether NVML's return value ``code``, given for one GPU, speaks of the driver, and so of all."""
+    """Whether NVML's return value ``code`` for one GPU means a fault of the driver, and so of all."""
     return code in _OF_DRIVER
 
 
@@ -22,7 +22,7 @@ def suggestion_of(error: NodeAgentError) -> str:
     if isinstance(error, DriverMissing):
         return "Install the NVIDIA driver on the node and let the node agent see libnvidia-ml.so.1"
     code = error.code if isinstance(error, NvmlFailed) else 0
-    # The library is there: to install a driver would help nobody.
+    # The library is there: installing a driver would not help.
     if code == _NOT_LOADED:
         return (
             "The driver's library is there and its kernel module is not loaded: `nvidia-smi` as root on the node "

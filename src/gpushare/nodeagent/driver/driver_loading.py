@@ -1,8 +1,8 @@
-"""Loads the driver's NVML library into this process, and another when the driver was exchanged.
+"""Loads the driver's NVML library into this process, and another one when the driver was replaced.
 
-nvidia-ml-py loads ``libnvidia-ml.so.1`` by the dynamic linker's search, once for good. A driver that comes later,
-lies under another root, or is upgraded under a running process needs more: the file is given to it by path, and
-taken away again before another is loaded, as two drivers' libraries do not speak to one kernel module.
+nvidia-ml-py loads ``libnvidia-ml.so.1`` once, by the dynamic linker's search. A driver that is installed later, is under another
+root, or is upgraded under a running process needs more: the file is loaded by path, and unloaded before another is loaded, as
+libraries of two drivers cannot use one kernel module.
 """
 
 import _ctypes
@@ -19,7 +19,7 @@ from gpushare.nodeagent.driver.driver_library import LIBRARY, LibraryFile, libra
 
 logger = logging.getLogger(__name__)
 
-#: On WSL the library needs this one beside it, which no search finds.
+#: On WSL the library needs this one next to it, which no search finds.
 _WSL_NEIGHBOUR: Final = "libdxcore.so"
 
 
@@ -31,9 +31,9 @@ class Driver:
         self._loaded: LibraryFile | None = None
 
     def load(self) -> None:
-        """Let nvidia-ml-py call the best library that is there; NVML must be closed.
+        """Let nvidia-ml-py use the best library; NVML must be closed.
 
-        Where no file is found nvidia-ml-py searches by itself, and says so when it finds nothing.
+        If no file is found nvidia-ml-py searches itself, and fails if it finds nothing.
         """
         link_device_nodes(self._root)
         found = self._found()
@@ -49,11 +49,11 @@ class Driver:
                 return
 
     def replaced(self) -> bool:
-        """Whether the file that was loaded is not there any more, or is another one."""
+        """Whether the loaded file is gone, or another one."""
         return self._loaded is not None and self._loaded not in self._found()
 
     def _found(self) -> list[LibraryFile]:
-        # The environment first: whoever sets it means it.
+        # The environment first: it was set on purpose.
         listed = os.environ.get("LD_LIBRARY_PATH", "").split(":")
         found = libraries(self._root, listed)
         # The container's own folders last: NVIDIA's runtime may have put the driver there.
@@ -62,7 +62,7 @@ class Driver:
     def _unload(self) -> None:
         if self._loaded is None:
             return
-        logger.info("%s is not the driver's library any more", self._loaded.path)
+        logger.info("%s is no longer the driver's library", self._loaded.path)
         self._loaded = None
         library = pynvml.nvmlLib
         _call(None)
@@ -82,8 +82,8 @@ def _loaded(file: LibraryFile) -> ctypes.CDLL | None:
 
 
 def _call(library: ctypes.CDLL | None) -> None:
-    """Let nvidia-ml-py call ``library``; ``None``: what it finds by itself."""
+    """Let nvidia-ml-py use ``library``; ``None``: what it finds itself."""
     with pynvml.libLoadLock:
         pynvml.nvmlLib = library
-        # The functions of the library before would still be called.
+        # The previous library's functions would still be called.
         pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001

@@ -1,8 +1,8 @@
-"""Whether a GPU may be given to containers. Pure: events, probes and times come from outside.
+"""Health of GPUs. Pure: events, probes and times come from outside.
 
-Two kinds of evidence: probes (a GPU that does not answer is lost) and XIDs (the driver's critical errors). A GPU
-that failed a probe is well again after some good probes in a row. After an XID it must besides stay
-quiet for a while, since a broken GPU may answer questions well.
+There are two kinds of evidence: probes (a GPU that does not respond is lost) and XIDs (the driver's critical errors). A GPU that
+failed a probe is healthy again after some successful probes in a row. After an XID it must also have no further one for a
+while, since a broken GPU may respond to probes.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from typing import Final
 #: time-out. Source: NVIDIA's XID catalogue, and the list that NVIDIA's own device plugin passes over.
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 
-#: How a reason that tells of an XID names it.
+#: How reasons name XIDs.
 XID_REASON: Final = "critical error XID"
 
 GOOD_PROBES: Final = 2
@@ -29,7 +29,7 @@ class _State:
 
 
 class HealthBook:
-    """What is known of each GPU's health, by UUID. Times are seconds of one monotonic clock."""
+    """The health of each GPU by UUID. Times are seconds of one monotonic clock."""
 
     def __init__(self, *, good_probes: int = GOOD_PROBES, xid_recovery_s: float = XID_RECOVERY_S) -> None:
         self._good_probes = good_probes
@@ -37,7 +37,7 @@ class HealthBook:
         self._states: dict[str, _State] = {}
 
     def take_xid(self, uuid: str, xid: int, now_s: float) -> bool:
-        """Note an XID; whether it counts against the GPU."""
+        """Record an XID; returns whether it is critical."""
         if xid in APPLICATION_XIDS:
             return False
         state = self._states.setdefault(uuid, _State())
@@ -45,7 +45,7 @@ class HealthBook:
         return True
 
     def take_probe(self, uuid: str, fault: str, now_s: float) -> None:
-        """Note a probe's answer, empty when the GPU answered well."""
+        """Record a probe's result, empty if the GPU responded."""
         state = self._states.setdefault(uuid, _State())
         if fault:
             state.fault, state.good_probes = fault, 0
@@ -57,7 +57,7 @@ class HealthBook:
             state.xid = 0
 
     def reason(self, uuid: str) -> str:
-        """Why the GPU must not be given to anyone, for people; empty when it may."""
+        """Why the GPU must not be allocated, for people; empty if it may."""
         state = self._states.get(uuid)
         if state is None:
             return ""
@@ -66,5 +66,5 @@ class HealthBook:
 
     @property
     def failing(self) -> bool:
-        """Whether any GPU failed its probes, so that opening NVML anew may help."""
+        """Whether any GPU failed its probes, so that reopening NVML may help."""
         return any(state.fault for state in self._states.values())

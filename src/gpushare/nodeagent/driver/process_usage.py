@@ -1,4 +1,4 @@
-"""What NVML says of the processes on a GPU: how much memory each holds, how much of the time it computes."""
+"""NVML's lists of processes on a GPU: memory and utilization of each."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,43 +11,43 @@ _MIB: Final = 1 << 20
 #: NVML's lists of processes, with the letters that nvidia-smi has for what is in each.
 _LISTS: Final = (("Compute", "C"), ("Graphics", "G"), ("MPSCompute", "MC"))
 _LETTERS: Final = "MCG"
-_UNTOLD: Final = (-1, -1, -1, -1)
+_UNKNOWN: Final = (-1, -1, -1, -1)
 
 
 class ProcessUsage:
-    """Asks about one GPU (UUID ``gpu``) after the other; remembers up to when it knows of computing."""
+    """Samples GPUs; remembers up to when their utilization was sampled."""
 
     def __init__(self) -> None:
         self._seen_us: dict[str, int] = {}
 
     def of(self, gpu: str, handle: Any) -> list[GpuProcess]:
-        """The processes that the driver tells of, none where it tells of none."""
+        """The processes on the GPU with this UUID, as far as the driver reports them."""
         held: dict[int, tuple[int, str]] = {}
         for name, kind in _LISTS:
             for process in _listed(f"nvmlDeviceGet{name}RunningProcesses", handle):
-                told = process.usedGpuMemory
-                # One process may be in several lists, with the same figure.
+                used = process.usedGpuMemory
+                # One process may be in several lists, with the same value.
                 mib, kinds = held.get(process.pid, (-1, ""))
-                held[process.pid] = max(mib, -1 if told is None else int(told) // _MIB), kinds + kind
+                held[process.pid] = max(mib, -1 if used is None else int(used) // _MIB), kinds + kind
         busy = self._busy(gpu, handle) if held else {}
         return [
             GpuProcess(gpu, pid, mib, sm, "+".join(one for one in _LETTERS if one in kinds), *others)
             for pid, (mib, kinds) in sorted(held.items())
-            for sm, *others in [busy.get(pid, _UNTOLD)]
+            for sm, *others in [busy.get(pid, _UNKNOWN)]
         ]
 
     def _busy(self, gpu: str, handle: Any) -> dict[int, tuple[int, ...]]:
-        """By PID, percent of the time since the last look: of the processors, memory's bus, the encoder, the decoder."""
+        """By PID, percent of the time since the last sample: multiprocessors, memory bus, encoder, decoder."""
         since_us = self._seen_us.get(gpu, 0)
         samples = _quiet(lambda: pynvml.nvmlDeviceGetProcessUtilization(handle, since_us))
-        told: dict[int, list[tuple[int, ...]]] = {}
+        samples_by_pid: dict[int, list[tuple[int, ...]]] = {}
         for sample in samples:
             percents = (sample.smUtil, sample.memUtil, sample.encUtil, sample.decUtil)
-            told.setdefault(int(sample.pid), []).append(tuple(int(one) for one in percents))
+            samples_by_pid.setdefault(int(sample.pid), []).append(tuple(int(one) for one in percents))
             self._seen_us[gpu] = max(self._seen_us.get(gpu, 0), int(sample.timeStamp))
         return {
-            pid: tuple(sum(one) // len(one) for one in zip(*looks, strict=True))
-            for pid, looks in told.items()
+            pid: tuple(sum(one) // len(one) for one in zip(*its, strict=True))
+            for pid, its in samples_by_pid.items()
         }
 
 

@@ -1,4 +1,4 @@
-"""What each GPU tells of itself: load, memory, temperature, power, clocks; and which errors the driver reported for it."""
+"""Readings of each GPU: utilization, memory, temperature, power, clocks; and its XIDs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
@@ -9,13 +9,13 @@ _MIB: Final = 1 << 20
 
 
 class GpuReading(NamedTuple):
-    """One look at a GPU (UUID). Percent are of the driver's last sample; ``None`` where it does not tell."""
+    """One sample of a GPU (UUID). Percentages are of the driver's last sample; ``None`` if it does not report one."""
 
     gpu: str
     busy_percent: int | None = None
-    """How much of the time any kernel ran."""
+    """Part of the time in which any kernel ran."""
     copy_percent: int | None = None
-    """How much of the time its memory was read or written."""
+    """Part of the time in which its memory was read or written."""
     used_mib: int | None = None
     free_mib: int | None = None
     celsius: int | None = None
@@ -32,16 +32,16 @@ class GpuReading(NamedTuple):
     """Since the driver was loaded."""
 
 
-class AsksReadings(Protocol):
-    """What is asked of NVML."""
+class ReadsGpus(Protocol):
+    """What is needed of NVML."""
 
     def readings(self) -> Sequence[GpuReading]:
         """One of each GPU."""
 
 
 class Readings:
-    """The last of each GPU, and its XIDs since this process began. Written in NVML's thread, read in the event loop:
-    what was handed out is never changed afterwards."""
+    """The last reading of each GPU, and its XIDs since this process started. Written in NVML's thread, read in the event loop:
+    published values are never changed."""
 
     def __init__(self) -> None:
         self.last: Mapping[str, GpuReading] = {}
@@ -51,12 +51,12 @@ class Readings:
         self.last_xid: Mapping[str, int] = {}
         """By UUID."""
 
-    def look(self, nvml: AsksReadings) -> None:
-        """Ask all GPUs; called in NVML's thread."""
+    def look(self, nvml: ReadsGpus) -> None:
+        """Sample all GPUs; called in NVML's thread."""
         self.last = {one.gpu: one for one in nvml.readings()}
 
     def lose(self) -> None:
-        """The driver does not answer any more: what it said last is not how its GPUs are now."""
+        """The driver stopped responding: the last readings are outdated."""
         self.last = {}
 
     def take_xid(self, gpu: str, xid: int) -> None:
@@ -66,9 +66,11 @@ class Readings:
 
 
 def reading_of(gpu: str, handle: Any) -> GpuReading:
-    """Ask one GPU; what it refuses to tell is left out."""
-    rates = _told(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
-    memory = _told(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)) or _told(
+    """Sample one GPU, without what it does not report."""
+    rates = _optional(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
+    memory = _optional(
+        lambda: pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+    ) or _optional(
         lambda: pynvml.nvmlDeviceGetMemoryInfo(handle)  # drivers before 510
     )
     return GpuReading(
@@ -77,20 +79,20 @@ def reading_of(gpu: str, handle: Any) -> GpuReading:
         None if rates is None else int(rates.memory),
         None if memory is None else int(memory.used) // _MIB,
         None if memory is None else int(memory.free) // _MIB,
-        _told(lambda: int(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))),
-        _told(lambda: int(pynvml.nvmlDeviceGetPowerUsage(handle))),
-        _told(lambda: str(pynvml.nvmlSystemGetDriverVersion())) or "",
-        _told(lambda: int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))),
-        _told(lambda: int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM))),
+        _optional(lambda: int(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))),
+        _optional(lambda: int(pynvml.nvmlDeviceGetPowerUsage(handle))),
+        _optional(lambda: str(pynvml.nvmlSystemGetDriverVersion())) or "",
+        _optional(lambda: int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))),
+        _optional(lambda: int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM))),
         # With the period of the sample in microseconds.
-        _told(lambda: int(pynvml.nvmlDeviceGetEncoderUtilization(handle)[0])),
-        _told(lambda: int(pynvml.nvmlDeviceGetDecoderUtilization(handle)[0])),
-        _told(lambda: int(pynvml.nvmlDeviceGetPcieReplayCounter(handle))),
-        _told(lambda: int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))),
+        _optional(lambda: int(pynvml.nvmlDeviceGetEncoderUtilization(handle)[0])),
+        _optional(lambda: int(pynvml.nvmlDeviceGetDecoderUtilization(handle)[0])),
+        _optional(lambda: int(pynvml.nvmlDeviceGetPcieReplayCounter(handle))),
+        _optional(lambda: int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))),
     )
 
 
-def _told(call: Callable[[], Any]) -> Any:
+def _optional(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except (pynvml.NVMLError, AttributeError):

@@ -1,4 +1,4 @@
-"""How near GPUs are to each other, as NVML tells it. What it does not tell, or not to us, is not known: never an error."""
+"""Topology levels of pairs of GPUs from NVML. What it does not report is unknown, never an error."""
 
 from collections.abc import Callable, Mapping
 from itertools import combinations
@@ -19,7 +19,7 @@ _PATHS: Final = {
     pynvml.NVML_TOPOLOGY_NODE: topology.SAME_NUMA_NODE,
     pynvml.NVML_TOPOLOGY_SYSTEM: topology.OTHER_SOCKET,
 }
-#: MB/s of a link in each direction, of a driver that does not tell: those of the slowest NVLink.
+#: MB/s of a link in each direction if the driver does not report it: those of the slowest NVLink.
 _SLOWEST_LINK_MBPS: Final = 20_000
 
 
@@ -39,7 +39,7 @@ class _Links(NamedTuple):
 
 
 def near_of(seen: list[Seen]) -> GpuPairs:
-    """How near each two of the GPUs are (``gpushare.api.node.topology``), but for pairs of which nothing is known."""
+    """The level (``gpushare.api.node.topology``) of each pair of the GPUs, without unknown ones."""
     by_bus = {_bus(one.pci_bus_id): one.uuid for one in seen if one.pci_bus_id}
     links = {one.uuid: _links_of(one, by_bus) for one in seen}
     found: dict[tuple[str, str], int] = {}
@@ -56,14 +56,14 @@ def pair_of(one: str, other: str) -> tuple[str, str]:
 
 
 def _by_nvlink(one: _Links, other: _Links, uuid: str, other_uuid: str) -> int:
-    # Each end counts the same links; the other may not tell.
+    # Both ends count the same links; one may not report them.
     direct = max(one.direct.get(other_uuid, 0), other.direct.get(uuid, 0))
     mbps = direct + min(one.switched, other.switched)
     return min(max(mbps // 1000, topology.LEAST_NVLINK), topology.MOST_NEAR - 1) if mbps else topology.UNKNOWN
 
 
 def _by_pcie(one: Seen, other: Seen) -> int:
-    level = _told(pynvml.nvmlDeviceGetTopologyCommonAncestor, one.handle, other.handle)
+    level = _optional(pynvml.nvmlDeviceGetTopologyCommonAncestor, one.handle, other.handle)
     return topology.UNKNOWN if level is None else _PATHS.get(int(level), topology.UNKNOWN)
 
 
@@ -72,15 +72,15 @@ def _links_of(gpu: Seen, by_bus: Mapping[str, str]) -> _Links:
     switched = 0
     mbps = 0
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        if not _told(pynvml.nvmlDeviceGetNvLinkState, gpu.handle, link):
-            continue  # not there, not active, or not told
-        mbps = mbps or _told(_speed_mbps, gpu.handle) or _SLOWEST_LINK_MBPS
-        end = _told(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, gpu.handle, link)
+        if not _optional(pynvml.nvmlDeviceGetNvLinkState, gpu.handle, link):
+            continue  # missing, inactive, or not reported
+        mbps = mbps or _optional(_speed_mbps, gpu.handle) or _SLOWEST_LINK_MBPS
+        end = _optional(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, gpu.handle, link)
         peer = None if end is None else by_bus.get(_bus(end.busId))
         if peer is not None:
             direct[peer] = direct.get(peer, 0) + mbps
             continue
-        kind = _told(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, gpu.handle, link)
+        kind = _optional(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, gpu.handle, link)
         if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
             switched += mbps
     return _Links(direct, switched)
@@ -92,14 +92,14 @@ def _speed_mbps(handle: Any) -> int:
 
 
 def _bus(bus_id: str | bytes) -> str:
-    """A PCI address as all its spellings have it in common: domains have 4 digits or 8, letters either case."""
+    """A PCI address in normal form: domains have 4 digits or 8, letters either case."""
     text = bus_id.decode(errors="replace") if isinstance(bus_id, bytes) else bus_id
     domain, _, rest = text.lower().partition(":")
     return f"{domain.lstrip('0')}:{rest}"
 
 
-def _told(ask: Callable[..., Any], *about: Any) -> Any:
-    """What the driver answers, ``None`` where it does not."""
+def _optional(ask: Callable[..., Any], *about: Any) -> Any:
+    """The driver's answer; ``None`` on an error."""
     try:
         return ask(*about)
     except pynvml.NVMLError:

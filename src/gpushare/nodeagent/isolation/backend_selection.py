@@ -1,4 +1,4 @@
-"""Which way of isolation a node goes, by its mode and by what was asked for. Pure."""
+"""The isolation backend of a node, by its mode and the option ``--isolation``. Pure."""
 
 from typing import NamedTuple
 
@@ -8,14 +8,14 @@ from gpushare.nodeagent.isolation.options import AskedIsolation
 
 
 class Backing(NamedTuple):
-    """The way, and why it is that one."""
+    """A backend, and why it is used."""
 
     kind: BackendKind
     why: str
 
 
 def backing(asked: AskedIsolation, mode: NodeMode) -> Backing:
-    """How containers of a node in ``mode`` are held to their share."""
+    """The backend of a node in ``mode``."""
     if not mode.isolated:
         return Backing("none", mode.trusts_text)
     if asked is AskedIsolation.NONE:
@@ -28,5 +28,5 @@ def backing(asked: AskedIsolation, mode: NodeMode) -> Backing:
 
 
 def cannot(mode: NodeMode, why: str) -> Backing:
-    """What is done on a node in ``mode`` that was to do as it can, and cannot. Short: kubectl describe cuts at 140 characters."""
+    """No backend, on a node in ``mode`` with ``--isolation auto`` that cannot isolate. Short: kubectl describe cuts at 140 characters."""
     return Backing("none", cannot_text(mode, why))

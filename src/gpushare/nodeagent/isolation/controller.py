@@ -1,8 +1,7 @@
-"""What holds this node's containers to their share at present, why it is that, and what is wrong with it."""
+"""The isolation backend of this node: which one is active, why, and what is wrong with it."""
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -10,21 +9,21 @@ from typing import Final
 from gpushare.api.node.modes import NodeMode
 from gpushare.kube.clock import Clock
 from gpushare.nodeagent.allocate.container_response import Backend, NoIsolation
-from gpushare.nodeagent.errors import AllocationRefused, NodeAgentError
 from gpushare.nodeagent.isolation.backend_selection import Backing, backing, cannot
+from gpushare.nodeagent.isolation.backends.arbiter import Arbiter
 from gpushare.nodeagent.isolation.backends.cdi_overlay import NotShimmed, shimmed
 from gpushare.nodeagent.isolation.backends.driver_limits import NOT_LOOKED as LIMITS_NOT_LOOKED
 from gpushare.nodeagent.isolation.backends.driver_limits import DriverAlone, DriverLimits
 from gpushare.nodeagent.isolation.backends.mps import NOT_LOOKED, Mps
-from gpushare.nodeagent.isolation.backends.preload import NoDriver, Preload, Ready, driver_on_host
-from gpushare.nodeagent.isolation.backends.subprocesses import Child
+from gpushare.nodeagent.isolation.backends.preload import Preload
+from gpushare.nodeagent.isolation.backends.preload_readiness import NOT_CHECKED, PreloadReadiness
 from gpushare.nodeagent.isolation.options import AskedIsolation
 from gpushare.nodeagent.isolation.selftest.context_cost import contexts_mib
-from gpushare.nodeagent.isolation.selftest.selftest import OUTCOMES, Trials, Verdict
+from gpushare.nodeagent.isolation.selftest.selftest import OUTCOMES
 from gpushare.nodeagent.isolation.storage.directories import Directories
-from gpushare.nodeagent.isolation.storage.files import LIBRARIES, Claimed
+from gpushare.nodeagent.isolation.storage.files import Claimed
 from gpushare.nodeagent.isolation.storage.garbage_collector import Keeper
-from gpushare.nodeagent.isolation.storage.libraries import Release, deliver, hold, is_whole, remove_all
+from gpushare.nodeagent.isolation.storage.libraries import Release, remove_all
 from gpushare.nodeagent.observability.metrics import Metrics
 from gpushare.nodeagent.reconcile.pod_resources import Listing
 from gpushare.nodeagent.runtime.cdi.gpu_access import GpuAccess
@@ -32,13 +31,11 @@ from gpushare.nodeagent.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-ARBITER: Final = "arbiter"
 _KINDS: Final = ("none", "preload", "mps", "driver")
-_NOT_YET: Final = "isolation is not ready yet"
 
 
 class Isolation:
-    """``on_change`` is called, in the event loop, when ``active``, ``trouble``, ``fallen``, ``lacking`` or ``contexts_mib`` read otherwise."""
+    """``on_change`` is called, in the event loop, when ``active``, ``trouble``, ``fallen``, ``lacking`` or ``contexts_mib`` changed."""
 
     def __init__(
         self,
@@ -60,33 +57,24 @@ class Isolation:
         self._acts = True
         self._driven = True
         self._access: GpuAccess | None = None
-        self._release: Release | None = None
-        self._ready: Ready | None = None
-        self._trouble = _NOT_YET
-        self._without_driver = False
-        self._verdict = Verdict("skipped")
         self._looked_in_place = False
-        self._was_able = False
         self._cleared = False
-        self._trials = Trials(settings.driver_root, clock=clock)
         self._shimmed: tuple[bytes, Release, bytes | None] | None = None
-        self._probed = False
-        self._stamps: list[tuple[int, int, int]] = []
         self._contexts_mib: Mapping[str, int] = {}
-        self._told = ""
+        self._reported = ""
         self._woken = asyncio.Event()
-        self._arbiter: tuple[Child, asyncio.Task[None]] | None = None
-        self._arbiter_fault = ""
         self._options = settings.isolation
         root = self._options.folder.parent
         self._libraries = root / "lib"
         self._directories = Directories(self._options.folder)
+        self._readiness = PreloadReadiness(settings, self._directories, self._libraries, clock=clock)
+        self._arbiter = Arbiter(self._options, clock=clock, on_change=self._changed)
         self._keeper = Keeper(
             self._directories,
             self._libraries,
             listing,
             live=live,
-            library=lambda: self._release.name if self._release is not None else "",
+            library=lambda: self._readiness.release.name if self._readiness.release is not None else "",
             metrics=metrics,
             clock=clock,
             grace_s=settings.pace.keep_s,
@@ -99,22 +87,22 @@ class Isolation:
             self._directories,
             policy=self._options.core_policy,
             most_pods=self._options.pods_per_gpu,
-            ready=self._given,
+            ready=self._readiness.ready,
             in_place=lambda: self._in_place,
             others=self._keeper.others,
             on_made=self._keeper.made,
         )
         self._mps = Mps(settings.host_root, root / "mps", clock=clock, on_change=self._changed)
         self.decided = asyncio.Event()
-        """Set while it is known how it stands with what was taken last, and what agents before this one have left."""
+        """Set while the state for the last ``take``, and what previous agents left, is known."""
 
     def attend(self, access: GpuAccess) -> None:
-        """How containers get their GPU is known from there."""
+        """Use ``access`` to know how containers get their GPU."""
         self._access = access
 
     def take(self, mode: NodeMode, gpus: Sequence[str], *, acts: bool, driven: bool) -> None:
-        """The node's mode and GPUs (UUIDs); ``acts``: no newer agent keeps its programs instead; ``driven``: there is a
-        driver that works."""
+        """The node's mode and GPUs (UUIDs); ``acts``: no newer agent runs its programs instead; ``driven``: there is a
+        working driver."""
         if driven != self._driven:
             self._driven = driven
             self._woken.set()
@@ -125,7 +113,7 @@ class Isolation:
             self._woken.set()
 
     def backend_of(self, mode: NodeMode) -> Backend:
-        """What turns a share into what holds a container to it, on a node in ``mode``."""
+        """The backend that enforces shares on a node in ``mode``."""
         backends: dict[str, Backend] = {
             "none": self._none,
             "preload": self._preload,
@@ -135,9 +123,9 @@ class Isolation:
         return backends[self._backing_in(mode).kind]
 
     def shimmed(self, content: bytes) -> bytes | None:
-        """A description of GPUs with our libraries in place; ``None`` where there is none to be."""
-        release = self._release
-        if release is None or self._intended.kind != "preload" or self._verdict.outcome == "failed":
+        """A CDI spec with our libraries in place of the driver's; ``None`` if there is to be none."""
+        release = self._readiness.release
+        if release is None or self._intended.kind != "preload" or self._readiness.verdict.outcome == "failed":
             return None
         if self._shimmed is None or self._shimmed[:2] != (content, release):
             made: bytes | None = None
@@ -150,19 +138,23 @@ class Isolation:
 
     @property
     def active(self) -> str:
-        """Which way is gone and why, for people: one line."""
+        """The active backend and why, for people: one line."""
         chosen = self._backing
         if chosen.kind != "preload":
             what = "driver (memory alone, by cgroup)" if chosen.kind == "driver" else chosen.kind
             return f"{what}: {chosen.why}" + (f"; but {self.trouble}" if self.trouble else "")
-        untried = self._verdict.why if self._verdict.outcome == "skipped" and not self.trouble else ""
+        untried = (
+            self._readiness.verdict.why
+            if self._readiness.verdict.outcome == "skipped" and not self.trouble
+            else ""
+        )
         faults = "; ".join(
             filter(
                 None,
                 (
                     self.trouble,
-                    self._arbiter_fault,
-                    untried and f"the libraries could not be tried on this node's driver ({untried})",
+                    self._arbiter.fault,
+                    untried and f"the libraries could not be tested on this node's driver ({untried})",
                 ),
             )
         )
@@ -171,7 +163,7 @@ class Isolation:
 
     @property
     def trouble(self) -> str:
-        """Why no container could be held to its share, and what to do; empty when all can, or none need be."""
+        """Why no container can be isolated, and what to do; empty when all can, or none need be."""
         kind = self._backing.kind
         if kind == "preload":
             return self._unfit
@@ -181,16 +173,16 @@ class Isolation:
 
     @property
     def fallen(self) -> str:
-        """Why containers are not held to their share though this node's mode asks for it; empty when they are."""
+        """Why containers are not isolated although this node's mode requires it; empty when they are."""
         return self._fallen_in(self._mode)
 
     @property
     def alarm(self) -> str:
-        """``trouble`` that people should hear of: not that of a beginning."""
-        return "" if self.trouble in (_NOT_YET, NOT_LOOKED, LIMITS_NOT_LOOKED) else self.trouble
+        """``trouble`` that is to be reported: not that during startup."""
+        return "" if self.trouble in (NOT_CHECKED, NOT_LOOKED, LIMITS_NOT_LOOKED) else self.trouble
 
     def lacking(self) -> dict[str, str]:
-        """GPUs whose containers could not be held to their share, by UUID, and why."""
+        """GPUs whose containers cannot be isolated, by UUID, and why."""
         if self._backing.kind == "mps":
             return self._mps.lacking()
         if self._backing.kind == "driver" and not self.trouble:
@@ -199,19 +191,19 @@ class Isolation:
         return dict.fromkeys(self._gpus, trouble) if trouble else {}
 
     def directories(self) -> list[tuple[Claimed, Path]]:
-        """Those of isolated containers, and whom they were made for; the oldest first."""
+        """The directories of isolated containers, oldest first."""
         return self._keeper.directories()
 
     @property
     def contexts_mib(self) -> Mapping[str, int]:
-        """MiB that a CUDA context takes of a GPU, by UUID, as far as the node's containers have measured it."""
+        """MiB that a CUDA context takes of a GPU, by UUID, as measured by the node's containers."""
         return self._contexts_mib
 
     @property
     def by_driver(self) -> bool:
-        """Whether the driver's own limits are to hold containers, alone or behind our libraries.
+        """Whether the driver's own limits apply, alone or behind our libraries.
 
-        Not beside MPS: it may end clients that are above a soft limit, and there would be none.
+        Not with MPS: it may end clients that are above a soft limit, and there would be none.
         """
         return self._backing.kind in ("preload", "driver")
 
@@ -224,7 +216,7 @@ class Isolation:
         await self._keeper.release(uid)
 
     async def keep(self) -> None:
-        """Take away what no pod uses, until cancelled. The node's pods must be known."""
+        """Remove what no pod uses, until cancelled. The node's pods must be known."""
         await self._keeper.run(self._settings.pace.sweep_s)
 
     @property
@@ -233,23 +225,18 @@ class Isolation:
         return any(one.exists() for one in (self._libraries, self._directories.root, self._mps.folder))
 
     async def clear(self) -> None:
-        """Take away for good what no pod uses; the agent leaves, and none comes after it."""
+        """Remove permanently what no pod uses: gpushare is being uninstalled."""
         self._cleared = True
         await asyncio.to_thread(self._mps.clear)
         if await self._keeper.clear():
             await asyncio.to_thread(remove_all, self._libraries, self._directories.root)
 
     async def run(self) -> None:
-        """Keep all in order until cancelled."""
+        """Run the backends until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._mps.run(self._settings.pace.isolation_s))
             tasks.create_task(self._follow(tasks))
             tasks.create_task(self._follow_limits())
-
-    @property
-    def _unfit(self) -> str:
-        """Why our libraries can hold nobody. That there is no driver is told as that, and no fault of theirs."""
-        return "" if self._without_driver and not self._driven else self._trouble
 
     @property
     def _intended(self) -> Backing:
@@ -266,17 +253,21 @@ class Isolation:
     def _fallen_in(self, mode: NodeMode) -> str:
         """``fallen``, were the node in ``mode``.
 
-        A node that could hold containers to their share and cannot now is in trouble instead: what it has given out is
-        held, and nobody should get more than others by being late, or by filling a disk.
+        A node that could isolate before and cannot now is in trouble instead: earlier containers are limited, and none should get
+        more by being late, or by filling a disk.
         """
         if self._options.asked is not AskedIsolation.AUTO:
             return ""
         kind = backing(self._options.asked, mode).kind
         if kind == "mps":
             return self._mps.unable if self._gpus else ""
-        if kind == "none" or self._unfit == _NOT_YET:
+        if kind == "none" or self._unfit == NOT_CHECKED:
             return ""
-        return self._unfit if self._verdict.outcome == "failed" or not self._was_able else ""
+        return (
+            self._unfit
+            if self._readiness.verdict.outcome == "failed" or not self._readiness.was_ready
+            else ""
+        )
 
     @property
     def _in_place(self) -> bool:
@@ -293,11 +284,6 @@ class Isolation:
     def _way(self) -> str:
         return "in place of the driver's libraries, by CDI" if self._in_place else "by /etc/ld.so.preload"
 
-    def _given(self) -> Ready:
-        if self._trouble or self._ready is None:
-            raise AllocationRefused("", f"no container can be held to its share: {self._trouble or _NOT_YET}")
-        return self._ready
-
     async def _follow_limits(self) -> None:
         while True:
             await self._limits.changed()
@@ -305,15 +291,16 @@ class Isolation:
 
     async def _follow(self, tasks: asyncio.TaskGroup) -> None:
         await self._keeper.adopt()
-        self._was_able = self._keeper.keeps_any
+        self._readiness.was_ready = self._keeper.keeps_any
         while True:
             self._woken.clear()
-            await self._look()
+            await self._check_libraries()
             found_mib = await asyncio.to_thread(contexts_mib, self._keeper.directories())
             self._contexts_mib = {**self._contexts_mib, **found_mib}
-            self._keep_arbiter(tasks)
+            limits_compute = self._intended.kind == "preload" and self._mode.limits_compute
+            self._arbiter.keep(tasks, wanted=self._acts and limits_compute)
             wants = self._acts and self._intended.kind == "mps" and not self._cleared
-            # At the very beginning no GPU is known: that ends no daemon.
+            # At startup no GPU is known yet: that must not stop daemons.
             self._mps.want(
                 self._gpus if wants else (), acts=self._acts and bool(self._gpus) and not self._cleared
             )
@@ -326,98 +313,31 @@ class Isolation:
             except TimeoutError:
                 continue
 
-    async def _look(self) -> None:
-        if self._intended.kind != "preload" or self._cleared:
-            return
-        before = self._release
-        without_driver = False
-        try:
-            ready = await asyncio.to_thread(self._prepared, self._in_place)
-            if self._acts:
-                self._verdict = await self._trials.verdict(ready.release, self._gpus)
-            if self._verdict.outcome == "failed":
-                raise NodeAgentError(
-                    "isolation libraries", f"they do not stand this node's driver: {self._verdict.why}"
-                )
-            self._ready = ready
-            self._trouble = ""
-            self._was_able = True
-        except NoDriver as error:
-            # With a new release comes a new description, which may say where the driver is.
-            without_driver = self._release == before
-            self._trouble = str(error) if without_driver else _NOT_YET
-        except NodeAgentError as error:
-            self._trouble = str(error)
-        self._without_driver = without_driver
-        if self._release != before and self._access is not None:
-            self._access.look_again()
+    async def _check_libraries(self) -> None:
+        if self._intended.kind == "preload" and not self._cleared:
+            other = await self._readiness.check(self._gpus, in_place=self._in_place, acts=self._acts)
+            if other and self._access is not None:
+                self._access.look_again()
 
-    def _prepared(self, in_place: bool) -> Ready:  # noqa: FBT001 - handed through a thread
-        """Have all on the host that a container needs; raises ``NodeAgentError``. Called in a thread."""
-        settings = self._settings
-        self._release = self._delivered()
-        try:
-            if not self._probed or not self._directories.root.is_dir():
-                self._probed = False
-                self._directories.prepare()
-                self._probed = True
-        except OSError as error:
-            raise NodeAgentError(
-                f"--isolation-dir {self._options.folder}",
-                f"it cannot be written: {error.strerror or error}; mount a folder of the node there",
-            ) from None
-        driver = None if in_place else driver_on_host(settings.driver_root, settings.host_root)
-        return Ready(self._release, driver)
-
-    def _delivered(self) -> Release:
-        source = self._options.library_folder
-        stamps = []
-        for name in LIBRARIES:
-            try:
-                status = os.stat(source / name)
-                stamps.append((status.st_ino, status.st_size, status.st_mtime_ns))
-            except OSError:
-                stamps.append((0, 0, 0))
-        known = self._release
-        if known is None or stamps != self._stamps or not is_whole(known):
-            known = deliver(source, self._libraries)
-            self._stamps = stamps
-        hold(known)
-        return known
-
-    def _keep_arbiter(self, tasks: asyncio.TaskGroup) -> None:
-        program = self._options.library_folder / ARBITER
-        wanted = self._acts and self._intended.kind == "preload" and self._mode.limits_compute
-        there = wanted and os.access(program, os.X_OK)
-        if there and self._arbiter is None:
-            child = Child(
-                (str(program), "--containers", str(self._options.folder)),
-                env={"PATH": os.defpath},
-                clock=self._clock,
-                on_change=self._changed,
-            )
-            self._arbiter = (child, tasks.create_task(child.run()))
-        elif not there and self._arbiter is not None:
-            self._arbiter[1].cancel()
-            self._arbiter = None
-        self._arbiter_fault = (
-            f"{program} is not there, so each container paces itself" if wanted and not there else ""
-        )
+    @property
+    def _unfit(self) -> str:
+        """Why our libraries can isolate nobody. A missing driver is reported as that, and is not their fault."""
+        return "" if self._readiness.lacks_driver and not self._driven else self._readiness.trouble
 
     def _changed(self) -> None:
-        """Tell when anything reads otherwise."""
-        if self._arbiter is not None:
-            self._arbiter_fault = self._arbiter[0].fault
-        reads = f"{self.active} {self.lacking()} {self._verdict.outcome} {self._contexts_mib}"
-        if reads == self._told:
+        """Report whatever changed."""
+        reads = f"{self.active} {self.lacking()} {self._readiness.verdict.outcome} {self._contexts_mib}"
+        if reads == self._reported:
             return
-        self._told = reads
+        self._reported = reads
         for kind in _KINDS:
             behind = kind == "driver" and self._backing.kind == "preload" and self._limits.offered
             active = kind == self._backing.kind or behind
             self._metrics.isolation.set(kind, self._options.asked.value, value=float(active))
         for outcome in OUTCOMES:
             tried = self._backing.kind == "preload" or bool(self.fallen)
-            self._metrics.selftest.set(outcome, value=float(tried and outcome == self._verdict.outcome))
+            self._metrics.selftest.set(
+                outcome, value=float(tried and outcome == self._readiness.verdict.outcome)
+            )
         logger.info("containers are held to their share by: %s", self.active)
         self._on_change()

@@ -1,4 +1,4 @@
-"""The node's condition ``GPUShareReady``: what kubectl describe node says of sharing, in one line. Pure."""
+"""The node's condition ``GPUShareReady``: what kubectl describe node shows about sharing, in one line. Pure."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ REASON_SHARING: Final = "Sharing"
 REASON_PARTLY: Final = "SomeGPUsUnhealthy"
 REASON_KEPT_BACK: Final = "DrainingPreviousMode"
 REASON_NOT_HELD: Final = "NotIsolated"
-#: As long as the API server takes any text of a condition, and longer than anyone reads.
+#: Accepted by the API server, and longer than anyone reads.
 _MOST_CHARACTERS: Final = 2048
 
 
@@ -78,7 +78,7 @@ def stopped(condition: Condition) -> Condition:
     """What is left of ``condition`` when the agent ends and no other follows: a node that is not ready stays so."""
     if condition.status != "True":
         return condition
-    # What is told of isolation stays known to the agent that comes.
+    # The next agent still learns from it what was reported of isolation.
     reason = REASON_NOT_HELD if condition.reason == REASON_NOT_HELD else REASON_STOPPED
     return _condition("Unknown", reason, f"the node agent has ended; before that: {condition.message}")
 

@@ -1,7 +1,7 @@
-"""What people are told of the node: an event and a line in the log for each change, a metric for what is wrong.
+"""Events, log lines and metrics about the node: an event and a log line for each change, a metric for each present fault.
 
-One fault is one event: of a driver that fails its GPUs are not told as well, nor of a GPU that is lost that NVML does not find
-it. What the node said as the agent started (``Before``) was told by the agent before.
+One fault is one event: when the driver fails there are no events for its GPUs as well, and none that NVML does not find a GPU
+that is reported lost already. What the node object said when the agent started (``NodeAtStart``) the previous agent reported.
 """
 
 import logging
@@ -31,7 +31,7 @@ REASON_NO_CLAIMS: Final = "ClaimsUnavailable"
 REASON_CLAIMS: Final = "ClaimsAvailable"
 
 
-#: Under what it is told that it has ended.
+#: The key (``once``) under which the end of each fault is reported.
 _ONCE: Final[dict[str, str]] = {
     **dict.fromkeys(TROUBLES, "trouble"),
     REASON_NO_CDI: "access",
@@ -41,7 +41,7 @@ _ONCE: Final[dict[str, str]] = {
 
 
 class NodeEvents:
-    """News of ``node``. ``acts``: no newer agent tells them instead."""
+    """Events about ``node``. ``acts``: whether this agent records them, and not a newer one."""
 
     def __init__(self, node: str, events: Recorder, metrics: Metrics, *, acts: Callable[[], bool]) -> None:
         self._node = node
@@ -56,12 +56,12 @@ class NodeEvents:
         self._mode_read = False
 
     def stood(self, reasons: Iterable[str], out: Mapping[str, str]) -> None:
-        """The node says this as the agent starts: reasons, with their cause where they have one; GPUs (UUIDs) out of service, why.
+        """What the node object says when the agent starts: reasons, with their cause if they have one; GPUs (UUIDs) out of service, and why.
 
-        The agent before has told it, or was about to.
+        The previous agent has reported it, or was about to.
         """
         self._stood = set(reasons)
-        # What has ended meanwhile is told to have ended.
+        # So that the end of what has ended meanwhile is reported.
         self._told |= {once: one for one in self._stood if (once := _ONCE.get(one)) is not None}
         self._out, self._to_confirm = dict(out), set(out)
 
@@ -75,7 +75,7 @@ class NodeEvents:
         cause: str = "",
         telling: Telling = "come",
     ) -> None:
-        """An event about the node; with ``once`` not again until it reads otherwise. News of one ``cause`` are one event."""
+        """Record an event about the node; with ``once`` only if the note has changed. Events of one ``cause`` are counted as one."""
         if once and not self.is_new(once, note):
             return
         logger.log(logging.WARNING if kind == "Warning" else logging.INFO, "%s: %s", reason, note)
@@ -96,19 +96,19 @@ class NodeEvents:
         )
 
     def is_new(self, once: str, what: object) -> bool:
-        """Whether ``what`` is not what was told last under ``once``."""
+        """Whether ``what`` differs from what was reported last under ``once``."""
         if self._told.get(once) == what:
             return False
         self._told[once] = what
         return True
 
     def forget(self, once: str) -> bool:
-        """Whether anything was told under ``once``; it is new again then."""
+        """Forget what was reported under ``once``; whether there was anything."""
         return bool(self._told.pop(once, None))
 
     def mode(self, problem: str) -> str:
-        """What is wrong with the label of the mode (empty: nothing); what is told of it."""
-        # The scheduler sees it too, and perhaps long before there was an agent here.
+        """Report what is wrong with the mode label (empty: nothing). Returns the note."""
+        # The scheduler reports it too, perhaps long before an agent ran here.
         telling: Telling = "come" if self._mode_read else "standing"
         self._mode_read = True
         if not problem:
@@ -119,7 +119,7 @@ class NodeEvents:
         return note
 
     def way(self, way: str, why: str, runtime: str) -> None:
-        """How containers get their GPU, and why: a line in the log, and metrics."""
+        """How containers get their GPU, and why: a log line and metrics."""
         if self.is_new("way", (way, why)):
             logger.info(
                 "containers get their GPU by %s: %s", "CDI" if way == "cdi" else "NVIDIA's runtime", why
@@ -128,7 +128,7 @@ class NodeEvents:
             self._metrics.runtime.set(one, runtime, value=float(one == way))
 
     def gpus(self, inventory: Inventory, before: Inventory | None, xid_recovery_s: float) -> None:
-        """The GPUs are as they are now, and were so before."""
+        """Report how the GPUs have changed since ``before``."""
         known = {device.uuid for device in before.devices} if before is not None else set()
         for device in inventory.devices:
             if device.uuid not in known:
@@ -139,14 +139,14 @@ class NodeEvents:
                 self.health(device, xid_recovery_s)
 
     def health(self, device: Device, xid_recovery_s: float) -> None:
-        """A GPU is as it is now. Out of service until it comes back it is one fault, whatever else comes to it."""
+        """Report the health of a GPU. From out of service to recovered is one fault, whatever else happens to the GPU meanwhile."""
         named = f"GPU {device.index} ({device.uuid})"
         reason, before = device.reason, self._out.get(device.uuid)
         if device.healthy:
             if device.uuid not in self._to_confirm and self._out.pop(device.uuid, None) is not None:
                 self.tell(REASON_RECOVERED, f"{named} is in service again", "Normal", cause=device.uuid)
             return
-        # Of a GPU in MIG mode it is told that it is left out. A lost one is not found any more a moment later.
+        # A GPU in MIG mode is reported as excluded. NVML does not find a lost GPU any more a moment later.
         if device.uuid in self._to_confirm:
             self._to_confirm.discard(device.uuid)
         elif reason in (before, IN_MIG_MODE) or (reason == NOT_FOUND and before is not None):
@@ -159,7 +159,7 @@ class NodeEvents:
         self.tell(REASON_UNHEALTHY, note, cause=device.uuid, telling=telling)
 
     def present(self, devices: Iterable[Device]) -> None:
-        """GPUs as they are described first: of those that were out before, some are well and kept back for another reason."""
+        """GPUs as this agent first describes them: some that were out of service may be healthy, but withheld for another reason."""
         for device in devices if self._to_confirm else ():
             if device.uuid in self._to_confirm:
                 self._to_confirm.discard(device.uuid)
@@ -179,16 +179,18 @@ class NodeEvents:
         claims: str,
         mode: str,
     ) -> None:
-        """What is wrong with the driver, with the way to GPUs, with isolation, with ResourceClaims; none where the node shares nothing.
+        """Report what is wrong with the driver, access to GPUs, isolation and ResourceClaims; nothing if the node shares no GPU.
 
-        ``isolation``: no container is started for it; ``fallen``: containers are started without.
+        ``isolation``: why no container is started; ``fallen``: why containers are started without isolation.
         """
         trouble = inventory.trouble
-        told = None if trouble is None or inventory.is_gpus_own else trouble
+        reported = None if trouble is None or inventory.is_gpus_own else trouble
         for reason in TROUBLES:
-            self._metrics.degraded.set(reason, value=float(told is not None and told.reason == reason))
-        if told is not None:
-            self.tell(told.reason, told.note, once="trouble", cause=told.reason)
+            self._metrics.degraded.set(
+                reason, value=float(reported is not None and reported.reason == reason)
+            )
+        if reported is not None:
+            self.tell(reported.reason, reported.note, once="trouble", cause=reported.reason)
         elif trouble is None and self.forget("trouble") and inventory.devices:
             self.tell(REASON_DRIVER_WORKS, "the NVIDIA driver works, its GPUs are shared", "Normal")
         self._metrics.degraded.set(REASON_NO_CDI, value=float(bool(access)))
@@ -230,8 +232,8 @@ class NodeEvents:
         for fault in faults:
             note = f"{fault}. The whole file is passed over"
             self.tell(REASON_BAD_CDI_FILE, note, once=fault, telling="standing" if first else "come")
-        # Where no GPU is left that was said of each.
-        new = () if told is not None else inventory.left_out
+        # If no GPU is left, the note of the fault has named each.
+        new = () if reported is not None else inventory.left_out
         for note in new:
             if note not in (self._left_out or ()):
                 self.tell(REASON_LEFT_OUT, note, telling="standing" if first else "come")

@@ -1,4 +1,4 @@
-"""Keeps what the node says of itself: the annotation with its GPUs, ``aliyun.com/gpu-count``, the condition ``GPUShareReady``.
+"""Keeps the node object up to date: the annotation with its GPUs, ``aliyun.com/gpu-count``, the condition ``GPUShareReady``.
 
 With annotation and condition goes a label, by which the DaemonSet knows that the node still needs its agent when the label
 that brought the agent there is taken away.
@@ -43,12 +43,12 @@ class Advertised:
 
     @property
     def labelled(self) -> bool:
-        """Whether the node must keep its agent until this is taken away."""
+        """Whether the node must keep its agent until this is removed."""
         return self.devices is not None or self.condition is not None
 
 
 class NodeStatus:
-    """Writes until the node says what is wanted; one node."""
+    """Writes one node object until it is as wanted."""
 
     def __init__(self, name: str, client: NodeWriter, clock: Clock) -> None:
         self._name = name
@@ -63,11 +63,11 @@ class NodeStatus:
 
     @property
     def settled(self) -> bool:
-        """Whether the node is known to say what is wanted."""
+        """Whether the node object is known to be as wanted."""
         return self._wanted is not None and self._wanted == self._seen and self._is_labelled_as(self._wanted)
 
     def want(self, wanted: Advertised | None) -> None:
-        """Say this from now on; ``None``: leave it to another agent."""
+        """Publish this from now on; ``None``: leave it to another agent."""
         if wanted != self._wanted and not self._ended:
             self._wanted = wanted
             self._woken.set()
@@ -89,7 +89,7 @@ class NodeStatus:
             logger.warning("cannot set the condition of node %s at shutdown: %s", self._name, error)
 
     def seen(self, node: ReportingNode | None) -> None:
-        """The watch shows the node so; ``None``: there is no such node."""
+        """The node object as the watch shows it; ``None``: it does not exist."""
         if node is None:
             self._seen = None
             return

@@ -1,4 +1,4 @@
-"""What the node says as its agent starts: by that a fault which the agent before found and told is known again. Pure."""
+"""What the node object says when the agent starts, so that faults the previous agent reported are not reported again. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,15 +19,15 @@ _NOTHING: Final = Condition()
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
-    """The condition ``GPUShareReady`` and the GPUs (by UUID) as the node has them."""
+class NodeAtStart:
+    """The condition ``GPUShareReady`` and the GPUs (by UUID) of the node object."""
 
     condition: Condition = _NOTHING
     devices: Mapping[str, Device] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, node: ReportingNode) -> "Before":
-        """As the watch shows ``node``; a description that cannot be read says nothing."""
+    def of(cls, node: ReportingNode) -> "NodeAtStart":
+        """From the ``node`` of the watch; a description that cannot be parsed counts as none."""
         try:
             found = description_of(node)
         except MalformedDevices:
@@ -37,7 +37,7 @@ class Before:
 
     @property
     def reasons(self) -> list[str]:
-        """Of events, with their cause where they have one, that tell of what the node says of itself."""
+        """The event reasons, with their cause if they have one, of the faults that the node object shows."""
         said = self.condition.reason
         foreign = [device.index for device in self.devices.values() if device.foreign_mib]
         return [
@@ -47,20 +47,20 @@ class Before:
 
     @property
     def out(self) -> Mapping[str, str]:
-        """GPUs (UUIDs) that were out of service, and why; none where the driver was at fault, and not they."""
+        """GPUs (UUIDs) that were out of service, and why; none if the driver was at fault instead."""
         if self.condition.reason in TROUBLES and self.condition.reason != "NoGPU":
             return {}
         return {uuid: device.reason for uuid, device in self.devices.items() if device.ails}
 
     @property
     def contexts_mib(self) -> Mapping[str, int]:
-        """MiB that a CUDA context takes of a GPU, by UUID, as far as the agent before knew it."""
+        """MiB that a CUDA context takes on a GPU, by UUID, as far as the previous agent knew it."""
         return {uuid: device.context_mib for uuid, device in self.devices.items() if device.context_mib}
 
     def complete(self, inventory: Inventory) -> Inventory:
-        """``inventory`` with the GPUs that the node described and that answered before, and that NVML only counts now.
+        """``inventory`` with the GPUs that the node object describes and that NVML now counts but cannot read.
 
-        So a GPU that is lost stays described, and its pods counted, when the agent starts anew.
+        So a lost GPU stays described, and its pods counted, when the agent restarts.
         """
         dead = {one.index: one for one in inventory.unreadable}
         found = {device.uuid for device in inventory.devices} | {device.index for device in inventory.devices}

@@ -1,4 +1,4 @@
-"""What the node agent follows at the API server: its own node, and the pods that are bound to it."""
+"""What the node agent watches: its own node and the pods bound to it."""
 
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final
@@ -53,12 +53,12 @@ class Watches:
         return [informer.run() for informer in self._by_kind.values()]
 
     async def synced(self) -> None:
-        """Return once both were read."""
+        """Return once both are synced."""
         for informer in self._by_kind.values():
             await informer.synced.wait()
 
     def missing(self) -> list[str]:
-        """What is not read or not followed, a text each."""
+        """What is not synced or not watched; one text each."""
         missing = []
         for kind, informer in self._by_kind.items():
             figures, what = informer.figures, _CALLED[kind]
@@ -71,7 +71,7 @@ class Watches:
         return missing
 
     def count(self) -> None:
-        """Have how they fare now in the metrics."""
+        """Update the metrics of the watches."""
         metrics = self._metrics
         for kind, informer in self._by_kind.items():
             figures = informer.figures

@@ -1,4 +1,4 @@
-"""``/healthz``, ``/readyz`` and pages of figures of a node agent."""
+"""``/healthz``, ``/readyz`` and the metrics pages of a node agent."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What containers have used of their GPUs since this process began, in a bounded memory; told as JSON at ``/usage``.
+"""What containers have used of their GPUs since this process started, in bounded memory; served as JSON at ``/usage``.
 
 Of each container and GPU: how often it was seen there, the most that it used, how its use was spread, by which any quantile is told
 to a sixteenth (that of compute over the looks that found it computing), how long it computed, and for how long its threads waited for
@@ -20,9 +20,9 @@ from gpushare.nodeagent.isolation.storage.files import Claimed
 from gpushare.nodeagent.isolation.storage.usage_file import read_usage
 from gpushare.nodeagent.isolation.watchdog.violations import Holder, Use
 
-#: The path at which it is served.
+#: The path it is served at.
 PATH: Final = "/usage"
-#: Containers that are remembered; above that those are forgotten that were not seen for longest.
+#: Containers kept; above that the least recently seen are dropped.
 MOST_KEPT: Final = 256
 #: How long a slice is at first, how many there are at most, and how many figures of a container and GPU in all of them.
 SLICE_NS: Final = 600 * 10**9
@@ -30,7 +30,7 @@ MOST_SLICES: Final = 24
 MOST_TRACKS: Final = 1024
 _QUANTILE: Final = 95
 _EXACT: Final = 16
-#: A look that comes later than this after the one before says nothing of the time between.
+#: If two samples are further apart than this, the time between them counts as unknown.
 _LONGEST_NS: Final = 60 * 10**9
 _MOST_DIGITS: Final = 9
 _PAIR: Final = struct.Struct("<II")
@@ -64,7 +64,7 @@ class _Track:
         self.percent: dict[int, int] | bytes = {}
 
     def pack(self) -> None:
-        """Nothing is added any more."""
+        """Pack it; nothing is added after this."""
         self.mib, self.percent = _packed(self.mib), _packed(self.percent)
 
     def add(self, other: "_Track") -> None:
@@ -80,7 +80,7 @@ class _Track:
 
 
 class _Slice:
-    """A piece of time and what was seen in it. It ends where the next begins."""
+    """A period of time and what was sampled in it. It ends where the next begins."""
 
     __slots__ = ("begin_ns", "tracks")
 
@@ -89,7 +89,7 @@ class _Slice:
         self.tracks: dict[ContainerKey, _Track] = {}
 
     def take_in(self, other: "_Slice") -> None:
-        """Be as long as both."""
+        """Extend over both."""
         for key, track in other.tracks.items():
             known = self.tracks.pop(key, None)
             if known is not None:
@@ -114,7 +114,7 @@ class UsageHistory:
         self._waited_at_ns = 0
 
     def take(self, uses: Sequence[Use]) -> None:
-        """Note what every holder with a process uses now."""
+        """Record what every container with a process uses now."""
         now_ns = self._clock.time_ns()
         between_ns = 0 if self._looked_ns is None else max(now_ns - self._looked_ns, 0)
         self._looked_ns = now_ns
@@ -234,7 +234,7 @@ def step_of(mib: int) -> int:
 
 
 def most_in(step: int) -> int:
-    """The most MiB that lie in a step."""
+    """The largest MiB of a step."""
     doublings = max(step // _EXACT - 1, 0)
     return (step - doublings * _EXACT + 1 << doublings) - 1
 
@@ -312,7 +312,7 @@ def _told(key: ContainerKey, track: _Track) -> dict[str, Any]:
 
 
 def _quantile(counts: dict[int, int]) -> int:
-    """The least value below or at which 95 of 100 looks are; 0 without any."""
+    """The 95th percentile of the samples; 0 without any."""
     wanted, below = -(-sum(counts.values()) * _QUANTILE // 100), 0
     for value in sorted(counts):
         below += counts[value]

@@ -1,4 +1,4 @@
-"""By which way containers get their GPU: NVIDIA's runtime or CDI. Pure.
+"""How containers get their GPU: by NVIDIA's runtime or by CDI. Pure.
 
 NVIDIA's runtime reads ``NVIDIA_VISIBLE_DEVICES`` from the container's environment. CDI needs a container runtime that
 knows it, and a description of the GPUs on the node. The variable is set either way: the documentation promises it.
@@ -23,7 +23,7 @@ _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 
 class Asked(Enum):
-    """What ``--container-runtime`` says."""
+    """The value of ``--container-runtime``."""
 
     AUTO = "auto"
     NVIDIA = "nvidia"
@@ -35,7 +35,7 @@ Way = Literal["nvidia", "cdi"]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The way, why it is that one, and what is wrong with it when it was demanded and cannot be gone."""
+    """How containers get their GPU, why, and what is wrong if that was requested and is not possible."""
 
     way: Way
     why: str
@@ -44,7 +44,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What the node's status says of its software: ``containerd://2.4.2``, ``v1.36.3``; empty when it does not."""
+    """Versions in the node's status: ``containerd://2.4.2``, ``v1.36.3``; empty if not reported."""
 
     container_runtime: str = ""
     kubelet: str = ""
@@ -87,7 +87,7 @@ def _not_described(derived: Derived | None, gpus: Sequence[str], faults: Sequenc
 
 
 def _never(runtime: str) -> str:
-    """Why this runtime does no CDI, empty when it may."""
+    """Why this runtime does not support CDI; empty if it may."""
     name, version = _named(runtime)
     if name == "docker":
         return f"{runtime} gets no CDI names from the kubelet"
@@ -98,7 +98,7 @@ def _never(runtime: str) -> str:
 
 
 def _perhaps_not(runtime: str) -> str:
-    """Why nobody can say from here whether this runtime does CDI, empty when it does."""
+    """Why it is unknown whether this runtime supports CDI; empty if it does."""
     name, version = _named(runtime)
     if name == "cri-o" and version is not None:
         return ""

@@ -38,28 +38,28 @@ _ADMISSIONS: Final = ("disabled", "enabled")
 _WISHES: Final = ("true", "false")
 
 
-def slips_of(pod: Pod, unit: MemoryUnit) -> list[str]:
+def mistakes_of(pod: Pod, unit: MemoryUnit) -> list[str]:
     """What in ``pod``, or in a template of pods, can only be a slip, each with what to write instead.
 
     ``unit`` is the one in which the cluster counts memory.
     """
-    return slips_besides_nodes(pod, unit) + unmet(pod)
+    return mistakes_besides_nodes(pod, unit) + unmet(pod)
 
 
-def slips_besides_nodes(pod: Pod, unit: MemoryUnit) -> list[str]:
-    """As ``slips_of``, for whoever says more of the nodes that a pod wants (``selecting.mistyped``)."""
-    told = (
+def mistakes_besides_nodes(pod: Pod, unit: MemoryUnit) -> list[str]:
+    """As ``mistakes_of``, for whoever says more of the nodes that a pod wants (``selecting.mistyped``)."""
+    found = (
         _unknown_resources(pod),
         _too_large(pod, unit),
         asks_for_nothing(pod),
         too_small(pod, unit),
         _gang(pod),
-        slip_of_scheduler(pod),
+        misspelled_scheduler(pod),
     )
-    return [text for text in told if text] + _in_keys(pod)
+    return [text for text in found if text] + _in_keys(pod)
 
 
-def slips_of_change(pod: Pod, before: Pod) -> list[str]:
+def mistakes_of_change(pod: Pod, before: Pod) -> list[str]:
     """What in a change of a pod that is there can only be a slip: labels that are read when it is placed, after it was."""
     now, then = pod.metadata.labels or {}, before.metadata.labels or {}
     changed = [f"label {key}" for key in _PLACED_BY if now.get(key) != then.get(key)]
@@ -67,12 +67,12 @@ def slips_of_change(pod: Pod, before: Pod) -> list[str]:
         return []
     return [
         f"read only when a pod is placed, and this one has its node: {', '.join(changed)}; what it holds stays as it is: "
-        "change its template, and make it anew"
+        "change its template, and recreate it"
     ]
 
 
-def slips_of_waiting(pod: Pod) -> list[str]:
-    """Those of ``slips_of`` that nothing else says of a pod that waits: it is known which resources, sizes and schedulers there are."""
+def mistakes_of_pending(pod: Pod) -> list[str]:
+    """Those of ``mistakes_of`` that nothing else says of a pod that waits: it is known which resources, sizes and schedulers there are."""
     return [text for text in (_gang(pod),) if text] + _in_keys(pod)
 
 
@@ -171,7 +171,7 @@ def _gang(pod: Pod) -> str:
     )
 
 
-def slip_of_scheduler(pod: Pod) -> str:
+def misspelled_scheduler(pod: Pod) -> str:
     """A name that is nearly our scheduler's: nobody looks at the pod, and admission points it nowhere else; empty for all others."""
     named = pod.spec.scheduler_name
     if not _asks_for_gpu(pod) or named == names.SCHEDULER_NAME or not _LIKE_SCHEDULER.search(named):

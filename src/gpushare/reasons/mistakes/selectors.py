@@ -29,7 +29,7 @@ def mistyped(pod: Pod, there: Collection[tuple[str, str]] = ()) -> list[str]:
     """
     if pod.spec.node_selector is None and pod.spec.affinity is None:
         return []
-    found = (_told(where, key, value) for where, key, value in _wanted(pod) if (key, value) not in there)
+    found = (_mistake(where, key, value) for where, key, value in _wanted(pod) if (key, value) not in there)
     return list(dict.fromkeys(text for text in found if text))
 
 
@@ -93,7 +93,7 @@ def _wanted(pod: Pod) -> Iterator[tuple[str, str, str]]:
                 yield "node affinity", one.key, value
 
 
-def _told(where: str, key: str, value: str) -> str:
+def _mistake(where: str, key: str, value: str) -> str:
     if not key.startswith(_OURS):
         return ""
     if key not in _KEYS:

@@ -50,12 +50,12 @@ def of_room(ledger: Ledger, request: Request, category: Category, texts: Mapping
     if not node or (request.is_ordinary and not _nearness(of_kind[node])):
         return f"{asked_for}: all GPUs of the kind are full; pods that end, or one node more"
     text = of_kind[node]
-    told = f"{asked_for}: {_nearest(node, text)}{_compute_of(ledger, request, node, text)}{_ended(ledger, request, node, text)}"
+    advice = f"{asked_for}: {_nearest(node, text)}{_compute_of(ledger, request, node, text)}{_ended(ledger, request, node, text)}"
     if category is Category.MEMORY and request.is_ordinary:
         scattered = ledger.evictions.scattered(request, list(of_kind))
         if scattered:
-            told += f"; node {scattered[0]} has as much in all, on several GPUs: {_MOVES}"
-    return told
+            advice += f"; node {scattered[0]} has as much in all, on several GPUs: {_MOVES}"
+    return advice
 
 
 @lru_cache(maxsize=1024)
@@ -81,8 +81,8 @@ def _ended(ledger: Ledger, request: Request, node: str, text: str) -> str:
     found, known = _LARGEST.search(text) or _NEAREST.search(text), ledger.node(node)
     if found is None or known is None:
         return ""
-    told = ends.enough_of(ledger, request, known, int(found["gpu"]))
-    return f"; the end of {told} there would be enough" if told else ""
+    advice = ends.enough_of(ledger, request, known, int(found["gpu"]))
+    return f"; the end of {advice} there would be enough" if advice else ""
 
 
 def _compute_of(ledger: Ledger, request: Request, node: str, text: str) -> str:
@@ -98,24 +98,24 @@ def _compute_of(ledger: Ledger, request: Request, node: str, text: str) -> str:
 
 
 def of_caps(ledger: Ledger, request: Request, texts: Mapping[str, str], isolated_cap: int) -> str:
-    """For a pod that nodes or GPUs with as many pods as they may have refuse: what else is short there is told.
+    """For a pod that nodes or GPUs with as many pods as they may have refuse: what else is short there is advice.
 
     ``isolated_cap``: the most pods on a GPU of an isolated node, whatever its labels say.
     """
     known = _known(ledger, texts, Category.PODS)
-    told = "the end of pods for which room is kept on these GPUs"
+    advice = "the end of pods for which room is kept on these GPUs"
     if any(_ends_help(ledger, request, node) for node in known):
         ends = (
             "a pod that ends on one" if request.gpu_count == 1 else "pods that end on as many as it asks for"
         )
-        told = f"{ends} of these GPUs"
+        advice = f"{ends} of these GPUs"
     most = {node.name: isolated_cap if node.mode.isolated else None for node in known}
     raised = [structs.replace(node, max_pods=most[node.name], max_node_pods=None) for node in known]
     why = {node.name: refusal(ledger, request, node) for node in raised}
     for node in known:
         if not why[node.name]:
             labels = _caps_of(ledger, request, node, most[node.name])
-            return f"{told}, or a larger cap on node {node.name} ({labels})"
+            return f"{advice}, or a larger cap on node {node.name} ({labels})"
     besides = ""
     for node in raised:
         at_most = category_of(why[node.name]) is Category.PODS
@@ -126,9 +126,9 @@ def of_caps(ledger: Ledger, request: Request, texts: Mapping[str, str], isolated
         )
         lifted = refusal(ledger, request, structs.replace(node, max_pods=None)) if at_most else why[node.name]
         if not lifted:
-            return told + cap
-        besides = besides or f"{told}{cap}; that alone would not do: {lifted}"
-    return besides or told
+            return advice + cap
+        besides = besides or f"{advice}{cap}; that alone would not do: {lifted}"
+    return besides or advice
 
 
 def _ends_help(ledger: Ledger, request: Request, node: NodeDevices) -> bool:
@@ -164,7 +164,7 @@ def kept_for(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> tupl
 
 def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> str:
     """For a pod that GPUs would hold which are out of service, or which their kubelet does not offer."""
-    told = ""
+    advice = ""
     for node in _known(ledger, texts, Category.HEALTH):
         what = f"node {node.name}: {texts[node.name]}"
         kept_back = {one.uuid for one in node.devices if one.kept_back}
@@ -187,8 +187,8 @@ def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> st
         besides = "the end of what runs there"
         if not refusal(ledger, request, changed, kept=False, ended=ended):
             besides = "room there that is kept for others"
-        told = told or f"{head}, and {besides}: {what}"
-    return told or "GPUs that are back in service"
+        advice = advice or f"{head}, and {besides}: {what}"
+    return advice or "GPUs that are back in service"
 
 
 def _mended(node: NodeDevices) -> str:

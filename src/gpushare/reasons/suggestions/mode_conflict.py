@@ -20,8 +20,8 @@ _KINDS: Final = (
 def without_others(ledger: Ledger, request: Request, texts: Mapping[str, str], lets: sizes.AllowsFn) -> str:
     """``texts``: why each of the nodes that the pod may have does not take it; empty where these are not known."""
     ways = [_ended(ledger, request, texts), _labelled(ledger, request, texts, lets)]
-    told = "; or ".join(filter(None, ways))
-    return f"{_KINDS}: {told}" if told else _KINDS
+    advice = "; or ".join(filter(None, ways))
+    return f"{_KINDS}: {advice}" if advice else _KINDS
 
 
 def _ended(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> str:

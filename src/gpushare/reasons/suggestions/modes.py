@@ -106,15 +106,15 @@ def _too_large(
     lets: sizes.AllowsFn,
 ) -> str:
     """For a request that none of ``wrong`` would hold in the mode ``wanted``; over more of its GPUs one of them may."""
-    if slip := sizes.of_slip(request, wrong):
+    if slip := sizes.of_wrong_unit(request, wrong):
         return slip
-    told = sizes.larger(request, wanted)
+    advice = sizes.larger(request, wanted)
     changed = [structs.replace(node, mode=wanted) for node in wrong]
     for divided in sizes.divisions(request, changed):
         useful = _labelled(ledger, divided, list(sizes.holding(divided, changed, lets)), wanted)
         if useful is not None:
-            return f"{told}, {sizes.as_divided(divided)}, and {useful[1]}"
-    return told
+            return f"{advice}, {sizes.as_divided(divided)}, and {useful[1]}"
+    return advice
 
 
 def selected(ledger: Ledger, request: Request | None, selector: str, nodes: Sequence[str]) -> str:
@@ -191,8 +191,8 @@ def _left(node: NodeDevices, wrong: Sequence[NodeDevices], count: int) -> str:
     if count == 1:
         return f"{_RULES} leave only node {node.name}, which is in mode {node.mode.value}"
     modes = Counter(one.mode.value for one in wrong)
-    told = ", ".join(f"{many} in mode {mode}" for mode, many in sorted(modes.items()))
-    return f"{_RULES} leave {nodes(count)} ({told})"
+    advice = ", ".join(f"{many} in mode {mode}" for mode, many in sorted(modes.items()))
+    return f"{_RULES} leave {nodes(count)} ({advice})"
 
 
 def _elsewhere(wanted: NodeMode, elsewhere: str) -> str:

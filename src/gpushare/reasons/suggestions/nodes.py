@@ -53,7 +53,7 @@ def of_nodes(
         found = modes.would_help(ledger, request, list(texts), of=of, elsewhere=elsewhere, lets=lets)
         return found or GENERAL[category]
     if category is Category.SIZE:
-        written = sizes.of_slip(request, map(ledger.node, texts))
+        written = sizes.of_wrong_unit(request, map(ledger.node, texts))
         return written or sizes.large_enough(ledger, request, texts, lets)
     if category is Category.KINDS:
         return mode_conflict.without_others(ledger, request, texts if known else {}, lets)

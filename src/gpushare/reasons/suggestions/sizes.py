@@ -7,7 +7,7 @@ from msgspec import structs
 from gpushare.api import names
 from gpushare.api.node.device import NodeDevices
 from gpushare.api.node.modes import NodeMode
-from gpushare.api.request.describe import instead_of_slip, slip_of
+from gpushare.api.request.describe import right_unit, wrong_unit
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
 from gpushare.reasons.suggestions.trial import refusal, to_try
@@ -16,21 +16,21 @@ AllowsFn = Callable[[Request, str], bool]
 """Whether quotas let the pod have GPUs of a node, by its name, for a request: by what those count that are given whole."""
 
 
-def of_slip(request: Request, nodes: Iterable[NodeDevices | None]) -> str:
+def of_wrong_unit(request: Request, nodes: Iterable[NodeDevices | None]) -> str:
     """What to write where bytes or MiB were: no larger GPU is meant. Empty where none of ``nodes`` counts so that they were."""
     units = (node.unit for node in nodes if node is not None)
-    return next((instead_of_slip(request, unit) for unit in units if slip_of(request, unit)), "")
+    return next((right_unit(request, unit) for unit in units if wrong_unit(request, unit)), "")
 
 
 def large_enough(ledger: Ledger, request: Request, nodes: Collection[str], lets: AllowsFn) -> str:
     """``nodes`` are those that the pod may have. More GPUs are advised where a node that is there would hold the pod on them."""
-    told = larger(request)
+    advice = larger(request)
     known = [one for one in map(ledger.node, nodes) if one is not None and one.mode.gives_several]
     for divided in divisions(request, known):
         some = to_try(holding(divided, known, lets))
         if any(not refusal(ledger, divided, one, emptied=True) for one in some):
-            return f"{told}, {as_divided(divided)}"
-    return told
+            return f"{advice}, {as_divided(divided)}"
+    return advice
 
 
 def larger(request: Request, mode: NodeMode | None = None) -> str:

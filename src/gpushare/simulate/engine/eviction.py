@@ -34,7 +34,7 @@ from gpushare.simulate.engine.virtual_clock import JumpingClock
 MOST_TIMES: Final = 8
 #: Refused pods after which room is made: the preemptor remembers twice as many.
 MOST_REFUSED: Final = 512
-#: Kinds of owners that make no pod anew where one has ended.
+#: Kinds of owners that do not recreate a pod where one has ended.
 _NO_MAKERS: Final = ("Node",)
 _LEFT_S: Final = "1970-01-01T00:00:00Z"
 
@@ -104,9 +104,9 @@ class Evicting:
         self._refused: set[str] = set()
         self.evictions: list[Eviction] = []
         self.gone: dict[str, str] = {}
-        """Pods that nobody makes anew, or not once more, and why they have no place."""
+        """Pods that nobody recreates, or not once more, and why they have no place."""
         self.again: list[str] = []
-        """Pods that were made anew and have not been looked at since."""
+        """Pods that were recreated and have not been looked at since."""
 
     # --- refused by the extender alone ------------------------------------------------------------
 
@@ -235,13 +235,13 @@ class Evicting:
             again = made and self._times[key] < MOST_TIMES
             self.evictions.append(Eviction(key, node, by, again))
             if again:
-                self._cluster.see(_made_anew(pod, self._times[key]))
+                self._cluster.see(_recreated(pod, self._times[key]))
                 self.again.append(key)
             else:
                 why = (
                     f"evicted {counted(MOST_TIMES, 'time')}, not tried again"
                     if made
-                    else "evicted; no owner makes it anew"
+                    else "evicted; no owner recreates it"
                 )
                 self.gone[key] = f"{why} (the last time for {by})"
 
@@ -288,7 +288,7 @@ def taken_off(pod: Json) -> Json:
     return {**pod, "metadata": {**pod["metadata"], "annotations": annotations}, "spec": spec}
 
 
-def _made_anew(pod: Json, times: int) -> Json:
+def _recreated(pod: Json, times: int) -> Json:
     """Another pod of the same owner; it keeps the name, by which people know it."""
     made = taken_off(pod)
     meta = {

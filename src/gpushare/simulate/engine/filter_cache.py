@@ -1,6 +1,6 @@
 """kube-scheduler's own filters and scores for pods of one template, kept between two of them.
 
-Pods of a Deployment are alike: for the next one only those nodes are looked at anew on which something has changed.
+Pods of a Deployment are alike: for the next one only those nodes are looked at again on which something has changed.
 """
 
 from typing import Final

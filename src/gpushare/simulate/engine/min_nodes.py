@@ -35,7 +35,7 @@ def enough(
     settings: Settings,
     shape: Shape,
     *,
-    anew: bool = False,
+    reschedule: bool = False,
     told: OnResult = lambda text: None,
 ) -> Enough:
     """The smallest number of nodes of ``shape`` that helps as much as any number does. Raises ``SimulateError``.
@@ -49,7 +49,7 @@ def enough(
         if count not in results:
             told(f"{shape.told}: {count} more node{'' if count == 1 else 's'}")
             more = msgspec.structs.replace(state, nodes=(*state.nodes, *nodes_of(shape, count)))
-            results[count] = simulate(more, wished, settings, anew=anew)
+            results[count] = simulate(more, wished, settings, reschedule=reschedule)
         return len(results[count].waiting)
 
     # A node of its own for each that waits, and as many for others that take those: of few pods all may like new nodes better.

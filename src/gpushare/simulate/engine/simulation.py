@@ -10,6 +10,8 @@ from gpushare.api.errors import ModelError
 from gpushare.api.json_objects import Json, key_of, name_of, spec_of, uid_of
 from gpushare.api.node.enforcement_text import not_held
 from gpushare.api.objects import decode_pod
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.describe import short_text
 from gpushare.api.request.pluralize import counted
 from gpushare.api.request.request import request_of
 from gpushare.kubescheduler.filters import ignored_wishes
@@ -19,7 +21,6 @@ from gpushare.simulate.engine.engine import Scheduling, Settings
 from gpushare.simulate.engine.eviction import Eviction, taken_off
 from gpushare.simulate.engine.virtual_clock import JumpingClock, run
 from gpushare.simulate.input.manifests import Wished
-from gpushare.simulate.output.phrases import asked_by
 from gpushare.simulate.snapshot import ClusterState, workload_of
 
 ProgressFn = Callable[[int, int], None]
@@ -29,7 +30,7 @@ ProgressFn = Callable[[int, int], None]
 class Fate(msgspec.Struct, frozen=True):
     """What has become of a pod: its node and its GPUs' shares, or why it waits. ``is_new``: it came with the manifests.
 
-    ``evicted_by``: for whom it was ended last, and may have been made anew since; empty where it was not. ``not_held``: why its
+    ``evicted_by``: for whom it was ended last, and may have been recreated since; empty where it was not. ``not_held``: why its
     containers are not held to their share on its node; empty where they are, or nobody says.
     """
 
@@ -75,15 +76,15 @@ def simulate(
     wished: Sequence[Wished],
     settings: Settings,
     *,
-    anew: bool = False,
+    reschedule: bool = False,
     progress: ProgressFn = lambda done, of: None,
 ) -> Result:
     """Schedule the pods of ``state`` that wait, and those of ``wished``, onto its nodes.
 
-    ``anew``: pods that hold GPUs are taken off first, and come again in the order in which they were made. Raises
+    ``reschedule``: pods that hold GPUs are taken off first, and come again in the order in which they were made. Raises
     ``SimulateError``.
     """
-    if anew:
+    if reschedule:
         state = msgspec.structs.replace(state, pods=tuple(map(_taken_off, state.pods)))
     return run(_simulated(state, wished, settings, progress))
 
@@ -139,7 +140,7 @@ async def _simulated(
         node = "" if key in waits else str(spec_of(pods[key]).get("nodeName") or "")
         gpus = () if held is None or not node else held.allocation.gpus
         unit = settings.unit if held is None else held.allocation.unit or settings.unit
-        asks = asked_by(pods[key], unit)
+        asks = _asks(pods[key], unit)
         where = scheduling.ledger.node(node)
         loose = "" if where is None else not_held(where, gpus)
         fates.append(
@@ -198,3 +199,12 @@ def _taken_off(pod: Json) -> Json:
     if request is None:
         return pod
     return taken_off(pod)
+
+
+def _asks(pod: Json, unit: MemoryUnit) -> str:
+    """``?`` for what cannot be understood."""
+    try:
+        request = request_of(decode_pod(pod))
+    except ModelError:
+        return "?"
+    return "no GPU" if request is None else short_text(request, unit)

@@ -141,7 +141,7 @@ def _bound(facts: ClusterFacts, name: str) -> Iterator[Result]:
             yield fault(
                 f"policy {name}",
                 f"its binding does not refuse what is wrong (validationActions: {', '.join(map(str, actions))})",
-                f"{upgrade(facts, INSTALLER)} writes the binding anew",
+                f"{upgrade(facts, INSTALLER)} writes the binding again",
             )
 
 

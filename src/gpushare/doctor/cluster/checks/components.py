@@ -210,7 +210,7 @@ def scheduler_config(facts: ClusterFacts) -> Iterator[Result]:
         subject = f"configmap {name_of(config_map)}"
         wrong = list(_wrong_in(str(at(config_map, "data", "config.yaml") or ""), _port(facts)))
         for one in wrong:
-            yield fault(subject, one, f"{upgrade(facts, SCHEDULER)} writes the configuration anew")
+            yield fault(subject, one, f"{upgrade(facts, SCHEDULER)} writes the configuration again")
 
 
 def _wrong_in(text: str, port: str) -> Iterator[str]:

@@ -3,41 +3,31 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpushare.api import names
 from gpushare.api.crd.resource_policy import seconds_of
 from gpushare.api.errors import InvalidRequest
-from gpushare.api.node.device import NodeDevices
 from gpushare.api.objects import Pod
 from gpushare.api.request.pod_group import gang_of
 from gpushare.api.request.request import Request, request_of
 from gpushare.doctor.cluster.facts import ClusterFacts, Json, at, devices_of, name_of
 from gpushare.doctor.findings import Result, Unread, warning
+from gpushare.ledger import Ledger
+from gpushare.ledger.fit.empty_node import emptied
 
-#: A gang that has waited for pods so long is told of: controllers make theirs within seconds.
+#: Seconds after which a gang that lacks pods is reported: controllers create theirs within seconds.
 _LONG_S: Final = 180.0
-
-
-class _Least(NamedTuple):
-    """What each pod of a gang asks for at the least: units and percent on each of so many GPUs."""
-
-    gpus: int
-    units: int
-    core_percent: int
-    whole: bool
-    by_gpu: bool
-    unit_mib: int
 
 
 def gangs(facts: ClusterFacts) -> Iterator[Result]:
     """Whether each gang that waits gets as many pods as must run together, and whether these would fit if every node were empty and every GPU well.
 
-    A gang of pods of which not one would fit is told of by its pods.
+    A gang of pods of which not one would fit is reported by its pods.
     """
     if isinstance(facts.pods, Unread) or isinstance(facts.nodes, Unread):
         return
-    known = list(devices_of(facts.nodes).values())
+    empty = Ledger.of(map(emptied, devices_of(facts.nodes).values()))
     succeeded = _succeeded(facts.pods)
     for key, (members, least) in sorted(_gangs(facts.pods).items()):
         held = sum(bool(pod.spec.node_name) for pod, _ in members)
@@ -47,10 +37,10 @@ def gangs(facts: ClusterFacts) -> Iterator[Result]:
         lacking = _lacking(facts, key, [pod for pod, _ in members], least - succeeded[key])
         if lacking is not None:
             yield lacking
-        asked = _least([request for _, request in members])
-        if asked is None or not known:
+        request = _smallest([request for _, request in members])
+        if request is None or not empty.node_names():
             continue
-        places = sum(_places(asked, node) for node in known)
+        places = _places(request, empty, least)
         if 0 < places < least:
             yield warning(
                 f"gang {key}",
@@ -128,47 +118,36 @@ def _gangs(pods: Sequence[Pod]) -> dict[str, tuple[list[tuple[Pod, Request]], in
         try:
             gang, request = gang_of(pod), request_of(pod)
         except InvalidRequest:
-            continue  # the pod is told of by itself
+            continue  # the pod is reported by itself
         if gang is not None and request is not None:
             members[gang.key].append((pod, request))
             least[gang.key] = max(gang.least, least.get(gang.key, 0))
     return {key: (some, least[key]) for key, some in members.items()}
 
 
-def _least(requests: Sequence[Request]) -> _Least | None:
-    """``None`` where some count GPUs and others share them, so that nothing holds of all."""
-    if len({one.by_gpu for one in requests}) != 1:
-        return None
-    units = {one.unit_mib for one in requests}
-    return _Least(
-        gpus=min(one.gpu_count for one in requests),
-        units=min(one.memory_units for one in requests),
-        core_percent=min(one.core_percent for one in requests),
-        whole=all(one.whole_device for one in requests),
-        by_gpu=requests[0].by_gpu,
-        unit_mib=units.pop() if len(units) == 1 else 0,
+def _smallest(requests: Sequence[Request]) -> Request | None:
+    """The one that asks for no more than any other; ``None`` where there is none, so that nothing holds of all."""
+    return next((one for one in requests if all(_within(one, other) for other in requests)), None)
+
+
+def _within(request: Request, other: Request) -> bool:
+    return (
+        request.by_gpu is other.by_gpu
+        and request.unit_mib == other.unit_mib
+        and request.gpu_count <= other.gpu_count
+        and request.memory_units <= other.memory_units
+        and request.core_percent <= other.core_percent
+        and request.whole_device <= other.whole_device
     )
 
 
-def _places(asked: _Least, node: NodeDevices) -> int:
-    """How many such pods the node could hold at the most, never too few."""
-    serves = node.mode.serves(whole=asked.by_gpu, core=asked.core_percent > 0, gpus=asked.gpus)
-    if not serves or asked.unit_mib not in (0, node.unit.mib):
-        return 0
-    on_each = [
-        0 if node.units_of(one) < asked.units else _on_gpu(asked, node, node.units_of(one))
-        for one in node.devices
-    ]
-    places = sum(on_each) // asked.gpus if sum(map(bool, on_each)) >= asked.gpus else 0
-    return places if node.max_node_pods is None else min(places, node.max_node_pods)
-
-
-def _on_gpu(asked: _Least, node: NodeDevices, units: int) -> int:
-    if asked.whole or asked.by_gpu:
-        return 1
-    bounds = [units // max(1, asked.units)]
-    if asked.core_percent:
-        bounds.append(100 // asked.core_percent)
-    if node.max_pods is not None:
-        bounds.append(node.max_pods)
-    return min(bounds)
+def _places(request: Request, empty: Ledger, least: int) -> int:
+    """How many pods with ``request`` the nodes of ``empty`` take together, ``least`` at the most; they hold nothing afterwards."""
+    nodes = empty.node_names()
+    placed = 0
+    while placed < least and (node := empty.best(request, nodes)) is not None:
+        empty.reserve(str(placed), str(placed), request, node)
+        placed += 1
+    for number in range(placed):
+        empty.release(str(number))
+    return placed

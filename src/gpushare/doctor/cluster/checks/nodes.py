@@ -102,7 +102,7 @@ def node_devices_said(facts: ClusterFacts) -> Iterator[Result]:
             yield fault(
                 node.subject,
                 error.problem,
-                f"a node agent that runs there writes it anew within seconds; else {agent_log(facts, node.name)}",
+                f"a node agent that runs there writes it again within seconds; else {agent_log(facts, node.name)}",
             )
             continue
         if described is None:
@@ -178,7 +178,7 @@ def _not_isolated(node: SeenNode) -> Iterator[Result]:
     way = devices.mode.fallback or NodeMode.SHARE
     yield warning(
         node.subject,
-        f"its containers are told their share, and not held to it: {why}",
+        f"its containers see their share, but nothing enforces it: {why}",
         f"repair that; or `kubectl label node {node.name} {names.LABEL_MODE}={way.value} --overwrite` "
         + ("for our own libraries" if way.isolated else "where containers are trusted"),
     )

@@ -19,7 +19,7 @@ from gpushare.doctor.findings import Result, Unread, fault, warning
 from gpushare.ledger import Ledger
 from gpushare.ledger.fit.empty_node import emptied
 from gpushare.reasons.mistakes.names import unoffered
-from gpushare.reasons.mistakes.pods import slip_of_scheduler, slips_of_waiting
+from gpushare.reasons.mistakes.pods import misspelled_scheduler, mistakes_of_pending
 from gpushare.reasons.mistakes.selectors import mistyped
 from gpushare.reasons.suggestions.nodes import of_nodes
 from gpushare.reasons.summary import reason_text, summarized
@@ -99,7 +99,7 @@ def waiting_pods(facts: ClusterFacts) -> Iterator[Result]:
             )
             continue
         yield from _unoffered(pod, offered)
-        for text in (*slips_of_waiting(pod), *mistyped(pod, there)):
+        for text in (*mistakes_of_pending(pod), *mistyped(pod, there)):
             yield warning(f"pod {pod.key}", text, "correct the manifest, and recreate the pod")
         if request is not None and known:
             yield from _too_large(pod, request, empty, actual)
@@ -127,7 +127,7 @@ def _with_pods(facts: ClusterFacts, known: dict[str, NodeDevices]) -> Ledger:
 def _waits_for(pod: Pod, facts: ClusterFacts) -> str:
     """Of a pod that asks for GPUs of ours and names another scheduler: whether that one has looked at it is written on the pod."""
     named = pod.spec.scheduler_name or "default-scheduler"
-    if slip := slip_of_scheduler(pod):
+    if slip := misspelled_scheduler(pod):
         return slip
     made_s = seconds_of(pod.metadata.creation_timestamp)
     had_time = isinstance(facts.server_time_s, Unread) or facts.server_time_s - made_s > _TIME_TO_LOOK_S

@@ -112,7 +112,7 @@ def _given(facts: ClusterFacts, needed: _Needed, workloads: Sequence[Json]) -> I
         return
     role_word, binding_word = ("clusterrole", "clusterrolebinding") if wide else ("role", "rolebinding")
     place = f"{namespace}/" if namespace else ""
-    suggestion = f"{upgrade(facts, needed.chart)} writes the rights anew"
+    suggestion = f"{upgrade(facts, needed.chart)} writes the rights again"
     if needed.allows:
         role = next((one for one in roles if name_of(one) == f"{place}{needed.role}"), None)
         if role is None:

@@ -1,9 +1,8 @@
-"""Programs that go on when the node agent ends, and are found again by the next one.
+"""Programs that outlive the node agent and are found again by the next one.
 
-NVIDIA's MPS daemon holds the GPU work of all pods of its GPU: were it a part of the agent's container, an upgrade of the
-agent would end that work. So it runs in a cgroup and a session of its own and in the node's own mounts, and a note on the
-node says which process it is. Only an agent that sees the node's PIDs can leave anything behind: where it is process 1
-of its container the kernel ends all others with it.
+All pods of a GPU work through NVIDIA's MPS daemon: as a part of the agent's container it would end with every upgrade of the agent.
+So it runs in its own cgroup and session and in the host's mount namespace, and a note on the node identifies its process. Only an
+agent in the host's PID namespace can leave processes behind: if it is process 1 of its container the kernel kills the rest.
 """
 
 import asyncio
@@ -24,16 +23,16 @@ from gpushare.nodeagent.isolation.backends.subprocesses import END_S, STEADY_S, 
 logger = logging.getLogger(__name__)
 
 NOTE: Final = "daemon.json"
-SAID: Final = "daemon.err"
-#: The cgroup of all such programs of a node, in every hierarchy; and where their parts of its shared memory are.
+STDERR: Final = "daemon.err"
+#: The cgroup of these programs, in every hierarchy, and the directory of their parts of shared memory.
 NAME: Final = "gpushare-mps"
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the node's, not a file of ours
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _START_S: Final = 30.0
-_MOST_SAID: Final = 4096
+_MOST_STDERR: Final = 4096
 
-# Writes the note in the process that it is about, before that becomes the program: a daemon is never without. What
-# cannot be left (cgroups, mounts, shared memory) is said and stays. In a program of its own, see children.py.
+# The process itself writes the note before it becomes the program: no daemon is ever without. What it cannot leave (cgroups,
+# mounts, shared memory) is reported, and it stays there. A separate program, see subprocesses.py.
 _START: Final = """
 import ctypes, errno, json, os, stat, sys
 note, said, cgroups, root, ours, boot, shared, argv = *sys.argv[1:8], sys.argv[8:]
@@ -119,10 +118,10 @@ class _Noted(NamedTuple):
 
 
 class Daemon:
-    """Keeps one program running while ``run`` does, and leaves it behind; ``fault`` says why it does not run.
+    """Restarts a program while ``run`` does, and leaves it running; ``fault`` says why it does not run.
 
-    ``folder`` has its note and what it said last; ``cgroups`` is the node's hierarchy as seen here, ``shared`` the folder of the
-    node's shared memory, of which the program sees a part of its own where that can be had.
+    ``folder`` has its note and its stderr; ``cgroups`` is the host's hierarchy as seen here, ``shared`` the directory of the host's
+    shared memory, of which the program gets its own part if possible.
     """
 
     def __init__(
@@ -152,22 +151,22 @@ class Daemon:
         self.fault = f"{argv[0]} has not been started yet"
         self.starts = 0
         self.ran = False
-        """Whether it ever ran for as long as counts as started well."""
+        """Whether it ever ran for ``steady_s`` seconds."""
 
     def shared_memory(self) -> str:
-        """The folder of the node that the program sees as its shared memory: its own part, or the node's."""
+        """The host's directory that the program has as shared memory: its own part, or all."""
         try:
             note = json.loads((self._folder / NOTE).read_bytes())
             return str(note["shared"]) or str(self._shared)
         except (OSError, ValueError, KeyError, TypeError):
-            return str(self._shared)  # as an agent of an earlier version has started it
+            return str(self._shared)  # started by an agent of an earlier version
 
     async def run(self) -> None:
         """Keep it running until cancelled."""
         while True:
             noted, why = _noted(self._folder), ""
             if noted is not None:
-                logger.info("%s goes on: process %d of an agent before this one", self._argv[0], noted.pid)
+                logger.info("%s continues: process %d of a previous agent", self._argv[0], noted.pid)
                 self._well()
             else:
                 why = await self._begun()
@@ -177,28 +176,28 @@ class Daemon:
                     await self._until_ended(noted)
                 finally:
                     os.close(noted.handle)
-            why = why or f"ended{self._said()}"
+            why = why or f"ended{self._last_line()}"
             self._say(f"{self._argv[0]} {why}; it is started again")
             wait_s = self._backoff.next_s()
             logger.warning("%s %s; again in %.1f s", self._argv[0], why, wait_s)
             await self._clock.sleep(wait_s)
 
     async def _begun(self) -> str:
-        """Why it could not even be started, empty when it was."""
+        """Start it; returns why it could not be started, empty on success."""
         beginning = asyncio.create_task(self._begin())
         try:
             await asyncio.shield(beginning)
         except OSError as error:
             return cannot_start(error)
         finally:
-            # Half begun it would be nobody's.
+            # A half-started one would be lost.
             await asyncio.wait([beginning])
         return ""
 
     async def _begin(self) -> None:
-        for left in (NOTE, SAID):
+        for left in (NOTE, STDERR):
             (self._folder / left).unlink(missing_ok=True)
-        places = (self._folder / NOTE, self._folder / SAID, self._cgroups, self._root)
+        places = (self._folder / NOTE, self._folder / STDERR, self._cgroups, self._root)
         process = await asyncio.create_subprocess_exec(
             *(
                 sys.executable,
@@ -218,10 +217,10 @@ class Daemon:
         self.starts += 1
         begun = self._clock.monotonic()
         await process.wait()
-        # The process that stays writes the note a moment later.
+        # The daemon writes the note a moment later.
         while (
             not (self._folder / NOTE).exists()
-            and not self._said()
+            and not self._last_line()
             and self._clock.monotonic() - begun < _START_S
         ):
             await self._clock.sleep(0.02)
@@ -247,11 +246,15 @@ class Daemon:
         self._say("")
         self._backoff.reset()
 
-    def _said(self) -> str:
-        """What it wrote last, in brackets; nothing if it wrote nothing."""
+    def _last_line(self) -> str:
+        """Its last line of stderr in parentheses; empty if there is none."""
         try:
             lines = (
-                (self._folder / SAID).read_bytes()[-_MOST_SAID:].decode(errors="replace").strip().splitlines()
+                (self._folder / STDERR)
+                .read_bytes()[-_MOST_STDERR:]
+                .decode(errors="replace")
+                .strip()
+                .splitlines()
             )
         except OSError:
             return ""
@@ -264,12 +267,12 @@ class Daemon:
 
 
 def outlives_us() -> bool:
-    """Whether a program that this process starts can go on after it."""
+    """Whether a program that this process starts can outlive it."""
     return os.getpid() != 1
 
 
 def is_running(folder: Path) -> bool:
-    """Whether the daemon that is noted in ``folder`` runs."""
+    """Whether the daemon in the note in ``folder`` runs."""
     noted = _noted(folder)
     if noted is not None:
         os.close(noted.handle)
@@ -277,7 +280,7 @@ def is_running(folder: Path) -> bool:
 
 
 async def end(folder: Path) -> None:
-    """End the daemon that is noted in ``folder``, if it runs; nobody may be keeping it."""
+    """Stop the daemon in the note in ``folder``, if it runs; no ``Daemon`` may be running it."""
     noted = _noted(folder)
     if noted is None:
         return
@@ -302,7 +305,7 @@ def _boot() -> str:
 
 
 def _noted(folder: Path) -> _Noted | None:
-    """The process that the note is about, if it still runs."""
+    """The process in the note, if it still runs."""
     try:
         note = json.loads((folder / NOTE).read_bytes())
         pid, started, boot = int(note["pid"]), int(note["started"]), str(note["boot"])
@@ -312,7 +315,7 @@ def _noted(folder: Path) -> _Noted | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     with suppress(OSError, ValueError, IndexError):
-        # PIDs are given again: whose it is is asked after the handle was got.
+        # PIDs are reused: checked after the handle was opened.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         if int(fields[19]) == started and fields[0] != "Z":
             return _Noted(pid, handle)

@@ -1,9 +1,9 @@
-"""The driver's own limits: what the containers of this node were given is set on their cgroups, where the driver has that.
+"""The driver's own limits: sets containers' memory shares on their cgroups, where the driver supports that.
 
-It holds whoever gets past our libraries. A limit can only be set once the container's cgroup is there, and the kubelet has
-told whose it is; from then on each look makes it what it should be. It goes with its cgroup, so none is ever taken back.
+They also apply to programs that bypass our libraries. A limit can only be set once the container's cgroup exists and the pod's
+status has its ID; from then on each look corrects it. It goes with its cgroup, so none is ever removed.
 
-``look`` runs in the thread that speaks to NVML, all else in the event loop.
+``look`` runs in NVML's thread, everything else in the event loop.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ from gpushare.process.log_setup import about
 logger = logging.getLogger(__name__)
 
 REASON_NOT_LIMITED: Final = "FailedSettingGPULimit"
-NOT_LOOKED: Final = "it has not been looked yet whether the driver has limits by cgroup"
+NOT_LOOKED: Final = "limits by cgroup have not been checked yet"
 
-_OFF: Final = "nothing is looked at (--watchdog off); set it to report or kill"
+_OFF: Final = "the watchdog is off (--watchdog); set it to report or kill"
 _MIB: Final = 1 << 20
 
 
 class LimitsMemory(Protocol):
-    """What is asked of NVML."""
+    """What is needed of NVML."""
 
     def can_limit(self, root: str) -> Mapping[str, str]:
-        """By GPU, why the driver cannot hold cgroups to limits; empty where it can."""
+        """By GPU, why the driver cannot limit cgroups; empty if it can."""
 
     def limit_bytes(self, uuid: str, cgroup: str) -> int:
         """The hard limit of a cgroup."""
@@ -50,7 +50,7 @@ class LimitsMemory(Protocol):
 
 
 class Due(NamedTuple):
-    """What a container is to be held to: ``mib`` of ``gpu`` (a UUID; ``gpu_index`` for people). ``pod`` is ``namespace/name``."""
+    """A limit to set: ``mib`` of ``gpu`` (a UUID; ``gpu_index`` for people). ``pod`` is ``namespace/name``."""
 
     owner: Owner
     pod: str
@@ -64,7 +64,7 @@ class Due(NamedTuple):
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """What came of a look: by GPU why it cannot limit, what is held, and why what is due could not be."""
+    """The result of a look: by GPU why it has no limits, the limits that are set, and why others could not be."""
 
     lacking: Mapping[str, str]
     held: frozenset[Due] = frozenset()
@@ -72,13 +72,13 @@ class Looked(msgspec.Struct, frozen=True):
 
 
 def due_of(book: NodeAllocations) -> Iterator[Due]:
-    """What each container is to be held to that has a part of a GPU and that the kubelet has told the ID of."""
+    """The limits of containers with a part of a GPU and an ID in their pod's status."""
     totals_mib = {device.uuid: device.total_mib for device in book.node.devices}
     for allocated in book.pods:
         asking = {one.name: one for one in allocated.request.containers if one.memory_units}
         for container_id, name in allocated.bound.containers.items():
             container = asking.get(name)
-            # Init containers have ended by then, and nobody would find their cgroups.
+            # Init containers have ended by then, and their cgroups are gone.
             ended = container is not None and container.kind is ContainerKind.INIT and allocated.bound.running
             if container is None or ended:
                 continue
@@ -86,14 +86,14 @@ def due_of(book: NodeAllocations) -> Iterator[Due]:
             gpus = book.gpus_of(allocated) if allocated.on_same_gpus else allocated.decided_gpus(container)
             for gpu in gpus:
                 share = book.share_of(allocated, gpu, name)
-                # Who has all of a GPU needs no limit.
+                # A container with the whole GPU needs no limit.
                 if share is not None and share.mib < totals_mib.get(gpu, 0):
                     owner = Owner(allocated.uid, container_id)
                     yield Due(owner, allocated.key, name, gpu, share.index, share.mib)
 
 
 class DriverLimits:
-    """``looks``: whether anything is to be asked at all. ``attend`` says who hears of it."""
+    """``looks``: whether limits are used at all. ``attend`` sets the event loop that gets the results."""
 
     def __init__(self, watch: Watch, *, looks: bool, events: Recorder, metrics: Metrics) -> None:
         self._watch = watch
@@ -111,26 +111,26 @@ class DriverLimits:
     # --- in the event loop ---
 
     def attend(self) -> None:
-        """Called in the event loop that is to hear of what is seen."""
+        """Call in the event loop that is to get the results."""
         self._loop = asyncio.get_running_loop()
 
     async def changed(self) -> None:
-        """Until ``trouble``, ``lacking`` or ``offered`` may read otherwise."""
+        """Return once ``trouble``, ``lacking`` or ``offered`` may have changed."""
         await self._changed.wait()
         self._changed.clear()
 
     def want(self, due: Iterable[Due]) -> None:
-        """Hold containers to this from now on. What is not named any more keeps its limit, if it is there still."""
+        """The limits to set from now on. Others that are set stay."""
         self._due = frozenset(due)
 
     @property
     def offered(self) -> bool:
-        """Whether the driver has such limits, for some GPU at least."""
+        """Whether the driver supports limits, for at least one GPU."""
         return self._seen is not None and not all(self._seen.lacking.values())
 
     @property
     def trouble(self) -> str:
-        """Why no container could be held by the driver, empty when some can."""
+        """Why no container can be limited, empty if some can."""
         if self._seen is None:
             return NOT_LOOKED if self._looks else _OFF
         return "" if self.offered else next(iter(self._seen.lacking.values()), "")
@@ -140,7 +140,7 @@ class DriverLimits:
         return {gpu: why for gpu, why in self._seen.lacking.items() if why} if self._seen is not None else {}
 
     def take(self, seen: Looked) -> None:
-        """What came of a look."""
+        """Take in the result of a look."""
         first = self._seen is None
         before, self._seen = self._seen or Looked({}), seen
         self._metrics.driver_limit_bytes.replace(
@@ -175,7 +175,7 @@ class DriverLimits:
     # --- in NVML's thread ---
 
     def look(self, nvml: LimitsMemory) -> None:
-        """See what the driver can do, and that what is due is set; called in NVML's thread."""
+        """Check what the driver supports, and set limits; called in NVML's thread."""
         if not self._looks or self._loop is None:
             return
         seen = self._looked(nvml)
@@ -185,7 +185,7 @@ class DriverLimits:
             logger.debug("the event loop has ended")
 
     def look_at_new(self, nvml: LimitsMemory) -> None:
-        """See to what is due since the last look, if anything is: who has just begun should not have to be waited for."""
+        """Set limits that were added since the last look: new containers must not wait for the next."""
         if not self._due <= self._tried:
             self.look(nvml)
 
@@ -203,7 +203,7 @@ class DriverLimits:
                 try:
                     answers[one.gpu, path] = self._hold(nvml, one, path)
                 except NvmlFailed as error:
-                    # That a GPU is broken is told as that; and a container may end meanwhile.
+                    # A broken GPU is reported elsewhere, and a container may end meanwhile.
                     if error.code not in GPU_IS_BROKEN and Path(path).is_dir():
                         faults[one] = f"{error.problem} ({path})"
             where = paths.get(one.owner)
@@ -213,11 +213,11 @@ class DriverLimits:
         return Looked(lacking, frozenset(held), faults)
 
     def _hold(self, nvml: LimitsMemory, due: Due, path: str) -> tuple[int, int]:
-        """Set the limit unless it is set; in bytes what it is to be, and what the driver says that it is. Raises ``NvmlFailed``."""
+        """Set the limit unless it is set; returns the wanted and the actual one in bytes. Raises ``NvmlFailed``."""
         wanted = due.mib * _MIB
         now = nvml.limit_bytes(due.gpu, path)
         before, answer = self._answers.get((due.gpu, path), (0, wanted))
-        # A driver may round: then what it said when that limit was set is what it should say.
+        # A driver may round: then it should still report what it did when that limit was set.
         if now == wanted or (before == wanted and now == answer):
             return wanted, now
         if before == wanted:
@@ -231,7 +231,7 @@ class DriverLimits:
 
 
 class DriverAlone:
-    """The backend: containers get nothing, the driver alone holds them. Raises ``AllocationRefused`` where it cannot."""
+    """The backend without libraries: only the driver limits containers."""
 
     in_place = False
 
@@ -246,21 +246,21 @@ class DriverAlone:
             if why:
                 raise AllocationRefused(
                     "",
-                    f"nothing would hold the container to its share of GPU {share.index}: {why}",
+                    f"the container would not be limited to its share of GPU {share.index}: {why}",
                     (grant.uid,),
                 )
         return Injection()
 
 
 class _Paths:
-    """Where the cgroups of containers are. Processes are read only while some are looked for."""
+    """The cgroup directories of containers. Processes are read only to find unknown ones."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._known: dict[Owner, frozenset[str]] = {}
 
     def of(self, owners: set[Owner]) -> Mapping[Owner, frozenset[str]]:
-        """The directories of those that are there."""
+        """The directories of those that exist."""
         known = {owner: paths for owner, paths in self._known.items() if owner in owners and _there(paths)}
         if owners - known.keys():
             found = container_cgroups(self._watch.proc)

@@ -1,9 +1,9 @@
 """NVIDIA's Multi-Process Service: one control daemon a GPU, each in its own directories (mode ``mps``).
 
 The daemon and the server that it starts are the driver's own programs; they run with the host's root as theirs. A
-container finds the daemon by ``CUDA_MPS_PIPE_DIRECTORY``, and is held by the server to ``CUDA_MPS_PINNED_DEVICE_MEM_LIMIT``
-and ``CUDA_MPS_ACTIVE_THREAD_PERCENTAGE``. Those are its own environment: a program that changes them is seen by
-the watchdog alone.
+container finds the daemon by ``CUDA_MPS_PIPE_DIRECTORY``, and the server enforces ``CUDA_MPS_PINNED_DEVICE_MEM_LIMIT``
+and ``CUDA_MPS_ACTIVE_THREAD_PERCENTAGE``. Those are environment variables of the container: only the watchdog notices a program
+that changes them.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from gpushare.nodeagent.isolation.backends.subprocesses import STEADY_S, Child
 from gpushare.nodeagent.isolation.storage.files import IN_CONTAINER
 
 CONTROL: Final = "nvidia-cuda-mps-control"
-#: How many starts must fail, and none succeed, until a node is taken for one where none ever will.
-ENDS: Final = 3
-NOT_LOOKED: Final = f"{CONTROL} has not been looked for yet"
+#: After so many failed starts and no success a node counts as unable to run daemons.
+FAILED_STARTS: Final = 3
+NOT_LOOKED: Final = f"{CONTROL} has not been searched for yet"
 _FOLDERS: Final = (
     "usr/bin",
     "bin",
@@ -42,8 +42,8 @@ _PIPE: Final = f"{IN_CONTAINER}/mps"
 
 
 class Mps:
-    """The backend: a daemon for each of the node's GPUs, which goes on after ``run`` where it can. ``root`` is the host's root as seen here,
-    ``folder`` (a path of the host, mounted here as well) where the daemons have their directories."""
+    """The backend: a daemon per GPU, which outlives ``run`` if possible. ``root`` is the host's root as seen here, ``folder`` the
+    daemons' directory (the same path on the host)."""
 
     in_place = False
 
@@ -74,25 +74,25 @@ class Mps:
         """Why no daemon can run, empty when they can."""
 
     def want(self, gpus: Sequence[str], *, acts: bool = True) -> None:
-        """Have daemons for these GPUs (UUIDs), and for no other; unless another agent ``acts``, which keeps them."""
+        """Run daemons for these GPUs (UUIDs) only. Daemons of others are stopped only if this agent ``acts``."""
         if (tuple(gpus), acts) != (self._wanted, self._acts):
             self._wanted, self._acts = tuple(gpus), acts
             self._woken.set()
 
     @property
     def unable(self) -> str:
-        """Why this node cannot run the daemons at all, as far as is known; empty once one has run."""
+        """Why this node cannot run daemons at all, as far as is known; empty once one has run."""
         children = [kept[0] for kept in self._children.values()]
         self._has_run = self._has_run or any(child.ran for child in children)
         if self._has_run:
             return ""
         if self.trouble:
             return self.trouble if self.trouble != NOT_LOOKED else ""
-        ends = [child.fault for child in children if child.starts >= ENDS]
+        ends = [child.fault for child in children if child.starts >= FAILED_STARTS]
         return ends[0] if ends and len(ends) == len(children) else ""
 
     def lacking(self) -> dict[str, str]:
-        """GPUs without a daemon that runs, by UUID, and why."""
+        """GPUs without a running daemon, by UUID, and why."""
         if self.trouble:
             return dict.fromkeys(self._wanted, self.trouble)
         faults = {gpu: self._fault(gpu) for gpu in self._wanted}
@@ -103,7 +103,7 @@ class Mps:
         return f"{CONTROL} has not been started yet" if kept is None else kept[0].fault
 
     async def run(self, look_s: float) -> None:
-        """Keep the daemons until cancelled; look for the program every ``look_s`` seconds while it is not there."""
+        """Run the daemons until cancelled; search for a missing program every ``look_s`` seconds."""
         try:
             while True:
                 self._woken.clear()
@@ -137,13 +137,13 @@ class Mps:
             self._on_change()
 
     def _begin(self, gpu: str, program: str) -> str:
-        """Start a daemon; why its directories cannot be had, empty when they can."""
+        """Start a daemon; returns why its directories cannot be created, empty on success."""
         pipe, log = self._pipe(gpu), self.folder / gpu / "log"
         try:
             for folder in (pipe, log):
                 folder.mkdir(parents=True, exist_ok=True)
-            # Containers of whatever user speak to it, and the server that it starts has the client's user. Sticky: nobody but root puts
-            # a file of their own in the place of another's.
+            # Containers of any user connect to it, and the server that it starts runs as the client's user. Sticky: only root can
+            # replace files of others.
             pipe.chmod(0o1777)
         except OSError as error:
             return f"{self.folder} cannot be written: {error.strerror or error}"
@@ -153,7 +153,7 @@ class Mps:
             "CUDA_MPS_PIPE_DIRECTORY": str(pipe),
             "CUDA_MPS_LOG_DIRECTORY": str(log),
         }
-        # In the foreground: a daemon that went its own way could not be watched, nor ended.
+        # In the foreground: a detached daemon could be neither watched nor stopped.
         argv = (program, "-f")
         child: Child | Daemon
         if outlives_us():
@@ -181,21 +181,21 @@ class Mps:
         return ""
 
     async def _end_others(self) -> None:
-        """End the daemons that nobody wants any more, also those of an agent before this one."""
+        """Stop the daemons that are not wanted, also those of a previous agent."""
         for note in await asyncio.to_thread(lambda: list(self.folder.glob(f"*/{NOTE}"))):
             if note.parent.name not in self._wanted:
                 await end(note.parent)
 
     def clear(self) -> None:
-        """Remove what is left of daemons, unless one runs: then pods may work through it."""
+        """Remove what is left of daemons, unless one runs: pods may be using it."""
         if not any(is_running(note.parent) for note in self.folder.glob(f"*/{NOTE}")):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     async def _let_go(self, gpus: Sequence[str]) -> None:
-        """Keep them no longer; those that outlive this process go on."""
+        """Stop watching these; daemons that outlive this process continue."""
         tasks = [self._children[gpu][1] for gpu in gpus]
         for task in tasks:
-            # Told twice it would not end what it has started.
+            # Cancelled twice it would not stop what it started.
             if not task.cancelling():
                 task.cancel()
         if tasks:
@@ -213,7 +213,7 @@ class Mps:
         return self.folder / gpu / "pipe"
 
     async def inject(self, grant: Grant, *, in_place: bool) -> Injection:
-        """The way to the daemon, and the share; raises ``AllocationRefused``."""
+        """The daemon's pipe and the share; raises ``AllocationRefused``."""
         if len(grant.shares) > 1:
             raise AllocationRefused(
                 "", "by MPS a container can use one GPU: each has a daemon of its own", (grant.uid,)
@@ -224,7 +224,7 @@ class Mps:
             raise AllocationRefused("", f"GPU {share.index} cannot be shared by MPS: {why}", (grant.uid,))
         envs = {
             "CUDA_MPS_PIPE_DIRECTORY": _PIPE,
-            # The daemon knows one GPU, which is number 0 there.
+            # The daemon knows one GPU, as number 0.
             "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={share.mib}M",
         }
         if share.core_percent:
@@ -233,7 +233,7 @@ class Mps:
         shared = child.shared_memory() if isinstance(child, Daemon) else str(self._shared)
         mounts = (
             Mount(str(self._pipe(share.uuid)), _PIPE, read_only=False),
-            # Client and server speak through it, too.
+            # Client and server also communicate through it.
             Mount(shared, str(SHARED_MEMORY), read_only=False),
         )
         return Injection(envs=envs, mounts=mounts)

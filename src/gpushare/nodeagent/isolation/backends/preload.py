@@ -1,8 +1,8 @@
-"""Our libraries before the driver's, with a share that the tenant cannot write (modes ``cgpu``, ``core_mem``).
+"""Our libraries in front of the driver's, with limits that the tenant cannot write (modes ``cgpu``, ``core_mem``).
 
-Two ways into a container. Where GPUs come by CDI, our libraries stand at the driver's own paths (``in_place``). Where
-NVIDIA's hook brings the driver, which it does after all mounts, they are named in ``/etc/ld.so.preload``: it is mounted
-read-only, and no environment switches it off.
+There are two ways into a container. With CDI, our libraries are mounted at the driver's own paths (``in_place``). With NVIDIA's
+runtime, whose hook mounts the driver after all other mounts, they are listed in ``/etc/ld.so.preload``: it is mounted
+read-only, and no environment variable disables it.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ _NVML: Final = "libnvidia-ml.so.1"
 
 
 class NoDriver(NodeAgentError):
-    """The driver's libraries are not found on the host, so ours would have nothing to pass calls on to."""
+    """The driver's libraries, to which ours pass calls on, are not found on the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What containers are given: our libraries, and where the host has the driver's (by name in ``SHIMS``).
+    """What containers get: our libraries, and where the host has the driver's (by name in ``SHIMS``).
 
-    ``driver`` is ``None`` where GPUs come with our libraries in place, and the description says where the driver's are.
+    ``driver`` is ``None`` with our libraries in place, where the CDI spec says where the driver's are.
     """
 
     release: Release
@@ -58,7 +58,7 @@ def driver_on_host(driver_root: Path, host_root: Path) -> dict[str, str]:
     for nvml in libraries(driver_root, listed):
         found = {}
         for name in SHIMS:
-            # By the name that stays when the driver is upgraded, if the host's root is where its links lead.
+            # By the name that stays when the driver is upgraded, if its links are within the host's root.
             path = nvml.path.with_name(name)
             if not path.exists():
                 problem = f"{nvml.path.parent} has no {name}"
@@ -77,8 +77,8 @@ def driver_on_host(driver_root: Path, host_root: Path) -> dict[str, str]:
 
 
 class Preload:
-    """The backend. ``ready`` says what there is to give or raises ``AllocationRefused``; ``others`` counts the pods that
-    have an isolated share of a GPU, but for the one with that UID."""
+    """The backend. ``ready`` returns what containers get or raises ``AllocationRefused``; ``others`` counts the pods with an isolated
+    share of a GPU, except the one with that UID."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Preload:
 
     @property
     def in_place(self) -> bool:
-        """Whether GPUs come with our libraries in place of the driver's."""
+        """Whether a CDI spec has our libraries in place of the driver's."""
         return self._in_place()
 
     async def inject(self, grant: Grant, *, in_place: bool) -> Injection:
@@ -110,15 +110,14 @@ class Preload:
         if len(grant.shares) > MOST_GPUS:
             raise AllocationRefused(
                 "",
-                f"a container can be held to its share of {MOST_GPUS} GPUs at most, not of {len(grant.shares)}",
+                f"a container can be isolated on {MOST_GPUS} GPUs at most, not on {len(grant.shares)}",
                 (grant.uid,),
             )
         for share in grant.shares:
             if self._others(share.uuid, grant.uid) >= self._most_pods:
                 raise AllocationRefused(
                     "",
-                    f"GPU {share.index} has {self._most_pods} isolated pods, the most that can be held apart "
-                    "(--isolated-pods)",
+                    f"GPU {share.index} has {self._most_pods} isolated pods, the maximum (--isolated-pods)",
                     (grant.uid,),
                 )
         first, *more = grant.shares
@@ -144,8 +143,8 @@ class Preload:
         except OSError as error:
             raise AllocationRefused(
                 "",
-                f"{self._directories.root} cannot be written: {error.strerror or error}; nothing would hold the "
-                "container to its share",
+                f"{self._directories.root} cannot be written: {error.strerror or error}; the container would "
+                "not be limited to its share",
                 (grant.uid,),
             ) from None
         self._on_made(made, claimed)

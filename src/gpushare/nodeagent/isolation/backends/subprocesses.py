@@ -1,4 +1,4 @@
-"""Programs that the node agent starts, and starts again when they end."""
+"""Child processes of the node agent, which are restarted when they end."""
 
 import asyncio
 import logging
@@ -15,14 +15,13 @@ from gpushare.kube.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-#: Seconds: how long a program must run to count as started well, how long one that is told to end may take, and how long the
-#: last words of one that has ended.
+#: In seconds: how long a program must run to count as started, how long it may take to stop, and how long its last output may take.
 STEADY_S: Final = 2.0
 END_S: Final = 3.0
-_WORDS_S: Final = 1.0
+_OUTPUT_S: Final = 1.0
 
-# The new process has itself ended by the kernel when the agent ends, however that ends, and sees the host's root as
-# its own. In a program of its own, as nothing but exec may be done between fork and exec of a process with threads.
+# The new process is killed by the kernel when the agent ends in any way, and has the host's root. It is a separate program because
+# nothing may be done between fork and exec of a process with threads.
 _START: Final = """
 import ctypes, os, sys
 parent, root, argv = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
@@ -40,7 +39,7 @@ except OSError as error:
 
 
 class Child:
-    """Keeps one program running while ``run`` does; ``fault`` says why it does not run, empty while it does."""
+    """Restarts a program while ``run`` does; ``fault`` says why it does not run, empty while it does."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class Child:
         self.fault = f"{argv[0]} has not been started yet"
         self.starts = 0
         self.ran = False
-        """Whether it ever ran for as long as counts as started well."""
+        """Whether it ever ran for ``steady_s`` seconds."""
         self._listening: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -73,7 +72,7 @@ class Child:
                 try:
                     why = await self._once()
                 except OSError as error:
-                    # The node has no process or no memory left: as if it had ended.
+                    # No process or memory left: as if it had ended.
                     why = cannot_start(error)
                 wait_s = self._backoff.next_s()
                 self._say(f"{self._argv[0]} {why}; it is started again")
@@ -85,8 +84,8 @@ class Child:
             await asyncio.gather(*self._listening, return_exceptions=True)
 
     async def _once(self) -> str:
-        """Run it once; how it ended."""
-        # A pipe of our own: that of asyncio has its end waited for until whoever it has started has ended, too.
+        """Run it once; returns how it ended."""
+        # Our own pipe: asyncio's would be waited for until its descendants have ended, too.
         reading, writing = os.pipe()
         last: deque[str] = deque(maxlen=1)
         listening = self._listen(reading, last)
@@ -110,14 +109,14 @@ class Child:
                 self._say("")
                 self._backoff.reset()
                 code = await process.wait()
-            await asyncio.wait([listening], timeout=_WORDS_S)
+            await asyncio.wait([listening], timeout=_OUTPUT_S)
             return _ending(code, last[-1] if last else "")
         finally:
             await _ended(process)
 
     def _listen(self, reading: int, last: deque[str]) -> asyncio.Task[None]:
-        """To its end: whoever it has started and writes there would be ended by a pipe that nobody reads."""
-        task = asyncio.create_task(_heard(reading, last))
+        """Read it to its end: descendants that write to an unread pipe would be killed."""
+        task = asyncio.create_task(_log_lines(reading, last))
         self._listening.add(task)
         task.add_done_callback(self._listening.discard)
         return task
@@ -128,7 +127,7 @@ class Child:
             self._on_change()
 
 
-async def _heard(reading: int, last: deque[str]) -> None:
+async def _log_lines(reading: int, last: deque[str]) -> None:
     """Log each line of a pipe; the last one is left in ``last``."""
     stream = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -158,12 +157,12 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 
 
 def cannot_start(error: OSError) -> str:
-    """Why a program does not run that could not even be started."""
+    """Why a program could not be started."""
     return f"cannot be started ({error.strerror or error})"
 
 
 def _ending(code: int, said: str) -> str:
     if code < 0:
-        # Whatever it said last was not about this.
+        # Its last output was not about this.
         return f"was ended by signal {-code}"
     return f"ended with exit code {code}" + (f" ({said})" if said else "")

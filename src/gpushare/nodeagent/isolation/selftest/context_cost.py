@@ -1,6 +1,6 @@
-"""What a CUDA context takes of the node's GPUs, as containers measured it when they made their first one.
+"""The memory cost of a CUDA context, as containers measured it with their first one.
 
-The agent makes no context itself: it would take some hundred MiB of a GPU that pods may have in full (docs/decisions/0013).
+The agent creates no context itself: that would take some hundred MiB of a GPU that may be fully allocated (docs/decisions/0013).
 """
 
 from collections.abc import Iterable
@@ -14,9 +14,9 @@ _MIB = 1 << 20
 
 
 def contexts_mib(directories: Iterable[tuple[Claimed, Path]]) -> dict[str, int]:
-    """MiB by UUID, rounded up: the least that any container says.
+    """MiB by UUID, rounded up: the least that any container reports.
 
-    A tenant may write anything there. So what cannot be is passed over, and one that says too much is overruled by any other.
+    A tenant may write anything there: implausible values are skipped, and one that is too large is overruled by any other.
     """
     found: dict[str, int] = {}
     for claimed, folder in directories:

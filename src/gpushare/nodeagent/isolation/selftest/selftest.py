@@ -185,8 +185,8 @@ async def _gone(process: asyncio.subprocess.Process) -> None:
                 await process.wait()
 
 
-class Trials:
-    """Tries once for each release, driver and set of GPUs, and again now and then while they did not hold."""
+class SelfTests:
+    """Runs once for each release, driver and set of GPUs, and again with back-off while that fails."""
 
     def __init__(
         self,

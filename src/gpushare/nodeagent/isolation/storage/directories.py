@@ -1,8 +1,8 @@
 """A directory for each isolated container, on the host: ``limits``, ``usage`` and ``claim.json``.
 
-A directory is made beside and renamed when it is whole, and renamed again before it is taken apart: whoever reads the
-folder finds whole ones alone, whenever this process dies. What is written is on the disk before ``Allocate`` is
-answered: the kubelet keeps the answer over a power failure, and does not ask again. Every method may block.
+A directory is made under another name and renamed once it is complete, and renamed again before it is deleted: readers find only
+complete ones, whenever this process dies. Everything is on disk before ``Allocate`` returns: the kubelet keeps the response over
+a power failure and does not call again. Every method may block.
 """
 
 import os
@@ -39,16 +39,16 @@ class Directories:
         self._making: set[str] = set()
 
     def prepare(self) -> None:
-        """Have the folder, and know that it can be written; raises ``OSError``."""
+        """Create the root and check that it is writable; raises ``OSError``."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         probe = self.root / f"{_MADE}{secrets.token_hex(8)}"
         probe.mkdir(mode=0o700)
         probe.rmdir()
 
     def make(self, claimed: Claimed, policy: CorePolicy, name: str = "") -> Path:
-        """A directory for one container, whole and on the disk; raises ``OSError``.
+        """A complete directory for one container, on disk; raises ``OSError``.
 
-        ``name``: one that was lost, or a part of it. What is left of that goes with the one that takes its place.
+        ``name``: of one that was lost in whole or in part. What is left of it is replaced.
         """
         name = name or secrets.token_hex(8)
         # By another name each time: one that a process left half made when it died is in nobody's way.
@@ -60,7 +60,7 @@ class Directories:
             new.mkdir(mode=0o755)
             _write(new / CLAIM, claim_text(claimed), 0o600)
             _write(new / LIMITS, limits_text(claimed, policy), 0o444)
-            # Whatever user the container's processes are: the driver's device files are open to all of them, too.
+            # For any user of the container: the driver's device files are open to all of them, too.
             _write(new / USAGE, b"", 0o666, size=USAGE_BYTES)
             sync_folder(new)
             with suppress(FileNotFoundError):
@@ -92,11 +92,11 @@ class Directories:
         return made
 
     def names(self) -> list[str]:
-        """Every whole directory by name, oldest first."""
+        """The names of all complete directories, oldest first."""
         made: list[tuple[int, str]] = []
         with suppress(OSError), os.scandir(self.root) as entries:
             for one in entries:
-                # One that goes meanwhile hides none of the others.
+                # One that is removed meanwhile must not hide the others.
                 with suppress(FileNotFoundError):
                     if one.is_dir(follow_symlinks=False) and not one.name.startswith("."):
                         made.append((one.stat(follow_symlinks=False).st_mtime_ns, one.name))
@@ -111,20 +111,20 @@ class Directories:
         return all((self.root / name / file).is_file() for file in (CLAIM, LIMITS, USAGE))
 
     def claim(self, name: str) -> Claimed | None:
-        """Whom a directory was made for; ``None`` where that cannot be read."""
+        """The container of a directory; ``None`` if that cannot be read."""
         try:
             return read_claim((self.root / name / CLAIM).read_bytes())
         except OSError:
             return None
 
     def remove(self, name: str) -> None:
-        """Take a directory away; raises ``OSError``. Who has its files mounted keeps them."""
+        """Remove a directory; raises ``OSError``. Containers that have its files mounted keep them."""
         leaving = self.root / f"{_LEAVING}{secrets.token_hex(8)}"
         (self.root / name).rename(leaving)
         _take_apart(leaving)
 
     def halves(self) -> set[str]:
-        """Directories that others are making or taking apart, or were left so by a process that died."""
+        """Directories that are being made or removed by others, or were left so by a process that died."""
         try:
             with os.scandir(self.root) as entries:
                 found = {one.name for one in entries if one.name.startswith((_MADE, _LEAVING))}
@@ -143,7 +143,7 @@ def _share(claimed: Claimed) -> Claimed:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the folder's names on the disk; raises ``OSError``."""
+    """Sync a directory's entries to disk; raises ``OSError``."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -155,7 +155,7 @@ def _write(path: Path, content: bytes, mode: int, *, size: int = 0) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         if size:
-            # Blocks and not a hole: a full disk is told here, not to a program that writes into its mapping.
+            # Blocks, not a hole: a full disk fails here, not in a program that writes into its mapping.
             os.posix_fallocate(handle, 0, size)
         os.write(handle, content)
         os.fchmod(handle, mode)

@@ -1,4 +1,4 @@
-"""Keeps the directories of containers for as long as they are used, and our libraries with them.
+"""Removes the directories of containers, and releases of our libraries, once they are unused.
 
 All is worked out again from the files, the API server's pods and the kubelet's list, so that an agent that starts anew
 goes on with what it finds.
@@ -60,7 +60,7 @@ class Keeper:
         self._turn = asyncio.Lock()
 
     async def adopt(self) -> None:
-        """Find what agents before this one have made, or make beside it, and forget what they removed."""
+        """Find what previous or concurrent agents have made, and forget what they removed."""
         before = set(self._known)
         there, new, hollow = await asyncio.to_thread(self._read, before)
         now_s = self._clock.monotonic()
@@ -74,7 +74,7 @@ class Keeper:
         self._count()
 
     async def _make_anew(self, missing: Mapping[str, Kept]) -> None:
-        """Bring back what pods still use: their containers could not be started again without.
+        """Restore what pods still use: their containers could not be restarted without it.
 
         A container that runs keeps the files that it was started with.
         """
@@ -89,7 +89,7 @@ class Keeper:
             self._known.update(lost)
             return
         for name, kept in lost.items():
-            # Another agent beside this one removes what is unused.
+            # A concurrent agent removes what is unused.
             if kept.claimed is None or (kept.claimed.container and kept.claimed.ids not in listed.values()):
                 continue
             self._known[name] = kept
@@ -125,7 +125,7 @@ class Keeper:
         self._count()
 
     async def release(self, name: str) -> None:
-        """Take the directory ``name`` away, if it is there; raises ``OSError``."""
+        """Remove the directory ``name``, if it exists; raises ``OSError``."""
         async with self._turn:
             with suppress(FileNotFoundError):
                 await asyncio.to_thread(self._directories.remove, name)
@@ -133,14 +133,14 @@ class Keeper:
             self._count()
 
     def directories(self) -> list[tuple[Claimed, Path]]:
-        """Those that are known, and whom they were made for; the oldest first."""
+        """The known directories, and whom they were made for; oldest first."""
         known = sorted(self._known.items(), key=lambda one: one[1].since_s)
         return [
             (kept.claimed, self._directories.root / name) for name, kept in known if kept.claimed is not None
         ]
 
     def others(self, gpu: str, uid: str) -> int:
-        """How many pods beside ``uid`` have an isolated share of the GPU."""
+        """How many pods other than ``uid`` have an isolated share of the GPU."""
         live = self._live()
         claims = [kept.claimed for kept in self._known.values()]
         return len(
@@ -149,7 +149,7 @@ class Keeper:
         )
 
     async def clear(self) -> bool:
-        """Take away what no pod uses, however young it is; whether nothing is left."""
+        """Remove what no pod uses, regardless of age; whether nothing is left."""
         async with self._turn:
             return await self._cleared()
 
@@ -170,7 +170,7 @@ class Keeper:
             self._woken.set()
 
     async def run(self, every_s: float) -> None:
-        """Take away what is not used, until cancelled. The node's pods must be known."""
+        """Remove what is unused, until cancelled. The node's pods must be known."""
         while True:
             self._woken.clear()
             await self.once()
@@ -181,7 +181,7 @@ class Keeper:
                 continue
 
     async def once(self) -> None:
-        """Take away what is not used now."""
+        """Remove what is unused now."""
         async with self._turn:
             await self._swept()
 
@@ -242,7 +242,7 @@ class Keeper:
         self._count()
 
     async def _take_halves(self) -> None:
-        """Those that were there long ago are of a process that died."""
+        """Old ones are left over from a process that died."""
         now_s = self._clock.monotonic()
         found = self._directories.halves()
         self._halves = {name: self._halves.get(name, now_s) for name in found}

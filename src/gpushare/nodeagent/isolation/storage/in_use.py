@@ -1,8 +1,8 @@
 """Which directories of containers are in use. Pure.
 
-A directory was made for a pod, but the kubelet may have asked for another one that asks alike: so it is also in use
-while any container has the device IDs that it was made for. IDs are given again and again; of several
-directories for the same ones the youngest counts.
+A directory was made for one pod, but the kubelet may have admitted another one with an identical request: so it is also in use
+while any container has the device IDs that it was made for. IDs are allocated repeatedly; of several directories for the same
+ones only the youngest is in use.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,7 +11,7 @@ from typing import Final
 
 from gpushare.nodeagent.isolation.storage.files import Claimed
 
-#: How long a directory is kept that nobody seems to use: the kubelet lists an answer only after it was given.
+#: How long a directory is kept that seems unused: the kubelet lists devices only after ``Allocate`` returned.
 GRACE_S: Final = 60.0
 
 
@@ -34,13 +34,13 @@ def unused(
     now_s: float,
     grace_s: float = GRACE_S,
 ) -> list[str]:
-    """The directories that nobody uses. ``known`` has the older ones first.
+    """The unused directories. ``known`` has the older ones first.
 
     ``live``: UIDs of the node's pods; ``listed``: what the kubelet's list says that containers have.
     """
 
     def is_own(claimed: Claimed) -> bool:
-        """Whether it is of a pod that lives and has, as far as is known, what was answered."""
+        """Whether it is of a live pod that has, as far as is known, the devices that it was made for."""
         return (
             claimed.uid in live and listed.get((claimed.pod, claimed.container), claimed.ids) == claimed.ids
         )

@@ -1,8 +1,8 @@
-"""Brings our libraries from the image to the host, where container runtimes find them to mount.
+"""Copies our libraries from the image to the host, where container runtimes find them to mount.
 
-Each release lies in a folder named by its contents, which never changes: containers that have an older one keep it, and
-two agents that follow each other do not disturb one another: each says now and then, by the time of its folder, that it has
-its release in use, though no container has it yet. Every function may block.
+Each release has a directory that is named after its contents and never changes: containers that have an older release keep it. So
+that two successive agents do not remove each other's release before a container has it, each renews its directory's modification
+time. Every function may block.
 """
 
 import hashlib
@@ -24,15 +24,15 @@ from gpushare.nodeagent.isolation.storage.files import IN_CONTAINER, LIBRARIES
 PRELOAD: Final = "ld.so.preload"
 _NEW: Final = ".new-"
 _LEAVING: Final = ".gone-"
-#: Seconds after which nobody can still be writing a release.
+#: Seconds after which no process can still be writing a release.
 _OLD_S: Final = 3600.0
-#: How often it is said that a release is in use, and for how long that holds: an agent may be busy for minutes with trying it.
-_SAID_S: Final = 60.0
+#: How often the modification time is renewed, and how long that protects a release: its self-test may take minutes.
+_RENEW_S: Final = 60.0
 HELD_S: Final = 600.0
 
 
 class NoLibrary(NodeAgentError):
-    """Our libraries cannot be had, or cannot be brought to the host."""
+    """Our libraries are missing, or cannot be copied to the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Release:
 
 
 def deliver(source: Path, target: Path) -> Release:
-    """Have the libraries of ``source`` in a folder of their own under ``target``; raises ``NoLibrary``."""
+    """Copy the libraries of ``source`` into their own directory under ``target`` if needed; raises ``NoLibrary``."""
     try:
         contents = {name: (source / name).read_bytes() for name in LIBRARIES}
     except OSError as error:
@@ -60,7 +60,7 @@ def deliver(source: Path, target: Path) -> Release:
     hold(release)
     try:
         if not is_whole(release):
-            _bring(contents, release.folder)
+            _copy(contents, release.folder)
         if os.statvfs(release.folder).f_flag & os.ST_NOEXEC:
             raise NoLibrary(
                 str(target),
@@ -79,13 +79,13 @@ def is_whole(release: Release) -> bool:
 
 
 def hold(release: Release) -> None:
-    """Have other agents of this node know that the release is in use."""
-    if _is_old(release.folder, _SAID_S):
+    """Mark the release as in use for other agents of this node."""
+    if _is_old(release.folder, _RENEW_S):
         with suppress(OSError):
             os.utime(release.folder)
 
 
-def _bring(contents: dict[str, bytes], folder: Path) -> None:
+def _copy(contents: dict[str, bytes], folder: Path) -> None:
     folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     new = folder.parent / f"{_NEW}{secrets.token_hex(8)}"
     new.mkdir(mode=0o755)
@@ -100,7 +100,7 @@ def _bring(contents: dict[str, bytes], folder: Path) -> None:
         try:
             new.rename(folder)
         except OSError:
-            # Another agent has brought the same meanwhile; or it was here, and a part of it was lost.
+            # Another agent copied the same meanwhile, or it was here and incomplete.
             if not folder.is_dir():
                 raise
             for name in contents:
@@ -112,9 +112,9 @@ def _bring(contents: dict[str, bytes], folder: Path) -> None:
 
 
 def remove_others(target: Path, keep: Collection[str], held_s: float = HELD_S) -> list[str]:
-    """Remove the releases under ``target`` that are not in ``keep``, and what was left half done; those that went.
+    """Remove the releases under ``target`` that are not in ``keep``, and incomplete ones; returns the removed names.
 
-    One that an agent had in use less than ``held_s`` seconds ago stays.
+    A release that an agent marked less than ``held_s`` seconds ago stays.
     """
     gone = []
     try:
@@ -126,7 +126,7 @@ def remove_others(target: Path, keep: Collection[str], held_s: float = HELD_S) -
             if folder.name.startswith(_LEAVING) or _is_old(folder, _OLD_S):
                 shutil.rmtree(folder, ignore_errors=True)
         elif folder.name not in keep and _is_old(folder, held_s):
-            # Under its own name there is never a part of it: an agent that goes back to this release would use it.
+            # Renamed first: an incomplete release under its own name would be used by an agent that goes back to it.
             leaving = target / f"{_LEAVING}{folder.name}"
             with suppress(OSError):
                 folder.rename(leaving)
@@ -143,7 +143,7 @@ def _is_old(folder: Path, seconds: float) -> bool:
 
 
 def remove_all(*folders: Path) -> None:
-    """Remove these folders and the one that they are in, if it holds nothing else and is nobody's mount."""
+    """Remove these directories and their parent, if that is empty and not a mount point."""
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
     for above in {folder.parent for folder in folders}:

@@ -1,7 +1,7 @@
 """What the usage file of a container says of it: ``struct region`` of isolation/files/region.h, read from the host's side.
 
-A tenant may write anything into that file and cut it off: figures of it are for people to see, and nothing here
-believes them. It is read and never mapped, so that a file that is cut off is a short read and no signal.
+A tenant may write anything into that file and truncate it: its values are only displayed, never trusted. It is read and not
+mapped, so that a truncated file is a short read and no signal.
 """
 
 import os
@@ -30,9 +30,9 @@ _UNIT_BYTES: Final = 256
 
 
 class GpuUse(NamedTuple):
-    """What a container says of one of its GPUs.
+    """What a container reports of one of its GPUs.
 
-    ``memory_bytes``: what its library counts as taken; ``context_bytes``: what one context takes, 0 before the first; ``refused``: how often more was asked for than is left;
+    ``memory_bytes``: charged by its library; ``context_bytes``: size of one context, 0 before the first; ``refused``: failed allocations;
     ``busy_ns``: GPU time of its work; ``waited_ns``: how long its threads waited for their share of that time.
     """
 

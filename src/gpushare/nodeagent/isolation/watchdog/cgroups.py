@@ -1,7 +1,7 @@
-"""Whose is a process? Read from ``/proc/PID/cgroup``, which a process without rights over cgroups cannot change. Pure.
+"""The container of a process, from ``/proc/PID/cgroup``, which a process without permissions on cgroups cannot change. Pure.
 
-The kubelet's paths, with cgroup v1 and v2, by its two drivers, below whatever other folder (kind, k3s), and seen from
-whatever cgroup namespace (then ``kubepods`` may not be in it):
+The kubelet's paths with cgroup v1 and v2 and its two drivers, below any other directory (kind, k3s) and seen from any cgroup
+namespace (then ``kubepods`` may be missing):
 
     4:memory:/kubepods/burstable/pod2f1c…/0a1b…                                                        cgroupfs
     0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod2f1c_….slice/cri-containerd-0a1b….scope   systemd
@@ -13,7 +13,7 @@ import re
 from typing import Final, NamedTuple
 
 _POD: Final = re.compile(r"(?P<ours>[a-z-]*kubepods-(?:[a-z]+-)?)?pod(?P<uid>[^/]+?)(?P<systemd>\.slice)?")
-#: A UID as API servers make them, and as kubelets do for the pods of their own files.
+#: UIDs from API servers, and from kubelets for static pods.
 _UID: Final = re.compile(r"[0-9a-f]{8}([-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}")
 _CONTAINER: Final = re.compile(r"(?:[a-z-]+-)?([0-9a-f]{64})(?:\.scope)?")
 _PART: Final = re.compile(r"[^/:]+")
@@ -21,7 +21,7 @@ _VERSION_2: Final = "0::"
 
 
 class Owner(NamedTuple):
-    """Whom a process belongs to: UID of its pod and ID of its container, both empty outside of Kubernetes."""
+    """The owner of a process: UID of its pod and ID of its container, both empty outside of Kubernetes."""
 
     pod_uid: str = ""
     container_id: str = ""
@@ -41,8 +41,8 @@ def owner(cgroup: str) -> Owner:
 
 
 def container_cgroup(cgroup: str) -> tuple[Owner, str] | None:
-    """The container that the text of ``/proc/PID/cgroup`` tells of, and its own cgroup of version 2 as a path below the root
-    of all (the process may be in one below it). ``None`` where there is no such hierarchy, and for who is in no container."""
+    """The container in the text of ``/proc/PID/cgroup``, and its cgroup v2 path below the root (the process may be further below).
+    ``None`` without that hierarchy or outside of containers."""
     for line in cgroup.splitlines():
         found = _owner(line) if line.startswith(_VERSION_2) else None
         if found is not None and found[0].container_id:
@@ -51,7 +51,7 @@ def container_cgroup(cgroup: str) -> tuple[Owner, str] | None:
 
 
 def _owner(line: str) -> tuple[Owner, int] | None:
-    """Whose the cgroup in a line is, and where the part of its path ends that names the container."""
+    """The owner of the cgroup in a line, and where the part of its path ends that names the container."""
     path_at = line.find(":", line.find(":") + 1) + 1
     pod: re.Match[str] | None = None
     for part in _PART.finditer(line, path_at):

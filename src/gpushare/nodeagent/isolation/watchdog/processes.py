@@ -1,4 +1,4 @@
-"""Processes of the node: whose they are, and how one is ended. Read from ``/proc``."""
+"""Processes of the node: their owners from ``/proc``, and killing one."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ _MPS: Final = "nvidia-cuda-mps"
 
 
 def owners(pids: Iterable[int], proc: Path = PROC) -> dict[int, Owner]:
-    """Whose each process is, but for those that are gone, and for NVIDIA's servers that this program runs."""
+    """The owner of each process, except those that are gone and NVIDIA's servers that this program runs."""
     own_pod = _owner(os.getpid(), PROC)
     found = {}
     for pid in set(pids):
@@ -32,9 +32,9 @@ def owners(pids: Iterable[int], proc: Path = PROC) -> dict[int, Owner]:
 
 
 def container_cgroups(proc: Path = PROC) -> dict[Owner, set[str]]:
-    """The cgroups of all containers that have a process, as paths below the root of all. Reads of every process.
+    """The cgroups of all containers with a process, as paths below the root. Reads every process.
 
-    More than one for whom others pretend to be.
+    More than one for an owner that others imitate.
     """
     found: dict[Owner, set[str]] = {}
     for entry in os.scandir(proc):
@@ -48,9 +48,9 @@ def container_cgroups(proc: Path = PROC) -> dict[Owner, set[str]]:
 
 
 def kill(pid: int, whose: Owner, proc: Path = PROC) -> str:
-    """End the process if it is still ``whose``; why not, if it was not ended. Empty when it was."""
+    """Kill the process if it is still ``whose``; returns why not, empty on success."""
     try:
-        # The handle is of one process; whose it is is asked after it was got, as PIDs are given again.
+        # The handle is of one process; its owner is checked afterwards, as PIDs are reused.
         handle = os.pidfd_open(pid)
     except OSError as error:
         return error.strerror or str(error)

@@ -1,7 +1,7 @@
-"""Who uses more of a GPU than they were given, and who uses it without having been given any. Pure.
+"""Use of a GPU above an allocation, or without one. Pure.
 
-What is judged is what the driver says, not what containers say of themselves: whatever holds a container to its share
-may fail or be got past, and processes outside of Kubernetes are held by nothing.
+It is computed from what the driver reports, not from what containers report: enforcement may fail or be bypassed, and processes
+outside of Kubernetes are not limited at all.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -12,18 +12,18 @@ import msgspec
 from gpushare.api.node.overuse_threshold import is_over_compute, is_over_memory
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner
 
-#: Less than this that others hold is passed over: a display server's, a monitor's. Any CUDA context has more.
+#: Less unmanaged memory than this is ignored: a display server's, a monitor's. Any CUDA context has more.
 FOREIGN_LEAST_MIB: Final = 64
-#: What others hold is told in steps of this, and as less only when so many looks in a row found less: else every small
-#: change would be written on the node.
+#: Unmanaged memory is published in these steps, and lowered only after so many lower samples in a row: else every small change
+#: would be written on the node.
 FOREIGN_STEP_MIB: Final = 64
-FOREIGN_LOOKS: Final = 3
+FOREIGN_SAMPLES: Final = 3
 
 
 class GpuProcess(NamedTuple):
-    """One process on a GPU (UUID). ``mib`` and what is in percent of the GPU's time are -1 where the driver does not tell.
+    """One process on a GPU (UUID). ``mib`` and what is in percent of the GPU's time are -1 if the driver does not report it.
 
-    ``kind`` says what it does there as nvidia-smi does: ``C`` for compute, ``G`` for graphics, ``M`` through MPS, or several (``C+G``).
+    ``kind`` is its type as in nvidia-smi: ``C`` for compute, ``G`` for graphics, ``M`` through MPS, or several (``C+G``).
     """
 
     gpu: str
@@ -32,13 +32,13 @@ class GpuProcess(NamedTuple):
     sm_percent: int = -1
     kind: str = ""
     copy_percent: int = -1
-    """How much of the time it has the GPU's memory read or written."""
+    """Part of the time in which it reads or writes GPU memory."""
     encode_percent: int = -1
     decode_percent: int = -1
 
 
 class Holder(NamedTuple):
-    """Who was given a share of ``gpu``: a container, or a whole pod (``container`` empty) where it cannot be told apart."""
+    """A container with a share of ``gpu``, or its pod (``container`` empty) while containers cannot be told apart."""
 
     pod: str
     uid: str
@@ -49,7 +49,7 @@ class Holder(NamedTuple):
 
 
 class Use(msgspec.Struct):
-    """What a holder uses of its GPU. ``mib`` is of those processes of which the driver tells it; of ``untold`` more it does not."""
+    """What a holder uses of its GPU. ``mib`` is that of the processes with known memory; ``untold`` more have unknown memory."""
 
     holder: Holder
     mib: int = 0
@@ -59,14 +59,14 @@ class Use(msgspec.Struct):
 
 
 class Foreign(msgspec.Struct):
-    """What is used of a GPU by those who were given none of it: processes by what they are part of."""
+    """Unmanaged use of a GPU: processes without an allocation, by owner."""
 
     mib: int = 0
     pids: dict[Owner, list[int]] = {}
 
 
 class Seen(NamedTuple):
-    """All that was seen at one look: what each holder uses, and by GPU what others do."""
+    """One sample: what each holder uses, and unmanaged use by GPU."""
 
     uses: tuple[Use, ...]
     foreign: Mapping[str, Foreign]
@@ -77,7 +77,7 @@ def seen(
     owners: Mapping[int, Owner],
     holder_of: Callable[[Owner, str], Holder | None],
 ) -> Seen:
-    """Whose the processes are. Those without an owner have ended meanwhile, or work for all."""
+    """Attribute processes to holders. Those without an owner have ended meanwhile, or serve all."""
     uses: dict[Holder, Use] = {}
     foreign: dict[str, Foreign] = {}
     for process in processes:
@@ -102,7 +102,7 @@ What = Literal["memory", "compute"]
 
 
 class Finding(NamedTuple):
-    """News of a holder: it has gone above its share, or (``due``) has been above it for the whole grace period."""
+    """A holder went above its share, or (``due``) has been above it for the whole grace period."""
 
     what: What
     use: Use
@@ -118,27 +118,27 @@ class _Above(msgspec.Struct):
 
 
 class Overuse:
-    """Follows who is above their share, and for how long. Times are seconds of one monotonic clock.
+    """Tracks which holders are above their share, and for how long. Times are seconds of one monotonic clock.
 
-    Who comes below gets back what they were above second by second, and does not begin anew at once: else a tenant that
-    knows when it is looked at could be above nearly always.
+    Time below the share reduces the time above it second by second instead of resetting it: else a tenant that knows when samples
+    are taken could be above nearly always.
     """
 
     def __init__(self, grace_s: float) -> None:
         self._grace_s = grace_s
         self._above: dict[tuple[Holder, What], _Above] = {}
-        self._told: dict[tuple[Holder, What], float] = {}
+        self._reported: dict[tuple[Holder, What], float] = {}
 
     def judge(self, uses: Iterable[Use], now_s: float) -> list[Finding]:
-        """What is new, in the order of ``uses``. What is due is told again once a grace period, if it goes on."""
+        """New findings, in the order of ``uses``. Due ones are repeated once per grace period while they last."""
         over: dict[tuple[Holder, What], Use] = {}
         for use in uses:
             if is_over_memory(use.mib, use.holder.mib):
                 over[use.holder, "memory"] = use
             if is_over_compute(use.sm_percent, use.holder.core_percent):
                 over[use.holder, "compute"] = use
-        for old in [one for one, told_s in self._told.items() if now_s - told_s >= self._grace_s]:
-            del self._told[old]
+        for old in [one for one, reported_s in self._reported.items() if now_s - reported_s >= self._grace_s]:
+            del self._reported[old]
         self._count(over.keys(), now_s)
         found = []
         for key, use in over.items():
@@ -146,15 +146,15 @@ class Overuse:
             if one.above and one.spent_s >= self._grace_s:
                 one.spent_s = 0.0
                 found.append(Finding(key[1], use, due=True))
-            # A moment of much compute is nothing to tell anyone; and who goes up and down is not told each time.
-            elif not one.above and key[1] == "memory" and key not in self._told:
-                self._told[key] = now_s
+            # A short peak of compute is not reported, and ups and downs not each time.
+            elif not one.above and key[1] == "memory" and key not in self._reported:
+                self._reported[key] = now_s
                 found.append(Finding(key[1], use, due=False))
             one.above = True
         return found
 
     def _count(self, over: Container[tuple[Holder, What]], now_s: float) -> None:
-        """The time since the last look, for those who were above it then or before."""
+        """Add the time since the last sample, for holders that were above then or before."""
         for key, one in list(self._above.items()):
             passed_s = now_s - one.at_s
             one.spent_s = max(0.0, one.spent_s + (passed_s if one.above else -passed_s))
@@ -166,35 +166,35 @@ class Overuse:
 
 
 class ForeignBook:
-    """What others hold of each GPU, as it is told: rounded, up at once and down slowly."""
+    """Unmanaged memory of each GPU as published: rounded, raised immediately and lowered slowly."""
 
     def __init__(self) -> None:
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self._lower: dict[str, list[int]] = {}
 
     def take(self, held_mib: Mapping[str, int]) -> bool:
-        """Note what a look at all GPUs found, in MiB by UUID; whether ``told`` reads otherwise now."""
-        before = dict(self._told)
-        for gpu in self._told.keys() | held_mib.keys():
+        """Take in a sample of all GPUs, in MiB by UUID; whether ``published`` changed."""
+        before = dict(self._reported)
+        for gpu in self._reported.keys() | held_mib.keys():
             now_mib = _rounded(held_mib.get(gpu, 0))
-            if now_mib >= self._told.get(gpu, 0):
+            if now_mib >= self._reported.get(gpu, 0):
                 self._lower.pop(gpu, None)
             else:
                 looks = self._lower.setdefault(gpu, [])
                 looks.append(now_mib)
-                if len(looks) < FOREIGN_LOOKS:
+                if len(looks) < FOREIGN_SAMPLES:
                     continue
                 now_mib = max(looks)
                 del self._lower[gpu]
             if now_mib:
-                self._told[gpu] = now_mib
+                self._reported[gpu] = now_mib
             else:
-                self._told.pop(gpu, None)
-        return self._told != before
+                self._reported.pop(gpu, None)
+        return self._reported != before
 
-    def told(self, gpu: str) -> int:
-        """MiB of the GPU that are to be kept out of what is given away."""
-        return self._told.get(gpu, 0)
+    def published(self, gpu: str) -> int:
+        """MiB of the GPU that are not to be allocated."""
+        return self._reported.get(gpu, 0)
 
 
 def _rounded(mib: int) -> int:

@@ -1,7 +1,7 @@
-"""Looks from outside: what the driver says that each process holds, held against what its container was given.
+"""Compares what each process uses, as the driver reports it, with what its container was allocated.
 
-It is what makes it pointless to get past whatever holds a container to its share, and what sees those who were given
-nothing at all. ``look`` runs in the thread that speaks to NVML, all else in the event loop.
+It makes bypassing isolation pointless, and finds processes without any allocation. ``look`` runs in NVML's thread, everything
+else in the event loop.
 """
 
 import asyncio
@@ -44,19 +44,19 @@ _MOST_NAMED: Final = 5
 
 
 def foreign_cause(index: int) -> str:
-    """By which ``UnmanagedGPUUsage`` of one GPU is told from that of another."""
+    """The cause by which ``UnmanagedGPUUsage`` events of different GPUs are told apart."""
     return f"GPU {index}"
 
 
 class AsksNvml(Protocol):
-    """What is asked of NVML."""
+    """What is needed of NVML."""
 
     def processes(self) -> Sequence[GpuProcess]:
-        """Who uses the GPUs."""
+        """The processes on the GPUs."""
 
 
-class Teller(Protocol):
-    """Who tells news of the node."""
+class NodeEventRecorder(Protocol):
+    """``NodeEvents.tell``."""
 
     def __call__(
         self,
@@ -67,18 +67,18 @@ class Teller(Protocol):
         cause: str = "",
         telling: Telling = "come",
     ) -> None:
-        """Say ``note`` about the node; news of one ``cause`` are one event that counts."""
+        """Record an event of the node; those of one ``cause`` are counted on one event."""
 
 
 class Watchdog:
-    """``on_change`` is called when ``foreign_mib`` reads otherwise for some GPU, ``on_used`` with what each look finds in use."""
+    """``on_change`` is called when ``foreign_mib`` changed for some GPU, ``on_used`` with the use in each sample."""
 
     def __init__(
         self,
         watch: Watch,
         book: NodeAllocations,
         *,
-        tell: Teller,
+        tell: NodeEventRecorder,
         events: Recorder,
         metrics: Metrics,
         clock: Clock,
@@ -99,22 +99,22 @@ class Watchdog:
         self._foreign = ForeignBook()
         self._last: tuple[Sequence[GpuProcess], Mapping[int, Owner]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._judging = False
+        self._evaluating = False
         self._began_s = 0.0
         self._overused_s: dict[tuple[str, ...], float] = {}
 
     def start(self) -> None:
-        """The node's pods are known: judge from now on, beginning with what was seen last."""
-        self._judging = True
+        """The node's pods are known: evaluate samples from now on, beginning with the last."""
+        self._evaluating = True
         self._began_s = self._clock.monotonic()
-        self._judge()
+        self._evaluate()
 
     def attend(self) -> None:
-        """Called in the event loop that is to hear of what is seen."""
+        """Call in the event loop that is to get the samples."""
         self._loop = asyncio.get_running_loop()
 
     def look(self, nvml: AsksNvml) -> None:
-        """Ask NVML and ``/proc``; called in NVML's thread."""
+        """Sample NVML and ``/proc``; called in NVML's thread."""
         if self._watch.policy == "off" or self._loop is None:
             return
         processes = nvml.processes()
@@ -125,38 +125,38 @@ class Watchdog:
             logger.debug("the event loop has ended")
 
     def take(self, processes: Sequence[GpuProcess], whose: Mapping[int, Owner]) -> None:
-        """Note what was seen."""
+        """Take in a sample."""
         self._last = (processes, whose)
-        if self._judging:
-            self._judge()
+        if self._evaluating:
+            self._evaluate()
 
     def lose(self) -> None:
-        """The driver does not answer any more, so nobody knows who uses its GPUs. What is kept back for others stays so."""
+        """The driver stopped responding, so the use of its GPUs is unknown. Published unmanaged memory stays."""
         self._last = None
         self._metrics.last_sample.set(value=0.0)
 
     @property
     def is_sampling(self) -> bool:
-        """Whether it is known who uses the GPUs that this agent gives away; not where nobody looks (``policy`` off)."""
-        return self._judging and self._last is not None and bool(self._book.node.mode.resources)
+        """Whether the processes on the GPUs that this agent allocates are known; never with ``policy`` off."""
+        return self._evaluating and self._last is not None and bool(self._book.node.mode.resources)
 
     @property
     def processes(self) -> tuple[GpuProcess, ...]:
-        """Those that were seen last on GPUs that this agent gives away; none before the node's pods are known."""
+        """The last sample of the GPUs that this agent allocates; empty before the node's pods are known."""
         if not self.is_sampling or self._last is None:
             return ()
         return tuple(self._last[0])
 
     @property
     def owners(self) -> Mapping[int, Owner]:
-        """Whose they are, by PID."""
+        """Their owners, by PID."""
         return self._last[1] if self._last is not None else {}
 
     def foreign_mib(self, gpu: str) -> int:
-        """Memory of the GPU that is to be kept out of what is given away."""
-        return self._foreign.told(gpu)
+        """Memory of the GPU that is not to be allocated."""
+        return self._foreign.published(gpu)
 
-    def _judge(self) -> None:
+    def _evaluate(self) -> None:
         if self._last is None:
             return
         node = self._book.node
@@ -170,7 +170,7 @@ class Watchdog:
         self._note_foreign(node, found.foreign)
 
     def holder_of(self, whose: Owner, gpu: str) -> Holder | None:
-        """Who was given that GPU; ``None``: they were not."""
+        """The owner's allocation of that GPU; ``None``: none."""
         allocated = self._book.pod(whose.pod_uid) if whose.pod_uid else None
         if allocated is None:
             return None
@@ -209,7 +209,7 @@ class Watchdog:
         return self._watch.policy == "kill"
 
     def _kill(self, pids: Sequence[int]) -> str:
-        """End processes; what came of it, for people."""
+        """Kill processes; the result, for people."""
         whose = self._last[1] if self._last is not None else {}
         ended, failed = [], []
         for pid in pids:
@@ -224,7 +224,7 @@ class Watchdog:
         return "; ".join(texts)
 
     def _telling(self, key: tuple[str, ...]) -> Telling:
-        """Of overuse that is found now: whether it has begun, or goes on, maybe since before this agent."""
+        """Whether overuse that is found now is new, or goes on, perhaps since before this agent."""
         now_s, patience_s = self._clock.monotonic(), 2 * self._watch.grace_s + JUST_TOLD_S
         self._overused_s = {one: at_s for one, at_s in self._overused_s.items() if now_s - at_s < patience_s}
         goes_on = key in self._overused_s or now_s - self._began_s < JUST_TOLD_S
@@ -235,7 +235,7 @@ class Watchdog:
         namespace, _, name = holder.pod.partition("/")
         about_it = about(pod=holder.pod, uid=holder.uid)
         logger.warning("pod %s: %s: %s", holder.pod, reason, note, extra=about_it)
-        # What was told before it was known which container it is goes on as that.
+        # What was reported before the container was known continues as that.
         container = "" if (holder.uid, "", holder.gpu, reason) in self._overused_s else holder.container
         self._events.record(
             ObjectReference("Pod", name, namespace, holder.uid),
@@ -243,28 +243,28 @@ class Watchdog:
             reason=reason,
             action="Watching",
             note=note,
-            # Amounts and processes differ from look to look: whose it is does not.
+            # Amounts and processes differ between samples: the holder does not.
             cause=f"{container} {holder.gpu}",
             telling="each" if happens else self._telling((holder.uid, container, holder.gpu, reason)),
         )
 
     def _note_foreign(self, node: NodeDevices, foreign: Mapping[str, Foreign]) -> None:
-        before = {device.uuid: self._foreign.told(device.uuid) for device in node.devices}
+        before = {device.uuid: self._foreign.published(device.uuid) for device in node.devices}
         held = {uuid: others.mib for uuid, others in foreign.items() if uuid in before}
         if not self._foreign.take(held):
             return
         for device in node.devices:
-            told_mib = self._foreign.told(device.uuid)
+            published_mib = self._foreign.published(device.uuid)
             others = foreign.get(device.uuid)
-            if told_mib > before[device.uuid] and others is not None:
+            if published_mib > before[device.uuid] and others is not None:
                 self._tell(
                     REASON_FOREIGN,
                     f"GPU {device.index}: {others.mib} MiB are used by processes without an allocation: "
-                    f"{_some(map(self._named, others.pids, others.pids.values()))}. {told_mib} MiB are not allocated to pods",
+                    f"{_some(map(self._named, others.pids, others.pids.values()))}. {published_mib} MiB are not allocated to pods",
                     cause=foreign_cause(device.index),
                     telling="standing" if before[device.uuid] else "come",
                 )
-            elif before[device.uuid] and not told_mib:
+            elif before[device.uuid] and not published_mib:
                 self._tell(
                     REASON_NO_FOREIGN,
                     f"GPU {device.index}: no unmanaged process uses memory any more",

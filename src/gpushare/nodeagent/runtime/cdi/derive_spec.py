@@ -1,4 +1,4 @@
-"""Our own CDI description, made from NVIDIA's. Pure.
+"""Our own CDI spec, derived from NVIDIA's. Pure.
 
 NVIDIA's sets ``NVIDIA_VISIBLE_DEVICES=void`` in every container, so that its runtime does not do the work twice. A
 runtime makes CDI's edits last, so that value would hide the UUID which the documentation promises there. Ours is
@@ -25,7 +25,7 @@ _NODE: Final = re.compile(r"/dev/nvidia(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """``content`` is our file's, ``covered`` the UUIDs of the GPUs in it, ``source`` the path that it is made from."""
+    """``content`` of our file, ``covered``: the UUIDs of the GPUs in it, ``source``: the path of the file it is derived from."""
 
     content: bytes
     source: str

@@ -1,4 +1,4 @@
-"""Gives containers their GPU in the way that the node can, and keeps our CDI description up to date.
+"""Decides how containers get their GPU on this node, and keeps our CDI spec up to date.
 
 NVIDIA's description appears when its toolkit is installed and changes with the driver, so it is looked at every few
 seconds. Ours stays while any container may be started that was given a name from it.
@@ -19,13 +19,13 @@ from gpushare.nodeagent.runtime.selection import Asked, Choice, Reported, choose
 
 logger = logging.getLogger(__name__)
 
-#: Kubelets before 1.29 pass names on in annotations of the container alone; runtimes take names given twice once.
+#: Kubelets before 1.29 pass CDI names only as annotations of the container; runtimes ignore duplicates.
 ANNOTATION: Final = "cdi.k8s.io/gpushare-node-agent"
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the kubelet is answered besides the environment: CDI names, annotations of the container."""
+    """What the answer to the kubelet has besides the environment: CDI names and annotations of the container."""
 
     cdi_devices: tuple[str, ...] = ()
     annotations: Mapping[str, str] | None = None
@@ -58,16 +58,16 @@ class GpuAccess:
         self._woken = asyncio.Event()
         self._unwritten = ""
         self.in_place = False
-        """Whether there is a description, too, in which our libraries stand in place of the driver's."""
+        """Whether there is also a spec that mounts our libraries in place of the driver's."""
         self.choice: Choice | None = None
-        """The way that is gone; ``None`` until ``decided``."""
+        """How containers get their GPU; ``None`` until ``decided``."""
         self.faults: tuple[str, ...] = ()
-        """CDI files that cannot be used and why, a text each."""
+        """CDI files that cannot be used, and why; one text each."""
         self.decided = asyncio.Event()
-        """Set once ``choice`` is known, and our file is there where it is needed."""
+        """Set once ``choice`` is known and our file is written if it is needed."""
 
     def take_report(self, reported: Reported) -> None:
-        """The node's status says this of its software."""
+        """Versions from the node's status."""
         if reported != self._reported:
             self._reported = reported
             self._woken.set()
@@ -79,23 +79,23 @@ class GpuAccess:
             self._woken.set()
 
     def want(self, *, wanted: bool) -> None:
-        """Whether this node gives GPUs to containers, or has some that hold one."""
+        """Whether this node gives GPUs to containers, or runs some that have one."""
         if wanted != self._wanted:
             self._wanted = wanted
             self._woken.set()
 
     def rest(self, *, resting: bool) -> None:
-        """Whether another agent keeps the description instead."""
+        """Whether another agent maintains the spec instead."""
         if resting != self._resting:
             self._resting = resting
             self._woken.set()
 
     def look_again(self) -> None:
-        """What ``shimmed`` answers may be otherwise than it was."""
+        """The answer of ``shimmed`` may have changed."""
         self._woken.set()
 
     async def remove(self) -> None:
-        """Take our description away for good, whoever may want it."""
+        """Remove our spec for good."""
         self._resting = True
         try:
             if self._folders.remove():
@@ -105,18 +105,18 @@ class GpuAccess:
 
     @property
     def there(self) -> bool:
-        """Whether our description is in its folder."""
+        """Whether our spec is in its directory."""
         return self._folders.ours.exists() or self._folders.isolated.exists()
 
     @property
     def trouble(self) -> str:
-        """Why GPUs cannot be given in the way that was asked for, and what to do; empty when they can."""
+        """Why GPUs cannot be given in the requested way, and what to do; empty if they can."""
         if self.choice is None or self.choice.way == "nvidia":
             return ""
         return self.choice.trouble or self._unwritten
 
     def lacking(self) -> dict[str, str]:
-        """GPUs that no container can be given now, by UUID, and why."""
+        """GPUs that cannot be given to a container now, by UUID, and why."""
         choice = self.choice
         if choice is None or choice.way == "nvidia":
             return {}
@@ -149,7 +149,7 @@ class GpuAccess:
             await self._pause()
 
     async def _pause(self) -> None:
-        # Where NVIDIA's runtime was asked for, no file can change anything.
+        # If NVIDIA's runtime was requested, no file makes a difference.
         wait_s = None if self._asked is Asked.NVIDIA else self._look_s
         try:
             async with asyncio.timeout(wait_s):
@@ -161,13 +161,13 @@ class GpuAccess:
         before = self._state()
         found = Found()
         if self._asked is not Asked.NVIDIA:
-            # A thread only for what may take time: on most nodes nothing ever changes.
+            # A thread only if there is something to read: on most nodes nothing ever changes.
             found = (
                 await asyncio.to_thread(self._folders.read)
                 if self._folders.changed()
                 else self._folders.found
             )
-            # A file that is being written reads as broken: only what stays so is believed.
+            # A file may be broken only because it is being written: reported only if it stays so.
             if found.faults and found != self._found and self.choice is not None:
                 self._found = found
                 return

@@ -1,4 +1,4 @@
-"""A CDI description as it lies in a file, checked as far as it is used. Pure.
+"""A CDI spec read from a file, validated as far as it is used. Pure.
 
 What is not right in a description makes all of it unusable, as the container runtimes have it. Fields that are not
 known here are handed on as they are: the runtime that reads them knows better.
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gpushare.nodeagent.errors import NodeAgentError
 
-#: Versions of the format that are known to keep the meaning of what is read here.
+#: Versions of the format in which what is read here is known to mean the same.
 _VERSION: Final = re.compile(r"v?(0\.[3-9]|1)\.\d+")
 _KIND: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z][A-Za-z0-9_.-]*")
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")

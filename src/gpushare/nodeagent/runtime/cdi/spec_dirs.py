@@ -1,4 +1,4 @@
-"""The folders that hold CDI descriptions: all are read, the last one holds ours."""
+"""The directories of CDI specs: all are read, ours is in the last."""
 
 import json
 import logging
@@ -20,20 +20,20 @@ ISOLATED_FILE: Final = "gpushare.dev-isolated.json"
 _MOST_BYTES: Final = 4 << 20
 
 
-#: By which a file is taken for unchanged: inode number, size in bytes, time of its last change in ns.
+#: A file is unchanged if these are equal: inode number, size in bytes, time of its last change in ns.
 Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The descriptions that can be read, best first, and what is wrong with the others."""
+    """The readable specs, best first, and what is wrong with the others."""
 
     descriptions: tuple[CdiDescription, ...] = ()
     faults: tuple[str, ...] = ()
 
 
 class CdiFolders:
-    """``folders`` in rising order of precedence, as container runtimes have them. Every method may block."""
+    """``folders`` in ascending order of precedence, as in container runtimes. Every method may block."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = tuple(folders)
@@ -43,17 +43,17 @@ class CdiFolders:
 
     @property
     def ours(self) -> Path:
-        """Where our description is."""
+        """The path of our spec."""
         return self._folders[-1] / OUR_FILE
 
     @property
     def isolated(self) -> Path:
-        """Where the description is that has our libraries."""
+        """The path of our spec with the isolation libraries."""
         return self._folders[-1] / ISOLATED_FILE
 
     @property
     def found(self) -> Found:
-        """What the last ``read`` found."""
+        """The result of the last ``read``."""
         return self._found
 
     def changed(self) -> bool:
@@ -61,7 +61,7 @@ class CdiFolders:
         return self._look() != self._stamps
 
     def read(self) -> Found:
-        """All descriptions but ours. A file that has not changed is not read again."""
+        """All specs except ours. Unchanged files are not read again."""
         before, self._parsed = self._parsed, {}
         self._stamps = self._look()
         descriptions, faults = [], []
@@ -86,12 +86,12 @@ class CdiFolders:
         return stamps
 
     def write(self, content: bytes, *, isolated: bool = False) -> bool:
-        """Let one of our descriptions be ``content``, all at once; whether it was another. Raises ``OSError``."""
+        """Write one of our specs atomically; whether its content has changed. Raises ``OSError``."""
         path = self.isolated if isolated else self.ours
         if self.has(content, isolated=isolated):
             return False
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Runtimes read only .json and .yaml, so none sees a half of it.
+        # Runtimes read only .json and .yaml, so none sees it half written.
         new = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             with new.open("wb") as file:
@@ -106,7 +106,7 @@ class CdiFolders:
         return True
 
     def has(self, content: bytes, *, isolated: bool = False) -> bool:
-        """Whether one of our descriptions is ``content``."""
+        """Whether the content of one of our specs is ``content``."""
         path = self.isolated if isolated else self.ours
         try:
             return path.stat().st_size == len(content) and path.read_bytes() == content
@@ -114,7 +114,7 @@ class CdiFolders:
             return False
 
     def remove(self) -> bool:
-        """Remove our descriptions; whether there was one. Raises ``OSError``."""
+        """Remove our specs; whether there was one. Raises ``OSError``."""
         there = self.ours.exists() or self.isolated.exists()
         self.isolated.unlink(missing_ok=True)
         self.ours.unlink(missing_ok=True)
@@ -151,7 +151,7 @@ def _parsed(path: Path) -> object:
     except (ValueError, RecursionError) as error:
         if path.suffix == ".json" and not text.lstrip().startswith((b"#", b"-")):
             raise BadDescription(str(path), f"it is not JSON: {error}") from None
-    # YAML alone costs 2 MB, so whoever has only JSON does not pay for it.
+    # Imported only if needed: the YAML module takes 2 MB.
     import yaml
 
     try:
