@@ -42,7 +42,7 @@ class Verbs:
         self.ledger = Ledger(node_policy=policy)
         self.reservations = Reservations(15.0)
         clock = TurnedClock()
-        self.view = ClusterCache(self.ledger, Recorded(), self.reservations.end, monotonic=clock.monotonic)
+        self.view = ClusterCache(self.ledger, Recorded(), self.reservations.end)
         self.binder = Binder(self.view, self.api, self.reservations, clock)
         self.bodies = Bodies()
         reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16, node_policy=policy)
