@@ -18,6 +18,12 @@ from benchmarks.isolation.running import finish, say
 from benchmarks.isolation.table import Row
 
 PERCENTS = (10, 30, 50, 70, 90)
+#: Kernels of one kind: most of the first length, one in twenty of the second.
+UNEVEN = {
+    "2 µs, one in 20 of 2 ms": "uneven:2000:2000000",
+    "2 ms, one in 20 of 2 µs": "uneven:2000000:2000",
+    "40 µs, one in 20 of 2 µs": "uneven:40000:2000",
+}
 LENGTHS = {"0.05 ms": 50_000, "1 ms": 1_000_000, "20 ms": 20_000_000, "200 ms": 200_000_000}
 #: How far a share may be from what was given, in percent of the GPU.
 TOLERANCE = 5.0
@@ -221,6 +227,19 @@ def together(seconds: float) -> Iterator[tuple[int, list[Case]]]:
     )
 
 
+def uneven(seconds: float) -> Iterator[tuple[int, list[Case]]]:
+    """Kernels of one kind and very different lengths, alone and beside a loop."""
+    for lengths, work in UNEVEN.items():
+        load, loop = Load(Share(30), work), Load(Share(70), "kernels:1000000")
+        yield (
+            BESIDE_WAITING,
+            [
+                measured(f"alone, kernels of {lengths}, 30%", [load], seconds),
+                measured(f"30 + 70, kernels of {lengths}, and of 1 ms", [load, loop], seconds),
+            ],
+        )
+
+
 def a_third(seconds: float) -> Iterator[tuple[int, list[Case]]]:
     """Two tenants who try to have more than theirs, beside a third, of whom the row is."""
     greedy = {
@@ -339,6 +358,7 @@ SUBJECTS: tuple[Callable[[float], Iterator[tuple[int, list[Case]]]], ...] = (
     waited_for,
     soon,
     together,
+    uneven,
     a_third,
     idle,
     misfortune,

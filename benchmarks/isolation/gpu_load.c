@@ -3,7 +3,8 @@
  * Usage: gpu_load WORK [STREAMS]
  *
  *   kernels:NS      kernels of that length, as many queued as the driver takes
- *   single:NS       the same, each waited for
+ *   uneven:NS:NS    kernels of the first length, one in twenty of the second, as many queued as the driver takes
+ *   single:NS       kernels of that length, each waited for
  *   service:NS:N    N kernels of that length, waited for, then a pause of 8 to 12 ms; tells how long that took
  *   cooperative:NS  cooperative kernels, as many queued as the driver takes
  *   graphs:NS:N     graphs of N kernels (captured), as many queued as the driver takes
@@ -91,6 +92,13 @@ static int goes_on(void)
     return !ended;
 }
 
+static uint64_t chance(void)
+{
+    static uint64_t state;
+    state = (state ? state : (uint64_t)getpid()) * UINT64_C(6364136223846793005) + 1442695040888963407u;
+    return state >> 33;
+}
+
 static void launch(uint64_t length_ns, CUstream stream)
 {
     void *parameters[] = {&length_ns};
@@ -117,9 +125,7 @@ static void serve(uint64_t length_ns, uint64_t count)
     if (time_count < TIMES_MAX)
         times_ns[time_count++] = now_ns() - began_ns;
     /* Several with pauses of one length would never meet again after a while. */
-    static uint64_t chance;
-    chance = (chance ? chance : (uint64_t)getpid()) * UINT64_C(6364136223846793005) + 1442695040888963407u;
-    nanosleep(&(struct timespec){0, 8000000 + (long)((chance >> 33) % 4000000)}, NULL);
+    nanosleep(&(struct timespec){0, 8000000 + (long)(chance() % 4000000)}, NULL);
 }
 
 static int by_time(const void *a, const void *b)
@@ -150,6 +156,8 @@ static uint64_t work_on(const char *work, uint64_t size, uint64_t count)
         unsigned i = (unsigned)(done % stream_count);
         if (!strncmp(work, "kernels:", 8)) {
             launch(size, streams[i]);
+        } else if (!strncmp(work, "uneven:", 7)) {
+            launch(chance() % 20 ? size : count, streams[i]);
         } else if (!strncmp(work, "single:", 7)) {
             launch(size, streams[i]);
             CALL("cuStreamSynchronize", streams[i]);

@@ -93,6 +93,7 @@ bool page_write(struct turn_page *page, uint64_t now_ns, struct granted granted,
     atomic_store(&page->began_ns, granted.began_ns);
     atomic_store(&page->allowed_ns, granted.allowed_ns);
     atomic_store(&page->ahead_ns, granted.ahead_ns);
+    atomic_store(&page->beside_ns, granted.beside_ns);
     atomic_store(&page->until_ns, granted.until_ns);
     atomic_store(&page->heartbeat_ns, now_ns);
     if (atomic_load(&page->arbiter_version) != TURN_VERSION)

@@ -166,8 +166,39 @@ static void note_pause(struct tenant *tenant, const struct asked *asked, uint64_
         tenant->idle_from_ns = now_ns + (uint64_t)left_ns(asked, now_ns);
 }
 
+/* Until when the work of others than `place` lasts, as they say. */
+static uint64_t others_until(const struct schedule *schedule, unsigned place)
+{
+    uint64_t until_ns = 0;
+    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+        const struct tenant *tenant = &schedule->tenants[i];
+        if (i != place && tenant->present && tenant->busy_until_ns > until_ns)
+            until_ns = tenant->busy_until_ns;
+    }
+    return until_ns;
+}
+
+/* For how long others had work there since the last step. Whoever may put work there does so between two steps, too. */
+static void count_beside(struct schedule *schedule, uint64_t now_ns, const struct asked *asked)
+{
+    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+        struct tenant *tenant = &schedule->tenants[i];
+        uint64_t until_ns = sooner(asked[i].busy_until_ns, now_ns);
+        if (tenant->present && (holds(schedule, i) || tenant->visits) && until_ns > tenant->busy_until_ns)
+            tenant->busy_until_ns = until_ns;
+    }
+    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+        uint64_t until_ns = sooner(others_until(schedule, i), now_ns);
+        if (until_ns > schedule->now_ns)
+            schedule->tenants[i].beside_ns += until_ns - schedule->now_ns;
+    }
+    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++)
+        schedule->tenants[i].busy_until_ns = now_ns + (uint64_t)left_ns(&asked[i], now_ns);
+}
+
 static void account(struct schedule *schedule, uint64_t now_ns, const struct asked *asked)
 {
+    count_beside(schedule, now_ns, asked);
     int64_t passed_ns = least((int64_t)(now_ns - schedule->now_ns), STEP_MOST_NS);
     count_run(schedule, passed_ns, schedule->now_ns);
     schedule->now_ns = now_ns;
@@ -329,6 +360,7 @@ static void allow(struct schedule *schedule, const struct asked *asked)
 static void begin_visit(struct schedule *schedule, struct tenant *tenant, const struct asked *page)
 {
     tenant->visits = true;
+    tenant->paused = tenant->comes_back;
     tenant->began_ns = tenant->visit_since_ns = schedule->now_ns;
     tenant->visit_used_ns = page->used_ns;
     tenant->allowed_ns = page->used_ns + (uint64_t)least(tenant->balance / 100, SCHEDULE_VISIT_NS);
@@ -401,6 +433,17 @@ static uint64_t ahead_of(const struct schedule *schedule, int place)
 {
     uint64_t last_ns = schedule->last_visitor == place ? schedule->other_visit_ns : schedule->last_visit_ns;
     return last_ns && schedule->now_ns < last_ns + SCHEDULE_SHALLOW_FOR_NS ? SCHEDULE_SHALLOW_NS : 0;
+}
+
+/* For how long others had work beside a container, with what is left of it. On a visit after a pause, which is short and always beside
+ * others' work, that is not to be charged by: 0. */
+static uint64_t beside_of(const struct schedule *schedule, unsigned place)
+{
+    const struct tenant *tenant = &schedule->tenants[place];
+    uint64_t until_ns = others_until(schedule, place);
+    if (tenant->visits && tenant->paused)
+        return 0;
+    return 1 + tenant->beside_ns + (until_ns > schedule->now_ns ? until_ns - schedule->now_ns : 0);
 }
 
 /* --- when to look again --------------------------------------------------------------------------------------- */
@@ -477,7 +520,7 @@ uint64_t schedule_step(struct schedule *schedule, uint64_t now_ns, const struct 
         allow(schedule, asked);
     for (int i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
         const struct tenant *tenant = &schedule->tenants[i];
-        granted[i] = (struct granted){0, tenant->allowed_ns, tenant->began_ns, ahead_of(schedule, i)};
+        granted[i] = (struct granted){0, tenant->allowed_ns, tenant->began_ns, ahead_of(schedule, i), beside_of(schedule, (unsigned)i)};
         if (tenant->visits)
             granted[i].until_ns = tenant->visit_since_ns + SCHEDULE_VISIT_NS;
         else if (holds(schedule, i) && !schedule->over && !schedule->rests)

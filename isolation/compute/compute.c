@@ -10,6 +10,8 @@
 
 /* Charged for work of which nothing is known and which cannot be measured now. */
 #define UNMEASURED_NS UINT64_C(100000)
+/* How many pieces of a kind may come before the next mark, once the first was measured; and from how many on they are put without a look. */
+enum { TRUSTED_AT_FIRST = 8, TRUSTED_UNSEEN = 48 };
 /* The shortest that anything is taken for of which only like work is known. */
 #define LIKELY_LEAST_NS UINT64_C(2000)
 
@@ -44,12 +46,14 @@ static CUresult find_gpu(CUstream stream, int *gpu)
     return CUDA_SUCCESS;
 }
 
-/* Whether this piece shall be measured: its kind is unknown, it is long, or there was no mark for a while. Behind a long one
+/* Whether this piece shall be measured: its kind is unknown, it is long, or there was no mark for a while, or for as many pieces as its kind is
+ * trusted for. Behind a long one
  * without a mark the next one, in another stream, would seem to have begun before it could. */
-static bool wants_mark(const struct flow *flow, bool known, uint64_t estimated_ns, uint64_t now_ns)
+static bool wants_mark(const struct flow *flow, bool known, uint64_t estimated_ns, unsigned trusted, uint64_t now_ns)
 {
     return flow->mark_count < FLOW_MARKS &&
-           (!known || estimated_ns >= FLOW_MARK_NS || flow->put_ns - flow->marked_put_ns >= FLOW_MARK_NS || now_ns - flow->marked_at_ns >= FLOW_MARK_NS);
+           (!known || estimated_ns >= FLOW_MARK_NS || flow->launches - flow->marked_launches >= trusted ||
+            flow->put_ns - flow->marked_put_ns >= FLOW_MARK_NS || now_ns - flow->marked_at_ns >= FLOW_MARK_NS);
 }
 
 /* How long it takes: as such work did, or as like work makes likely. */
@@ -64,20 +68,29 @@ static bool estimate(const struct piece *piece, uint64_t *time_ns)
     return true;
 }
 
+/* How many pieces may follow each other without a mark: few, until some were measured and took as long as they were taken for. */
+static unsigned trusted_launches(const struct piece *piece)
+{
+    unsigned own = estimate_trust(piece->estimate), like = piece->like == ESTIMATE_NONE ? 0 : estimate_trust(piece->like);
+    return TRUSTED_AT_FIRST * (1 + (own > like ? own : like));
+}
+
 static void enter(struct flow *flow, struct piece *piece)
 {
     uint64_t estimated_ns, now_ns;
+    unsigned trusted = trusted_launches(piece);
     bool known = estimate(piece, &estimated_ns);
     piece->charged_ns = known ? estimated_ns * flow->scale / 65536u : 0;
-    if (known && flow_put_in_passing(flow, piece->charged_ns, estimated_ns))
+    if (known && trusted >= TRUSTED_UNSEEN &&
+        flow_put_in_passing(flow, piece->charged_ns, estimated_ns, estimate_uneven(piece->estimate)))
         return;
     flow_settle_spree(flow);
-    now_ns = flow_wait(flow, turn_now_ns());
+    now_ns = flow_wait(flow, turn_now_ns(), 3 * trusted);
     /* Others may have learned what it takes meanwhile. */
     known = estimate(piece, &estimated_ns);
     piece->known = known;
     piece->charged_ns = known ? estimated_ns * flow->scale / 65536u : 0;
-    if (wants_mark(flow, known, estimated_ns, now_ns)) {
+    if (wants_mark(flow, known, estimated_ns, trusted, now_ns)) {
         struct mark before;
         piece->marked = true;
         piece->began_ns = turn_now_ns();
@@ -91,9 +104,12 @@ static void enter(struct flow *flow, struct piece *piece)
     }
     if (!known && !piece->measured)
         piece->charged_ns = UNMEASURED_NS;
-    flow_put(flow, now_ns, piece->charged_ns, known ? estimated_ns : FLOW_UNKNOWN_NS);
-    if (piece->marked)
+    flow_put(flow, now_ns, piece->charged_ns, known ? estimated_ns : FLOW_UNKNOWN_NS,
+             estimate_uneven(piece->estimate));
+    if (piece->marked) {
         flow->marked_put_ns = flow->put_ns;
+        flow->marked_launches = flow->launches;
+    }
     flow_allow_spree(flow, now_ns);
     piece->launches = flow->launches;
 }
@@ -167,6 +183,7 @@ CUresult compute_leave(struct piece *piece, CUresult result)
     } else {
         struct mark before = {piece->before_event, piece->before_context};
         flow_correct(flow, -(int64_t)piece->charged_ns);
+        flow->paid_ns -= piece->charged_ns;
         if (piece->measured)
             mark_drop(&flow->pool, &before);
     }

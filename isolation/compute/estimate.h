@@ -17,6 +17,20 @@ bool estimate_of(unsigned place, uint64_t amount, uint64_t *time_ns);
 /* One piece took so long. `sure`: it had the GPU for itself; if not, it counts only where nothing better is known. */
 void estimate_learn(unsigned place, uint64_t amount, uint64_t time_ns, bool sure);
 
+/* Before that: whether such a measurement makes the kind uneven, or confirms what it is taken for. `visit`: others' work may be in it, so one
+ * that differs says nothing of the kind. */
+void estimate_compare(unsigned place, uint64_t amount, uint64_t time_ns, bool sure, bool visit);
+
+/* Whether pieces of this kind lately took very different times: what one of them took says little of the others then, and
+ * estimate_stretch takes the place of estimate_learn. */
+bool estimate_uneven(unsigned place);
+
+/* Pieces of an uneven kind were charged `charged_ns` together, and took `time_ns`; one of them was taken for `was_ns` then. */
+void estimate_stretch(unsigned place, uint64_t amount, uint64_t was_ns, uint64_t time_ns, uint64_t charged_ns);
+
+/* How many measurements confirmed what the kind is taken for, since one last did not: 0 to 255. */
+unsigned estimate_trust(unsigned place);
+
 /* Nothing is known any more (a child of fork). */
 void estimates_forget(void);
 

@@ -18,6 +18,12 @@
 #define STRANGER_MOST_NS UINT64_C(100000000)
 /* So many ratios in a row are taken for others' work. */
 #define LONGER_DOUBTED 8u
+/* Beyond this, and beyond what its pieces explain, the time between two marks is that of a stream that waited for the host. */
+#define TOGETHER_MOST_NS INT64_C(500000000)
+/* Over so much time others cannot have had more than half of the GPU. */
+#define DOUBTFUL_NS INT64_C(50000000)
+/* A service's burst of work is shorter. What keeps the GPU busy for longer is none, even if its pauses seem so: it was taken for too short. */
+#define BURST_MOST_NS UINT64_C(20000000)
 
 _Static_assert(sizeof(struct turn_page) <= REGION_PAGE_BYTES, "a page of the usage file");
 
@@ -163,11 +169,13 @@ void flow_correct(struct flow *flow, int64_t more_ns)
     atomic_fetch_add_explicit(&flow->page->alone_ns, (uint64_t)(more_ns * 100 / (int64_t)flow->percent), memory_order_relaxed);
 }
 
-void flow_put(struct flow *flow, uint64_t now_ns, uint64_t charged_ns, uint64_t raw_ns)
+void flow_put(struct flow *flow, uint64_t now_ns, uint64_t charged_ns, uint64_t raw_ns, bool uneven)
 {
     uint64_t predicted_ns = raw_ns * flow->scale / SCALE_ONE;
     flow->raw_ns += raw_ns;
     flow_correct(flow, (int64_t)charged_ns);
+    flow->paid_ns += charged_ns;
+    flow->uneven += uneven;
     flow->put_ns += predicted_ns;
     flow->free_ns = (flow->free_ns > now_ns ? flow->free_ns : now_ns) + predicted_ns;
     flow->launches++;
@@ -176,7 +184,7 @@ void flow_put(struct flow *flow, uint64_t now_ns, uint64_t charged_ns, uint64_t 
 
 /* To read the clock, and to change the page with others looking on, takes longer than all the rest of a launch. It may be long since the last
  * look: then so little is on the GPU without a turn, or does not wait for one. */
-bool flow_put_in_passing(struct flow *flow, uint64_t charged_ns, uint64_t raw_ns)
+bool flow_put_in_passing(struct flow *flow, uint64_t charged_ns, uint64_t raw_ns, bool uneven)
 {
     /* Work that takes nothing must not go on without a look for ever. */
     uint64_t weight_ns = charged_ns > SPREE_LEAST_NS ? charged_ns : SPREE_LEAST_NS;
@@ -184,6 +192,8 @@ bool flow_put_in_passing(struct flow *flow, uint64_t charged_ns, uint64_t raw_ns
         return false;
     flow->spree_ns -= weight_ns;
     flow->spent_ns += charged_ns;
+    flow->paid_ns += charged_ns;
+    flow->uneven += uneven;
     flow->raw_ns += raw_ns;
     flow->put_ns += charged_ns;
     flow->free_ns = (flow->free_ns > flow->spree_at_ns ? flow->free_ns : flow->spree_at_ns) + charged_ns;
@@ -204,11 +214,64 @@ uint64_t flow_ahead_ns(const struct flow *flow, uint64_t now_ns)
     return flow->free_ns > now_ns ? flow->free_ns - now_ns : 0;
 }
 
-static void learn(struct flow *flow, const struct marked *piece)
+/* The second mark's work was there before the first was reached: between them the GPU had no pause. */
+static bool follows_anchor(const struct flow *flow, const struct marked *piece)
+{
+    return piece->follows && piece->follows == flow->anchor_number;
+}
+
+static uint64_t taken_for_ns(const struct flow *flow, const struct marked *piece)
+{
+    return piece->charged_ns * SCALE_ONE / flow->scale;
+}
+
+/* Of the time since the last mark was reached: for how long others had work on the GPU. All of it, where no arbiter says so, or another one than then. */
+static int64_t beside_ns(const struct flow *flow, int64_t time_ns)
+{
+    uint64_t said_ns = atomic_load(&flow->page->beside_ns);
+    return flow->anchor_beside_ns && said_ns >= flow->anchor_beside_ns ? (int64_t)(said_ns - flow->anchor_beside_ns) : time_ns;
+}
+
+/* Kinds whose pieces take very different times are charged what all of them together took; `more_ns` is what the one that was measured would
+ * add to their charge. Where others may have been on the GPU besides, the time for which they were is taken off, but a quarter at least was its own. */
+static void charge_together(struct flow *flow, const struct marked *piece, int64_t more_ns)
+{
+    int64_t time_ns, paid_ns = (int64_t)(piece->paid_ns - flow->anchor_paid_ns);
+    int64_t most_ns = paid_ns + more_ns > TOGETHER_MOST_NS ? paid_ns + more_ns : TOGETHER_MOST_NS;
+    if (!follows_anchor(flow, piece) || flow->anchor.context != piece->after.context ||
+        !mark_distance(&flow->anchor, &piece->after, &time_ns)) {
+        flow_correct(flow, more_ns);
+        return;
+    }
+    time_ns /= flow->sharing;
+    time_ns = time_ns < most_ns ? time_ns : most_ns;
+    if (!piece->sure) {
+        more_ns = more_ns > 0 ? more_ns : 0; /* or short ones would be given back, and long ones not charged */
+        flow_correct(flow, more_ns);
+        flow->doubtful_ns += time_ns;
+        flow->doubtful_paid_ns += paid_ns + more_ns;
+        flow->doubtful_beside_ns += beside_ns(flow, time_ns);
+        if (flow->doubtful_ns < DOUBTFUL_NS)
+            return;
+        int64_t least_ns = flow->doubtful_ns / 4;
+        time_ns = flow->doubtful_ns - flow->doubtful_beside_ns;
+        time_ns = time_ns > least_ns ? time_ns : least_ns;
+        paid_ns = flow->doubtful_paid_ns;
+        flow->doubtful_ns = flow->doubtful_paid_ns = flow->doubtful_beside_ns = 0;
+        if (time_ns <= paid_ns)
+            return;
+    }
+    flow_correct(flow, time_ns - paid_ns);
+    if (estimate_uneven(piece->estimate) && time_ns >= 0 && paid_ns >= 0)
+        estimate_stretch(piece->estimate, piece->amount, taken_for_ns(flow, piece), (uint64_t)time_ns, (uint64_t)paid_ns);
+}
+
+/* What a piece took by itself; how much should be added to its charge for that. */
+static int64_t learn(struct flow *flow, const struct marked *piece)
 {
     uint64_t time_ns, since_last_ns, least_ns;
     if (!piece->measured || !mark_between(&piece->before, &piece->after, &time_ns))
-        return;
+        return 0;
     /* What waits for other streams has its mark before it reached long before it begins; it cannot have begun before they
      * ended. */
     if (flow->anchor_number && flow->anchor.context == piece->after.context &&
@@ -218,16 +281,24 @@ static void learn(struct flow *flow, const struct marked *piece)
     if (piece->idle)
         time_ns -= piece->between_ns < time_ns / 2 ? piece->between_ns : time_ns / 2;
     time_ns /= flow->sharing; /* the others of this container had the GPU in between */
-    estimate_learn(piece->estimate, piece->amount, time_ns, sure);
-    if (piece->like != ESTIMATE_NONE)
+    estimate_compare(piece->estimate, piece->amount, time_ns, sure, piece->visit);
+    bool uneven = !piece->visit && estimate_uneven(piece->estimate);
+    if (!uneven)
+        estimate_learn(piece->estimate, piece->amount, time_ns, sure);
+    else if (!follows_anchor(flow, piece) && (sure || (piece->sure && time_ns < piece->charged_ns)))
+        estimate_stretch(piece->estimate, piece->amount, taken_for_ns(flow, piece), time_ns * flow->scale / SCALE_ONE,
+                         piece->charged_ns);
+    if (piece->like != ESTIMATE_NONE) {
+        estimate_compare(piece->like, piece->like_amount, time_ns, sure, piece->visit);
         estimate_learn(piece->like, piece->like_amount, time_ns, sure);
+    }
     /* Another of its kind may have had the GPU more for itself. */
     if (!sure && estimate_of(piece->estimate, piece->amount, &least_ns) && least_ns < time_ns)
         time_ns = least_ns;
     /* A long one that took less than it was charged took no more, whoever was there besides: the first of its kind ran beside others. */
     int64_t more_ns = (int64_t)(time_ns * flow->scale / SCALE_ONE) - (int64_t)piece->charged_ns;
-    if (sure || !piece->charged_ns || (more_ns < 0 && piece->charged_ns >= FLOW_MARK_NS))
-        flow_correct(flow, more_ns);
+    bool counts = sure || !piece->charged_ns || (more_ns < 0 && ((uneven && piece->sure) || piece->charged_ns >= FLOW_MARK_NS));
+    return counts ? more_ns : 0;
 }
 
 /* Whether a piece was all that there was between the last mark and its own, and began when that was reached: then its time says how long its
@@ -239,13 +310,11 @@ static bool alone_between(const struct flow *flow, const struct marked *piece, u
            mark_between(&piece->before, &piece->after, &own_ns) && own_ns <= time_ns + time_ns / 64;
 }
 
-/* Between two marks of which the second one's work was there before the first was reached, the GPU had no pause: so much time
- * is what the work between them took together. */
+/* Where the GPU had no pause, so much time is what the work between two marks took together. */
 static void compare(struct flow *flow, const struct marked *piece)
 {
     uint64_t time_ns, raw_ns = piece->raw_ns - flow->anchor_raw_ns;
-    if (!piece->follows || piece->follows != flow->anchor_number || !raw_ns ||
-        !mark_between(&flow->anchor, &piece->after, &time_ns))
+    if (!follows_anchor(flow, piece) || !raw_ns || !mark_between(&flow->anchor, &piece->after, &time_ns))
         return;
     uint64_t inertia = piece->sure ? 8 : 32;
     uint64_t ratio = time_ns / flow->sharing * SCALE_ONE / raw_ns, most = flow->scale + flow->scale / 8;
@@ -264,16 +333,36 @@ static void compare(struct flow *flow, const struct marked *piece)
     flow->scale = (uint32_t)(((inertia - 1) * flow->scale + ratio) / inertia);
 }
 
+/* For how long there was no pause up to this mark. */
+static void note_burst(struct flow *flow, struct marked *piece)
+{
+    uint64_t time_ns;
+    if (follows_anchor(flow, piece) && mark_between(&flow->anchor, &piece->after, &time_ns))
+        flow->burst_ns += time_ns;
+    else
+        flow->burst_ns = 0;
+    piece->visit = piece->visit && flow->burst_ns < BURST_MOST_NS;
+}
+
 /* The mark behind a piece was reached: it is the one to compare the next with. */
 static void reach(struct flow *flow, struct marked *piece)
 {
-    learn(flow, piece);
-    compare(flow, piece);
+    note_burst(flow, piece);
+    int64_t more_ns = learn(flow, piece);
+    if (piece->uneven != flow->anchor_uneven && !piece->visit) {
+        charge_together(flow, piece, more_ns);
+    } else {
+        flow_correct(flow, more_ns);
+        compare(flow, piece);
+    }
     if (flow->anchor_number)
         mark_drop(&flow->pool, &flow->anchor);
     flow->anchor = piece->after;
     flow->anchor_number = piece->number;
     flow->anchor_raw_ns = piece->raw_ns;
+    flow->anchor_paid_ns = piece->paid_ns;
+    flow->anchor_uneven = piece->uneven;
+    flow->anchor_beside_ns = atomic_load(&flow->page->beside_ns);
 }
 
 /* What is left of work whose length was unknown when it was put, the first of it at `since_ns`. Taken for short, it would have another
@@ -322,6 +411,8 @@ bool flow_look(struct flow *flow, uint64_t now_ns)
                                            atomic_load(&flow->page->until_ns) > now_ns));
             reached = true;
             reached_put_ns = piece->put_ns > reached_put_ns ? piece->put_ns : reached_put_ns;
+            if (flow->reached_launches < piece->launches)
+                flow->reached_launches = piece->launches;
         }
         if (state == MARK_REACHED)
             reach(flow, piece);
@@ -357,6 +448,10 @@ bool flow_mark(struct flow *flow, uint64_t now_ns, const struct marked *piece)
     place->number = ++flow->marks_put;
     place->put_ns = flow->put_ns;
     place->raw_ns = flow->raw_ns;
+    place->paid_ns = flow->paid_ns;
+    place->uneven = flow->uneven;
+    place->launches = flow->launches;
+    place->visit = flow_has_arbiter(flow, now_ns) && !atomic_load(&flow->page->beside_ns);
     flow->mark_count++;
     bool ahead = flow_look(flow, now_ns);
     /* Still there, and one before it too: that one was ahead when all of this was given. */

@@ -88,7 +88,7 @@ enum mark_state mark_look(const struct mark *mark)
     return result == CUDA_SUCCESS ? MARK_REACHED : result == CUDA_ERROR_NOT_READY ? MARK_AHEAD : MARK_LOST;
 }
 
-bool mark_between(const struct mark *before, const struct mark *after, uint64_t *time_ns)
+bool mark_distance(const struct mark *before, const struct mark *after, int64_t *time_ns)
 {
     float milliseconds = 0;
     int mode = relax_capture_mode();
@@ -96,9 +96,18 @@ bool mark_between(const struct mark *before, const struct mark *after, uint64_t 
     CUresult result = REAL(cuEventElapsedTime)(&milliseconds, before->event, after->event);
     leave_context(entered);
     restore_capture_mode(mode);
-    if (result != CUDA_SUCCESS || !(milliseconds >= 0) || milliseconds > 1e9f)
+    if (result != CUDA_SUCCESS || !(milliseconds >= -1e9f) || milliseconds > 1e9f)
         return false;
-    *time_ns = (uint64_t)((double)milliseconds * 1e6);
+    *time_ns = (int64_t)((double)milliseconds * 1e6);
+    return true;
+}
+
+bool mark_between(const struct mark *before, const struct mark *after, uint64_t *time_ns)
+{
+    int64_t signed_ns;
+    if (!mark_distance(before, after, &signed_ns) || signed_ns < 0)
+        return false;
+    *time_ns = (uint64_t)signed_ns;
     return true;
 }
 

@@ -30,6 +30,9 @@ enum mark_state mark_look(const struct mark *mark);
 /* GPU time from one mark to another that is reached; false: it cannot be told. */
 bool mark_between(const struct mark *before, const struct mark *after, uint64_t *time_ns);
 
+/* The same, signed: below 0 where `before` was reached later. */
+bool mark_distance(const struct mark *before, const struct mark *after, int64_t *time_ns);
+
 /* Back into the pool, or out of the world if that is full. */
 void mark_drop(struct mark_pool *pool, const struct mark *mark);
 

@@ -37,7 +37,7 @@ static uint64_t depth_ns(const struct flow *flow)
     return (granted_ns && granted_ns < FLOW_DEPTH_NS ? granted_ns : FLOW_DEPTH_NS) / flow->sharing;
 }
 
-static enum verdict judge(const struct flow *flow, uint64_t now_ns)
+static enum verdict judge(const struct flow *flow, uint64_t now_ns, unsigned launches_most)
 {
     struct turn_page *page = flow->page;
     uint64_t ahead_ns = flow_ahead_ns(flow, now_ns);
@@ -56,6 +56,8 @@ static enum verdict judge(const struct flow *flow, uint64_t now_ns)
         if (ahead_ns && now_ns + ahead_ns >= until_ns)
             return ENDING;
     }
+    if (flow->mark_count && flow->launches - flow->reached_launches >= launches_most)
+        return FULL;
     return ahead_ns >= depth_ns(flow) || flow->strangers >= FLOW_STRANGERS ? FULL : GO;
 }
 
@@ -125,13 +127,13 @@ static void catch_up(struct flow *flow, uint64_t now_ns)
     }
 }
 
-uint64_t flow_wait(struct flow *flow, uint64_t now_ns)
+uint64_t flow_wait(struct flow *flow, uint64_t now_ns, unsigned launches_most)
 {
     uint64_t full_since_ns = 0, waits_since_ns = 0;
     bool waited = false;
     for (;; now_ns = turn_now_ns()) {
         uint32_t seen = atomic_load(&flow->page->grants);
-        enum verdict verdict = judge(flow, now_ns);
+        enum verdict verdict = judge(flow, now_ns, launches_most);
         if (verdict == FULL && !full_since_ns)
             full_since_ns = now_ns;
         if (verdict == GO || (verdict == FULL && now_ns > full_since_ns + DEPTH_MOST_NS))
@@ -139,7 +141,7 @@ uint64_t flow_wait(struct flow *flow, uint64_t now_ns)
         if (flow_look(flow, now_ns))
             flow_watch();
         if (verdict == FULL) {
-            if (judge(flow, now_ns) == FULL)
+            if (judge(flow, now_ns, launches_most) == FULL)
                 wait_for_room(flow, now_ns);
             continue;
         }

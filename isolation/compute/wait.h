@@ -4,8 +4,9 @@
 
 #include "compute/flow.h"
 
-/* Waits until the container may put work on the GPU; the mutex is released meanwhile. Returns the moment. */
-uint64_t flow_wait(struct flow *flow, uint64_t now_ns);
+/* Waits until the container may put work on the GPU, and fewer than `launches_most` lie behind the last mark that was reached; the mutex is
+ * released meanwhile. Returns the time. */
+uint64_t flow_wait(struct flow *flow, uint64_t now_ns, unsigned launches_most);
 
 /* After a look: how much may be put in passing. */
 void flow_allow_spree(struct flow *flow, uint64_t now_ns);

@@ -37,8 +37,8 @@ static void step(char *text)
     }
     printf("%" PRIu64, schedule_step(&schedule, now_ns, asked, granted));
     for (unsigned i = 0; i < count; i++)
-        printf(" %u:%" PRIu64 ":%" PRIu64 ":%" PRIu64, places[i], granted[places[i]].until_ns, granted[places[i]].allowed_ns,
-               granted[places[i]].ahead_ns);
+        printf(" %u:%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%" PRIu64, places[i], granted[places[i]].until_ns,
+               granted[places[i]].allowed_ns, granted[places[i]].ahead_ns, granted[places[i]].beside_ns);
     printf("\n");
     fflush(stdout);
 }

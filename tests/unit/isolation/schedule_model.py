@@ -68,6 +68,9 @@ class Container:
     class_: Class
     active: bool = False
     busy: bool = False
+    busy_until: int = 0
+    beside: int = 0
+    """For how long others had work on the GPU."""
     balance: int = 0
     run: int = 0
     room: int = 0
@@ -78,6 +81,8 @@ class Container:
     comes_back: bool = False
     visits_since: int | None = None
     visit_used: int = 0
+    paused: bool = False
+    """Whether the visit is one after a pause."""
     asleep_until: int = 0
     asleep: int = 0
     asleep_requests: int = 0
@@ -159,9 +164,27 @@ class Model:
     def _left(self, page: Page) -> int:
         return max(0, min(page.busy_until - self.now, HOLD))
 
+    def _others_until(self, place: int) -> int:
+        return max((it.busy_until for key, it in self.containers.items() if key != place), default=0)
+
+    def _beside_of(self, place: int, container: Container) -> int:
+        if container.visits_since is not None and container.paused:
+            return 0
+        return 1 + container.beside + max(0, self._others_until(place) - self.now)
+
+    def _count_beside(self, now: int, pages: dict[int, Page]) -> None:
+        for place, container in self.containers.items():
+            if self._on_it(place):
+                container.busy_until = max(container.busy_until, min(pages[place].busy_until, now))
+        for place, container in self.containers.items():
+            container.beside += max(0, min(self._others_until(place), now) - self.now)
+        for place, container in self.containers.items():
+            container.busy_until = now + max(0, min(pages[place].busy_until - now, HOLD))
+
     def _account(self, now: int, pages: dict[int, Page]) -> None:
         passed = min(now - self.now, STEP_MOST)
         had = [container for place, container in self.containers.items() if self._had(place, container)]
+        self._count_beside(now, pages)
         self.now = now
         for container in had:
             part = passed // len(had)
@@ -294,6 +317,7 @@ class Model:
                 container.visits_since, container.left = None, self.now
             if container.visits_since is None and self._may_visit(place, container):
                 container.visits_since, container.visit_used = self.now, page.used
+                container.paused = container.comes_back
                 container.allowed = (page.used + min(container.balance // 100, VISIT)) % 2**64
                 container.room = max(container.room, 0)
             if container.visits_since is not None:
@@ -366,8 +390,9 @@ class Model:
         turn = self.turn
         return turn.until if turn and turn.holder == place and turn.over is None and not turn.rests else 0
 
-    def step(self, now: int, pages: dict[int, Page]) -> tuple[int, dict[int, tuple[int, int, int]]]:
-        """When to look again; until when, up to which use, and how far ahead each may put work on the GPU."""
+    def step(self, now: int, pages: dict[int, Page]) -> tuple[int, dict[int, tuple[int, int, int, int]]]:
+        """When to look again; until when, up to which use, and how far ahead each may put work on the GPU; and for how long others had
+        work there."""
         self._account(max(now, self.now), pages)
         self._look(pages)
         if self.turn:
@@ -379,7 +404,12 @@ class Model:
                     more = max(more, ALONE)
                 container.allowed = (page.used + more) % 2**64
         granted = {
-            place: (self._until(place, container), container.allowed, self._ahead(place))
+            place: (
+                self._until(place, container),
+                container.allowed,
+                self._ahead(place),
+                self._beside_of(place, container),
+            )
             for place, container in self.containers.items()
         }
         return self._next(pages), granted

@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pytest
 
@@ -12,9 +13,22 @@ MILLISECOND = 1_000_000
 DOUBTED = 128
 
 
-def taken_for(*measurements: tuple[float, str]) -> list[float]:
-    """What the kind is taken for after each of them; all in milliseconds."""
-    lines = "".join(f"{round(took * MILLISECOND)} {word}\n" for took, word in measurements)
+@dataclass(frozen=True)
+class Known:
+    """What is known of a kind: how long it takes in milliseconds, and how many measurements confirmed that."""
+
+    milliseconds: float
+    uneven: bool
+    trust: int
+
+
+def known_after(*measurements: tuple[float, str] | tuple[float, str, float]) -> list[Known]:
+    """After each measurement: what a piece took, ``sure`` or not; or what pieces took, "charged", and what they were charged."""
+    lines = "".join(
+        " ".join(str(round(word * MILLISECOND)) if not isinstance(word, str) else word for word in words)
+        + "\n"
+        for words in measurements
+    )
     ended = subprocess.run(
         [build("linked") / "estimates_check"],
         input=lines,
@@ -23,7 +37,13 @@ def taken_for(*measurements: tuple[float, str]) -> list[float]:
         timeout=60,
         check=True,
     )
-    return [int(line) / MILLISECOND for line in ended.stdout.splitlines()]
+    told = (map(int, line.split()) for line in ended.stdout.splitlines())
+    return [Known(took / MILLISECOND, bool(uneven), trust) for took, uneven, trust in told]
+
+
+def taken_for(*measurements: tuple[float, str]) -> list[float]:
+    """What the kind is taken for after each of them; all in milliseconds."""
+    return [known.milliseconds for known in known_after(*measurements)]
 
 
 def unsure(*took: float) -> Iterable[tuple[float, str]]:
@@ -36,7 +56,7 @@ def test_the_first_measurement_counts_whatever_it_is() -> None:
 
 
 def test_a_longer_one_with_others_work_in_it_changes_nothing() -> None:
-    assert taken_for(*unsure(20, *[25, 22, 40] * 10)) == pytest.approx([20] * 31, rel=1e-3)
+    assert taken_for(*unsure(20, *[25, 22, 39] * 10)) == pytest.approx([20] * 31, rel=1e-3)
 
 
 def test_a_shorter_one_is_news() -> None:
@@ -67,6 +87,50 @@ def test_sure_ones_change_it_by_a_quarter_of_the_difference() -> None:
 
 
 def test_beside_sure_ones_a_longer_unsure_one_is_nothing_and_a_shorter_one_little() -> None:
-    told = taken_for((32, "sure"), *unsure(*[64] * (DOUBTED + 8), 0.001))
+    told = taken_for((32, "sure"), *unsure(*[60] * (DOUBTED + 8), 16))
     assert told[:-1] == pytest.approx([32] * (DOUBTED + 9), rel=1e-3)
-    assert told[-1] == pytest.approx(31, rel=1e-3)
+    assert told[-1] == pytest.approx(31.5, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("measurements", "uneven"),
+    [
+        ([(2, "sure"), (5, "sure")], True),
+        ([(5, "sure"), (2, "sure")], True),
+        ([(5, "sure"), (2, "unsure")], True),
+        ([(2, "unsure"), (5, "unsure")], True),
+        ([(5, "unsure"), (2, "unsure")], False),  # the first one ran beside others
+        ([(2, "sure"), (5, "visit"), (0.5, "visit")], False),
+        ([(2, "sure"), (3.9, "sure"), (2.4, "sure")], False),
+        ([(0.002, "sure"), (0.011, "sure")], False),  # as inexact as measurements are
+    ],
+)
+def test_a_kind_whose_pieces_differ_by_more_than_twice_is_uneven(
+    measurements: list[tuple[float, str]], uneven: bool
+) -> None:
+    assert known_after(*measurements)[-1].uneven == uneven
+
+
+def test_one_piece_of_an_uneven_kind_changes_nothing() -> None:
+    told = known_after((2, "sure"), (0.002, "sure"), (2, "sure"), (0.002, "unsure"))
+    assert [known.milliseconds for known in told] == pytest.approx([2] * 4, rel=1e-3)
+
+
+def test_an_uneven_kind_is_taken_for_what_pieces_take_together() -> None:
+    told = known_after((2, "sure"), (0.002, "sure"), *[(0.1, "charged", 1)] * 60)
+    assert told[2].milliseconds == pytest.approx(2 * 16.1 / 17, rel=1e-3)
+    assert told[-1].milliseconds == pytest.approx(2 * (16.1 / 17) ** 60, rel=1e-2)
+
+
+def test_a_kind_that_was_near_for_long_is_no_longer_uneven() -> None:
+    told = known_after((2, "sure"), (9, "sure"), *[(2, "sure")] * 256)
+    assert [known.uneven for known in told[-2:]] == [True, False]
+
+
+def test_trust_grows_by_measurements_that_agree_and_ends_with_one_that_does_not() -> None:
+    told = known_after(*[(2, "sure")] * 3, (9, "sure"), (2, "sure"), (2, "charged", 2), (40, "charged", 2))
+    assert [known.trust for known in told] == [1, 2, 3, 0, 1, 5, 0]
+
+
+def test_trust_has_an_end() -> None:
+    assert known_after(*[(2, "sure")] * 300)[-1].trust == 255

@@ -381,7 +381,7 @@ def test_a_visit_is_not_lengthened_while_it_lasts(schedule: Ask) -> None:
         schedule(f"step {(1200 + at) * MS} 0 {at * MS} {(1201 + at) * MS} 1 1?").split()[1]
         for at in range(20)
     ]
-    assert set(visits) == {f"0:{1250 * MS}:{50 * MS}:0"}
+    assert set(visits) == {f"0:{1250 * MS}:{50 * MS}:0:0"}
 
 
 def test_one_visit_follows_the_other_at_once(schedule: Ask) -> None:
@@ -391,4 +391,4 @@ def test_one_visit_follows_the_other_at_once(schedule: Ask) -> None:
     schedule(f"step {1200 * MS} 0 0 0 1 1?")
     # 50 ms are over, and as much was saved up.
     told = schedule(f"step {1250 * MS} 0 {49 * MS} {1275 * MS} 2 1?").split()[1]
-    assert told == f"0:{1300 * MS}:{99 * MS}:0"
+    assert told == f"0:{1300 * MS}:{99 * MS}:0:1"
