@@ -76,9 +76,9 @@ static void look(struct gpu *gpu)
         if (!guest)
             continue;
         bool may = granted[i].until_ns > now_ns && (int64_t)(granted[i].allowed_ns - asked[i].used_ns) > 0;
-        bool news = granted[i].until_ns != gpu->granted[i].until_ns || granted[i].allowed_ns != gpu->granted[i].allowed_ns;
+        bool changed = granted[i].until_ns != gpu->granted[i].until_ns || granted[i].allowed_ns != gpu->granted[i].allowed_ns;
         /* If the page is gone, the next reading finds out. */
-        page_write(guest->page, now_ns, granted[i], may && news && asked[i].wants);
+        page_write(guest->page, now_ns, granted[i], may && changed && asked[i].wants);
     }
     memcpy(gpu->granted, granted, sizeof granted);
     /* Never in the past, so that nothing that a page says makes this thread spin. */

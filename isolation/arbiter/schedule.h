@@ -37,7 +37,7 @@
 /* The most GPU time that an idle container saves up; and one that was kept waiting by others. */
 #define SCHEDULE_BURST_NS INT64_C(100000000)
 #define SCHEDULE_OWED_NS INT64_C(5000000000)
-/* A turn without work for so long goes to whoever waits. */
+/* A turn without work for so long goes to the next that waits. */
 #define SCHEDULE_LINGER_NS INT64_C(500000)
 /* The next turn begins when so much work of the last one is left. */
 #define SCHEDULE_HANDOVER_NS INT64_C(5000000)

@@ -82,9 +82,9 @@ static void enter(struct flow *flow, struct piece *piece)
     bool known = estimate(piece, &estimated_ns);
     piece->charged_ns = known ? estimated_ns * flow->scale / 65536u : 0;
     if (known && trusted >= TRUSTED_UNSEEN &&
-        flow_put_in_passing(flow, piece->charged_ns, estimated_ns, estimate_uneven(piece->estimate)))
+        flow_put_batched(flow, piece->charged_ns, estimated_ns, estimate_uneven(piece->estimate)))
         return;
-    flow_settle_spree(flow);
+    flow_settle_batch(flow);
     now_ns = flow_wait(flow, turn_now_ns(), 3 * trusted);
     /* Others may have learned what it takes meanwhile. */
     known = estimate(piece, &estimated_ns);
@@ -110,7 +110,7 @@ static void enter(struct flow *flow, struct piece *piece)
         flow->marked_put_ns = flow->put_ns;
         flow->marked_launches = flow->launches;
     }
-    flow_allow_spree(flow, now_ns);
+    flow_allow_batch(flow, now_ns);
     piece->launches = flow->launches;
 }
 

@@ -36,7 +36,7 @@ unsigned estimate_place(uint64_t key)
         if (found == key)
             return place;
     }
-    /* Crowded here: another kind goes, which is learned anew if it comes again. */
+    /* Full here: another kind is evicted, and learned again if it returns. */
     unsigned place = (first + (unsigned)(key % TRIES)) % PLACES;
     atomic_store_explicit(&kinds[place].rate, 0, memory_order_relaxed);
     atomic_store_explicit(&in_a_row[place], 0, memory_order_relaxed);
@@ -52,7 +52,7 @@ bool estimate_of(unsigned place, uint64_t amount, uint64_t *time_ns)
     return rate;
 }
 
-/* What others' work is in can only be too long: a shorter one is news. Longer ones are where many come in a row: a turn's beginning is
+/* A sample with others' work in it can only be too long, so a shorter one counts. Longer ones count after many in a row: a turn's beginning is
  * shared with the end of another's, and where turns are short all pieces are put there. */
 static uint64_t learn_unsure(unsigned place, uint64_t before, uint64_t present)
 {

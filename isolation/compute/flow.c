@@ -10,12 +10,12 @@
 /* What a mark that is later than predicted adds to the prediction. */
 #define LATE_NS UINT64_C(500000)
 /* What a piece counts for at least where pieces are put without a look. */
-#define SPREE_LEAST_NS UINT64_C(500)
+#define BATCH_LEAST_NS UINT64_C(500)
 #define SCALE_ONE 65536u
 #define SCALE_LEAST 1024u
 #define SCALE_MOST 81920u
 /* What is unknown and has run for so long is expected to run as long again, up to this. */
-#define STRANGER_MOST_NS UINT64_C(100000000)
+#define UNKNOWN_MOST_NS UINT64_C(100000000)
 /* So many ratios in a row are taken for others' work. */
 #define LONGER_DOUBTED 8u
 /* Beyond this, and beyond what its pieces explain, the time between two marks is that of a stream that waited for the host. */
@@ -70,7 +70,7 @@ bool flows_limited(void)
         return known == 2;
     const struct container *here = container_here();
     if (!here)
-        return true; /* whoever puts work there finds out and refuses */
+        return true; /* the first launch finds out and refuses */
     known = 1;
     for (unsigned i = 0; i < here->limits.gpu_count; i++) {
         if (here->limits.gpus[i].core_percent)
@@ -109,7 +109,7 @@ struct flow *flow_lock(int gpu)
     return NULL;
 }
 
-struct flow *flow_unseen(int gpu, uint64_t now_ns, uint64_t long_ns, bool *recent)
+struct flow *flow_unattended(int gpu, uint64_t now_ns, uint64_t long_ns, bool *recent)
 {
     struct flow *flow = &flows[gpu];
     uint64_t looked_ns = atomic_load_explicit(&flow->looked_ns, memory_order_relaxed);
@@ -133,7 +133,7 @@ void flow_unlock(struct flow *flow)
 
 /* --- the page ------------------------------------------------------------------------------------------------------ */
 
-/* Takes a slot anew when ours may have been taken for abandoned; counts the others that have work. */
+/* Takes a new slot if ours may have been cleared as abandoned; counts the processes that have work. */
 static void keep_slot(struct flow *flow, uint64_t now_ns)
 {
     static struct turn_slot unseen; /* where all are taken */
@@ -153,7 +153,7 @@ static void keep_slot(struct flow *flow, uint64_t now_ns)
     flow->slot_seen_ns = now_ns;
 }
 
-void flow_tell(struct flow *flow, uint64_t now_ns)
+void flow_publish(struct flow *flow, uint64_t now_ns)
 {
     if (!flow->slot || now_ns > flow->slot_seen_ns + FLOW_MARK_NS)
         keep_slot(flow, now_ns);
@@ -179,30 +179,30 @@ void flow_put(struct flow *flow, uint64_t now_ns, uint64_t charged_ns, uint64_t 
     flow->put_ns += predicted_ns;
     flow->free_ns = (flow->free_ns > now_ns ? flow->free_ns : now_ns) + predicted_ns;
     flow->launches++;
-    flow_tell(flow, now_ns);
+    flow_publish(flow, now_ns);
 }
 
 /* To read the clock, and to change the page with others looking on, takes longer than all the rest of a launch. It may be long since the last
  * look: then so little is on the GPU without a turn, or does not wait for one. */
-bool flow_put_in_passing(struct flow *flow, uint64_t charged_ns, uint64_t raw_ns, bool uneven)
+bool flow_put_batched(struct flow *flow, uint64_t charged_ns, uint64_t raw_ns, bool uneven)
 {
     /* Work that takes nothing must not go on without a look for ever. */
-    uint64_t weight_ns = charged_ns > SPREE_LEAST_NS ? charged_ns : SPREE_LEAST_NS;
-    if (weight_ns >= flow->spree_ns)
+    uint64_t weight_ns = charged_ns > BATCH_LEAST_NS ? charged_ns : BATCH_LEAST_NS;
+    if (weight_ns >= flow->batch_ns)
         return false;
-    flow->spree_ns -= weight_ns;
+    flow->batch_ns -= weight_ns;
     flow->spent_ns += charged_ns;
     flow->paid_ns += charged_ns;
     flow->uneven += uneven;
     flow->raw_ns += raw_ns;
     flow->put_ns += charged_ns;
-    flow->free_ns = (flow->free_ns > flow->spree_at_ns ? flow->free_ns : flow->spree_at_ns) + charged_ns;
+    flow->free_ns = (flow->free_ns > flow->batch_at_ns ? flow->free_ns : flow->batch_at_ns) + charged_ns;
     flow->launches++;
     atomic_store_explicit(&flow->slot->busy_until_ns, flow->free_ns, memory_order_release);
     return true;
 }
 
-void flow_settle_spree(struct flow *flow)
+void flow_settle_batch(struct flow *flow)
 {
     if (flow->spent_ns)
         flow_correct(flow, (int64_t)flow->spent_ns);
@@ -295,7 +295,7 @@ static int64_t learn(struct flow *flow, const struct marked *piece)
     /* Another of its kind may have had the GPU more for itself. */
     if (!sure && estimate_of(piece->estimate, piece->amount, &least_ns) && least_ns < time_ns)
         time_ns = least_ns;
-    /* A long one that took less than it was charged took no more, whoever was there besides: the first of its kind ran beside others. */
+    /* A long piece took no more than was measured, even next to others: the first of its kind may have run next to others, too. */
     int64_t more_ns = (int64_t)(time_ns * flow->scale / SCALE_ONE) - (int64_t)piece->charged_ns;
     bool counts = sure || !piece->charged_ns || (more_ns < 0 && ((uneven && piece->sure) || piece->charged_ns >= FLOW_MARK_NS));
     return counts ? more_ns : 0;
@@ -321,7 +321,7 @@ static void compare(struct flow *flow, const struct marked *piece)
     bool alone = alone_between(flow, piece, raw_ns, time_ns);
     if (alone)
         ratio = SCALE_ONE;
-    /* Others' work can only make it longer: such a ratio is hardly news, or a few of them would outweigh many that are right. It is where
+    /* Others' work can only make it longer: one such ratio says little, or a few would outweigh many that are right. It counts where
      * all are longer. */
     bool doubtful = !piece->sure && !alone && ratio > flow->scale;
     flow->longer = doubtful ? flow->longer + 1 : 0;
@@ -367,7 +367,7 @@ static void reach(struct flow *flow, struct marked *piece)
 
 /* What is left of work whose length was unknown when it was put, the first of it at `since_ns`. Taken for short, it would have another
  * container's begin beside it, and both be measured too long. */
-static uint64_t strangers_ns(const struct flow *flow, uint64_t now_ns, uint64_t since_ns)
+static uint64_t unknown_ns(const struct flow *flow, uint64_t now_ns, uint64_t since_ns)
 {
     uint64_t one_ns, known_ns = 0;
     since_ns = since_ns > flow->reached_at_ns ? since_ns : flow->reached_at_ns;
@@ -378,7 +378,7 @@ static uint64_t strangers_ns(const struct flow *flow, uint64_t now_ns, uint64_t 
     }
     if (known_ns)
         return known_ns > passed_ns ? known_ns - passed_ns : 0;
-    return passed_ns < STRANGER_MOST_NS ? passed_ns : STRANGER_MOST_NS;
+    return passed_ns < UNKNOWN_MOST_NS ? passed_ns : UNKNOWN_MOST_NS;
 }
 
 bool flow_has_arbiter(const struct flow *flow, uint64_t now_ns)
@@ -391,16 +391,16 @@ bool flow_has_arbiter(const struct flow *flow, uint64_t now_ns)
 
 bool flow_look(struct flow *flow, uint64_t now_ns)
 {
-    uint64_t reached_put_ns = 0, stranger_at_ns = 0;
+    uint64_t reached_put_ns = 0, unknown_at_ns = 0;
     bool reached = false;
-    unsigned kept = 0, strangers = 0;
-    flow_settle_spree(flow);
+    unsigned kept = 0, unknown = 0;
+    flow_settle_batch(flow);
     for (unsigned i = 0; i < flow->mark_count; i++) {
         struct marked *piece = &flow->marks[i];
         enum mark_state state = mark_look(&piece->after);
         if (state == MARK_AHEAD) {
-            if (!piece->known && !strangers++)
-                stranger_at_ns = piece->at_ns;
+            if (!piece->known && !unknown++)
+                unknown_at_ns = piece->at_ns;
             flow->marks[kept++] = *piece;
             continue;
         }
@@ -422,7 +422,7 @@ bool flow_look(struct flow *flow, uint64_t now_ns)
             mark_drop(&flow->pool, &piece->before);
     }
     flow->mark_count = kept;
-    flow->strangers = strangers;
+    flow->unknown = unknown;
     atomic_store_explicit(&flow->looked_ns, now_ns, memory_order_relaxed);
     if (reached)
         flow->reached_at_ns = now_ns;
@@ -432,12 +432,12 @@ bool flow_look(struct flow *flow, uint64_t now_ns)
         flow->free_ns = most_ns;
     if (kept) {
         uint64_t last_ns = flow->put_ns - flow->marks[kept - 1].put_ns + LATE_NS;
-        if (strangers)
-            last_ns += strangers_ns(flow, now_ns, stranger_at_ns);
+        if (unknown)
+            last_ns += unknown_ns(flow, now_ns, unknown_at_ns);
         if (flow->free_ns < now_ns + last_ns)
             flow->free_ns = now_ns + last_ns;
     }
-    flow_tell(flow, now_ns);
+    flow_publish(flow, now_ns);
     return kept;
 }
 

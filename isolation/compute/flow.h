@@ -21,7 +21,7 @@
 
 enum {
     FLOW_MARKS = 64,
-    FLOW_STRANGERS = 2, /* pieces of unknown kinds on the GPU at a time: each might take seconds */
+    FLOW_UNKNOWN_MOST = 2, /* pieces of unknown kinds on the GPU at a time: each might take seconds */
 };
 
 /* A piece of work with a mark behind it, or one before it as well. */
@@ -56,7 +56,7 @@ struct flow {
     uint64_t paid_ns, uneven;  /* what was charged beforehand; pieces of uneven kinds */
     /* Small pieces do not look at clock and page each time: what may be put without a look, what was charged for that and is not on the
      * page yet, and the moment of the last look. */
-    uint64_t spree_ns, spent_ns, spree_at_ns;
+    uint64_t batch_ns, spent_ns, batch_at_ns;
     /* Estimates are of pieces by themselves; where pieces run side by side, or in each other's way, all together take less (or more)
      * time than their sum. The last mark that was reached, and what is learned from the next one. */
     struct mark anchor;
@@ -69,17 +69,17 @@ struct flow {
     uint32_t scale;            /* 65536 is 1 */
     unsigned longer;           /* ratios in a row that others' work may have made longer */
     struct marked marks[FLOW_MARKS];
-    unsigned mark_count, strangers;
+    unsigned mark_count, unknown;
     uint64_t reached_at_ns;    /* when a mark was last found reached */
     _Atomic uint64_t looked_ns; /* when flow_look was last called; 0: not begun */
     struct mark_pool pool;
 };
 
 /* Puts a piece without a look, if it is small enough for what the last look left. */
-bool flow_put_in_passing(struct flow *flow, uint64_t charged_ns, uint64_t raw_ns, bool uneven);
+bool flow_put_batched(struct flow *flow, uint64_t charged_ns, uint64_t raw_ns, bool uneven);
 
 /* Writes into the page what was put in passing. */
-void flow_settle_spree(struct flow *flow);
+void flow_settle_batch(struct flow *flow);
 
 /* Flow of a GPU of the limits, locked, begun; NULL: not limited, or without a page. */
 struct flow *flow_lock(int gpu);
@@ -87,7 +87,7 @@ void flow_unlock(struct flow *flow);
 
 /* The same if it was begun and nobody has looked for so long, else NULL; `*recent`: because somebody has. Does not disturb a
  * program that looks itself. */
-struct flow *flow_unseen(int gpu, uint64_t now_ns, uint64_t long_ns, bool *recent);
+struct flow *flow_unattended(int gpu, uint64_t now_ns, uint64_t long_ns, bool *recent);
 
 /* Whether any GPU of this container has a compute limit. A nanosecond once known. */
 bool flows_limited(void);
@@ -108,7 +108,7 @@ bool flow_look(struct flow *flow, uint64_t now_ns);
 uint64_t flow_ahead_ns(const struct flow *flow, uint64_t now_ns);
 
 /* Writes into the page what the process's slot has to say. */
-void flow_tell(struct flow *flow, uint64_t now_ns);
+void flow_publish(struct flow *flow, uint64_t now_ns);
 
 /* Whether a node's arbiter grants turns: its heartbeat is recent, and it means by the page what we do. */
 bool flow_has_arbiter(const struct flow *flow, uint64_t now_ns);

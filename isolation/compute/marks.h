@@ -33,7 +33,7 @@ bool mark_between(const struct mark *before, const struct mark *after, uint64_t 
 /* The same, signed: below 0 where `before` was reached later. */
 bool mark_distance(const struct mark *before, const struct mark *after, int64_t *time_ns);
 
-/* Back into the pool, or out of the world if that is full. */
+/* Back into the pool, or destroyed if that is full. */
 void mark_drop(struct mark_pool *pool, const struct mark *mark);
 
 /* The context ends; its marks in the pool go with it. */

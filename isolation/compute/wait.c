@@ -15,7 +15,7 @@
  * is let by after so long. */
 #define DEPTH_MOST_NS UINT64_C(500000000)
 /* So much may be on the GPU that the page does not tell of yet. */
-#define SPREE_MOST_NS UINT64_C(100000)
+#define BATCH_MOST_NS UINT64_C(100000)
 #define PAUSE_LEAST_NS UINT64_C(100000)
 #define PAUSE_MOST_NS UINT64_C(25000000)
 
@@ -58,27 +58,27 @@ static enum verdict judge(const struct flow *flow, uint64_t now_ns, unsigned lau
     }
     if (flow->mark_count && flow->launches - flow->reached_launches >= launches_most)
         return FULL;
-    return ahead_ns >= depth_ns(flow) || flow->strangers >= FLOW_STRANGERS ? FULL : GO;
+    return ahead_ns >= depth_ns(flow) || flow->unknown >= FLOW_UNKNOWN_MOST ? FULL : GO;
 }
 
 static uint64_t less(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t from_to(uint64_t a, uint64_t b) { return a < b ? b - a : 0; }
 
 /* What all the questions of `judge` leave, and what comes before the next mark. */
-void flow_allow_spree(struct flow *flow, uint64_t now_ns)
+void flow_allow_batch(struct flow *flow, uint64_t now_ns)
 {
     const struct turn_page *page = flow->page;
     uint64_t ahead_ns = flow_ahead_ns(flow, now_ns);
-    flow->spree_ns = 0;
-    flow->spree_at_ns = now_ns;
-    if (!flow_has_arbiter(flow, now_ns) || flow->strangers)
+    flow->batch_ns = 0;
+    flow->batch_at_ns = now_ns;
+    if (!flow_has_arbiter(flow, now_ns) || flow->unknown)
         return;
     uint64_t room_ns = less(from_to(ahead_ns, depth_ns(flow)), from_to(flow->put_ns - flow->marked_put_ns, FLOW_MARK_NS));
     int64_t left_ns = (int64_t)(atomic_load_explicit(&page->allowed_ns, memory_order_relaxed) -
                                 atomic_load_explicit(&page->used_ns, memory_order_relaxed));
     room_ns = less(room_ns, from_to(now_ns + ahead_ns, atomic_load_explicit(&page->until_ns, memory_order_relaxed)));
     room_ns = less(room_ns, left_ns > 0 ? (uint64_t)left_ns / flow->sharing : 0);
-    flow->spree_ns = less(room_ns, SPREE_MOST_NS);
+    flow->batch_ns = less(room_ns, BATCH_MOST_NS);
 }
 
 static void pause_ns(struct flow *flow, uint64_t time_ns)
@@ -100,7 +100,7 @@ static void wait_for_grant(struct flow *flow, uint32_t seen, uint64_t now_ns, bo
 {
     struct turn_page *page = flow->page;
     uint64_t until_ns = atomic_load(&page->until_ns);
-    flow_tell(flow, now_ns);
+    flow_publish(flow, now_ns);
     flow->waiting++;
     atomic_store(&flow->slot->wants_until_ns, now_ns + TURN_WISH_NS);
     if (ring)

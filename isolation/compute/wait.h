@@ -9,6 +9,6 @@
 uint64_t flow_wait(struct flow *flow, uint64_t now_ns, unsigned launches_most);
 
 /* After a look: how much may be put in passing. */
-void flow_allow_spree(struct flow *flow, uint64_t now_ns);
+void flow_allow_batch(struct flow *flow, uint64_t now_ns);
 
 #endif

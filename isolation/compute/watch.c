@@ -14,7 +14,7 @@
 enum { STACK_BYTES = 256 << 10, PAUSE_NS = 1500000, PAUSES_AWAKE = 16 };
 
 static _Atomic bool started;
-static _Atomic uint32_t news;   /* futex word */
+static _Atomic uint32_t changes;   /* futex word */
 static _Atomic bool asleep;
 
 /* A child of fork has no such thread. */
@@ -48,10 +48,10 @@ static void *watch(void *unused)
     prctl(PR_SET_TIMERSLACK, 1UL);
     marks_beside_captures();
     for (unsigned quiet = 0;;) {
-        uint32_t seen = atomic_load(&news);
+        uint32_t seen = atomic_load(&changes);
         bool ahead = false;
         for (int i = 0; i < LIMITED_GPUS_MAX; i++) {
-            struct flow *flow = flow_unseen(i, turn_now_ns(), PAUSE_NS, &ahead);
+            struct flow *flow = flow_unattended(i, turn_now_ns(), PAUSE_NS, &ahead);
             if (!flow)
                 continue;
             look(flow, &ahead);
@@ -63,8 +63,8 @@ static void *watch(void *unused)
             continue;
         }
         atomic_store(&asleep, true);
-        if (atomic_load(&news) == seen)
-            turn_sleep(&news, seen, UINT64_MAX);
+        if (atomic_load(&changes) == seen)
+            turn_sleep(&changes, seen, UINT64_MAX);
         atomic_store(&asleep, false);
     }
     return NULL;
@@ -91,7 +91,7 @@ void flow_watch(void)
 {
     if (!atomic_load_explicit(&started, memory_order_relaxed) && !atomic_exchange(&started, true))
         start();
-    atomic_fetch_add(&news, 1);
+    atomic_fetch_add(&changes, 1);
     if (atomic_load(&asleep))
-        turn_wake(&news);
+        turn_wake(&changes);
 }

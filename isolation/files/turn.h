@@ -38,7 +38,7 @@ struct turn_slot {
 struct turn_page {
     /* The arbiter's. */
     _Atomic uint32_t arbiter_version; /* 0: there was none yet */
-    _Atomic uint32_t grants;          /* futex word; changes when one of the two below is news for those who wait */
+    _Atomic uint32_t grants;          /* futex word; changes when one of the two below changes for those who wait */
     _Atomic uint64_t heartbeat_ns;
     _Atomic uint64_t until_ns;
     _Atomic uint64_t allowed_ns;
