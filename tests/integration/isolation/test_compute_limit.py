@@ -274,44 +274,6 @@ def test_whether_a_container_visits_its_class_says(
         assert bool(page(loop)["ahead"]) == visits
 
 
-#: Beside what a container with kernels of very different lengths is looked at.
-LOOP: Final = "while True: launch(1_000_000)"
-SERVICE: Final = (
-    "import threading\npause = threading.Event()\n"
-    "while True: launch(1_600_000); must('cuCtxSynchronize'); pause.wait(0.01)"
-)
-
-
-@pytest.mark.parametrize(
-    ("beside", "most_ns", "one_in_twenty_ns"),
-    [
-        (LOOP, 2_000, 2_000_000),
-        (LOOP, 2_000_000, 2_000),
-        (LOOP, 40_000, 2_000),
-        (SERVICE, 2_000, 2_000_000),
-        (SERVICE, 40_000, 2_000),
-    ],
-)
-def test_kernels_of_very_different_lengths_stay_within_their_share(
-    container: LimitedContainer, containers: Path, beside: str, most_ns: int, one_in_twenty_ns: int
-) -> None:
-    """Charged for a few of its launches, such a loop would have half of the GPU beside another, or more."""
-    here, other = container(more=" core_percent=30"), container(more=" core_percent=70")
-    place(containers, here)
-    place(containers, other)
-    with arbiter(containers), running_tenant(other, f"{LOAD}\n{beside}\n"):
-        ended = subprocess.run(
-            [build("linked") / "uneven_load", str(most_ns), str(one_in_twenty_ns), "4"],
-            env=here.environment(),
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=True,
-        )
-    # On a busy machine single seconds differ by more than the five points that are promised.
-    assert float(ended.stdout) < 40
-
-
 def test_an_arbiter_that_dies_holds_up_nobody(container: LimitedContainer, containers: Path) -> None:
     here = container(more=" core_percent=60")
     place(containers, here)

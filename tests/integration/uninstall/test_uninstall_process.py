@@ -132,7 +132,9 @@ async def test_nodes_are_cleaned_and_what_it_ran_by_goes_with_its_cluster_role()
             },
         ),
     ]
-    assert [asked.path for asked in api.asked("DELETE")] == [f"{rbac}/clusterroles/gpushare-uninstall"]
+    slices = "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.driver%3Dgpushare.dev"
+    role = f"{rbac}/clusterroles/gpushare-uninstall"
+    assert [asked.path for asked in api.asked("DELETE")] == [slices, role]
     pods = next(asked.path for asked in api.asked("GET") if "/namespaces/gpu/pods?" in asked.path)
     assert "gpushare-device-plugin" in pods
 
