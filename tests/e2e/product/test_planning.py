@@ -1,0 +1,50 @@
+"""What is said beforehand holds on a real kube-scheduler, and node agents tell through the real API server what is used."""
+
+import json
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.cluster.waiting import wait_for
+from tests.e2e.product.product import Product, gpu_pod
+
+SIMULATE = (sys.executable, "-m", "gpushare", "simulate", "-o", "json", "-f", "-")
+
+
+@pytest.fixture
+def planned(product: Product) -> Iterator[Product]:
+    yield product
+    product.delete_all()
+
+
+def test_pods_land_where_it_was_said_and_the_agents_are_reached_through_the_api_server(
+    planned: Product,
+) -> None:
+    pods = [
+        gpu_pod("fits", 15, labels={"app": "fits"}, node="cgpu-t4"),
+        gpu_pod("core", 2, 30, labels={"app": "core"}),
+        gpu_pod("late", 1, labels={"app": "late"}, node="cgpu-t4"),
+    ]
+    ran = planned.run(*SIMULATE, stdin=json.dumps({"kind": "List", "items": pods}))
+    assert ran.code == 3, ran.text
+    said = {one["name"]: one for one in json.loads(ran.out)["pods"]}
+    assert {name: one["node"] for name, one in said.items()} == {
+        "fits": "cgpu-t4",
+        "core": "core-mem-v100x4",
+        "late": None,
+    }
+    for name in ("fits", "core"):
+        planned.apply(next(pod for pod in pods if pod["metadata"]["name"] == name))
+        planned.running(f"app={name}")
+        assert planned.node_of(name) == said[name]["node"]
+    planned.apply(pods[-1])
+    words = said["late"]["why"].rstrip(".")
+    wait_for(
+        "the reason that was said", lambda: any(words in one for one in planned.events("late")), timeout=30
+    )
+
+    told = json.loads(planned.inspect("--recommend", "-o", "json"))
+    assert told["missing"] == []
+    assert {one["name"] for one in told["workloads"]} == {"fits", "core"}
+    assert told["since"] > 0
