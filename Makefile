@@ -53,7 +53,7 @@ e2e: $(STAMPS)/test fakegpu isolation proto ## Bring up a real cluster, install 
 	@scripts/install-e2e-packages
 	@scripts/install-browser
 	@$(MAKE) --no-print-directory e2e-programs e2e-archives
-	@$(E2E) tests/e2e/test_cluster.py tests/e2e/product $(E2E_ARGS)
+	@$(E2E) tests/e2e/test_cluster.py tests/e2e/product tests/e2e/engines $(E2E_ARGS)
 
 e2e-parts: WORKERS = 2
 e2e-parts: $(STAMPS)/test fakegpu isolation proto ## End-to-end tests of the parts: images, policies and charts on an API server, the playground beside the real control plane (K8S=, E2E_ARGS=)
@@ -62,7 +62,7 @@ e2e-parts: $(STAMPS)/test fakegpu isolation proto ## End-to-end tests of the par
 	@scripts/install-c-tools
 	@scripts/unpack-docker
 	@$(MAKE) --no-print-directory e2e-programs e2e-archives
-	@$(E2E) tests/e2e --ignore=tests/e2e/test_cluster.py --ignore=tests/e2e/product $(E2E_ARGS)
+	@$(E2E) tests/e2e --ignore=tests/e2e/test_cluster.py --ignore=tests/e2e/product --ignore=tests/e2e/engines $(E2E_ARGS)
 
 e2e-archives: # The images, of packages and Python alone
 	@$(BIN)/python -m images all

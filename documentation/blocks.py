@@ -36,8 +36,8 @@ MARKS: Final = (
     *("real cluster", "needs", "sample", "step of CI", "ends with", "goes on until"),
     *("typed by", "agents", "beside", "first", "varies", "shortened by", "file", "with", "playground"),
 )
-#: Of a real cluster, in their order: nothing is installed; charts are; they are taken away; nodes have forgotten them.
-STAGES: Final = ("install", "installed", "remove", "removed")
+#: Of a real cluster, in their order: nothing is installed; charts are; Kueue is, too; they are taken away; nodes have forgotten them.
+STAGES: Final = ("install", "installed", "kueue", "remove", "removed")
 #: Marks of blocks that are typed into a playground.
 _HERE: Final = ("needs", "sample", "beside", "shortened by")
 _MARK: Final = re.compile(rf"^\s*<!--\s*({'|'.join(MARKS)}):\s*(.*?)\s*-->\s*$")

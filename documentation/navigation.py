@@ -57,6 +57,7 @@ SECTIONS: Final = (
             ("Gangs", "guide/gangs.md"),
             ("Quotas", "guide/quotas.md"),
             ("Elastic quotas", "guide/elastic-quotas.md"),
+            ("Kueue", "guide/kueue.md"),
             ("Node group order", "guide/resource-policy.md"),
             ("Preemption", "guide/preemption.md"),
             ("Defragmentation", "guide/defragmentation.md"),

@@ -9,7 +9,8 @@ from documentation.blocks import STAGES, Block
 
 #: Blocks for a real cluster, by their stage; most by the same test.
 ON_A_CLUSTER: Final = dict.fromkeys(STAGES, "tests/e2e/product/test_departure.py") | {
-    "removed": "tests/e2e/product/test_removal.py"
+    "kueue": "tests/e2e/engines/test_kueue.py",
+    "removed": "tests/e2e/product/test_removal.py",
 }
 STEPS: Final = "pipelines/ci.py"
 #: Tests that run together with the one that types pages.

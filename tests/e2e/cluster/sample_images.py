@@ -48,6 +48,16 @@ def kube_scheduler(binaries: Path, version: str) -> Path:
     return _kept([f"registry.k8s.io/kube-scheduler:{version}"], entries, config, [program])
 
 
+def image_of(ref: str, path: str, program: Path) -> Path:
+    """The archive of an image called ``ref`` that holds one static program, at ``path`` in it."""
+    return _kept(
+        [ref],
+        [file(path, program, 0o755), folder("/tmp", 0o1777)],
+        Config(entrypoint=[path], user="65532:65532"),
+        [program],
+    )
+
+
 def archives(binaries: Path, version: str) -> list[Path]:
     """All that every node is given."""
     return [pause(binaries), busybox(), kube_scheduler(binaries, version)]

@@ -1,0 +1,184 @@
+"""Kueue decides when a Job may start, gpushare on which GPU its pods run: quotas, borrowing and flavors over shares."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpushare.api import names
+from tests.e2e.cluster import Cluster, wait_for
+from tests.e2e.engines import kueue
+from tests.e2e.product.pages import Pages
+from tests.e2e.product.product import CHECKOUT, Product
+
+pytestmark = pytest.mark.nightly
+
+Json = dict[str, Any]
+API = "kueue.x-k8s.io/v1beta2"
+PAGE = CHECKOUT / "docs" / "guide" / "kueue.md"
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+@pytest.fixture(scope="module")
+def with_kueue(engines_cluster: Cluster, engines_product: Product) -> Iterator[Product]:
+    kueue.install(engines_cluster, engines_product)
+    yield engines_product
+    engines_product.typed("helm", "uninstall", "kueue", "-n", kueue.NAMESPACE)
+
+
+@pytest.fixture
+def product(with_kueue: Product) -> Iterator[Product]:
+    yield with_kueue
+    # With their Workloads, which hold the queues.
+    with_kueue.kubectl("delete", "jobs", "--all", "--timeout=60s")
+    with_kueue.delete_all()
+    kinds = "localqueues.kueue.x-k8s.io,clusterqueues.kueue.x-k8s.io,resourceflavors.kueue.x-k8s.io"
+    with_kueue.kubectl("delete", kinds, "--all", "-A", "--timeout=60s")
+
+
+def flavor(name: str, mode: str) -> Json:
+    spec = {"nodeLabels": {names.LABEL_MODE: mode}}
+    return {"apiVersion": API, "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": spec}
+
+
+def queue(name: str, quotas: Mapping[str, Mapping[str, object]], **spec: object) -> list[Json]:
+    """A ClusterQueue and the default namespace's LocalQueue of that name; ``quotas``: by flavor and resource."""
+    flavors = [
+        {"name": one, "resources": [{"name": what, "nominalQuota": much} for what, much in its.items()]}
+        for one, its in quotas.items()
+    ]
+    covered = list(next(iter(quotas.values())))
+    groups = [{"coveredResources": covered, "flavors": flavors}]
+    cluster_queue = {"namespaceSelector": {}, "resourceGroups": groups, **spec}
+    return [
+        {"apiVersion": API, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": cluster_queue},
+        {
+            "apiVersion": API,
+            "kind": "LocalQueue",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"clusterQueue": name},
+        },
+    ]
+
+
+def job(name: str, into: str, limits: Mapping[str, object], *, pods: int = 1, **annotations: str) -> Json:
+    """A Job of that queue whose pods sleep; keyword arguments are annotations of Kueue's, such as ``min_parallelism``."""
+    container = {
+        "name": "main",
+        "image": "busybox:1.36",
+        "command": ["sleep", "100000"],
+        "resources": {"limits": dict(limits)},
+    }
+    metadata = {
+        "name": name,
+        "namespace": "default",
+        "labels": {QUEUE: into},
+        "annotations": {
+            f"kueue.x-k8s.io/job-{key.replace('_', '-')}": value for key, value in annotations.items()
+        },
+    }
+    pod = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]},
+    }
+    spec = {"parallelism": pods, "completions": pods, "template": pod}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def suspended(product: Product, name: str) -> bool:
+    found: bool = product.get(f"/apis/batch/v1/namespaces/default/jobs/{name}")["spec"]["suspend"]
+    return found
+
+
+def waits(product: Product, name: str) -> str:
+    """Why Kueue does not admit a Job yet; waits until it says so."""
+
+    def said() -> str:
+        for workload in product.json("get", "workloads.kueue.x-k8s.io")["items"]:
+            if workload["metadata"]["ownerReferences"][0]["name"] != name:
+                continue
+            for condition in workload.get("status", {}).get("conditions", ()):
+                if condition["type"] == "QuotaReserved" and condition["status"] == "False":
+                    return str(condition["message"])
+        return ""
+
+    why = wait_for(f"Kueue says why {name} waits", said, timeout=60)
+    assert suspended(product, name)
+    return why
+
+
+def test_a_job_waits_for_quota_and_then_runs_on_a_share(product: Product) -> None:
+    product.apply(flavor("cgpu", "cgpu"), *queue("team", {"cgpu": {names.GPU_MEM: 6}}))
+    product.apply(job("first", "team", {names.GPU_MEM: 3}, pods=2))
+    product.running("app=first", 2)
+    product.apply(job("second", "team", {names.GPU_MEM: 3}))
+
+    assert "insufficient unused quota for aliyun.com/gpu-mem" in waits(product, "second")
+    assert not product.pods("app=second")
+    assert {product.node_of(pod["metadata"]["name"]) for pod in product.pods("app=first")} == {"cgpu-t4"}
+
+    product.kubectl("delete", "job", "first")
+    product.running("app=second")
+
+
+def test_a_flavor_leads_to_nodes_of_its_mode(product: Product) -> None:
+    quota = {names.GPU_MEM: 60, names.GPU_CORE: 400}
+    product.apply(flavor("core-mem", "core_mem"), *queue("team", {"core-mem": quota}))
+    product.apply(job("limited", "team", {names.GPU_MEM: 3, names.GPU_CORE: 30}))
+
+    (pod,) = product.running("app=limited")
+    assert pod["spec"]["nodeName"] == "core-mem-v100x4"
+
+
+def test_what_was_borrowed_is_given_back(product: Product) -> None:
+    takes_back = {"cohortName": "all", "preemption": {"reclaimWithinCohort": "Any"}}
+    for team in ("a", "b"):
+        product.apply(*queue(team, {"cgpu": {names.GPU_MEM: 6}}, **takes_back))
+    product.apply(flavor("cgpu", "cgpu"))
+    product.apply(job("borrows", "b", {names.GPU_MEM: 6}, pods=2))
+    product.running("app=borrows", 2)
+
+    product.apply(job("owns", "a", {names.GPU_MEM: 6}))
+    product.running("app=owns")
+
+    wait_for("the Job that borrowed is suspended", lambda: suspended(product, "borrows"), timeout=60)
+    wait_for("its pods are gone", lambda: not product.pods("app=borrows"), timeout=60)
+    assert not [event for event in product.events("owns") if "Preempt" in event]
+    product.kubectl("delete", "job", "owns")
+    product.running("app=borrows", 2)
+
+
+def test_a_job_starts_with_fewer_pods_where_it_may(product: Product) -> None:
+    product.apply(flavor("cgpu", "cgpu"), *queue("team", {"cgpu": {names.GPU_MEM: 6}}))
+    product.apply(job("partly", "team", {names.GPU_MEM: 3}, pods=4, min_parallelism="2"))
+
+    product.running("app=partly", 2)
+    assert len(product.pods("app=partly")) == 2
+
+
+def test_memory_in_bytes_is_counted_as_it_is_written(product: Product) -> None:
+    product.apply(flavor("cgpu", "cgpu"), *queue("team", {"cgpu": {names.GPU_MEMORY: "8Gi"}}))
+    product.apply(job("fits", "team", {names.GPU_MEMORY: "6Gi"}))
+    product.running("app=fits")
+    product.apply(job("waits", "team", {names.GPU_MEMORY: "3Gi"}))
+
+    assert "insufficient unused quota for gpushare.dev/gpu-memory" in waits(product, "waits")
+
+
+def test_what_the_page_shows(product: Product, engines_cluster: Cluster, tmp_path: Path) -> None:
+    pages = Pages(product, tmp_path, engines_cluster.state, "core-mem-v100x4")
+    pages.type("kueue")
+
+
+def test_units_count_as_bytes_by_the_pages_transformation(product: Product) -> None:
+    (configuration,) = re.findall(r"```yaml\n(resources:.*?)```", PAGE.read_text(), re.DOTALL)
+    kueue.configure(product, yaml.safe_load(configuration))
+    product.apply(flavor("cgpu", "cgpu"), *queue("team", {"cgpu": {names.GPU_MEMORY: "8Gi"}}))
+    product.apply(job("units", "team", {names.GPU_MEM: 6}))
+    product.running("app=units")
+    product.apply(job("bytes", "team", {names.GPU_MEMORY: "3Gi"}))
+
+    assert "insufficient unused quota for gpushare.dev/gpu-memory" in waits(product, "bytes")
