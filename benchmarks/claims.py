@@ -10,11 +10,13 @@ from collections.abc import Callable
 import msgspec
 
 from benchmarks.api_server import GPUS_PER_NODE, node_name
-from benchmarks.in_use import PODS_PER_GPU, UNITS, Figures, asks, cluster, p99, times_ms
+from benchmarks.in_use import NO_EVENTS, PODS_PER_GPU, UNITS, Figures, asks, cluster, p99, times_ms
 from gpushare.api import names
 from gpushare.api.crd.elastic_quota_tree import decode_quota_tree
 from gpushare.ledger.preemption.victims import MOST_TRIED_BY_RULE, Plan, sequence_from
 from gpushare.scheduler.cache.cache import ClusterCache
+from gpushare.scheduler.plugins.elastic_quota.quotas import Quotas
+from gpushare.scheduler.plugins.preemption.ranks import lesser, reach
 
 #: Units that the pod asks for that takes back; its quota has no pods yet.
 ASKED = 40
@@ -22,44 +24,43 @@ ASKED = 40
 OTHERS = 98
 
 
-def lent(nodes: int, taken_min: int) -> Callable[[ClusterCache], None]:
+def lent(view: ClusterCache, nodes: int, taken_min: int) -> Quotas:
     """A tree of a hundred quotas: ``default`` is owed, ``other`` has ``taken_min`` units for sure and all else borrowed;
     ``ns-0`` has nothing that is not its own."""
 
-    def written(view: ClusterCache) -> None:
-        all_units = nodes * GPUS_PER_NODE * PODS_PER_GPU * UNITS
-        leaves = [
-            {"name": "owed", "namespaces": ["default"], "min": {names.GPU_MEM: 1000}},
-            {"name": "took", "namespaces": ["other"], "min": {names.GPU_MEM: taken_min}},
-            *(
-                {
-                    "name": f"team-{number}",
-                    "namespaces": [f"ns-{number}"],
-                    "min": {names.GPU_MEM: 0 if number else all_units},
-                }
-                for number in range(OTHERS)
-            ),
-        ]
-        most = {names.GPU_MEM: 3 * all_units}
-        root = {"name": "root", "min": most, "max": most, "children": leaves}
-        tree = {"metadata": {"name": "tree", "uid": "tree", "generation": 1}, "spec": {"root": root}}
-        view.quotas.upsert(decode_quota_tree(msgspec.json.encode(tree)))
-        view.quotas.synced()
-        assert view.quotas.in_use
+    all_units = nodes * GPUS_PER_NODE * PODS_PER_GPU * UNITS
+    leaves = [
+        {"name": "owed", "namespaces": ["default"], "min": {names.GPU_MEM: 1000}},
+        {"name": "took", "namespaces": ["other"], "min": {names.GPU_MEM: taken_min}},
+        *(
+            {
+                "name": f"team-{number}",
+                "namespaces": [f"ns-{number}"],
+                "min": {names.GPU_MEM: 0 if number else all_units},
+            }
+            for number in range(OTHERS)
+        ),
+    ]
+    most = {names.GPU_MEM: 3 * all_units}
+    root = {"name": "root", "min": most, "max": most, "children": leaves}
+    tree = {"metadata": {"name": "tree", "uid": "tree", "generation": 1}, "spec": {"root": root}}
+    quotas = Quotas(view, NO_EVENTS)
+    quotas.upsert(decode_quota_tree(msgspec.json.encode(tree)))
+    quotas.synced()
+    assert quotas.in_use
+    return quotas
 
-    return written
 
-
-def _plans(view: ClusterCache, all_names: list[str]) -> Callable[[int], Plan | None]:
+def _plans(view: ClusterCache, quotas: Quotas, all_names: list[str]) -> Callable[[int], Plan | None]:
     """One plan after another, each beginning at other nodes."""
     request, uid = asks(ASKED), "waits"
     amounts = {names.GPU_MEM: 1000 * ASKED}
 
     def plan(number: int) -> Plan | None:
-        claim = view.quotas.claim(uid, f"default/{uid}", amounts)
+        claim = quotas.claim(uid, f"default/{uid}", amounts)
         turned = sequence_from(all_names, number * (MOST_TRIED_BY_RULE // 2 - 1))
-        rank, reach = view.lesser(0, (), claim), view.reach(0, claim)
-        return view.ledger.evictions.plan(request, turned, rank, rule=claim, priority=reach)
+        rank, below = lesser(view, 0, (), claim), reach(view, 0, claim)
+        return view.ledger.evictions.plan(request, turned, rank, rule=claim, priority=below)
 
     return plan
 
@@ -77,8 +78,7 @@ def claims(nodes: int, calls: int) -> Figures:
         ("nowhere", lambda number, pod: "other", units),
     ):
         view = cluster(nodes, lambda number, pod: 0, namespace_of=whose)
-        lent(nodes, taken_min)(view)
-        plans = _plans(view, all_names)
+        plans = _plans(view, lent(view, nodes, taken_min), all_names)
         assert (plans(0) is not None) == (scene in ("everywhere", "on_few"))
         found[f"preemption_claim_p99_ms_{nodes}_{scene}"] = (p99(times_ms(calls, plans)), "ms")
     return found

@@ -32,9 +32,11 @@ from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.framework.precompute import Precomputer
 from gpushare.scheduler.framework.runtime import Enabled, Framework
+from gpushare.scheduler.plugins.elastic_quota.quotas import Quotas
 from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 from gpushare.scheduler.plugins.gangs.plugin import Gangs
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
+from gpushare.scheduler.plugins.preemption.ranks import lesser
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.server import protocol
 
@@ -144,7 +146,7 @@ def preemption(nodes: int, calls: int) -> Figures:
 
         def decide(number: int, view: ClusterCache = view, request: Request = request) -> object:
             turned = sequence_from(all_names, number * 631)
-            return view.ledger.evictions.plan(request, turned, view.lesser(1000), priority=1000)
+            return view.ledger.evictions.plan(request, turned, lesser(view, 1000), priority=1000)
 
         decide(0)
         found[f"preemption_p99_ms_{nodes}_{scene}"] = (p99(times_ms(calls, decide)), "ms")
@@ -190,7 +192,7 @@ def _policies(nodes: int) -> Policies:
     return policies
 
 
-def _quotas(view: ClusterCache) -> None:
+def _quotas(view: ClusterCache) -> Quotas:
     """A tree of a hundred quotas, of which the pods' namespace has one."""
     leaves = [
         {
@@ -207,9 +209,11 @@ def _quotas(view: ClusterCache) -> None:
         "children": leaves,
     }
     written = {"metadata": {"name": "tree", "uid": "tree", "generation": 1}, "spec": {"root": root}}
-    view.quotas.upsert(decode_quota_tree(msgspec.json.encode(written)))
-    view.quotas.synced()
-    assert view.quotas.in_use
+    quotas = Quotas(view, NO_EVENTS)
+    quotas.upsert(decode_quota_tree(msgspec.json.encode(written)))
+    quotas.synced()
+    assert quotas.in_use
+    return quotas
 
 
 def _mix(view: ClusterCache) -> None:
@@ -254,7 +258,7 @@ def _filter_in_use(nodes: int, calls: int, policy: Placement) -> tuple[float, fl
         assert plan is not None
         view.ledger.nominations.add(f"kept-{number}", kept, plan)
     policies = _policies(nodes)
-    _quotas(view)
+    quotas = _quotas(view)
     offered = [node_name(number) for number in range(nodes)]
     comings: list[list[PodRecord]] = []
     bodies = []
@@ -272,10 +276,15 @@ def _filter_in_use(nodes: int, calls: int, policy: Placement) -> tuple[float, fl
             if member == 0:
                 bodies.append(msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": offered}))
     read = Bodies()
-    gangs = Gangs(view, SYSTEM_CLOCK)
-    decisions = DecisionLog(view, SYSTEM_CLOCK, gangs=gangs)
+    gangs = Gangs(view, SYSTEM_CLOCK, quotas=quotas)
+    decisions = DecisionLog(view, SYSTEM_CLOCK, gangs=gangs, quotas=quotas)
     framework = Framework(
-        [Enabled("gangs", gangs), Enabled("policies", policies), Enabled("decisions", decisions)]
+        [
+            Enabled("gangs", gangs),
+            Enabled("elastic-quota", quotas),
+            Enabled("policies", policies),
+            Enabled("decisions", decisions),
+        ]
     )
     foreseeing = Precomputer(view.ledger)
     view.pod_arrived.subscribe(foreseeing.arrived)

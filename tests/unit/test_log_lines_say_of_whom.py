@@ -31,7 +31,7 @@ PROCESS: Final[dict[str, frozenset[str]]] = {
     "scheduler/plugins/elastic_quota/watch.py": frozenset(
         {"ElasticQuotaTree %s: its status cannot be written: %s"}
     ),
-    "scheduler/plugins/elastic_quota/plugin.py": frozenset({"ElasticQuotaTree %s: %s", "elastic quotas: %s"}),
+    "scheduler/plugins/elastic_quota/quotas.py": frozenset({"ElasticQuotaTree %s: %s", "elastic quotas: %s"}),
     "scheduler/leader/resync.py": frozenset(
         {
             "pods and nodes are read anew without knowing who leads: %s",

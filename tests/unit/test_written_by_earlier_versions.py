@@ -24,6 +24,7 @@ from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
 from gpushare.nodeagent.isolation.storage.files import CLAIM, LIMITS, fingerprint, read_claim
 from gpushare.scheduler.cache.cache import ClusterCache, NodeReader
 from gpushare.scheduler.cache.pod_records import decode_record
+from gpushare.scheduler.plugins.elastic_quota.quotas import Quotas
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from tests.unit.scheduler.world import Recorded
 
@@ -223,14 +224,15 @@ def test_policies_quotas_and_the_lease_are_read_as_they_were() -> None:
     wrong = decode_quota_tree(msgspec.json.encode(written))
     assert (bool(wrong.problem), wrong.tree, wrong.earlier) == (True, None, tree.tree)
     view, _ = rebuilt(cluster)
-    view.quotas.upsert(tree)
+    quotas = Quotas(view, Recorded())
+    quotas.upsert(tree)
     units = sum(
         one["units"]
         for name, its in read(cluster, "expected").items()
         for one in its["gpus"]
         if name != "by-number"
     )
-    assert {one.name: one.used[names.GPU_MEM] // 1000 for one in view.quotas.books.usage()} == {
+    assert {one.name: one.used[names.GPU_MEM] // 1000 for one in quotas.books.usage()} == {
         "root": units,
         "team": units,
     }

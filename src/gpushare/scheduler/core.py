@@ -2,7 +2,7 @@
 
 import socket
 from collections import ChainMap
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from gpushare.api.node.device import Placement
@@ -13,7 +13,7 @@ from gpushare.kube.event_recorder import EventRecorder
 from gpushare.kube.watch.informer import Informer
 from gpushare.ledger import Ledger
 from gpushare.scheduler.cache.cache import ClusterCache, NodeReader, NodeRecord
-from gpushare.scheduler.cache.pod_records import PodRecord, counted_record_of, record_of
+from gpushare.scheduler.cache.pod_records import PodRecord, counted_record_of, decoder_of, record_of
 from gpushare.scheduler.framework.binder import Binder, Reservations
 from gpushare.scheduler.framework.interface import Handle, Task, Watch
 from gpushare.scheduler.framework.precompute import Precomputer
@@ -22,8 +22,6 @@ from gpushare.scheduler.leader.lease import LeaderWatch, Leading
 from gpushare.scheduler.leader.resync import LeaderResync
 from gpushare.scheduler.observability.cluster_metrics import ClusterMetrics
 from gpushare.scheduler.observability.metrics import Metrics
-from gpushare.scheduler.plugins.elastic_quota.pod_resync import QuotaPods, following_decoder
-from gpushare.scheduler.plugins.elastic_quota.watch import QuotaWatch
 from gpushare.scheduler.requeue.requeuer import Requeuer
 from gpushare.scheduler.settings import Settings
 
@@ -61,7 +59,6 @@ class Core:
         cache.pod_arrived.subscribe(self.precompute.arrived)
         cache.capacity_freed.subscribe(requeuer.freed)
         cache.reservation_released.subscribe(requeuer.given_back)
-        cache.quotas.retry_wanted.subscribe(requeuer.hurry)
 
     def binder(self, framework: Framework) -> Binder:
         """The verb bind, as the plugins extend it. To be made once."""
@@ -70,8 +67,8 @@ class Core:
         self.takeover.resynced.subscribe(binder.forget_reservations)
         return binder
 
-    def handle(self, *, synced: Callable[[], bool]) -> Handle:
-        """What plugins work with. ``synced`` tells whether pods and nodes were read."""
+    def handle(self, *, synced: Callable[[], bool], relist_pods: Callable[[], Awaitable[None]]) -> Handle:
+        """What plugins work with; see there for ``synced`` and ``relist_pods``."""
         return Handle(
             session=self.session,
             client=self.client,
@@ -84,6 +81,7 @@ class Core:
             placed=self.requeuer.asked,
             resynced=self.takeover.resynced,
             synced=synced,
+            relist_pods=relist_pods,
             leading=self.leading,
             gauge_by=self.metrics.watch_by,
             gauge=self.metrics.watch,
@@ -100,10 +98,10 @@ class Core:
 
 
 class Watches:
-    """What is followed of the cluster: nodes, pods and elastic quotas; plugins follow their own kinds."""
+    """What is followed of the cluster: nodes and pods; plugins follow their own kinds."""
 
     def __init__(self, core: Core, framework: Framework) -> None:
-        settings, session, quotas = core.settings, core.session, core.cache.quotas
+        settings, session = core.settings, core.session
         reader = NodeReader(
             unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.node_policy
         )
@@ -115,20 +113,18 @@ class Watches:
         self._pods: Informer[PodRecord] = Informer(
             session,
             "/api/v1/pods",
-            framework.pod_decoder(following_decoder(quotas, read_pod)),
+            framework.pod_decoder(decoder_of(read_pod)),
             framework.pods(core.cache),
         )
-        self._quotas = QuotaWatch(session, core.client, quotas, core.clock)
-        self._quota_pods = QuotaPods(quotas, self._pods, self._quotas.read)
+        self._framework = framework
         self._kinds = framework.watched_kinds
-        core.takeover.follow(self._nodes, self._pods, self._quotas, *self._kinds)
+        core.takeover.follow(self._nodes, self._pods, *self._kinds)
 
     def figures(self) -> dict[str, Watch]:
         """How each of them fares now, by the kind that it follows."""
         return {
             "nodes": self._nodes,
             "pods": self._pods,
-            "elasticquotatrees": self._quotas,
             **{kind: watch for plugin in self._kinds for kind, watch in plugin.watched().items()},
         }
 
@@ -138,15 +134,14 @@ class Watches:
 
     def missing(self) -> str:
         """What was not read yet, in words; empty once the scheduler may answer."""
-        read = {
-            "nodes": self._nodes.synced.is_set(),
-            "pods": self._pods.synced.is_set(),
-            "elastic quotas": self._quotas.read.is_set(),
-        }
+        read = {"nodes": self._nodes.synced.is_set(), "pods": self._pods.synced.is_set()}
         missing = [kind for kind, done in read.items() if not done]
-        # What plugins watch may depend on these.
-        missing = missing or list(filter(None, (one.not_listed() for one in self._kinds)))
+        missing += filter(None, (one.not_listed() for one in self._kinds))
         return f"{' and '.join(missing)} not read yet" if missing else ""
+
+    async def relist_pods(self) -> None:
+        """Return once all pods were listed again."""
+        await self._pods.relist()
 
     async def settled(self) -> None:
         """Return once pods and nodes were read."""
@@ -158,10 +153,8 @@ class Watches:
         return [
             ("nodes", self._nodes.run()),
             ("pods", self._follow_pods()),
-            ("quotas", self._quotas.run()),
-            ("quotas' pods", self._quota_pods.run()),
         ]
 
     async def _follow_pods(self) -> None:
-        await self._quota_pods.begin()
+        await self._framework.before_pods()
         await self._pods.run()

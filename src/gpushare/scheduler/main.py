@@ -67,7 +67,10 @@ async def _run(
         def synced() -> bool:
             return watches.synced()  # asked once plugins run; the watches are made of the plugins
 
-        handle = core.handle(synced=synced)
+        async def relist_pods() -> None:
+            await watches.relist_pods()
+
+        handle = core.handle(synced=synced, relist_pods=relist_pods)
         framework = Framework([*built_in(core, handle), *third_party(handle, settings.plugins)])
         watches = Watches(core, framework)
         binder = core.binder(framework)

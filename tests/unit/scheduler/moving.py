@@ -71,6 +71,7 @@ class Moving(World):
             self.clock,
             limits or Limits(INTERVAL_S, WAIT_S),
             PolicyPlaces(self.policies),
+            quotas=self.quotas,
             must_lead=self._must_lead,
             retry=self.hurried.extend,
             count=self.told.append,

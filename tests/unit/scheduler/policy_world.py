@@ -87,7 +87,7 @@ class PolicyWorld(World):
         offered = {node: {"Pods": [{"UID": "v"}], "NumPDBViolations": 0} for node in nodes}
         body = {"Pod": self.api.pods[f"default/{name}"], "NodeNameToMetaVictims": offered}
         args = protocol.read_preemption(json.dumps(body).encode())
-        answer = preempt_pods(self.view, args, lambda uid: None, self.policies)
+        answer = preempt_pods(self.view, args, lambda uid: None, self.policies, quotas=self.quotas)
         return list(msgspec.json.decode(answer)["NodeNameToMetaVictims"])
 
 

@@ -66,14 +66,14 @@ class QuotaTruth:
     @property
     def tree(self) -> QuotaTree | None:
         """The one that the scheduler counts by."""
-        return self._cluster.world.view.quotas.books.tree
+        return self._cluster.world.quotas.books.tree
 
     def _another_tree(self) -> None:
         world = self._cluster.world
         self.let_in = {
             uid
             for name in self._cluster.waiting()
-            if world.ledger.held(uid := self._uid(name)) or world.view.quotas.promised(uid)
+            if world.ledger.held(uid := self._uid(name)) or world.quotas.is_reserved(uid)
         }
 
     # --- what pods hold ---------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class QuotaTruth:
 
     def _charged(self, *, leaving: bool, reserved: bool) -> Iterator[str]:
         """Names of pods that count: those that run, ``leaving`` ones too, and with ``reserved`` those for which there is room."""
-        ledger, quotas = self._cluster.world.ledger, self._cluster.world.view.quotas
+        ledger, quotas = self._cluster.world.ledger, self._cluster.world.quotas
         for name, pod in self._cluster.running().items():
             if leaving or not pod["metadata"].get("deletionTimestamp"):
                 yield name
@@ -110,7 +110,7 @@ class QuotaTruth:
             for name in self._cluster.waiting():
                 uid = self._uid(name)
                 has_room = ledger.held(uid) is not None or ledger.nominations.node_of(uid)
-                if has_room or quotas.promised(uid) or quotas.keeps(uid):
+                if has_room or quotas.is_reserved(uid) or quotas.keeps(uid):
                     yield name
 
     def sums(self, *, leaving: bool = True, reserved: bool = True) -> Counter[tuple[int, str]]:
@@ -183,7 +183,7 @@ class QuotaTruth:
 
     def books_agree(self) -> None:
         """The scheduler's figures are those of the definition."""
-        tree, books = self.tree, self._cluster.world.view.quotas.books
+        tree, books = self.tree, self._cluster.world.quotas.books
         if tree is None:
             return
         sums = self.sums()

@@ -39,13 +39,13 @@ class Governed(World):
         self.binding = PolicyBinding(face, self.policies, clock)
         self.plugins += [self.policies, self.binding]
         self.binder = Binder(self.view, face, self.reservations, clock, self.framework())
-        keep = self.view.quotas.keep
+        keep = self.quotas.keep
 
         def kept(uid: str) -> None:
             face.claims(self.view.waiting_besides[uid].pod.partition("/")[2])
             keep(uid)
 
-        setattr(self.view.quotas, "keep", kept)  # noqa: B010 - it stands for a nomination
+        setattr(self.quotas, "keep", kept)  # noqa: B010 - it stands for a nomination
 
     def see(self, name: str) -> None:
         """Let the informer see a pod's present state."""
@@ -102,6 +102,7 @@ class Replica:
             self.clock,
             LIMITS,
             self.places,
+            quotas=world.quotas,
             must_lead=self.takeover.must_lead,
             retry=world.retries.hurry,
             count=self.on_told,
@@ -214,9 +215,9 @@ class Replica:
         for _ in range(min(most, len(self.feed.trees))):
             key, tree, gone = self.feed.trees.popleft()
             if gone:
-                self.world.view.quotas.remove(key, tree)
+                self.world.quotas.remove(key, tree)
             else:
-                self.world.view.quotas.upsert(tree)
+                self.world.quotas.upsert(tree)
             self.on_tree()
 
     def tell_all(self) -> None:

@@ -83,6 +83,7 @@ class Scaling(World):
             self.clock,
             limits,
             leading,
+            self.quotas,
             marks=self.marks,
             ready=lambda: self.read,
         )

@@ -97,7 +97,7 @@ async def test_filter_prioritize_and_bind_lead_a_pod_to_its_gpu(world: World, br
 async def test_a_pod_without_a_gpu_is_held_to_its_quota_by_filter_and_by_bind(
     world: World, browser: Browser
 ) -> None:
-    world.view.quotas.upsert(tree(processors(a=4, b=4)))
+    world.quotas.upsert(tree(processors(a=4, b=4)))
     first, second = plain("x", "first", cpu=3), plain("x", "second", cpu="1500m")
     for pod in (first, second):
         world.api.create(pod)

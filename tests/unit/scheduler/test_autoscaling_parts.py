@@ -19,6 +19,7 @@ from gpushare.process.event import Event
 from gpushare.scheduler.cache.cache import NodeReader
 from gpushare.scheduler.framework.interface import Handle
 from gpushare.scheduler.framework.runtime import Enabled, Framework
+from gpushare.scheduler.framework.services import NO_QUOTAS
 from gpushare.scheduler.leader.lease import LeaderWatch, Leading, without_another
 from gpushare.scheduler.observability.metrics import Metrics
 from gpushare.scheduler.options import ROLE
@@ -50,10 +51,11 @@ def autoscaler(asked: Autoscaling) -> tuple[Autoscaler, Metrics]:
         resynced=Event(),
         leading=LeaderWatch(Leading(client, None), world.clock),
         synced=lambda: True,
+        relist_pods=without_another,
         gauge=metrics.watch,
         gauge_by=metrics.watch_by,
     )
-    return Autoscaler(handle, asked), metrics
+    return Autoscaler(handle, asked, NO_QUOTAS), metrics
 
 
 @pytest.mark.parametrize(

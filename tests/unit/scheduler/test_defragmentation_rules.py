@@ -102,7 +102,7 @@ def quota_of(units: int) -> dict[str, Any]:
 
 async def test_the_place_of_who_moves_is_charged_to_its_quota(moving: Moving) -> None:
     moving.node("m", 16)
-    moving.view.quotas.upsert(tree(quota_of(36)))
+    moving.quotas.upsert(tree(quota_of(36)))
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
     await moving.look(INTERVAL_S)
@@ -111,20 +111,20 @@ async def test_the_place_of_who_moves_is_charged_to_its_quota(moving: Moving) ->
     moving.end("a")
     # Of 36 the other has 10, 12 are kept for who waits and 10 for what comes anew.
     moving.made("thief", 5, "")
-    assert "32 of 36" in moving.view.quotas.refusal("uid-thief")
-    moving.view.quotas.upsert(tree(quota_of(35), generation=2))
-    assert "32 of 35" in moving.view.quotas.refusal("uid-thief"), "another tree forgets nobody's place"
+    assert "32 of 36" in moving.quotas.refusal("uid-thief")
+    moving.quotas.upsert(tree(quota_of(35), generation=2))
+    assert "32 of 35" in moving.quotas.refusal("uid-thief"), "another tree forgets nobody's place"
     moving.made("a2", 10)
-    assert moving.view.quotas.refusal("uid-a2") == ""
+    assert moving.quotas.refusal("uid-a2") == ""
     await moving.look(KEPT_S + 1)
-    assert moving.view.quotas.refusal("uid-thief") == ""
+    assert moving.quotas.refusal("uid-thief") == ""
 
 
 async def test_nobody_is_moved_whom_its_quota_would_not_let_in_again(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
-    moving.view.quotas.upsert(tree(quota_of(19)))
+    moving.quotas.upsert(tree(quota_of(19)))
     # Who waits is of a namespace that has no quota: it alone may be helped.
     record = moving.view.waiting["uid-wide"]
     moving.view.waiting["uid-wide"] = msgspec.structs.replace(record, pod="free/wide")

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.kube.auth.access import Access
+from gpushare.kube.client.errors import ApiError, Unreachable
 from gpushare.kube.client.session import Session
 from gpushare.options.option import InvalidSettings
 from gpushare.scheduler.cache.cache import NodeRecord
 from gpushare.scheduler.cache.pod_records import decode_record
 from gpushare.scheduler.core import Core
+from gpushare.scheduler.framework.binder import Binder, BindRefused
 from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies, CycleState
 from gpushare.scheduler.framework.interface import (
@@ -25,17 +27,20 @@ from gpushare.scheduler.framework.interface import (
     FindRoom,
     Narrow,
     Pages,
+    PodToBind,
     PostFilter,
     Score,
     Verbs,
 )
 from gpushare.scheduler.framework.runtime import Enabled, Framework
-from gpushare.scheduler.framework.services import NO_GANGS
+from gpushare.scheduler.framework.services import NO_GANGS, NO_QUOTAS
+from gpushare.scheduler.leader.lease import without_another
 from gpushare.scheduler.plugins.autoscaling.settings import Autoscaling, PlaceholderLimits
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
 from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 from gpushare.scheduler.plugins.preemption.plugin import Preemptor
 from gpushare.scheduler.plugins.registry import built_in, third_party
+from gpushare.scheduler.server.protocol import BindingArgs
 from gpushare.scheduler.settings import Settings
 from tests.integration.kube.served import serving
 from tests.unit.scheduler.world import TurnedClock, World, gpu_node, pod_object
@@ -43,6 +48,7 @@ from tests.unit.scheduler.world import TurnedClock, World, gpu_node, pod_object
 BUILT_IN = (
     "pod-log",
     "gangs",
+    "elastic-quota",
     "resource-policy",
     "requeue",
     "preemption",
@@ -63,6 +69,14 @@ class Refusing:
     def filter(self, state: CycleState, nodes: Sequence[str]) -> Mapping[str, str]:
         self.asked.append(list(nodes))
         return {name: self._reason for name in nodes if name in self._nodes}
+
+
+class PostRefusing:
+    def __init__(self, refused: list[set[str]]) -> None:
+        self._refused = refused
+
+    def post_filter(self, uid: str, nodes: Collection[str]) -> None:
+        self._refused.append(set(nodes))
 
 
 class Scoring:
@@ -152,7 +166,9 @@ def test_without_plugins_the_ledgers_scores_are_answered_as_they_are() -> None:
 
 async def core_of(settings: Settings, *without: str) -> tuple[Core, list[Enabled]]:
     core = Core(Session(Access("http://127.0.0.1:1")), settings, TurnedClock())
-    return core, list(built_in(core, core.handle(synced=lambda: True), without=without))
+    return core, list(
+        built_in(core, core.handle(synced=lambda: True, relist_pods=without_another), without=without)
+    )
 
 
 EVERYTHING = Settings(
@@ -173,6 +189,7 @@ async def test_the_table_has_the_plugins_that_the_settings_enable() -> None:
     assert not any(isinstance(one, Filter | Score) for one in points.values())
     assert {name for name, one in points.items() if isinstance(one, Controller)} == {
         "gangs",
+        "elastic-quota",
         "resource-policy",
         "requeue",
         "preemption",
@@ -193,9 +210,88 @@ async def test_plugins_meet_each_other_or_the_stand_in_of_one_that_is_left_out()
     assert isinstance(decisions, DecisionLog)
     assert isinstance(preemption, Preemptor)
     assert decisions.gangs is preemption._gangs is points["gangs"]
-    _, others = await core_of(EVERYTHING, "gangs")
+    assert decisions.quotas is preemption._quotas is points["elastic-quota"]
+    _, others = await core_of(EVERYTHING, "gangs", "elastic-quota")
     (decisions,) = (one.plugin for one in others if isinstance(one.plugin, DecisionLog))
     assert decisions.gangs is NO_GANGS
+    assert decisions.quotas is NO_QUOTAS
+
+
+class Budget:
+    """Lets so many pods be bound, on nodes that it does not mind."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.reserved: set[str] = set()
+        self.bad: set[str] = set()
+
+    def pre_filter(self, state: CycleState) -> str:
+        return "" if self.left else "the budget is spent"
+
+    def filter_fits(self, state: CycleState, nodes: list[str]) -> Mapping[str, str]:
+        return {name: "too dear" for name in nodes if name in self.bad}
+
+    def reserve(self, pod: PodToBind) -> str:
+        if not self.left:
+            return "the budget is spent"
+        self.left -= 1
+        self.reserved.add(pod.uid)
+        return ""
+
+    def is_reserved(self, uid: str) -> bool:
+        return uid in self.reserved
+
+    def unreserve(self, uid: str) -> None:
+        if uid in self.reserved:
+            self.reserved.remove(uid)
+            self.left += 1
+
+
+def test_a_plugin_refuses_all_nodes_or_some_of_those_with_room_and_they_are_considered_for_preemption() -> (
+    None
+):
+    world, budget = world_of("a", "b"), Budget(1)
+    refused: list[set[str]] = []
+    framework = Framework([Enabled("b", budget), Enabled("r", PostRefusing(refused))])
+    budget.bad = {"a"}
+    assert answered(world, framework, ["a", "b"])["NodeNames"] == ["b"]
+    budget.bad = {"a", "b"}
+    answer = answered(world, framework, ["a", "b"])
+    assert set(answer["FailedAndUnresolvableNodes"].values()) == {"too dear"}
+    budget.left = 0
+    answer = answered(world, framework, ["a", "b"])
+    assert set(answer["FailedAndUnresolvableNodes"].values()) == {"the budget is spent"}
+    assert refused == [{"a", "b"}, {"a", "b"}]
+
+
+@pytest.mark.parametrize("mem", [4, None])
+async def test_what_a_plugin_reserves_ends_with_a_binding_that_fails_and_is_not_reserved_twice(
+    mem: int | None,
+) -> None:
+    world, budget = world_of("a"), Budget(1)
+    world.plugins.append(budget)
+    binder = Binder(world.view, world.api, world.reservations, world.clock, world.framework())
+    for name in ("p", "q"):
+        world.create(name, mem)
+
+    def raising(error: Exception) -> Callable[[], None]:
+        def fail() -> None:
+            raise error
+
+        return fail
+
+    world.api.before.append(raising(ApiError(403, "Forbidden", "quota of bindings", "")))
+    with pytest.raises(BindRefused, match="quota of bindings"):
+        await binder.bind(BindingArgs("default", "p", "uid-p", "a"))
+    assert (budget.left, world.ledger.held("uid-p")) == (1, None)
+    world.api.before.append(raising(Unreachable("https://api", "it did not answer", sent=None)))
+    with pytest.raises(BindRefused):
+        await binder.bind(BindingArgs("default", "p", "uid-p", "a"))
+    assert (budget.left, len(world.reservations.deadlines)) == (0, 1), "it may be bound yet"
+    await binder.bind(BindingArgs("default", "p", "uid-p", "a"))
+    with pytest.raises(BindRefused, match="budget is spent"):
+        await binder.bind(BindingArgs("default", "q", "uid-q", "a"))
+    assert world.ledger.held("uid-q") is None
 
 
 @pytest.mark.parametrize("left_out", BUILT_IN)
@@ -227,7 +323,9 @@ async def test_a_refused_pod_is_tried_again_once_another_ends() -> None:
     clock = TurnedClock()
     async with serving() as api, Session(Access(api.url)) as session:
         core = Core(session, Settings(), clock)
-        framework = Framework(list(built_in(core, core.handle(synced=lambda: True))))
+        framework = Framework(
+            list(built_in(core, core.handle(synced=lambda: True, relist_pods=without_another)))
+        )
         pods = framework.pods(core.cache)
         framework.nodes(core.cache).upsert(NodeRecord(gpu_node("a", 16384), ""))
         records = [decode_record(msgspec.json.encode(pod_object(name, 15))) for name in ("first", "second")]
@@ -264,4 +362,4 @@ async def test_a_plugin_that_cannot_be_enabled_is_refused_by_name(
 ) -> None:
     core, _ = await core_of(Settings())
     with pytest.raises(InvalidSettings, match=says):
-        list(third_party(core.handle(synced=lambda: True), arguments))
+        list(third_party(core.handle(synced=lambda: True, relist_pods=without_another), arguments))

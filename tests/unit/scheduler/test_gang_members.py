@@ -253,8 +253,8 @@ async def test_one_that_may_have_no_room_gives_its_place_to_another(two: World) 
     """For its elastic quota, say, before it has found some or after."""
     for name in ("no", "neither", "a", "b"):
         two.create(name, 4 if name in "ab" else 5, labels=gang("g", 2))
-    two.view.quotas.refusal = lambda uid: "its quota" if uid == "uid-no" else ""
-    two.view.quotas.passed = lambda uid: "its quota" if uid == "uid-neither" else ""
+    two.quotas.refusal = lambda uid: "its quota" if uid == "uid-no" else ""
+    two.quotas.passed = lambda uid: "its quota" if uid == "uid-neither" else ""
     assert ask(two, "a")[0]
     assert used(two) == 2 * 4096
     assert ask(two, "no")[0] == []

@@ -12,7 +12,6 @@ from gpushare.api.allocation.allocation import Allocation, share_of
 from gpushare.api.disruption import decode_budget
 from gpushare.kube.client.errors import ApiError
 from gpushare.scheduler.cache.pod_records import PodRecord
-from gpushare.scheduler.framework import cycle
 from gpushare.scheduler.plugins.gangs.plugin import PATIENCE_S
 from gpushare.scheduler.plugins.preemption.plugin import KEPT_S
 from tests.unit.scheduler.test_preemption import ask, bound, end, kube_scheduler_ends, look
@@ -293,8 +292,7 @@ async def test_who_is_refused_for_a_quota_was_asked_about_all_the_same(
     await filled(world)
     for name in ("g-0", "g-1"):
         member(world, name, 10, priority=9)
-    monkeypatch.setattr(cycle, "_quota_refusal", lambda *_: "its quota")
-    monkeypatch.setattr(type(world.view.quotas), "in_use", property(lambda _: True))
+    monkeypatch.setattr(world.quotas, "pre_filter", lambda state: "its quota")
     ask_both(world, "g-0", "g-1")
     monkeypatch.undo()
     assert len(world.gangs.wanting("uid-g-0", ["n1", "n2"])) == 2

@@ -127,11 +127,11 @@ async def test_a_pod_that_goes_or_has_its_room_or_belongs_to_a_gang_is_not_follo
 async def test_whom_its_elastic_quota_keeps_waiting_no_room_is_kept_for(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(world.view.quotas, "refusal", lambda uid: "its quota has no more")
+    monkeypatch.setattr(world.quotas, "refusal", lambda uid: "its quota has no more")
     world.create("high", 8)
     nominates(world, "high")
     assert world.ledger.nominations.node_of("uid-high") == ""
-    monkeypatch.setattr(world.view.quotas, "refusal", lambda uid: "")
+    monkeypatch.setattr(world.quotas, "refusal", lambda uid: "")
     await bound(world, "a", 4)
     ends(world, "a")
     assert world.ledger.nominations.node_of("uid-high") == "n1"
@@ -149,7 +149,9 @@ async def test_where_kube_scheduler_ends_others_besides_the_room_that_is_kept_fo
     # By its sums of processors somebody without a GPU has to go, too.
     victims = {"Pods": [{"UID": "uid-of-no-gpu"}], "NumPDBViolations": 0}
     body = {"Pod": world.api.pods["default/high"], "NodeNameToMetaVictims": {"n1": victims}}
-    answer = preempt_pods(world.view, read_preemption(msgspec.json.encode(body)), lambda uid: None)
+    answer = preempt_pods(
+        world.view, read_preemption(msgspec.json.encode(body)), lambda uid: None, quotas=world.quotas
+    )
     told = msgspec.json.decode(answer)["NodeNameToMetaVictims"]
     assert told == {"n1": victims}, "a stays"
     assert world.ledger.nominations.node_of("uid-high") == "n1"

@@ -37,6 +37,7 @@ async def asked(
         None,
         world.decisions,
         BudgetReading(world.view, world.api),
+        quotas=world.quotas,
     )
     told: dict[str, Any] = msgspec.json.decode(answer)["NodeNameToMetaVictims"]
     return {

@@ -14,6 +14,7 @@ from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
 from gpushare.scheduler.plugins.preemption.plugin import KEPT_S, SETTLE_S
+from gpushare.scheduler.plugins.preemption.ranks import lesser
 from gpushare.scheduler.server.protocol import BindingArgs, read_preemption
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
@@ -148,7 +149,12 @@ async def test_where_kube_scheduler_makes_room_itself_we_do_not(world: World) ->
         "Pod": world.api.pods["default/high"],
         "NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "uid-a"}], "NumPDBViolations": 0}},
     }
-    preempt_pods(world.view, read_preemption(msgspec.json.encode(body)), world.preemptor.left_to_scheduler)
+    preempt_pods(
+        world.view,
+        read_preemption(msgspec.json.encode(body)),
+        world.preemptor.left_to_scheduler,
+        quotas=world.quotas,
+    )
     await look(world)
     assert not world.api.evicted
 
@@ -232,7 +238,9 @@ async def test_the_verb_adds_who_must_go_besides_and_leaves_out_nodes_where_noth
         }
         body = {"Pod": world.api.pods["default/high"], "NodeNameToVictims": said}
     told: list[str] = []
-    answer = preempt_pods(world.view, read_preemption(msgspec.json.encode(body)), told.append)
+    answer = preempt_pods(
+        world.view, read_preemption(msgspec.json.encode(body)), told.append, quotas=world.quotas
+    )
     assert msgspec.json.decode(answer) == {
         "NodeNameToMetaVictims": {
             "n1": {"Pods": [{"UID": "uid-a"}, {"UID": "uid-b"}], "NumPDBViolations": 1},
@@ -266,7 +274,7 @@ async def test_kube_scheduler_is_told_to_end_nobody_but_where_room_is_kept(world
     assert asked() == (set(), {"n1", "n2", "n3"})
     request = world.view.waiting["uid-urgent"].request
     assert request is not None
-    plan = world.ledger.evictions.plan(request, ("n2",), world.view.lesser(1000))
+    plan = world.ledger.evictions.plan(request, ("n2",), lesser(world.view, 1000))
     assert plan is not None
     world.ledger.nominations.add("uid-urgent", request, plan)
     assert asked() == ({"n2"}, {"n1", "n3"}), "kube-scheduler leaves the nomination alone"
@@ -353,7 +361,7 @@ async def test_room_for_a_less_important_pod_of_the_other_kind_gives_way_whereve
     world.create("memory", 4, priority=5)
     request = world.view.waiting["uid-memory"].request
     assert request is not None
-    plan = world.ledger.evictions.plan(request, ("n1",), world.view.lesser(5))
+    plan = world.ledger.evictions.plan(request, ("n1",), lesser(world.view, 5))
     assert plan is not None
     world.ledger.nominations.add("uid-memory", request, plan)
     world.preemptor.kept("uid-memory")
@@ -373,7 +381,12 @@ def kube_scheduler_ends(world: World, name: str, victim: str, node: str) -> None
         "Pod": world.api.pods[f"default/{name}"],
         "NodeNameToMetaVictims": {node: {"Pods": [{"UID": f"uid-{victim}"}], "NumPDBViolations": 0}},
     }
-    preempt_pods(world.view, read_preemption(msgspec.json.encode(body)), world.preemptor.left_to_scheduler)
+    preempt_pods(
+        world.view,
+        read_preemption(msgspec.json.encode(body)),
+        world.preemptor.left_to_scheduler,
+        quotas=world.quotas,
+    )
 
 
 async def test_who_is_left_to_kube_scheduler_while_budgets_are_read_has_nobody_ended_by_us(

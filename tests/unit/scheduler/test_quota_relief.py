@@ -33,7 +33,7 @@ async def test_for_a_max_above_others_end_on_whatever_nodes_and_the_pod_goes_whe
     for name in ("n2", "n3"):
         world.add_node(gpu_node(name, 4096))
     world.add_node(gpu_node("large", 32768))
-    world.view.quotas.upsert(tree(root(a={"min": 12}, b={"min": 4}, whole=16)))
+    world.quotas.upsert(tree(root(a={"min": 12}, b={"min": 4}, whole=16)))
     for number, node in enumerate(("n1", "n2", "n3")):
         await bound(world, "z", f"b-{number}", 4, node, priority=number)
     create(world, "x", "mine", 12, labels=WHOLE)
@@ -64,7 +64,7 @@ async def test_for_a_max_above_others_end_on_whatever_nodes_and_the_pod_goes_whe
 async def test_nobody_ends_for_a_whole_gpu_with_more_units_than_the_quota_may_have(world: World) -> None:
     """Of a GPU that is given whole all units count, however few were asked for."""
     world.add_node(gpu_node("small", 8192))
-    world.view.quotas.upsert(tree(root(a={"min": 8, "max": 12}, b={"min": 2}, whole=16)))
+    world.quotas.upsert(tree(root(a={"min": 8, "max": 12}, b={"min": 2}, whole=16)))
     await bound(world, "z", "on-large", 4, "n1")
     create(world, "x", "mine", 6, labels=WHOLE, priority=5)
     assert not ask(world, "x", "mine")[0]
@@ -80,11 +80,11 @@ async def test_nobody_ends_for_a_whole_gpu_with_more_units_than_the_quota_may_ha
 
 
 async def test_kube_scheduler_may_end_pods_for_a_whole_gpu_that_the_quota_may_have(world: World) -> None:
-    world.view.quotas.upsert(tree(root(a={"min": 16}, b={"min": 0}, whole=16)))
+    world.quotas.upsert(tree(root(a={"min": 16}, b={"min": 0}, whole=16)))
     await bound(world, "z", "there", 4)
     create(world, "x", "mine", 6, labels=WHOLE, priority=5)
     assert [one["UID"] for one in verb(world, "x", "mine", "there")["n1"]["Pods"]] == ["uid-there"]
-    world.view.quotas.remove("kube-system/tree", tree(HALVES))
+    world.quotas.remove("kube-system/tree", tree(HALVES))
     assert [one["UID"] for one in verb(world, "x", "mine", "there")["n1"]["Pods"]] == ["uid-there"]
 
 
@@ -92,7 +92,7 @@ async def test_for_a_gangs_sum_as_many_end_as_all_of_it_needs_or_nobody(world: W
     for name in ("n2", "n3"):
         world.add_node(gpu_node(name, 4096))
     world.add_node(gpu_node("large", 16384, 16384))
-    world.view.quotas.upsert(tree(root(a={"min": 14}, b={"min": 4}, whole=18)))
+    world.quotas.upsert(tree(root(a={"min": 14}, b={"min": 4}, whole=18)))
     for number, node in enumerate(("n1", "n2", "n3")):
         await bound(world, "z", f"b-{number}", 4, node)
     nodes = ("n2", "n3", "large")  # not where the largest of those that end is
@@ -115,7 +115,7 @@ async def test_for_a_gangs_sum_as_many_end_as_all_of_it_needs_or_nobody(world: W
 
 async def test_a_budget_keeps_those_on_other_nodes_too(world: World) -> None:
     world.add_node(gpu_node("n2", 16384))
-    world.view.quotas.upsert(tree(root(a={"min": 12}, b={"min": 4}, whole=16)))
+    world.quotas.upsert(tree(root(a={"min": 12}, b={"min": 4}, whole=16)))
     for number in range(2):
         await bound(world, "z", f"b-{number}", 5, "n1")
     create(world, "x", "mine", 11)
@@ -155,7 +155,7 @@ def claimant(name: str, cpu: int, **more: Any) -> dict[str, Any]:
 async def test_for_processors_that_were_lent_pods_without_a_gpu_end_that_this_scheduler_can_hold_back(
     world: World,
 ) -> None:
-    world.view.quotas.upsert(tree(lent()))
+    world.quotas.upsert(tree(lent()))
     for name, cpu, priority in (("p", 2, 5), ("q", 3, 1)):
         come(world, plain("z", name, node="n1", cpu=cpu, priority=priority))
     come(world, plain("z", "r", node="n1", cpu=3, scheduler="default-scheduler", priority=-1))
@@ -174,7 +174,7 @@ async def test_for_processors_that_were_lent_pods_without_a_gpu_end_that_this_sc
 
 
 async def test_no_pod_without_a_gpu_ends_for_a_sum_of_gpu_memory_or_below_its_min(world: World) -> None:
-    world.view.quotas.upsert(tree(lent()))
+    world.quotas.upsert(tree(lent()))
     come(world, plain("z", "p", node="n1", cpu=1, priority=-1))
     for number in range(3):
         await bound(world, "z", f"b-{number}", 5)
@@ -193,7 +193,7 @@ async def test_no_pod_without_a_gpu_ends_for_a_sum_of_gpu_memory_or_below_its_mi
 
 
 async def test_a_budget_keeps_pods_without_a_gpu_too(world: World) -> None:
-    world.view.quotas.upsert(tree(lent()))
+    world.quotas.upsert(tree(lent()))
     come(world, plain("z", "p", node="n1", cpu=6))
     come(world, plain("z", "q", node="n1", cpu=2))
     meta = {"name": "all", "namespace": "z", "generation": 1}
@@ -223,7 +223,7 @@ def of_cpu(**a_more: Any) -> dict[str, Any]:
 
 
 async def test_a_pod_without_a_gpu_takes_back_within_its_min_and_keeps_what_comes_free(world: World) -> None:
-    world.view.quotas.upsert(tree(of_cpu()))
+    world.quotas.upsert(tree(of_cpu()))
     for name, priority in (("p", 1), ("q", 0)):
         come(world, plain("z", name, node="n1", cpu=4, priority=priority))
     come(world, plain("x", "mine", cpu=3))
@@ -244,13 +244,13 @@ async def test_a_pod_without_a_gpu_takes_back_within_its_min_and_keeps_what_come
     assert ask(world, "x", "mine")[0] == ["n1"]
     await bind(world, "x", "mine")
     world.see("mine")
-    assert not world.view.quotas.keeps("uid-mine")
+    assert not world.quotas.keeps("uid-mine")
     await look(world)
     assert world.api.evicted == ["q"], "within its min nobody has a claim on it"
 
 
 async def test_a_sum_that_a_pod_without_a_gpu_does_not_come_for_is_free_in_the_end(world: World) -> None:
-    world.view.quotas.upsert(tree(of_cpu()))
+    world.quotas.upsert(tree(of_cpu()))
     for name in ("p", "q"):
         come(world, plain("z", name, node="n1", cpu=4))
     come(world, plain("x", "mine", cpu=4))
@@ -269,7 +269,7 @@ async def test_a_sum_that_a_pod_without_a_gpu_does_not_come_for_is_free_in_the_e
 
 
 async def test_one_that_is_gone_leaves_the_sum_to_others(world: World) -> None:
-    world.view.quotas.upsert(tree(of_cpu()))
+    world.quotas.upsert(tree(of_cpu()))
     for name in ("p", "q"):
         come(world, plain("z", name, node="n1", cpu=4))
     come(world, plain("x", "mine", cpu=4))
@@ -284,7 +284,7 @@ async def test_one_that_is_gone_leaves_the_sum_to_others(world: World) -> None:
 async def test_for_a_pod_without_a_gpu_nobody_ends_beyond_its_min_at_its_own_max_or_against_its_wish(
     world: World,
 ) -> None:
-    world.view.quotas.upsert(tree(of_cpu(max={"cpu": 5})))
+    world.quotas.upsert(tree(of_cpu(max={"cpu": 5})))
     for name in ("p", "q"):
         come(world, plain("z", name, node="n1", cpu=4))
     come(world, plain("x", "large", cpu=5))
@@ -298,7 +298,7 @@ async def test_for_a_pod_without_a_gpu_nobody_ends_beyond_its_min_at_its_own_max
 
 
 async def test_for_a_pod_without_a_gpu_whose_policy_has_no_place_for_it_nobody_ends(world: World) -> None:
-    world.view.quotas.upsert(tree(of_cpu()))
+    world.quotas.upsert(tree(of_cpu()))
     for name in ("p", "q"):
         come(world, plain("z", name, node="n1", cpu=4))
     come(world, plain("x", "mine", cpu=3))
@@ -315,7 +315,7 @@ async def test_for_a_pod_without_a_gpu_whose_policy_has_no_place_for_it_nobody_e
 async def test_at_its_max_a_more_important_pod_without_a_gpu_has_one_of_its_own_quota_ended(
     world: World,
 ) -> None:
-    world.view.quotas.upsert(tree(of_cpu(max={"cpu": 4})))
+    world.quotas.upsert(tree(of_cpu(max={"cpu": 4})))
     for name, priority in (("low", 0), ("high", 9)):
         come(world, plain("x", name, node="n1", cpu=2, priority=priority))
     come(world, plain("x", "mine", cpu=2, priority=5))
@@ -328,7 +328,7 @@ async def test_at_its_max_a_more_important_pod_without_a_gpu_has_one_of_its_own_
 async def test_a_budget_is_told_to_a_pod_without_a_gpu_and_an_eviction_that_fails_keeps_nothing(
     world: World,
 ) -> None:
-    world.view.quotas.upsert(tree(of_cpu()))
+    world.quotas.upsert(tree(of_cpu()))
     for name in ("p", "q"):
         come(world, plain("z", name, node="n1", cpu=4))
     meta = {"name": "all", "namespace": "z", "generation": 1}
@@ -348,14 +348,14 @@ async def test_a_budget_is_told_to_a_pod_without_a_gpu_and_an_eviction_that_fail
     ask(world, "x", "mine")
     await look(world)
     assert world.api.evicted == []
-    assert not world.view.quotas.keeps("uid-mine")
+    assert not world.quotas.keeps("uid-mine")
     world.clock.now_s += 10
     await look(world)
     assert len(world.api.evicted) == 1, "it is looked at again"
 
 
 async def test_once_a_pod_without_a_gpu_is_gone_nobody_more_ends_for_its_sum(world: World) -> None:
-    world.view.quotas.upsert(tree(of_cpu()))
+    world.quotas.upsert(tree(of_cpu()))
     for name in ("p", "q", "r", "s"):
         come(world, plain("z", name, node="n1", cpu=2))
     come(world, plain("x", "mine", cpu=4))
@@ -363,4 +363,4 @@ async def test_once_a_pod_without_a_gpu_is_gone_nobody_more_ends_for_its_sum(wor
     world.api.before = [lambda: world.view.remove_pod(world.view.waiting_besides["uid-mine"])]
     await look(world)
     assert len(world.api.evicted) == 1
-    assert not world.view.quotas.keeps("uid-mine")
+    assert not world.quotas.keeps("uid-mine")

@@ -10,11 +10,11 @@ import pytest
 from gpushare.api import names
 from gpushare.api.crd.elastic_quota_tree import QuotaTreeRecord, decode_quota_tree
 from gpushare.kube.client.errors import ApiError, Unreachable
-from gpushare.scheduler.cache.pod_records import followed_record_of
 from gpushare.scheduler.framework.binder import BindRefused
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
-from gpushare.scheduler.plugins.elastic_quota.plugin import _HEARD, REASON_NOT_IN_FORCE, REASON_REFUSED
+from gpushare.scheduler.plugins.elastic_quota.counted_pods import quota_record_of
+from gpushare.scheduler.plugins.elastic_quota.quotas import _OBSERVED, REASON_NOT_IN_FORCE, REASON_REFUSED
 from gpushare.scheduler.plugins.elastic_quota.watch import RETRY_S, QuotaReports, decode_tree, status_of
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
 from gpushare.scheduler.plugins.preemption.plugin import SETTLE_S
@@ -64,7 +64,7 @@ def create(world: World, namespace: str, name: str, units: int, **more: Any) -> 
 
 
 def see(world: World, namespace: str, name: str) -> None:
-    record = followed_record_of(world.api_pod(namespace, name), world.view.quotas.followed)
+    record = quota_record_of(world.api_pod(namespace, name), world.quotas.followed)
     assert record is not None
     world.view.upsert_pod(record)
 
@@ -107,7 +107,7 @@ def end(world: World, namespace: str, name: str) -> None:
 
 
 async def test_a_pod_above_the_max_is_refused_with_the_figures_until_another_ends(world: World) -> None:
-    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
+    world.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
     await bound(world, "x", "p", 4)
     create(world, "x", "q", 3)
     fits, refused = ask(world, "x", "q")
@@ -122,7 +122,7 @@ async def test_a_pod_above_the_max_is_refused_with_the_figures_until_another_end
 
 
 async def test_what_is_reserved_counts_before_the_informer_shows_it(world: World) -> None:
-    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
+    world.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
     create(world, "x", "p", 4)
     create(world, "x", "q", 4)
     await bind(world, "x", "p")
@@ -133,7 +133,7 @@ async def test_what_is_reserved_counts_before_the_informer_shows_it(world: World
 
 
 async def test_a_pod_that_the_informer_has_not_shown_yet_is_held_to_its_quota_too(world: World) -> None:
-    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
+    world.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
     for name in ("p", "q"):
         pod = pod_object(name, 4)
         pod["metadata"]["namespace"] = "x"
@@ -142,13 +142,13 @@ async def test_a_pod_that_the_informer_has_not_shown_yet_is_held_to_its_quota_to
     await bind(world, "x", "p")
     with pytest.raises(BindRefused, match="4 of 6"):
         await bind(world, "x", "q")
-    for number in range(_HEARD + 1):
-        world.view.quotas.heard(f"uid-{number}", "x/p", {})
-    assert world.view.quotas.refusal("uid-q") == "", "the oldest that nobody showed was forgotten"
+    for number in range(_OBSERVED + 1):
+        world.quotas.observe(f"uid-{number}", "x/p", {})
+    assert world.quotas.refusal("uid-q") == "", "the oldest that nobody showed was forgotten"
 
 
 async def test_a_gang_that_passes_the_max_is_refused_whole(world: World) -> None:
-    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
+    world.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
     labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
     for name in ("g-0", "g-1"):
         create(world, "x", name, 4, labels=labels)
@@ -156,24 +156,24 @@ async def test_a_gang_that_passes_the_max_is_refused_whole(world: World) -> None
     assert not fits
     assert "there is room for 1: elastic quota root/a: 4 of 6" in refused["n1"]
     assert world.used_mib("n1") == [0]
-    assert world.view.quotas.books.held(0, MEM) == 0
+    assert world.quotas.books.held(0, MEM) == 0
 
 
 async def test_all_is_counted_anew_when_a_tree_comes_and_nothing_when_it_goes(world: World) -> None:
     hurried: list[str] = []
-    world.view.quotas.retry_wanted.subscribe(hurried.extend)
+    world.quotas.retry_wanted.subscribe(hurried.extend)
     await bound(world, "x", "p", 4)
     create(world, "x", "q", 4)
     create(world, "x", "r", 4)
     create(world, "elsewhere", "s", 4)
     await bind(world, "x", "q")
-    world.view.quotas.upsert(tree(HALVES))
-    assert world.view.quotas.books.held(1, MEM) == 8000
+    world.quotas.upsert(tree(HALVES))
+    assert world.quotas.books.held(1, MEM) == 8000
     assert hurried == ["uid-q", "uid-r"]
-    world.view.quotas.upsert(tree(HALVES, generation=2))
+    world.quotas.upsert(tree(HALVES, generation=2))
     assert len(hurried) == 2, "it says the same"
-    world.view.quotas.remove("kube-system/tree", tree(HALVES))
-    assert not world.view.quotas.in_use
+    world.quotas.remove("kube-system/tree", tree(HALVES))
+    assert not world.quotas.in_use
     assert len(hurried) == 4
 
 
@@ -181,7 +181,7 @@ async def test_all_is_counted_anew_when_a_tree_comes_and_nothing_when_it_goes(wo
 
 
 async def test_what_was_borrowed_is_taken_back_and_the_room_is_the_claimants(world: World) -> None:
-    world.view.quotas.upsert(tree(HALVES))
+    world.quotas.upsert(tree(HALVES))
     await bound(world, "z", "low", 8, priority=0)
     await bound(world, "z", "high", 8, priority=9)
     create(world, "x", "mine", 8)
@@ -210,7 +210,7 @@ async def test_what_was_borrowed_is_taken_back_and_the_room_is_the_claimants(wor
 
 async def test_two_claims_at_once_take_no_more_than_was_borrowed(world: World) -> None:
     world.add_node(gpu_node("n2", 16384))
-    world.view.quotas.upsert(tree(root(a={"min": 16}, b={"min": 16}, whole=32)))
+    world.quotas.upsert(tree(root(a={"min": 16}, b={"min": 16}, whole=32)))
     for number in range(4):
         await bound(world, "z", f"b-{number}", 6, "n1" if number < 2 else "n2")
     for name in ("first", "second", "third"):
@@ -221,7 +221,7 @@ async def test_two_claims_at_once_take_no_more_than_was_borrowed(world: World) -
 
 
 async def test_beyond_its_min_a_pod_waits_for_room(world: World) -> None:
-    world.view.quotas.upsert(tree(HALVES))
+    world.quotas.upsert(tree(HALVES))
     await bound(world, "z", "p", 8)
     await bound(world, "z", "q", 8)
     create(world, "x", "large", 9, priority=100)
@@ -231,7 +231,7 @@ async def test_beyond_its_min_a_pod_waits_for_room(world: World) -> None:
 
 
 async def test_at_the_max_a_more_important_pod_ends_one_of_its_own_quota(world: World) -> None:
-    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
+    world.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
     await bound(world, "x", "low", 6, priority=1)
     create(world, "x", "same", 4, priority=1)
     ask(world, "x", "same")
@@ -249,7 +249,7 @@ async def test_at_the_max_a_more_important_pod_ends_one_of_its_own_quota(world: 
 
 
 async def test_who_leaves_already_is_not_ended_twice_and_nobody_in_its_place(world: World) -> None:
-    world.view.quotas.upsert(tree(HALVES))
+    world.quotas.upsert(tree(HALVES))
     await bound(world, "z", "p", 8)
     await bound(world, "z", "q", 8)
     world.api.pods["z/p"]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
@@ -264,7 +264,7 @@ async def test_who_leaves_already_is_not_ended_twice_and_nobody_in_its_place(wor
 @pytest.mark.parametrize(("least", "ended"), [(2, 2), (3, 0)])
 async def test_a_gang_takes_back_for_all_of_it_or_for_nobody(world: World, least: int, ended: int) -> None:
     world.add_node(gpu_node("n2", 16384))
-    world.view.quotas.upsert(tree(root(a={"min": 16}, b={"min": 16}, whole=32)))
+    world.quotas.upsert(tree(root(a={"min": 16}, b={"min": 16}, whole=32)))
     for number in range(4):
         await bound(world, "z", f"b-{number}", 8, "n1" if number < 2 else "n2")
     labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: str(least)}
@@ -284,10 +284,10 @@ async def test_a_gang_takes_back_for_all_of_it_or_for_nobody(world: World, least
 
 
 async def test_the_end_of_a_pod_that_nobody_knows_is_no_news(world: World) -> None:
-    world.view.quotas.upsert(tree(HALVES))
-    world.view.quotas.ended("uid-nobody")
+    world.quotas.upsert(tree(HALVES))
+    world.quotas.ended("uid-nobody")
     await bound(world, "x", "nobody", 4)
-    assert world.view.quotas.books.staying(1, MEM) == 4000
+    assert world.quotas.books.staying(1, MEM) == 4000
 
 
 def verb(world: World, namespace: str, name: str, *victims: str) -> dict[str, Any]:
@@ -297,13 +297,15 @@ def verb(world: World, namespace: str, name: str, *victims: str) -> dict[str, An
             "n1": {"Pods": [{"UID": f"uid-{one}"} for one in victims], "NumPDBViolations": 0}
         },
     }
-    answer = preempt_pods(world.view, read_preemption(msgspec.json.encode(body)), lambda uid: None)
+    answer = preempt_pods(
+        world.view, read_preemption(msgspec.json.encode(body)), lambda uid: None, quotas=world.quotas
+    )
     found: dict[str, Any] = msgspec.json.decode(answer)["NodeNameToMetaVictims"]
     return found
 
 
 async def test_kube_scheduler_may_end_nobody_whose_quota_is_sure_of_it(world: World) -> None:
-    world.view.quotas.upsert(tree(HALVES))
+    world.quotas.upsert(tree(HALVES))
     await bound(world, "z", "p", 8, priority=1)
     await bound(world, "x", "q", 8, priority=1)
     create(world, "x", "high", 8, priority=9)
@@ -317,7 +319,7 @@ async def test_kube_scheduler_may_end_nobody_whose_quota_is_sure_of_it(world: Wo
 
 
 def test_a_bad_change_leaves_the_tree_of_before_in_force_and_is_told_once(world: World) -> None:
-    quotas = world.view.quotas
+    quotas = world.quotas
     quotas.upsert(tree(HALVES))
     before = quotas.books.tree
     quotas.upsert(tree(BAD, generation=2))
@@ -333,20 +335,20 @@ def test_a_bad_change_leaves_the_tree_of_before_in_force_and_is_told_once(world:
 
 
 def test_the_next_leader_knows_from_the_status_what_was_in_force(world: World) -> None:
-    world.view.quotas.upsert(tree(BAD, generation=2, inForce=json.dumps(HALVES)))
-    assert [one.name for one in world.view.quotas.books.usage()] == ["root", "a", "b"]
+    world.quotas.upsert(tree(BAD, generation=2, inForce=json.dumps(HALVES)))
+    assert [one.name for one in world.quotas.books.usage()] == ["root", "a", "b"]
     fresh = World()
-    fresh.view.quotas.upsert(tree(BAD))
-    assert not fresh.view.quotas.in_use
-    status = status_of(fresh.view.quotas, fresh.view.quotas.trees["tree"])
+    fresh.quotas.upsert(tree(BAD))
+    assert not fresh.quotas.in_use
+    status = status_of(fresh.quotas, fresh.quotas.trees["tree"])
     assert status["message"].endswith("; no quota is in force")
     assert (status["inForce"], status["quotas"]) == ("", [])
 
 
 def test_what_is_odd_and_does_no_harm_is_told_in_the_status(world: World) -> None:
     odd = {**HALVES, "children": [{"name": "a", "namespaces": ["x"], "min": {"cpu": 2}}]}
-    world.view.quotas.upsert(tree(odd))
-    status = status_of(world.view.quotas, world.view.quotas.trees["tree"])
+    world.quotas.upsert(tree(odd))
+    status = status_of(world.quotas, world.quotas.trees["tree"])
     assert status["state"] == "InForce"
     assert status["message"].startswith(
         "quota root: its children's min of cpu add up to 2, above its own min (0)"
@@ -355,7 +357,7 @@ def test_what_is_odd_and_does_no_harm_is_told_in_the_status(world: World) -> Non
 
 
 def test_of_two_trees_the_older_counts_and_the_other_is_told(world: World) -> None:
-    quotas = world.view.quotas
+    quotas = world.quotas
     quotas.upsert(tree(HALVES, name="young", created="2026-11-22T12:00:00Z"))
     quotas.upsert(tree(root(a={}, b={}), name="old"))
     assert quotas.books.usage()[1].min == {}
@@ -399,9 +401,9 @@ async def turn(world: World, seconds: float) -> None:
 
 async def test_the_status_says_who_holds_what_and_is_written_where_it_differs(world: World) -> None:
     api = Written()
-    reports = asyncio.create_task(QuotaReports(world.view.quotas, api, world.clock).run())
+    reports = asyncio.create_task(QuotaReports(world.quotas, api, world.clock).run())
     await bound(world, "z", "p", 12)
-    world.view.quotas.upsert(tree(HALVES))
+    world.quotas.upsert(tree(HALVES))
     await turn(world, 0)
     ((name, status),) = api.statuses
     assert name == "tree"
@@ -413,7 +415,7 @@ async def test_the_status_says_who_holds_what_and_is_written_where_it_differs(wo
         "min": {MEM: "8"},
         "max": {},
     }
-    world.view.quotas.upsert(tree(HALVES, **status))
+    world.quotas.upsert(tree(HALVES, **status))
     await turn(world, RETRY_S)
     assert len(api.statuses) == 1
     api.failing = [Unreachable("x", "no answer", sent=None)]
@@ -441,7 +443,7 @@ WHOLE = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
 
 async def test_a_whole_gpu_counts_with_all_of_its_units_however_few_are_asked_for(world: World) -> None:
     world.add_node(gpu_node("small", 4096))
-    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 10}, b={})))
+    world.quotas.upsert(tree(root(a={"min": 4, "max": 10}, b={})))
     create(world, "x", "p", 1, labels=WHOLE)
     fits, refused = ask(world, "x", "p", "n1", "small")
     assert fits == ["small"]
@@ -452,28 +454,28 @@ async def test_a_whole_gpu_counts_with_all_of_its_units_however_few_are_asked_fo
         await bind(world, "x", "p")
     assert world.used_mib("n1") == [0]
     await bind(world, "x", "p", "small")
-    assert world.view.quotas.books.held(1, MEM) == 4000
+    assert world.quotas.books.held(1, MEM) == 4000
     see(world, "x", "p")
-    assert world.view.quotas.books.held(1, MEM) == 4000
+    assert world.quotas.books.held(1, MEM) == 4000
     assert ask(world, "x", "p", "small")[0] == ["small"]
     create(world, "elsewhere", "q", 1, labels=WHOLE)
     assert ask(world, "elsewhere", "q", "n1", "small")[0] == ["n1"]
 
 
 async def test_a_whole_gpu_for_a_pod_that_the_informer_has_not_shown(world: World) -> None:
-    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 20}, b={})))
+    world.quotas.upsert(tree(root(a={"min": 4, "max": 20}, b={})))
     for name in ("p", "q"):
         pod = pod_object(name, 1, labels=WHOLE)
         pod["metadata"]["namespace"] = "x"
         world.api.create(pod)
         ask(world, "x", name)
     await bind(world, "x", "p")
-    assert world.view.quotas.books.held(1, MEM) == 16000
+    assert world.quotas.books.held(1, MEM) == 16000
 
 
 async def test_a_gang_of_whole_gpus_passes_no_max(world: World) -> None:
     world.add_node(gpu_node("n2", 16384))
-    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 20}, b={}, whole=40)))
+    world.quotas.upsert(tree(root(a={"min": 4, "max": 20}, b={}, whole=40)))
     labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2", **WHOLE}
     for name in ("g-0", "g-1"):
         create(world, "x", name, 1, labels=labels)
@@ -481,14 +483,14 @@ async def test_a_gang_of_whole_gpus_passes_no_max(world: World) -> None:
     assert not fits
     assert "there is room for 1: elastic quota root/a: 16 of 20" in refused["n1"]
     assert (world.used_mib("n1"), world.used_mib("n2")) == ([0], [0])
-    assert world.view.quotas.books.held(1, MEM) == 0
+    assert world.quotas.books.held(1, MEM) == 0
 
 
 async def test_a_pod_that_is_bound_before_anything_of_it_was_heard_is_held_to_its_quota_too(
     world: World,
 ) -> None:
     """As a new leader is asked to bind what the one before it has let in."""
-    world.view.quotas.upsert(tree(root(a={"min": 4, "max": 8}, b={"min": 4})))
+    world.quotas.upsert(tree(root(a={"min": 4, "max": 8}, b={"min": 4})))
     await bound(world, "x", "one", 8)
     pod = pod_object("two", 4, namespace="x")
     world.api.create(pod)

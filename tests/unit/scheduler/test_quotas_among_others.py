@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gpushare.ledger.preemption.victims import ENOUGH, MOST_TRIED
-from gpushare.scheduler.cache import cache
+from gpushare.scheduler.plugins.preemption import ranks
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
 from gpushare.scheduler.server.protocol import read_preemption
 from tests.unit.scheduler.moving import INTERVAL_S, Moving
@@ -32,7 +32,7 @@ async def test_a_pod_of_higher_priority_that_was_lent_its_room_is_found_among_ma
         {"name": "b", "namespaces": ["z"], "min": {MEM: 16 * others}},
         {"name": "c", "namespaces": ["w"]},
     ]
-    world.view.quotas.upsert(tree({"name": "root", "min": {MEM: 16 * (others + 1)}, "children": children}))
+    world.quotas.upsert(tree({"name": "root", "min": {MEM: 16 * (others + 1)}, "children": children}))
     nodes = [*await spread(world, others, 16), "n1"]
     create(world, "x", "mine", 16, priority=5)
     assert not ask(world, "x", "mine", *nodes)[0]
@@ -46,7 +46,9 @@ def verb(world: World, name: str, *nodes: str) -> list[str]:
     """The nodes on which kube-scheduler may end the first pod of b for one of a."""
     chosen = {node: {"Pods": [{"UID": f"uid-b-{node}-0"}], "NumPDBViolations": 0} for node in nodes}
     body = {"Pod": world.api.pods[f"x/{name}"], "NodeNameToMetaVictims": chosen}
-    answer = preempt_pods(world.view, read_preemption(msgspec.json.encode(body)), lambda uid: None)
+    answer = preempt_pods(
+        world.view, read_preemption(msgspec.json.encode(body)), lambda uid: None, quotas=world.quotas
+    )
     return list(msgspec.json.decode(answer)["NodeNameToMetaVictims"])
 
 
@@ -62,7 +64,7 @@ async def test_kube_scheduler_is_told_of_as_many_nodes_as_it_needs_and_of_none_w
     create(world, "x", "small", 4, priority=5)
     create(world, "x", "large", 16, priority=5)
     assert len(verb(world, "small", *nodes)) == len(verb(world, "large", *nodes)) == ENOUGH
-    world.view.quotas.upsert(tree({"name": "root", "min": {MEM: 16 * 21}, "children": children}))
+    world.quotas.upsert(tree({"name": "root", "min": {MEM: 16 * 21}, "children": children}))
     assert len(verb(world, "small", *nodes)) == ENOUGH
     assert verb(world, "large", *nodes) == [], "b can spare 4 of each node, and not 12 besides"
 
@@ -79,10 +81,10 @@ async def test_nodes_that_only_seem_to_help_do_not_hide_one_that_does(
         {"name": "b", "namespaces": ["z"], "min": {MEM: 16 * others - 4}},
         {"name": "c", "namespaces": ["w"]},
     ]
-    world.view.quotas.upsert(tree({"name": "root", "min": {MEM: 16 * (others + 1)}, "children": children}))
+    world.quotas.upsert(tree({"name": "root", "min": {MEM: 16 * (others + 1)}, "children": children}))
     nodes = [*await spread(world, others, 4, 12, lent=lent), "n1"]
     if not counted:
-        monkeypatch.setattr(cache, "_MOST_REACHED", 0)
+        monkeypatch.setattr(ranks, "_MOST_REACHED", 0)
     create(world, "x", "mine", 16, priority=5)
     looks = 0
     while not world.api.evicted:
@@ -102,9 +104,9 @@ async def test_nobody_moves_for_a_pod_that_its_quota_keeps_waiting() -> None:
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
     record = tree({"name": "root", "children": [{"name": "a", "namespaces": ["default"], "max": {MEM: 20}}]})
-    moving.view.quotas.upsert(record)
+    moving.quotas.upsert(record)
     await moving.look(INTERVAL_S)
     assert not moving.api.evicted
-    moving.view.quotas.remove("tree", record)
+    moving.quotas.remove("tree", record)
     await moving.look(INTERVAL_S)
     assert moving.api.evicted

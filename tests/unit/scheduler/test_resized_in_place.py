@@ -73,8 +73,8 @@ def test_a_quota_counts_what_its_pods_ask_for_now_and_lets_others_in_when_that_i
     world = World()
     leaf = {"name": "team", "namespaces": ["default"], "max": {"cpu": 4}}
     written = {"metadata": {"name": "t", "uid": "t"}, "spec": {"root": {"name": "root", "children": [leaf]}}}
-    world.view.quotas.upsert(decode_quota_tree(json.dumps(written).encode()))
-    world.view.quotas.are_read(["default"])
+    world.quotas.upsert(decode_quota_tree(json.dumps(written).encode()))
+    world.quotas.are_read(["default"])
     world.add_node(gpu_node("n1", 16384))
     world.api.create(resized(pod_object("first", node="n1"), "1"))
     world.api.create(resized(pod_object("next", 4), "2"))

@@ -16,6 +16,7 @@ from gpushare.scheduler.cache.pod_records import record_of
 from gpushare.scheduler.framework.binder import BindRefused
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
+from gpushare.scheduler.plugins.preemption.ranks import lesser
 from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.test_gangs import gang
 from tests.unit.scheduler.world import World, gpu_node, pod_object
@@ -243,7 +244,7 @@ async def test_others_are_tried_when_a_pod_that_room_was_made_for_is_deleted(ret
     retrying.create("high", 16, priority=9)
     record = retrying.view.waiting["uid-high"]
     assert record.request is not None
-    plan = retrying.ledger.evictions.plan(record.request, ("n1",), retrying.view.lesser(9))
+    plan = retrying.ledger.evictions.plan(record.request, ("n1",), lesser(retrying.view, 9))
     assert plan is not None
     retrying.ledger.nominations.add("uid-high", record.request, plan)
     end(retrying, "full")

@@ -61,7 +61,7 @@ async def test_what_is_tried_for_a_gang_is_neither_kept_nor_told(world: World) -
         world.create(f"p{number}", 4, labels=gang("g", 2))
     await ask_again(browser, world, "p1", "n1")
     changed: list[None] = []
-    world.view.quotas.changed.subscribe(lambda: changed.append(None))
+    world.quotas.changed.subscribe(lambda: changed.append(None))
     before = world.ledger.totals(), world.used_mib("n1")
 
     assert 'min-available: "1"' in suggestion(world, "p1")
@@ -142,10 +142,8 @@ async def test_pods_of_the_gang_without_a_gpu_that_a_quota_holds_back_are_named_
 ) -> None:
     browser = Browser(world)
     world.add_node(gpu_node("n1", 8 * GIB))
-    world.view.quotas.upsert(
-        tree({"name": "r", "max": {"cpu": 4}, "min": {"cpu": 4}, "namespaces": ["default"]})
-    )
-    world.view.quotas.are_read(["default"])
+    world.quotas.upsert(tree({"name": "r", "max": {"cpu": 4}, "min": {"cpu": 4}, "namespaces": ["default"]}))
+    world.quotas.are_read(["default"])
     for name, mem in (("a", 2), ("b", 2), ("c", None)):
         world.create(name, mem, labels=G)
     await ask_again(browser, world, "a", "n1")

@@ -14,7 +14,7 @@ from tests.unit.scheduler.world import World, gpu_node, pod_object
 def limit(world: World, *, root: int, leaf: int, generation: int = 1) -> None:
     below = {"name": "leaf", "namespaces": ["default"], "max": {MEM: leaf}}
     top = {"name": "root", "min": {MEM: root}, "max": {MEM: root}, "children": [below]}
-    world.view.quotas.upsert(tree(top, generation=generation))
+    world.quotas.upsert(tree(top, generation=generation))
 
 
 WHOLE = {LABEL_POD_PLACEMENT: POD_PLACEMENT_WHOLE_DEVICE}

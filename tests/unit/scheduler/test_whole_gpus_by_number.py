@@ -110,7 +110,9 @@ async def test_kube_schedulers_victims_leave_whole_gpus(world: World) -> None:
     # kube-scheduler counts: any two would do.
     victims = {"Pods": [{"UID": "uid-low-0"}, {"UID": "uid-low-2"}], "NumPDBViolations": 0}
     body = json.dumps({"Pod": high, "NodeNameToMetaVictims": {"near": victims}}).encode()
-    answer = json.loads(preempt_pods(world.view, read_preemption(body), lambda uid: None))
+    answer = json.loads(
+        preempt_pods(world.view, read_preemption(body), lambda uid: None, quotas=world.quotas)
+    )
     found = answer["NodeNameToMetaVictims"]["near"]["Pods"]
     assert {one["UID"] for one in found} == {"uid-low-0", "uid-low-2"}
 

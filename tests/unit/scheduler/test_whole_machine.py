@@ -348,7 +348,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
                 assert (held.node, held.allocation) == (pod["spec"]["nodeName"], given(pod))
             assert ledger.totals().pods == len(truth), "nobody else holds anything"
             assert ledger.totals().reserved == 0
-            assert again.view.quotas.books.usage() == replica.world.view.quotas.books.usage()
+            assert again.quotas.books.usage() == replica.world.quotas.books.usage()
             assert {name: ledger.usage(name) for name in NODES} == usage
             assert ledger.totals() == again.ledger.totals()
         if self.cluster.leader in caught_up:
@@ -390,7 +390,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
                 if (uid := self._uid(name)) not in replica.mover._kept
             }
             assert not any(kept.values()), kept
-            sums = [name for name in kept if world.view.quotas.keeps(self._uid(name))]
+            sums = [name for name in kept if world.quotas.keeps(self._uid(name))]
             assert not sums, sums
 
     def _uid(self, name: str) -> str:

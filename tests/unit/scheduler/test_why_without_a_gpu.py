@@ -95,7 +95,7 @@ async def test_once_its_policy_is_gone_or_it_was_bound_it_is_kept_by_nothing(gov
 
 
 async def test_a_pod_whose_quota_is_used_up_is_told_so(world: World) -> None:
-    world.view.quotas.upsert(tree(processors(a=4, b=4)))
+    world.quotas.upsert(tree(processors(a=4, b=4)))
     for pod in (plain("x", "there", node="n1", cpu=4), plain("x", "late", cpu=1)):
         world.api.create(pod)
         world.see(pod["metadata"]["name"])

@@ -66,7 +66,7 @@ class Cluster:
         """A scheduler that has read the API server just now, and does nothing yet."""
         world = Governed(self.api, self.clock, (replica or self.leader).face)
         if self.tree is not None:
-            world.view.quotas.upsert(self.tree)
+            world.quotas.upsert(self.tree)
         for devices in self.nodes.values():
             world.add_node(devices)
         for key in self.api.pods:
@@ -218,6 +218,7 @@ class Cluster:
             self.world.preemptor.left_to_scheduler,
             self.world.policies,
             protected=self._against,
+            quotas=self.world.quotas,
         )
         name_of = {pod["metadata"]["uid"]: key.partition("/")[2] for key, pod in pods.items()}
         told = msgspec.json.decode(answer)["NodeNameToMetaVictims"].get(node)

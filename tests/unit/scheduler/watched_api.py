@@ -13,8 +13,9 @@ from gpushare.api.disruption import DisruptionBudget
 from gpushare.api.node.hosting import Guest, HostingNode, decode_guest, decode_hosting
 from gpushare.api.objects import Pod, decode_pod
 from gpushare.kube.client.errors import ApiError, Unreachable
-from gpushare.scheduler.cache.pod_records import PodRecord, followed_record_of
+from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.defragmentation.mobility import with_mobility
+from gpushare.scheduler.plugins.elastic_quota.counted_pods import quota_record_of
 from tests.unit.scheduler.world import Api
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class WatchedApi(Api):
 
     def record(self, name: str) -> PodRecord | None:
         pod = self.pods[self.key(name)]
-        record = followed_record_of(decode_pod(pod), self.counted_in)
+        record = quota_record_of(decode_pod(pod), self.counted_in)
         meta = pod["metadata"]
         if record is None or not (meta.get("ownerReferences") or names.ANN_ROOM_MADE in meta["annotations"]):
             return record

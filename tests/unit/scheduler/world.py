@@ -3,7 +3,7 @@
 import asyncio
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpushare.api.disruption import DisruptionBudget
 from gpushare.api.node.device import Device, NodeDevices, Placement
@@ -13,17 +13,21 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.kube.client.errors import ApiError
 from gpushare.ledger import Ledger
 from gpushare.scheduler.cache.cache import ClusterCache, NodeRecord
-from gpushare.scheduler.cache.pod_records import PodRecord, followed_record_of
 from gpushare.scheduler.framework.binder import Binder, Reservations
 from gpushare.scheduler.framework.runtime import Enabled, Framework
 from gpushare.scheduler.framework.services import Decisions, NodePolicies
 from gpushare.scheduler.leader.lease import without_another
+from gpushare.scheduler.plugins.elastic_quota.counted_pods import quota_record_of
+from gpushare.scheduler.plugins.elastic_quota.quotas import Quotas
 from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 from gpushare.scheduler.plugins.gangs.plugin import Gangs
 from gpushare.scheduler.plugins.preemption.extender_preempt import PreemptVerb
 from gpushare.scheduler.plugins.preemption.nominations import Nominations
 from gpushare.scheduler.plugins.preemption.plugin import Preemptor
 from gpushare.scheduler.requeue.requeuer import Requeuer
+
+if TYPE_CHECKING:
+    from gpushare.scheduler.cache.pod_records import PodRecord
 
 RefusedFn = Callable[[str, Collection[str]], None]
 
@@ -258,14 +262,16 @@ class World:
             self.reservations.end,
         )
         self.retries = Requeuer(ChainMap(self.view.waiting, self.view.waiting_besides), self.api, self.clock)
+        self.quotas = Quotas(self.view, self.events)
         self.gangs = Gangs(
             self.view,
             self.clock,
+            quotas=self.quotas,
             governs=lambda namespace: self.governs(namespace),
             retry=self.retries.hurry,
             placed=self.retries.asked,
         )
-        self.plugins: list[object] = [self.gangs]
+        self.plugins: list[object] = [self.gangs, self.quotas]
         self._frameworks: dict[tuple[object, ...], Framework] = {}
         self.decisions = DecisionLog(
             self.view,
@@ -274,6 +280,7 @@ class World:
             in_turn=lambda uid, nodes: self.in_turn(uid, nodes),
             without_gpu=lambda uid: self.without_gpu(uid),
             gangs=self.gangs,
+            quotas=self.quotas,
         )
         self.binder = Binder(self.view, self.api, self.reservations, self.clock, self.framework())
         self.view.capacity_freed.subscribe(self.retries.freed)
@@ -286,12 +293,15 @@ class World:
             in_turn=lambda uid, nodes: self.in_turn(uid, nodes),
             must_lead=lambda: self.must_lead(),
             gangs=self.gangs,
+            quotas=self.quotas,
         )
         self.preemptor.decided.subscribe(self.decisions.preempted)
-        self.nominated = Nominations(self.view, self.preemptor.kept)
+        self.nominated = Nominations(self.view, self.preemptor.kept, self.quotas)
 
     def verb(self, policies: NodePolicies | None = None, decisions: Decisions | None = None) -> PreemptVerb:
-        return PreemptVerb(self.view, self.api, self.preemptor.left_to_scheduler, policies, decisions)
+        return PreemptVerb(
+            self.view, self.api, self.preemptor.left_to_scheduler, policies, decisions, self.quotas
+        )
 
     def framework(self, *more: object, refused: RefusedFn | None = None) -> Framework:
         """The plugins of this scheduler and ``more``; ``refused`` is called in place of the method of that name."""
@@ -318,7 +328,7 @@ class World:
     def see(self, name: str) -> None:
         """Let the informer see a pod's present state."""
         pod = decode_pod(self.api.pods[self.api.key(name)])
-        record = followed_record_of(pod, self.view.quotas.followed.union(self.api.counted_in))
+        record = quota_record_of(pod, self.quotas.followed.union(self.api.counted_in))
         if record is not None:
             self.view.upsert_pod(record)
             self.nominated.pod_updated(record)

@@ -158,7 +158,10 @@ class Cluster(Verbs):
             }
             body = msgspec.json.encode({"Pod": item, "NodeNameToMetaVictims": victims})
             answer = preempt_pods(
-                self.view, protocol.read_preemption(body), self.preemptor.left_to_scheduler, protected=guarded
+                self.view,
+                protocol.read_preemption(body),
+                self.preemptor.left_to_scheduler,
+                protected=guarded,
             )
             found = [
                 Candidate(name, tuple(each["UID"] for each in one["Pods"]), one["NumPDBViolations"])

@@ -6,9 +6,8 @@ here until the node is known.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -31,15 +30,13 @@ from gpushare.api.request.request import Request, milli_of
 from gpushare.api.taints import OF_CORDONS, SHUTTING, Taint, read_taints
 from gpushare.kube.event_recorder import Recorder
 from gpushare.ledger import Ledger
-from gpushare.ledger.preemption.victims import Rank, RankFn
-from gpushare.ledger.priorities import ANY, LEAVING
-from gpushare.ledger.quota.reclaim import Claim
+from gpushare.ledger.preemption.victims import Rank
+from gpushare.ledger.priorities import LEAVING
 from gpushare.process.event import Event
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cpu import CpuUsage
 from gpushare.scheduler.cache.kubelet_capacity import KubeletCapacity, Sums, offered_by
 from gpushare.scheduler.cache.pod_records import PodRecord
-from gpushare.scheduler.plugins.elastic_quota.plugin import Quotas
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +45,6 @@ REASON_MALFORMED_DEVICES: Final = "MalformedGPUDevices"
 #: What people write on nodes.
 REASON_INVALID_LABEL: Final = "InvalidGPULabel"
 REASON_INVALID_CORDON: Final = "InvalidGPUCordon"
-#: Pods that are looked at one by one to know on which nodes a quota may take something back: some ten milliseconds.
-_MOST_REACHED: Final = 8192
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
@@ -164,10 +159,12 @@ class ClusterCache:
         """Called with a pod that was added or changed, and has not ended, before anything else is done with it."""
         self.pod_ended: Event[PodRecord, bool] = Event()
         """Called with a pod that has ended, and whether it is gone; what it held in the ledger is released right after."""
+        self.pod_stored: Event[PodRecord] = Event()
+        """Called with a pod that was added or changed, and has not ended, once it is where it belongs."""
+        self.pod_forgotten: Event[PodRecord] = Event()
+        """Called with a pod that has ended, once nothing of it is left here."""
         self.pod_arrived: Event[Request] = Event()
         """Called with what a new pod asks for, before it was ever asked about."""
-        self.quotas = Quotas(ledger, self.waiting, self.bound, self.waiting_besides, self.besides, events)
-        """What groups of namespaces are sure of, and may take at most."""
         self.isolated_cap = isolated_cap
         """The most pods on a GPU of a node that isolates, whatever its labels say: as its ``NodeReader`` has it."""
         self.offers = KubeletCapacity(ledger)
@@ -192,7 +189,7 @@ class ClusterCache:
         self._take_pod(record)
         if record.node and not record.bystander:
             self.offers.take(record)
-        self.quotas.look(record.uid)
+        self.pod_stored(record)
 
     def _take_pod(self, record: PodRecord) -> None:
         self.pod_changing(record)
@@ -204,8 +201,6 @@ class ClusterCache:
                 return
             self.besides[record.uid] = record
             self._processors.take(record.uid, record.node, record.cpu_milli)
-            self.quotas.end_promise(record.uid)
-            self.quotas.unkeep(record.uid)
             self._on_confirmed(record.uid)
             return
         if not record.node:
@@ -271,28 +266,26 @@ class ClusterCache:
 
     def _free(self, record: PodRecord, *, gone: bool) -> None:
         """What a pod held that finished, or is gone."""
-        aside = self.quotas.keeps(record.uid)
+        aside = False
         if self.waiting.pop(record.uid, None) is not None:
             aside = self.ledger.held(record.uid) is not None or bool(
                 self.ledger.nominations.node_of(record.uid)
             )
         self.bound.pop(record.uid, None)
         self.waiting_besides.pop(record.uid, None)
-        counted = self.besides.pop(record.uid, None) is not None and self.quotas.in_use
+        self.besides.pop(record.uid, None)
         self.ledger.nominations.remove(record.uid)
         self._processors.release(record.uid)
-        freed = self.offers.release(record.uid) or counted
+        freed = self.offers.release(record.uid)
         self.malformed.pop(f"pod {record.pod}", None)
         self._forget_foreign(record)
         self._on_confirmed(record.uid)
-        self.quotas.end_promise(record.uid)
-        self.quotas.unkeep(record.uid)
         self.pod_ended(record, gone)
         if self.ledger.release(record.uid) or freed:
             self.capacity_freed()
         if aside:
             self.reservation_released()
-        self.quotas.look(record.uid)
+        self.pod_forgotten(record)
 
     def _resolve(self, record: PodRecord) -> Allocation | None:
         assert record.foreign is not None
@@ -344,58 +337,10 @@ class ClusterCache:
         """The pod if it has a node, with GPUs or without."""
         return self.bound.get(uid) or self.besides.get(uid)
 
-    def lesser(
-        self,
-        priority: int,
-        guarded: Collection[str] = (),
-        claim: Claim | None = None,
-        spared: Collection[str] = (),
-    ) -> RankFn:
-        """The ranks of bound pods that may go for one of ``priority``; ``guarded`` ones (UIDs) may not, ``spared`` ones as a last resort.
-
-        Without a ``claim`` these are the pods with less; with one it says who of which priority. Who leaves already counts
-        in any case.
-        """
-
-        def rank(uid: str) -> Rank | None:
-            record = self.bound.get(uid)
-            if record is None:
-                record = self.besides.get(uid)
-                if record is None or not record.ours:
-                    return None  # its successor would be placed at once, whatever its quota says
-            if uid in guarded:
-                return None
-            lesser, leaving = record.priority < priority, record.leaving
-            if claim is not None:
-                leaving = leaving or claim.leaves(uid)
-                lesser = leaving or claim.may_end(uid, lesser=lesser)
-            if not lesser and not leaving:
-                return None
-            return Rank(record.priority, _made(record.created), leaving, uid in spared)
-
-        return rank
-
     def leaving(self, uid: str) -> Rank | None:
         """The rank of a bound pod whose end was asked for; nobody else's end is counted on."""
         record = self.bound.get(uid)
         return Rank(record.priority, leaving=True) if record is not None and record.leaving else None
-
-    def reach(self, priority: int, claim: Claim | None, forced: Iterable[str] = ()) -> int | dict[str, int]:
-        """Below which priority pods may go as ``lesser`` has it: of every node, or with a ``claim`` node by node.
-
-        With a claim pods of equal or higher priority may go too, and on many nodes nobody; ``forced`` ones (UIDs) go. Where
-        it reaches very many pods it is as if all of them might.
-        """
-        if claim is None:
-            return priority
-        found = claim.reach(_MOST_REACHED)
-        if found is None:
-            return ANY
-        lesser, others = found
-        limits: dict[str, int] = {}
-        for uids, limit in ((lesser, priority), ((*others, *forced), ANY)):
-            limits.update((record.node, limit) for uid in uids if (record := self.bound.get(uid)) is not None)
-        return limits
 
     # --- nodes --------------------------------------------------------------------------------
 
@@ -477,12 +422,6 @@ def _reason_of(problem: str) -> str:
     if problem.startswith(f"annotation {names.ANN_CORDONED} "):
         return REASON_INVALID_CORDON
     return REASON_MALFORMED_DEVICES
-
-
-@lru_cache(maxsize=16384)
-def _made(created: str) -> int:
-    """A number that grows with the time."""
-    return int("".join(filter(str.isdecimal, created[:19])) or 0)
 
 
 def _counts_as(record: PodRecord) -> int:

@@ -1,6 +1,6 @@
 """Pods as the scheduler keeps them: what a waiting one asks for, what a bound one holds."""
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -82,19 +82,12 @@ def record_of(pod: Pod) -> PodRecord | None:
     return None if record is None else _in_full(record, pod)
 
 
-def followed_record_of(
-    pod: Pod,
-    counted_in: Container[str],
-    read: Callable[[Pod], PodRecord | None] = record_of,
-) -> PodRecord | None:
-    """As ``read``; in the namespaces ``counted_in`` elastic quotas count every pod, so there every one has a record.
+def bystander_of(pod: Pod) -> PodRecord | None:
+    """The record of a pod that requests no GPU, for those who count every pod.
 
-    But for those that have ended, and those without a node that another scheduler is to place.
+    ``None`` for one that has ended, or has no node and is for another scheduler to place.
     """
-    record = read(pod)
-    if record is not None or pod.finished or pod.metadata.namespace not in counted_in:
-        return record
-    if not pod.spec.node_name and pod.spec.scheduler_name != names.SCHEDULER_NAME:
+    if pod.finished or not (pod.spec.node_name or pod.spec.scheduler_name == names.SCHEDULER_NAME):
         return None
     record = PodRecord(pod.metadata.uid, pod.key, pod.spec.node_name, finished=False, bystander=True)
     return _in_full(record, pod)
@@ -165,10 +158,17 @@ def _without_gang(pod: Pod) -> PodRecord | None:
     return PodRecord(meta.uid, pod.key, node, pod.finished, allocation=allocation)
 
 
-def decode_record(raw: bytes) -> tuple[str, PodRecord] | None:
-    """A pod's JSON as an informer takes it; ``None`` when the pod has nothing to do with our GPUs."""
-    record = record_of(decode_pod(raw))
-    return None if record is None else (record.pod, record)
+def decoder_of(read: Callable[[Pod], PodRecord | None]) -> Callable[[bytes], tuple[str, PodRecord] | None]:
+    """A decoder of pods' JSON as an informer takes it: what ``read`` makes of a pod, ``None`` where that is nothing."""
+
+    def decode(raw: bytes) -> tuple[str, PodRecord] | None:
+        record = read(decode_pod(raw))
+        return None if record is None else (record.pod, record)
+
+    return decode
+
+
+decode_record: Final = decoder_of(record_of)
 
 
 def counted_record_of(pod: Pod) -> PodRecord | None:

@@ -10,8 +10,8 @@ unit cannot both get it. Then one of these holds:
   again, and the reservation ends by itself. Only where another scheduler may have led meanwhile nothing is posted again: it
   knew nothing of the reservation.
 
-A pod without a GPU has no share. Where an elastic quota counts it, what it asks for is charged in the same way, by a promise
-(``Quotas.promise``) in place of the share.
+What a pod takes besides a share plugins reserve in the same way (``Reserve``), also for pods that request no GPU: kube-scheduler leaves
+their bindings to us, too.
 
 Whatever a direct read says counts at once, but only the informer confirms: a read may be older than what
 the informer has told, and the end of a pod that the informer never saw is told by nobody. So until then the
@@ -29,8 +29,8 @@ import msgspec
 from gpushare.api.allocation.annotations import Stamp, allocation_annotations
 from gpushare.api.errors import ModelError
 from gpushare.api.objects import Pod
-from gpushare.api.request.amounts import Amounts, amounts_of
-from gpushare.api.request.pod_group import Gang, gang_of
+from gpushare.api.request.amounts import amounts_of
+from gpushare.api.request.pod_group import gang_of
 from gpushare.api.request.request import Request, request_of
 from gpushare.kube.client.errors import ApiError, CredentialError, KubeError, Unreachable
 from gpushare.kube.clock import Clock
@@ -39,7 +39,7 @@ from gpushare.process.event import Event
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import record_of
-from gpushare.scheduler.framework.interface import NotPermitted
+from gpushare.scheduler.framework.interface import NotPermitted, PodToBind
 from gpushare.scheduler.framework.runtime import NO_PLUGINS, Framework
 from gpushare.scheduler.server.protocol import BindingArgs
 
@@ -65,14 +65,6 @@ class Pods(Protocol):
 
 class BindRefused(Exception):
     """Why a pod was not bound, in words for its event."""
-
-
-class _AsksForNothing(Exception):
-    """The pod asks for no GPU of ours: kube-scheduler leaves its binding to us all the same. ``amounts`` is all that it asks for."""
-
-    def __init__(self, amounts: Amounts) -> None:
-        super().__init__()
-        self.amounts = amounts
 
 
 class Reservations(msgspec.Struct):
@@ -160,41 +152,41 @@ class Binder:
         held = self._ledger.held(args.uid)
         if self._is_done(args, held):
             return
-        try:
-            asked = await self._request(args)
-        except _AsksForNothing as asks:
-            if refusal := self._view.quotas.promise(args.uid, args.key, asks.amounts):
-                raise BindRefused(refusal) from None
-            if self._view.quotas.promised(args.uid) and args.uid not in self._reservations.doubtful:
-                self._prolong(args.uid, args.key)
-            await self._post(args, {})
-            return
-        if asked is None:
+        pod = await self._asked_for(args)
+        if pod is None:
             return  # found bound to this node already
-        request, gang = asked
+        annotations: Mapping[str, str] = {}
+        if pod.request is not None:
+            annotations = await self._reserve_share(pod, pod.request, args.node, held)
+        if held is None and not self._is_reserved_besides(args.uid):
+            self._reserve_besides(pod)
+        if self._is_set_aside(args.uid) and args.uid not in self._reservations.doubtful:
+            self._prolong(args.uid, args.key)
+        await self._post(args, annotations)
+
+    async def _reserve_share(
+        self, pod: PodToBind, request: Request, node: str, held: Held | None
+    ) -> Mapping[str, str]:
+        """The annotations that record it; ``held`` is what the pod holds there already. Raises ``BindRefused``."""
         try:
             for permit in self._framework.permits:
-                await permit.permit(args.uid, gang)
-            refusal = self._view.quotas.refusal(args.uid)
-            if refusal:
-                raise BindRefused(refusal)
-            if held is None and (refusal := self._view.offers.refusal(request, args.node)):
-                raise BindRefused(f"node {args.node}: {refusal}")
-            self._ledger.nominations.remove(args.uid)
-            allocation = self._ledger.reserve(args.uid, args.key, request, args.node)
-            if held is None and (refusal := self._view.quotas.passed(args.uid)):
-                self._ledger.release(args.uid)
-                raise BindRefused(refusal)
+                await permit.permit(pod)
+            if held is None and (refusal := self._view.offers.refusal(request, node)):
+                raise BindRefused(f"node {node}: {refusal}")
+            self._ledger.nominations.remove(pod.uid)
+            allocation = self._ledger.reserve(pod.uid, pod.key, request, node)
         except NotPermitted as why:
             raise BindRefused(str(why)) from None
         except Refused as refused:
-            raise BindRefused(f"node {args.node}: {refused.reason}") from None
-        if args.uid not in self._reservations.doubtful:
-            self._prolong(args.uid, args.key)
-        annotations = allocation_annotations(
-            allocation, request, Stamp(self._clock.time_ns(), assigned=False)
-        )
-        await self._post(args, annotations)
+            raise BindRefused(f"node {node}: {refused.reason}") from None
+        return allocation_annotations(allocation, request, Stamp(self._clock.time_ns(), assigned=False))
+
+    def _reserve_besides(self, pod: PodToBind) -> None:
+        """Raises ``BindRefused``; nothing is reserved then."""
+        for plugin in self._framework.reserves:
+            if refusal := plugin.reserve(pod):
+                self._release(pod.uid)
+                raise BindRefused(refusal)
 
     def _is_done(self, args: BindingArgs, held: Held | None) -> bool:
         """Whether the pod is bound there already. Raises ``BindRefused`` where it is, or may come to be, bound otherwise."""
@@ -236,16 +228,13 @@ class Binder:
             for post in self._framework.post_binds:
                 post.post_bind(args, error)
 
-    async def _request(self, args: BindingArgs) -> tuple[Request, Gang | None] | None:
-        """What the pod asks, and its gang; ``None`` when it turns out to be bound to the wanted node already.
-
-        Raises ``BindRefused``, and ``_AsksForNothing``.
-        """
+    async def _asked_for(self, args: BindingArgs) -> PodToBind | None:
+        """The pod; ``None`` when it turns out to be bound to the wanted node already. Raises ``BindRefused``."""
         record = self._view.waiting.get(args.uid)
         if record is not None and record.pod == args.key:
             if record.request is None:
                 raise BindRefused(record.problem)
-            return record.request, record.gang
+            return PodToBind(args.uid, args.key, record.request, record.gang, record.amounts)
         # kube-scheduler's watch may be ahead of ours; and a bind that succeeded may be asked again.
         try:
             pod = await self._pods.get_pod(args.namespace, args.name)
@@ -257,10 +246,7 @@ class Binder:
             raise BindRefused(f"pod {args.key} cannot be read: {error}") from error
         except ModelError as error:
             raise BindRefused(error.problem) from error
-        if request is None:
-            raise _AsksForNothing(amounts_of(pod))
-        self._view.quotas.heard(args.uid, args.key, amounts_of(pod))
-        return request, gang
+        return PodToBind(args.uid, args.key, request, gang, amounts_of(pod))
 
     def _bound_as_wanted(self, args: BindingArgs, pod: Pod) -> bool:
         """Whether ``pod`` is bound to the wanted node, which the ledger then holds.
@@ -289,7 +275,7 @@ class Binder:
             if record is not None:
                 self._view.learn_pod(record)
             held = self._ledger.held(uid)
-            if self._view.quotas.promised(uid):
+            if self._is_reserved_besides(uid):
                 self._prolong(uid, pod.key)
             elif held is None or held.confirmed:
                 self._reservations.end(uid)
@@ -336,12 +322,16 @@ class Binder:
         self._reservations.add(uid, pod, self._clock.monotonic())
 
     def _is_set_aside(self, uid: str) -> bool:
-        """Whether the pod holds a share, or is promised to its quotas."""
-        return self._ledger.held(uid) is not None or self._view.quotas.promised(uid)
+        """Whether the pod holds a share, or plugins keep something else for it."""
+        return self._ledger.held(uid) is not None or self._is_reserved_besides(uid)
+
+    def _is_reserved_besides(self, uid: str) -> bool:
+        return any(plugin.is_reserved(uid) for plugin in self._framework.reserves)
 
     def _release(self, uid: str) -> None:
         self._ledger.release(uid)
-        self._view.quotas.end_promise(uid)
+        for plugin in self._framework.reserves:
+            plugin.unreserve(uid)
         self._reservations.end(uid)
 
     def _not_coming(self, uid: str) -> None:
@@ -390,7 +380,7 @@ class Binder:
                 pass  # kube-scheduler has asked about its gang meanwhile, for which the room is kept on
             elif held is None:
                 logger.info(
-                    "pod %s: its binding never came, its quotas are charged nothing for it",
+                    "pod %s: its binding never came, nothing is reserved for it any more",
                     key,
                     extra=about(pod=key, uid=uid),
                 )

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from gpushare.api.request.amounts import amounts_of
 from gpushare.api.request.request import Request
 from gpushare.ledger import Verdict
 from gpushare.scheduler.cache.cache import ClusterCache
@@ -13,7 +12,7 @@ from gpushare.scheduler.server import protocol
 
 
 def filter_nodes(view: ClusterCache, state: CycleState, framework: Framework = NO_PLUGINS) -> bytes:
-    """Answer a filter body. A pod without a GPU request fits everywhere where no plugin or elastic quota decides otherwise."""
+    """Answer a filter body. A pod without a GPU request fits everywhere where no plugin decides otherwise."""
     args, names, request, problem, _ = state
     if problem:
         verdict = Verdict([], {}, dict.fromkeys(names, problem))
@@ -38,7 +37,7 @@ def _decided(
     view: ClusterCache, state: CycleState, names: list[str], framework: Framework
 ) -> tuple[Verdict, NodesInTurn | None]:
     """Which of ``names`` take the pod, and in which order they were looked at, where that is not all at once."""
-    refusal = _quota_refusal(view, state.args, state.request) if view.quotas.in_use else ""
+    refusal = framework.pre_filter(state)
     if refusal:
         for finder in framework.room_finders:
             finder.not_admitted(state, names)
@@ -105,10 +104,7 @@ def _verdict(view: ClusterCache, state: CycleState, names: list[str], framework:
     request = state.request
     if request is None:
         return Verdict(names, {}, {})
-    found = _by_room(view, state, request, names, framework)
-    if request.whole_device and view.quotas.in_use:
-        return _without_whole(view, state.args, request, found)
-    return found
+    return framework.filter_fits(state, _by_room(view, state, request, names, framework))
 
 
 def _in_turn(
@@ -155,21 +151,3 @@ def _by_room(
     for finder in framework.room_finders:
         verdict = finder.explain_room(request, verdict)
     return verdict
-
-
-def _quota_refusal(view: ClusterCache, args: protocol.ExtenderArgs, request: Request | None) -> str:
-    uid = args.pod.metadata.uid
-    if request is None and args.pod.metadata.namespace not in view.quotas.followed:
-        return ""
-    view.quotas.heard(uid, args.pod.key, amounts_of(args.pod))
-    return view.quotas.refusal(uid)
-
-
-def _without_whole(
-    view: ClusterCache, args: protocol.ExtenderArgs, request: Request, verdict: Verdict
-) -> Verdict:
-    refused = view.quotas.whole_refusals(args.pod.metadata.uid, request, verdict.fits)
-    if not refused:
-        return verdict
-    fits = [name for name in verdict.fits if name not in refused]
-    return Verdict(fits, {**verdict.refused, **refused}, verdict.hopeless)

@@ -5,15 +5,17 @@ the same. The points take all nodes of a question at once: a call for each of 5,
 framework asks each plugin once, at start-up, which points it implements; a point that nobody implements costs one test of an empty
 tuple. Everything runs in one event loop: a method that is no coroutine must return within microseconds and never block.
 
-Order of one scheduling cycle: ``Filter`` → ``FindRoom`` (else the ledger) → ``Narrow`` → ``Score``, or ``PostFilter`` where no node is
-left; then of one binding cycle: ``Permit`` → (core: reserve) → ``PreBind`` → (core: the Binding) → ``PostBind``. ``Explain`` is called after each step.
+Order of one scheduling cycle: ``Filter`` → ``PreFilter`` → ``FindRoom`` (else the ledger) → ``FilterFits`` → ``Narrow`` → ``Score``, or
+``PostFilter`` where no node is left; then of one binding cycle: ``Permit`` → (core: reserve the share) → ``Reserve`` → ``PreBind`` → (core: the
+Binding) → ``PostBind``. ``Explain`` is called after each step.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from gpushare.api.objects import Pod
+from gpushare.api.request.amounts import Amounts
 from gpushare.api.request.pod_group import Gang
 from gpushare.api.request.request import Request
 from gpushare.kube.client.client import Client
@@ -58,6 +60,8 @@ class Handle:
     """Called when this replica begins to lead and has listed everything again: another may have bound pods meanwhile."""
     synced: Callable[[], bool]
     """Whether pods and nodes were read."""
+    relist_pods: Callable[[], Awaitable[None]]
+    """Have all pods listed again, and return once they were: ``PodDecoder`` keeps others than before."""
     leading: LeaderWatch
     """Whether this replica leads."""
     gauge_by: Callable[[str, str, str, Callable[[], Mapping[str, float]]], None]
@@ -72,6 +76,14 @@ class Filter(Protocol):
 
     def filter(self, state: CycleState, nodes: Sequence[str]) -> Mapping[str, str]:
         """Those of ``nodes`` that must not take the pod, and why, in words for its event. Ending pods there would not help."""
+
+
+@runtime_checkable
+class PreFilter(Protocol):
+    """Refuses all nodes at once. Called after ``Filter``, before room is looked for; also for pods that request no GPU."""
+
+    def pre_filter(self, state: CycleState) -> str:
+        """Why the pod may have no node now, in words for its event; empty where it may. Ending pods may help."""
 
 
 @runtime_checkable
@@ -117,6 +129,14 @@ class NodesInTurn(Protocol):
 
 
 @runtime_checkable
+class FilterFits(Protocol):
+    """Refuses nodes that have room for a pod that requests a GPU."""
+
+    def filter_fits(self, state: CycleState, nodes: list[str]) -> Mapping[str, str]:
+        """Those of ``nodes`` whose GPUs the pod may not have now, and why, in words for its event. Ending pods may help."""
+
+
+@runtime_checkable
 class Narrow(Protocol):
     """Leaves a pod some of the nodes that have room for it. Also called for pods that request no GPU."""
 
@@ -146,12 +166,39 @@ class PostFilter(Protocol):
         """No node took the pod; ``nodes`` would if others were not there. The watch need not have shown the pod yet."""
 
 
+class PodToBind(NamedTuple):
+    """A pod that kube-scheduler wants bound. ``request`` is ``None`` where it requests no GPU; ``amounts`` are all that it requests."""
+
+    uid: str
+    key: str
+    request: Request | None
+    gang: Gang | None
+    amounts: Amounts
+
+
 @runtime_checkable
 class Permit(Protocol):
     """Holds back or refuses the bind of a pod that requests a GPU. Called before its share is reserved."""
 
-    async def permit(self, uid: str, gang: Gang | None) -> None:
+    async def permit(self, pod: PodToBind) -> None:
         """Return once the pod may be bound; raises ``NotPermitted``. kube-scheduler waits for the answer."""
+
+
+@runtime_checkable
+class Reserve(Protocol):
+    """Accounts for what a pod takes besides its share of a GPU, from before its Binding until the watch shows it. Called for any pod."""
+
+    def reserve(self, pod: PodToBind) -> str:
+        """Why the pod may not be bound, in words for its event; empty where it may. What it requests of GPUs is in the ledger already.
+
+        Called once: what is refused, or is there already, is not reserved again.
+        """
+
+    def is_reserved(self, uid: str) -> bool:
+        """Whether the plugin keeps something for the pod that the ledger knows nothing of."""
+
+    def unreserve(self, uid: str) -> None:
+        """The pod is not bound, and is not going to be."""
 
 
 @runtime_checkable
@@ -197,6 +244,14 @@ class PodDecoder(Protocol):
 
     def pod_decoder(self, decode: DecodePodFn) -> DecodePodFn:
         """``decode`` with more in it. Called once; the result is called for every event of every pod, so it must be fast."""
+
+
+@runtime_checkable
+class PodsWait(Protocol):
+    """Delays the first list of pods."""
+
+    async def before_pods(self) -> None:
+        """Return once pods may be listed, as it is known which the plugin's ``pod_decoder`` has to keep."""
 
 
 @runtime_checkable

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpushare.ledger import Verdict
 from gpushare.ledger.placement.ranks import MAX_SCORE
 from gpushare.scheduler.cache.cache import ClusterCache, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord
@@ -13,6 +14,7 @@ from gpushare.scheduler.framework.interface import (
     DecodePodFn,
     Explain,
     Filter,
+    FilterFits,
     FindRoom,
     Narrow,
     Pages,
@@ -21,11 +23,14 @@ from gpushare.scheduler.framework.interface import (
     PodsAfterCache,
     PodsBeforeCache,
     PodsListed,
+    PodsWait,
     PostBind,
     PostFilter,
     PreBind,
+    PreFilter,
     RawNodes,
     RawPods,
+    Reserve,
     Score,
     Task,
     Verbs,
@@ -50,10 +55,13 @@ class Framework:
     def __init__(self, enabled: Sequence[Enabled] = ()) -> None:
         plugins = self._plugins = tuple(one.plugin for one in enabled)
         self.filters = tuple(one for one in plugins if isinstance(one, Filter))
+        self._pre_filters = tuple(one for one in plugins if isinstance(one, PreFilter))
         self.room_finders = tuple(one for one in plugins if isinstance(one, FindRoom))
+        self._fit_filters = tuple(one for one in plugins if isinstance(one, FilterFits))
         self.narrowers = tuple(one for one in plugins if isinstance(one, Narrow))
         self._post_filters = tuple(one for one in plugins if isinstance(one, PostFilter))
         self.permits = tuple(one for one in plugins if isinstance(one, Permit))
+        self.reserves = tuple(one for one in plugins if isinstance(one, Reserve))
         self.pre_binds = tuple(one for one in plugins if isinstance(one, PreBind))
         self.post_binds = tuple(one for one in plugins if isinstance(one, PostBind))
         self.watched_kinds = tuple(one for one in plugins if isinstance(one, WatchedKinds))
@@ -72,6 +80,19 @@ class Framework:
                 refused.update(more)
                 nodes = [name for name in nodes if name not in more]
         return refused
+
+    def pre_filter(self, state: CycleState) -> str:
+        """Why the pod may have no node now, by the first plugin that refuses it; empty where none does."""
+        return next(filter(None, (plugin.pre_filter(state) for plugin in self._pre_filters)), "")
+
+    def filter_fits(self, state: CycleState, verdict: Verdict) -> Verdict:
+        """``verdict`` without the nodes that a plugin refuses for now."""
+        for plugin in self._fit_filters:
+            refused = plugin.filter_fits(state, verdict.fits)
+            if refused:
+                fits = [name for name in verdict.fits if name not in refused]
+                verdict = Verdict(fits, {**verdict.refused, **refused}, verdict.hopeless)
+        return verdict
 
     def scores(
         self, state: CycleState, nodes: Sequence[str], placement: list[tuple[str, int]]
@@ -114,6 +135,12 @@ class Framework:
         return [task for plugin in self._plugins if isinstance(plugin, Controller) for task in plugin.tasks()]
 
     # --- watches ----------------------------------------------------------------------------------
+
+    async def before_pods(self) -> None:
+        """Return once pods may be listed."""
+        for plugin in self._plugins:
+            if isinstance(plugin, PodsWait):
+                await plugin.before_pods()
 
     def pod_decoder(self, decode: DecodePodFn) -> DecodePodFn:
         """``decode`` as the plugins extend it."""

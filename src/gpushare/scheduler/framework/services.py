@@ -3,12 +3,16 @@
 A plugin gets these when it is composed (``plugins.registry``) and keeps them: nothing is looked up later.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gpushare.api.objects import Pod
+from gpushare.api.request.amounts import Amounts
 from gpushare.api.request.request import Request
 from gpushare.ledger import Held
+from gpushare.ledger.quota.accounting import Over
+from gpushare.ledger.quota.reclaim import Claim
+from gpushare.process.event import Event
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.server.protocol import Victims
 
@@ -111,6 +115,149 @@ class NoGangs:
 
 
 NO_GANGS = NoGangs()
+
+
+class PodQuotas(Protocol):
+    """How much the pods of a namespace may hold together. What a pod is charged follows from what it requests and holds.
+
+    ``uid`` is that of a pending pod, if nothing else is said.
+    """
+
+    changed: Event[[]]
+    """Called when charges or limits changed."""
+
+    @property
+    def in_use(self) -> bool:
+        """Whether there is any quota."""
+
+    @property
+    def followed(self) -> Container[str]:
+        """Namespaces in which every pod counts, those without a GPU, too."""
+
+    def observe(self, uid: str, pod: str, amounts: Amounts) -> None:
+        """A pod (``namespace/name``) is asked about, or room is kept for it, perhaps before the watch has shown it."""
+
+    def refusal(self, uid: str) -> str:
+        """Why the pod may not have what it requests now; empty where it may, or has been admitted."""
+
+    def passed(self, uid: str) -> str:
+        """Which limit is passed by what the pod holds; empty where none is."""
+
+    def again(self, record: PodRecord) -> str:
+        """Why what replaces a bound pod would not be admitted; empty where it would."""
+
+    def over(self, uid: str, whole_units: int = 0) -> list[Over]:
+        """Every quota that keeps the pod back, its own first; ``whole_units``: where it holds so many units of whole GPUs."""
+
+    def over_together(
+        self, asking: Iterable[tuple[str, int]], among: Collection[str]
+    ) -> tuple[list[Over], bool]:
+        """Every quota that keeps pods back together, and whether one is too small even when nobody else holds anything.
+
+        ``asking``: UIDs with the units that each would hold, 0 for what it requests. What ``among`` hold counts beside it.
+        """
+
+    def least_asking(self, uids: Iterable[str]) -> list[str]:
+        """These pods, those that request the least GPU memory first."""
+
+    def whole_refusals(self, uid: str, request: Request, nodes: list[str]) -> dict[str, str]:
+        """Those of ``nodes`` whose GPUs the pod may not have whole, for the units that these count, and why."""
+
+    def whole_is_let_in(self, pod: Pod, request: Request, node: str, gone: Collection[str]) -> bool:
+        """Whether the pod may have whole GPUs of the node once ``gone`` (UIDs) have ended for it."""
+
+    def by_charge(
+        self, amounts: Amounts, request: Request, nodes: list[str]
+    ) -> list[tuple[Amounts, list[str]]]:
+        """What a pod would be charged, and on which of ``nodes``, the least first."""
+
+    def claim(self, uid: str, pod: str, amounts: Amounts) -> Claim | None:
+        """Which pods may be ended for the pod; ``None`` where priorities alone decide that."""
+
+    def keep(self, uid: str) -> None:
+        """Charge a pod without a GPU that waits for others to end."""
+
+    def keeps(self, uid: str) -> bool:
+        """Whether it is charged so."""
+
+    def unkeep(self, uid: str) -> None:
+        """It is not any more."""
+
+    def ended(self, uid: str) -> None:
+        """The scheduler has asked for the end of a bound pod."""
+
+
+class NoQuotas:
+    """Every pod may have what it requests."""
+
+    in_use = False
+    followed: frozenset[str] = frozenset()
+
+    def __init__(self) -> None:
+        self.changed: Event[[]] = Event()
+
+    def observe(self, uid: str, pod: str, amounts: Amounts) -> None:
+        """See ``PodQuotas``."""
+
+    def refusal(self, uid: str) -> str:
+        """See ``PodQuotas``."""
+        return ""
+
+    def passed(self, uid: str) -> str:
+        """See ``PodQuotas``."""
+        return ""
+
+    def again(self, record: PodRecord) -> str:
+        """See ``PodQuotas``."""
+        return ""
+
+    def over(self, uid: str, whole_units: int = 0) -> list[Over]:
+        """See ``PodQuotas``."""
+        return []
+
+    def over_together(
+        self, asking: Iterable[tuple[str, int]], among: Collection[str]
+    ) -> tuple[list[Over], bool]:
+        """See ``PodQuotas``."""
+        return [], False
+
+    def least_asking(self, uids: Iterable[str]) -> list[str]:
+        """See ``PodQuotas``."""
+        return list(uids)
+
+    def whole_refusals(self, uid: str, request: Request, nodes: list[str]) -> dict[str, str]:
+        """See ``PodQuotas``."""
+        return {}
+
+    def whole_is_let_in(self, pod: Pod, request: Request, node: str, gone: Collection[str]) -> bool:
+        """See ``PodQuotas``."""
+        return True
+
+    def by_charge(
+        self, amounts: Amounts, request: Request, nodes: list[str]
+    ) -> list[tuple[Amounts, list[str]]]:
+        """See ``PodQuotas``."""
+        return [(amounts, nodes)]
+
+    def claim(self, uid: str, pod: str, amounts: Amounts) -> Claim | None:
+        """See ``PodQuotas``."""
+        return None
+
+    def keep(self, uid: str) -> None:
+        """See ``PodQuotas``."""
+
+    def keeps(self, uid: str) -> bool:
+        """See ``PodQuotas``."""
+        return False
+
+    def unkeep(self, uid: str) -> None:
+        """See ``PodQuotas``."""
+
+    def ended(self, uid: str) -> None:
+        """See ``PodQuotas``."""
+
+
+NO_QUOTAS = NoQuotas()
 
 
 class NodePolicies(Protocol):

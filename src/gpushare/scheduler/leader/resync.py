@@ -1,4 +1,4 @@
-"""Before a replica that begins to lead answers its first question, it reads pods and nodes anew, and what policies and quotas say.
+"""Before a replica that begins to lead answers its first question, it lists pods and nodes again, and what its plugins watch.
 
 What its watches have told it may be late, by milliseconds as a rule, by minutes where one hangs; what the API server says
 in a list is true. The kube-scheduler beside us asks as soon as it leads, so its first question begins the reading, and waits

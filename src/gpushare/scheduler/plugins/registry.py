@@ -7,8 +7,16 @@ from gpushare.options.option import InvalidSettings
 from gpushare.scheduler.core import Core
 from gpushare.scheduler.framework.interface import Handle
 from gpushare.scheduler.framework.runtime import Enabled
-from gpushare.scheduler.framework.services import NO_GANGS, NO_POLICIES, AnyTarget, NodePolicies
+from gpushare.scheduler.framework.services import (
+    NO_GANGS,
+    NO_POLICIES,
+    NO_QUOTAS,
+    AnyTarget,
+    NodePolicies,
+    PodQuotas,
+)
 from gpushare.scheduler.framework.services import Gangs as GangsOfPods
+from gpushare.scheduler.plugins.elastic_quota.plugin import ElasticQuotas
 from gpushare.scheduler.plugins.explain.plugin import Explanations
 from gpushare.scheduler.plugins.explain.pod_lifecycle_log import PodLifecycleLog
 from gpushare.scheduler.plugins.gangs.plugin import Gangs
@@ -25,19 +33,20 @@ GROUP: Final = "gpushare.scheduler_plugins"
 
 
 def built_in(core: Core, handle: Handle, *, without: Container[str] = ()) -> Iterator[Enabled]:
-    """Our own, but for those named in ``without``; where one is left out the others meet its stand-in (``framework.services``).
-
-    What is off unless asked for is imported only then: mostly nobody does, and start-up time counts.
-    """
-    settings, cache, clock = core.settings, handle.cache, handle.clock
+    """Our own, but for those named in ``without``; where one is left out the others meet its stand-in (``framework.services``)."""
+    cache, clock = handle.cache, handle.clock
     policies = None if "resource-policy" in without else ResourcePolicyPlugin(handle)
     rules: NodePolicies = NO_POLICIES if policies is None else policies
+    elastic = None if "elastic-quota" in without else ElasticQuotas(handle)
+    quotas: PodQuotas = NO_QUOTAS if elastic is None else elastic
     gangs = None
     if "gangs" not in without:
-        gangs = Gangs(cache, clock, governs=rules.governs, retry=handle.retry, placed=handle.placed)
+        gangs = Gangs(
+            cache, clock, quotas=quotas, governs=rules.governs, retry=handle.retry, placed=handle.placed
+        )
         handle.resynced.subscribe(gangs.give_up_all)
     together: GangsOfPods = NO_GANGS if gangs is None else gangs  # one without pods is false
-    decisions = None if "decisions" in without else Explanations(handle, together, rules)
+    decisions = None if "decisions" in without else Explanations(handle, together, rules, quotas)
     preemptor = None
     if "preemption" not in without:
         preemptor = Preemptor(
@@ -48,6 +57,7 @@ def built_in(core: Core, handle: Handle, *, without: Container[str] = ()) -> Ite
             in_turn=rules.by_unit,
             must_lead=handle.must_lead,
             gangs=together,
+            quotas=quotas,
         )
         preemptor.retry_wanted.subscribe(handle.retry)
         if decisions is not None:
@@ -57,6 +67,9 @@ def built_in(core: Core, handle: Handle, *, without: Container[str] = ()) -> Ite
         yield Enabled("pod-log", PodLifecycleLog(cache, decisions))
     if gangs is not None:
         yield Enabled("gangs", gangs)
+    if elastic is not None:
+        # After those that wait in Permit: another may take the pod's part meanwhile.
+        yield Enabled("elastic-quota", elastic)
     if policies is not None:
         yield Enabled("resource-policy", policies)
     if "requeue" not in without:
@@ -64,8 +77,24 @@ def built_in(core: Core, handle: Handle, *, without: Container[str] = ()) -> Ite
     if preemptor is not None:
         yield Enabled("preemption", preemptor)
         if "preempt-verb" not in without:
-            verb = PreemptVerb(cache, handle.client, preemptor.left_to_scheduler, rules, decisions)
+            verb = PreemptVerb(cache, handle.client, preemptor.left_to_scheduler, rules, decisions, quotas)
             yield Enabled("preempt-verb", verb)
+    yield from _off_by_default(core, handle, policies, quotas, without)
+    if preemptor is not None and "nominations" not in without:
+        yield Enabled("nominations", Nominations(cache, preemptor.kept, quotas))
+    if decisions is not None:
+        yield Enabled("decisions", decisions)
+
+
+def _off_by_default(
+    core: Core,
+    handle: Handle,
+    policies: ResourcePolicyPlugin | None,
+    quotas: PodQuotas,
+    without: Container[str],
+) -> Iterator[Enabled]:
+    """What is off unless asked for is imported only then: mostly nobody does, and start-up time counts."""
+    settings = core.settings
     if settings.defragmentation is not None and "defragmentation" not in without:
         from gpushare.scheduler.plugins.defragmentation.plugin import Defragmenter
         from gpushare.scheduler.plugins.resource_policy.move_targets import PolicyPlaces
@@ -74,12 +103,13 @@ def built_in(core: Core, handle: Handle, *, without: Container[str] = ()) -> Ite
         yield Enabled(
             "defragmentation",
             Defragmenter(
-                cache,
+                handle.cache,
                 handle.client,
                 handle.recorder,
-                clock,
+                handle.clock,
                 settings.defragmentation,
                 AnyTarget() if policies is None else PolicyPlaces(policies),
+                quotas=quotas,
                 must_lead=handle.must_lead,
                 retry=handle.retry,
                 count=lambda result: count.labels(result).inc(),
@@ -88,11 +118,7 @@ def built_in(core: Core, handle: Handle, *, without: Container[str] = ()) -> Ite
     if settings.autoscaling is not None and "autoscaling" not in without:
         from gpushare.scheduler.plugins.autoscaling.plugin import Autoscaler
 
-        yield Enabled("autoscaling", Autoscaler(handle, settings.autoscaling))
-    if preemptor is not None and "nominations" not in without:
-        yield Enabled("nominations", Nominations(cache, preemptor.kept))
-    if decisions is not None:
-        yield Enabled("decisions", decisions)
+        yield Enabled("autoscaling", Autoscaler(handle, settings.autoscaling, quotas))
 
 
 def third_party(handle: Handle, arguments: Mapping[str, Mapping[str, Any]]) -> Iterator[Enabled]:

@@ -30,11 +30,13 @@ from gpushare.ledger import Ledger
 from gpushare.reasons.kube_scheduler import unserved_text
 from gpushare.reasons.unscheduled import Unplaced
 from gpushare.scheduler.cache.cache import ClusterCache, NodeReader
-from gpushare.scheduler.cache.pod_records import PodRecord, counted_record_of, followed_record_of, record_of
+from gpushare.scheduler.cache.pod_records import PodRecord, counted_record_of, record_of
 from gpushare.scheduler.framework.binder import RESERVATION_TTL_S, Binder, BindRefused, Reservations
 from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
 from gpushare.scheduler.framework.cycle_state import CycleState
 from gpushare.scheduler.framework.runtime import Enabled, Framework
+from gpushare.scheduler.plugins.elastic_quota.counted_pods import quota_record_of
+from gpushare.scheduler.plugins.elastic_quota.quotas import Quotas
 from gpushare.scheduler.plugins.gangs.plugin import Gangs
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.plugins.resource_policy.prebind import PolicyBinding
@@ -120,10 +122,12 @@ class Scheduling:
             _Nobody(),
             self._reservations.end,
         )
-        gangs = Gangs(self._view, clock, governs=self._policies.governs)
+        self._quotas = Quotas(self._view, _Nobody())
+        gangs = Gangs(self._view, clock, quotas=self._quotas, governs=self._policies.governs)
         self._framework = Framework(
             [
                 Enabled("gangs", gangs),
+                Enabled("elastic-quota", self._quotas),
                 Enabled("resource-policy", self._policies),
                 Enabled("unit labels", PolicyBinding(self, self._policies, clock)),
                 Enabled("evictions", self),
@@ -146,7 +150,7 @@ class Scheduling:
             self.see(pod)
         if settings.preemption:
             self._evicting = Evicting(
-                self, self._view, self._nodes, self._policies, state.budgets, clock, gangs
+                self, self._view, self._nodes, self._policies, state.budgets, clock, gangs, self._quotas
             )
 
     def _take_rules(self, state: ClusterState) -> None:
@@ -161,7 +165,7 @@ class Scheduling:
             record = decode_quota_tree(msgspec.json.encode(tree))
             if record.problem:
                 raise SimulateError(f"{names.QUOTA_KIND} {record.name}", record.problem)
-            self._view.quotas.upsert(record)
+            self._quotas.upsert(record)
 
     def _add_node(self, node: Json) -> None:
         self._nodes.set_node(node)
@@ -213,7 +217,7 @@ class Scheduling:
         self._columns.changed(read.spec.node_name)
 
     def _record_of(self, pod: Pod) -> PodRecord | None:
-        return followed_record_of(pod, self._view.quotas.followed, self._read_record)
+        return quota_record_of(pod, self._quotas.followed, self._read_record)
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
         """The pod as it is; raises ``ApiError``."""

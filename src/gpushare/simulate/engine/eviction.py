@@ -22,7 +22,7 @@ from gpushare.kubescheduler.filters import Wanted
 from gpushare.kubescheduler.node_usage import NodeState, Occupancy, priority_of
 from gpushare.kubescheduler.preemption import Candidate, Worth, candidates, cheapest
 from gpushare.scheduler.cache.cache import ClusterCache
-from gpushare.scheduler.framework.services import Gangs
+from gpushare.scheduler.framework.services import Gangs, PodQuotas
 from gpushare.scheduler.plugins.preemption.extender_preempt import ViolatingFn, preempt_pods
 from gpushare.scheduler.plugins.preemption.plugin import REASON_NO_BUDGET, SETTLE_S, Preemptor
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
@@ -83,15 +83,19 @@ class Evicting:
         budgets: Sequence[Json],
         clock: JumpingClock,
         gangs: Gangs,
+        quotas: PodQuotas,
     ) -> None:
         self._cluster = cluster
         self._view = view
         self._nodes = nodes
         self._policies = policies
+        self._quotas = quotas
         self.budgets = Budgets(budgets, cluster.pods.values())
         """To be told of every pod that changes."""
         self._notes = _Notes()
-        self._preemptor = Preemptor(view, self, self._notes, clock, in_turn=policies.by_unit, gangs=gangs)
+        self._preemptor = Preemptor(
+            view, self, self._notes, clock, in_turn=policies.by_unit, gangs=gangs, quotas=quotas
+        )
         self._for = ""
         self._leaving: dict[str, str] = {}
         """Who leaves, by key of the pod, and for whom."""
@@ -113,7 +117,7 @@ class Evicting:
     def refused(self, uid: str, nodes: Iterable[str]) -> None:
         """No node took the pod; on ``nodes`` room could be made."""
         record = self._view.waiting.get(uid)
-        if record is None or not (self._view.quotas.in_use or self._nodes.any_below(record.priority)):
+        if record is None or not (self._quotas.in_use or self._nodes.any_below(record.priority)):
             return
         self._refused.add(uid)
         self._preemptor.post_filter(uid, list(nodes))
@@ -216,7 +220,7 @@ class Evicting:
         }
         args = protocol.read_preemption(msgspec.json.encode(body))
         told = self._preemptor.left_to_scheduler
-        answer = preempt_pods(self._view, args, told, self._policies, protected=guarded)
+        answer = preempt_pods(self._view, args, told, self._policies, quotas=self._quotas, protected=guarded)
         return [
             Candidate(node, tuple(each["UID"] for each in one.pods), one.violations)
             for node, one in _ANSWER.decode(answer).victims.items()

@@ -36,6 +36,7 @@ from gpushare.ledger.fit.empty_node import would_hold
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.framework.services import PodQuotas
 from gpushare.scheduler.leader.lease import Leading
 from gpushare.scheduler.plugins.autoscaling.settings import PlaceholderLimits
 from gpushare.scheduler.requeue.last_refusals import RefusingNodes
@@ -114,6 +115,7 @@ class PlaceholderPods:
         clock: Clock,
         limits: PlaceholderLimits,
         leading: Leading,
+        quotas: PodQuotas,
         *,
         marks: Mapping[str, Marks],
         ready: Callable[[], bool],
@@ -125,6 +127,7 @@ class PlaceholderPods:
         self._clock = clock
         self._limits = limits
         self._leading = leading
+        self._quotas = quotas
         self._marks = marks
         self._ready = ready
         self._refused: dict[str, _Refused] = {}
@@ -246,7 +249,7 @@ class PlaceholderPods:
             and record.gang is None
             and not self._ledger.nominations.node_of(record.uid)
             and self._ledger.held(record.uid) is None
-            and not self._view.quotas.refusal(record.uid)
+            and not self._quotas.refusal(record.uid)
         )
 
     def _think(self, uid: str, refused: _Refused, request: Request) -> None:

@@ -9,6 +9,7 @@ from gpushare.api import names
 from gpushare.api.crd.placeholder_pod import HOSTNAME, decode_placeholder
 from gpushare.kube.watch.informer import Informer
 from gpushare.scheduler.framework.interface import Handle, Task
+from gpushare.scheduler.framework.services import PodQuotas
 from gpushare.scheduler.leader.lease import Leading
 from gpushare.scheduler.plugins.autoscaling.placeholder_pods import Marks, PlaceholderPods
 from gpushare.scheduler.plugins.autoscaling.settings import Autoscaling
@@ -29,7 +30,7 @@ _LABELLED: Final = msgspec.json.Decoder(_Labelled)
 class Autoscaler:
     """What cluster-autoscaler cannot know by itself: when a node has its GPUs, and which pods need a node of their own."""
 
-    def __init__(self, handle: Handle, asked: Autoscaling) -> None:
+    def __init__(self, handle: Handle, asked: Autoscaling, quotas: PodQuotas) -> None:
         client, clock = handle.client, handle.clock
         leading = Leading(client, handle.lease)
         self._marks: dict[str, Marks] = {}
@@ -46,6 +47,7 @@ class Autoscaler:
                 clock,
                 limits,
                 leading,
+                quotas,
                 marks=self._marks,
                 ready=lambda: handle.synced() and self._watch.synced.is_set(),
             )

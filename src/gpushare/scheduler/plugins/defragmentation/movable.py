@@ -15,7 +15,7 @@ from gpushare.planning.defragmentation import Move, Outlook
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
-from gpushare.scheduler.framework.services import MoveTargets
+from gpushare.scheduler.framework.services import MoveTargets, PodQuotas
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +45,11 @@ class Barred(dict[str, str]):
 class Movable:
     """Asks about pods that are to be moved."""
 
-    def __init__(self, view: ClusterCache, pods: Guests, places: MoveTargets) -> None:
+    def __init__(self, view: ClusterCache, pods: Guests, places: MoveTargets, quotas: PodQuotas) -> None:
         self._view = view
         self._pods = pods
         self._places = places
+        self._quotas = quotas
 
     async def bar(self, found: Outlook, barred: Barred) -> dict[str, Guest] | None:
         """Who moves, as they are, if all of them may and each target would take its pod; else who may not is in ``barred``."""
@@ -94,7 +95,7 @@ class Movable:
     ) -> str:
         """Why a pod like it may not have the place; ``there``: who is on the nodes looked at, and comes to them."""
         node = move.target.node
-        refusal = self._places.objection(guest, node) or self._view.quotas.again(record)
+        refusal = self._places.objection(guest, node) or self._quotas.again(record)
         if refusal:
             return refusal
         hosting = await self._pods.list_hosting(node)

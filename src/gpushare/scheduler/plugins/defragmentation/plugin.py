@@ -30,7 +30,7 @@ from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.interface import DecodePodFn, Task
-from gpushare.scheduler.framework.services import MoveTargets
+from gpushare.scheduler.framework.services import NO_QUOTAS, MoveTargets, PodQuotas
 from gpushare.scheduler.leader.lease import NotLeading
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
 from gpushare.scheduler.plugins.defragmentation.mobility import with_mobility
@@ -120,6 +120,7 @@ class Defragmenter:
         limits: Limits,
         places: MoveTargets,
         *,
+        quotas: PodQuotas = NO_QUOTAS,
         must_lead: Callable[[], Awaitable[None]],
         retry: Callable[[Iterable[str]], None],
         count: Callable[[str], None],
@@ -132,7 +133,8 @@ class Defragmenter:
         self._limits = limits
         self._policies = places
         self._must_lead = must_lead
-        self._movable = Movable(view, pods, places)
+        self._quotas = quotas
+        self._movable = Movable(view, pods, places, quotas)
         self._retry = retry
         self._count = count
         self._refused: dict[str, _Refused] = {}
@@ -284,7 +286,7 @@ class Defragmenter:
             and record.request.is_ordinary
             and record.gang is None
             and record.preempts
-            and not self._view.quotas.refusal(uid)
+            and not self._quotas.refusal(uid)
             and now_s >= refused.since_s + self._limits.wait_s
             and now_s >= refused.looked_s + self._limits.interval_s
         ]
@@ -427,7 +429,7 @@ class Defragmenter:
                 self._unkeep(uid, *(one.key for one in places.values()))
                 return None
             # What is kept for it is charged to the quotas of its namespace, as the pod is that comes anew.
-            self._view.quotas.heard(key, mover.pod, mover.amounts)
+            self._quotas.observe(key, mover.pod, mover.amounts)
             self._ledger.nominations.add(key, asked, target)
             places[move.pod] = _Place(key, mover.owner, node, asked, now_s)
         return places

@@ -18,7 +18,7 @@ from gpushare.kube.client.session import Session
 from gpushare.kube.clock import Clock
 from gpushare.kube.watch.informer import Informer, InformerFigures
 from gpushare.scheduler.leader.resync import read_or_go_on
-from gpushare.scheduler.plugins.elastic_quota.plugin import Quotas
+from gpushare.scheduler.plugins.elastic_quota.quotas import Quotas
 
 logger = logging.getLogger(__name__)
 

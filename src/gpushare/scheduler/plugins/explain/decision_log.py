@@ -25,7 +25,7 @@ from gpushare.ledger.placement.policies import Candidate
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.cycle_state import CycleState
-from gpushare.scheduler.framework.services import NO_GANGS, Gangs
+from gpushare.scheduler.framework.services import NO_GANGS, NO_QUOTAS, Gangs, PodQuotas
 from gpushare.scheduler.server.protocol import BindingArgs
 from gpushare.scheduler.server.read_only_app import PREFIX
 
@@ -162,6 +162,7 @@ class DecisionLog:
         in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes],
         without_gpu: Callable[[str], PodRecord | None] | None = None,
         gangs: Gangs = NO_GANGS,
+        quotas: PodQuotas = NO_QUOTAS,
     ) -> None:
         self._view = self.view = view
         self._clock = clock
@@ -188,6 +189,7 @@ class DecisionLog:
         self.without_gpu: Final = without_gpu or view.waiting_besides.get
         """The pod (UID) that waits and asks for no GPU of ours, where a policy or a quota counts such pods; ``None`` for all others."""
         self.gangs: Final = gangs
+        self.quotas: Final = quotas
         view.ledger.gpus_chosen.subscribe(self._chosen)
 
     def __len__(self) -> int:

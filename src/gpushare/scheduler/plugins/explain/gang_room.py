@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gpushare.api.request.request import Request
 from gpushare.scheduler.cache.cache import ClusterCache
-from gpushare.scheduler.framework.services import Candidate, Standing, largest_first, size_of
+from gpushare.scheduler.framework.services import Candidate, PodQuotas, Standing, largest_first, size_of
 
 
 class Room(NamedTuple):
@@ -27,9 +27,15 @@ class Trial:
     """
 
     def __init__(
-        self, view: ClusterCache, standing: Standing, nodes: list[str], *, by_quotas: bool = False
+        self,
+        view: ClusterCache,
+        quotas: PodQuotas,
+        standing: Standing,
+        nodes: list[str],
+        *,
+        by_quotas: bool = False,
     ) -> None:
-        self._view, self._standing, self._nodes = view, standing, nodes
+        self._view, self._quotas, self._standing, self._nodes = view, quotas, standing, nodes
         self._by_quotas = by_quotas
         self._taken: list[str] = []
 
@@ -78,7 +84,7 @@ class Trial:
         )
 
     def _reserve(self, uid: str, pod: str, request: Request) -> bool:
-        ledger, quotas, nodes = self._view.ledger, self._view.quotas, self._nodes_of(uid)
+        ledger, quotas, nodes = self._view.ledger, self._quotas, self._nodes_of(uid)
         held = ledger.held(uid)
         if held is not None:  # an earlier Binding may still arrive there
             return held.node in nodes
@@ -101,7 +107,7 @@ class Trial:
     @contextmanager
     def _undone(self) -> Iterator[None]:
         """Nobody is told of what is chosen within, nor of what quotas count of it."""
-        ledger, quotas = self._view.ledger, self._view.quotas
+        ledger, quotas = self._view.ledger, self._quotas
         # Room that others make for the gang by their end is its own.
         lifted = ledger.nominations.suspend(self._standing.members)
         with ledger.gpus_chosen.muted(), quotas.changed.muted():

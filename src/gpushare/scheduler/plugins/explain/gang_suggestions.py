@@ -9,7 +9,7 @@ from gpushare.reasons.phrases import are, pods
 from gpushare.reasons.suggestions import quotas as quota_suggestions
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
-from gpushare.scheduler.framework.services import Standing
+from gpushare.scheduler.framework.services import PodQuotas, Standing
 from gpushare.scheduler.plugins.explain.gang_room import Room, Trial
 
 if TYPE_CHECKING:
@@ -29,8 +29,9 @@ TextFn = Callable[[], str]
 class GangSuggestions:
     """Words for the gangs of one moment: what was found for a pod holds for others of its gang that ask the same."""
 
-    def __init__(self, view: ClusterCache) -> None:
+    def __init__(self, view: ClusterCache, quotas: PodQuotas) -> None:
         self._view = view
+        self._quotas = quotas
         self._pods_left = _MOST_PODS
         self._rooms: dict[tuple[str, Request, bool, int], Room | None] = {}
 
@@ -81,7 +82,7 @@ class GangSuggestions:
         if room is None:
             return f"room for {together}"
         at_most, quota = room, ""
-        if self._view.quotas.in_use:
+        if self._quotas.in_use:
             # Pods that are not there yet have no quota's leave: of these the sum is looked at.
             at_most = room if lack else self._room(gang, standing, nodes, by_quotas=True) or room
             quota = self._for_quota(record, gang, standing, lack, room) if lack or not at_most.enough else ""
@@ -107,13 +108,13 @@ class GangSuggestions:
             self._rooms[key] = (
                 None
                 if self._pods_left < 0
-                else Trial(self._view, standing, nodes(), by_quotas=by_quotas).room()
+                else Trial(self._view, self._quotas, standing, nodes(), by_quotas=by_quotas).room()
             )
         return self._rooms[key]
 
     def _for_quota(self, record: PodRecord, gang: Gang, standing: Standing, lack: int, room: Room) -> str:
         """By what as many of its pods ask for together as have to run, or are given where there is room; empty where quotas let them in."""
-        quotas = self._view.quotas
+        quotas = self._quotas
         asking = [(uid.partition(_COPY)[0], units) for uid, units in room.given.items()]
         if not room.enough:
             others = (uid for uid, *_ in standing.candidates[1:] if uid in self._view.waiting)

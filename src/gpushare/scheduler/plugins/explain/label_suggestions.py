@@ -8,6 +8,7 @@ from gpushare.reasons import kube_scheduler
 from gpushare.reasons.suggestions import modes
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.framework.services import PodQuotas
 
 _ELSE: Final = "; or another selector"
 
@@ -24,9 +25,15 @@ class LabelSuggestions:
     """
 
     def __init__(
-        self, view: ClusterCache, nodes: Callable[[], list[str]], let: AllowedNodesFn, fits: FitsFn
+        self,
+        view: ClusterCache,
+        quotas: PodQuotas,
+        nodes: Callable[[], list[str]],
+        let: AllowedNodesFn,
+        fits: FitsFn,
     ) -> None:
         self._view = view
+        self._quotas = quotas
         self._nodes = nodes
         self._let = let
         self._fits = fits
@@ -41,7 +48,7 @@ class LabelSuggestions:
         if self._open is None:
             self._open = [node for node in self._nodes() if node not in self._view.cordoned]
         nodes = self._let(record.uid, self._open)
-        whole = request is not None and request.whole_device and self._view.quotas.in_use
+        whole = request is not None and request.whole_device and self._quotas.in_use
         which = None if nodes is self._open else frozenset(nodes)
         alone = kube_scheduler.of_labels_alone(unplaced)
         key = (request, unplaced.selector, alone, which, record.uid if whole else "")

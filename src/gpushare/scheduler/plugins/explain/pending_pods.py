@@ -67,7 +67,9 @@ def category(decisions: DecisionLog, uid: str) -> str:
 
 
 def _suggestions(decisions: DecisionLog) -> Suggestions:
-    return Suggestions(decisions.view, decisions.asked_by, decisions.in_turn, decisions.gangs)
+    return Suggestions(
+        decisions.view, decisions.asked_by, decisions.in_turn, decisions.gangs, decisions.quotas
+    )
 
 
 def _waiting(decisions: DecisionLog, record: PodRecord, suggestions: Suggestions) -> Waiting:
@@ -138,7 +140,7 @@ def _unasked(decisions: DecisionLog, record: PodRecord) -> tuple[Category, str]:
     Where it has none with enough by its own sums of GPUs, the ledger says more. What that says of a request holds for ``_HOLDS_S``:
     thousands of pods ask for the same, and metrics ask often.
     """
-    refusal = decisions.view.quotas.refusal(record.uid)
+    refusal = decisions.quotas.refusal(record.uid)
     if refusal:
         return Category.QUOTA, refusal
     request = record.request

@@ -1,7 +1,7 @@
 """The plugin ``decisions``: why pods are pending or where they are, in records, pages, events and metrics."""
 
 from gpushare.scheduler.framework.interface import Handle, Task
-from gpushare.scheduler.framework.services import Gangs, NodePolicies
+from gpushare.scheduler.framework.services import Gangs, NodePolicies, PodQuotas
 from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
 from gpushare.scheduler.plugins.explain.pending_pod_events import FromDecisions, PendingPodEvents
 
@@ -9,7 +9,7 @@ from gpushare.scheduler.plugins.explain.pending_pod_events import FromDecisions,
 class Explanations(DecisionLog):
     """Decisions with what is made of them."""
 
-    def __init__(self, handle: Handle, gangs: Gangs, policies: NodePolicies) -> None:
+    def __init__(self, handle: Handle, gangs: Gangs, policies: NodePolicies, quotas: PodQuotas) -> None:
         waiting_besides = handle.cache.waiting_besides
         super().__init__(
             handle.cache,
@@ -18,6 +18,7 @@ class Explanations(DecisionLog):
             in_turn=policies.by_unit,
             without_gpu=lambda uid: waiting_besides.get(uid) or policies.kept(uid),
             gangs=gangs,
+            quotas=quotas,
         )
         self._events = PendingPodEvents(FromDecisions(self), handle.recorder, handle.clock, handle.leading)
         self._events.export(handle.gauge, handle.gauge_by)

@@ -14,7 +14,7 @@ from gpushare.reasons.suggestions import quotas as quota_suggestions
 from gpushare.reasons.suggestions.nodes import GENERAL, of_nodes
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
-from gpushare.scheduler.framework.services import NO_GANGS, Gangs, Standing
+from gpushare.scheduler.framework.services import NO_GANGS, NO_QUOTAS, Gangs, PodQuotas, Standing
 from gpushare.scheduler.plugins.explain.gang_suggestions import BY_ITSELF, GangSuggestions
 from gpushare.scheduler.plugins.explain.label_suggestions import LabelSuggestions
 
@@ -70,13 +70,15 @@ class Suggestions:
         asked_by: Collection[str] = (),
         in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes],
         gangs: Gangs = NO_GANGS,
+        quotas: PodQuotas = NO_QUOTAS,
     ) -> None:
         self._view = view
         self._asked_by = asked_by
         self._in_turn = in_turn
         self._gangs = gangs
-        self._of_gangs = GangSuggestions(view)
-        self._labels = LabelSuggestions(view, lambda: self._nodes_of(None)[0], self._let, self._fits)
+        self._quotas = quotas
+        self._of_gangs = GangSuggestions(view, quotas)
+        self._labels = LabelSuggestions(view, quotas, lambda: self._nodes_of(None)[0], self._let, self._fits)
         self._reasons_left = _MOST_REASONS
         self._all: list[str] | None = None
         self._nodes: dict[frozenset[str] | None, tuple[list[str], list[str]]] = {}
@@ -115,7 +117,7 @@ class Suggestions:
             if category is Category.GANG:
                 # Enough of it run by now: what it needs itself, if anything, is looked up.
                 category = Category.MEMORY if record.request is not None else Category.SCHEDULER
-            refusal = self._view.quotas.refusal(record.uid)
+            refusal = self._quotas.refusal(record.uid)
             if refusal:
                 return self._for_quota(record, refusal, asked)
         if record.request is not None and (category in _OF_NODES or category is Category.QUOTA):
@@ -146,7 +148,7 @@ class Suggestions:
         selector = record.unplaced.selector
         nodes = [node for node in self._selected(selector, cordoned) if self._tolerates(record, node)]
         nodes = self._let(record.uid, nodes)
-        its_own = record.uid if request.whole_device and self._view.quotas.in_use else ""
+        its_own = record.uid if request.whole_device and self._quotas.in_use else ""
         key = (request, its_own, *nodes)
         if key not in self._uncordon:
             self._uncordon[key] = self._fits(record.uid, request, nodes)[0] if nodes else ""
@@ -227,7 +229,7 @@ class Suggestions:
         nodes, others = self._nodes_of(within)
         left = self._let(uid, nodes)
         # Quotas are of namespaces, and count for a pod what it asks for besides.
-        its_own = uid if request.whole_device and self._view.quotas.in_use else ""
+        its_own = uid if request.whole_device and self._quotas.in_use else ""
         key = (request, within, None if left is nodes else frozenset(left), its_own)
         found = self._looks.get(key)
         if found is None:
@@ -271,9 +273,9 @@ class Suggestions:
 
     def _whole(self, uid: str, request: Request, nodes: list[str]) -> Mapping[str, str]:
         """Those of ``nodes`` of which the pod's quotas do not let it have GPUs, for the units that these count with when given whole, and why."""
-        if not request.whole_device or not self._view.quotas.in_use:
+        if not request.whole_device or not self._quotas.in_use:
             return {}
-        return self._view.quotas.whole_refusals(uid, request, nodes)
+        return self._quotas.whole_refusals(uid, request, nodes)
 
     def _let(self, uid: str, nodes: list[str]) -> list[str]:
         """Those of ``nodes`` that the pod's policy lets it have; the same list where it has none."""
@@ -348,7 +350,7 @@ class Suggestions:
         return self._of_gangs.of(record, gang, standing, nodes, alone, kept)
 
     def _for_quota(self, record: PodRecord, refusal: str, asked: Sequence[str] | None) -> str:
-        over = self._view.quotas.over(record.uid)
+        over = self._quotas.over(record.uid)
         if not over:  # its pods are not read yet
             return _GENERAL[Category.BINDING]
         told = quota_suggestions.would_help(over)
@@ -361,7 +363,7 @@ class Suggestions:
 
     def _for_whole(self, record: PodRecord, look: Look) -> str:
         """By what the GPUs count that it would be given whole: of the nodes with room, or of all, those that count least."""
-        quotas, request = self._view.quotas, record.request
+        quotas, request = self._quotas, record.request
         assert request is not None
         refusing = [node for node, text in look.texts.items() if category_of(text) is Category.QUOTA]
         nodes = [node for node in refusing if node in look.roomy] or refusing

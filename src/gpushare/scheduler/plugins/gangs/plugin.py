@@ -27,10 +27,12 @@ from gpushare.reasons.phrases import are, have, pods
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.cycle_state import CycleState
-from gpushare.scheduler.framework.interface import NotPermitted, Task
+from gpushare.scheduler.framework.interface import NotPermitted, PodToBind, Task
 from gpushare.scheduler.framework.services import (
+    NO_QUOTAS,
     Candidate,
     GangRoom,
+    PodQuotas,
     Standing,
     Wanting,
     largest_first,
@@ -65,7 +67,7 @@ _WITHOUT_GPU: Final = "those that ask for no GPU are to be bound first"
 class Gangs:
     """Decides for whole gangs. Not for several threads.
 
-    ``quotas`` says whether a pod may have capacity at all. ``governs``: whether a ResourcePolicy decides which pods of a namespace get a
+    ``quotas`` decide whether a pod may have room at all. ``governs``: whether a ResourcePolicy decides which pods of a namespace get a
     node, those without a GPU, too.
     """
 
@@ -74,13 +76,14 @@ class Gangs:
         view: ClusterCache,
         clock: Clock,
         *,
+        quotas: PodQuotas = NO_QUOTAS,
         governs: Callable[[str], bool] = lambda namespace: False,
         retry: Callable[[Iterable[str]], None] = lambda uids: None,
         placed: Callable[[str], None] = lambda uid: None,
     ) -> None:
         self._view = view
         self._ledger = view.ledger
-        self._quotas = view.quotas
+        self._quotas = quotas
         self._governs = governs
         self._clock = clock
         self.monotonic: Final = clock.monotonic
@@ -484,8 +487,9 @@ class Gangs:
 
     # --- bind -----------------------------------------------------------------------------------
 
-    async def permit(self, uid: str, gang: Gang | None) -> None:
+    async def permit(self, pod: PodToBind) -> None:
         """Return once enough of the gang have come to be bound; raises ``NotPermitted`` when they do not."""
+        uid, gang = pod.uid, pod.gang
         if gang is None:
             return
         group = self._groups.get(gang.key) or Group()

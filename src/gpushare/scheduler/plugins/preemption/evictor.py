@@ -12,6 +12,7 @@ from gpushare.ledger.preemption.victims import Plan
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.framework.services import PodQuotas
 from gpushare.scheduler.plugins.preemption.disruption_budgets import Evictor
 
 logger = logging.getLogger(__name__)
@@ -23,9 +24,15 @@ class Ending:
     """Asks the API server for the end of pods. ``must_lead`` is awaited right before each; it raises ``NotLeading``."""
 
     def __init__(
-        self, view: ClusterCache, pods: Evictor, events: Recorder, must_lead: Callable[[], Awaitable[None]]
+        self,
+        view: ClusterCache,
+        quotas: PodQuotas,
+        pods: Evictor,
+        events: Recorder,
+        must_lead: Callable[[], Awaitable[None]],
     ) -> None:
         self._view = view
+        self._quotas = quotas
         self._pods = pods
         self._events = events
         self._must_lead = must_lead
@@ -36,9 +43,7 @@ class Ending:
         """Whether all of ``places`` (UID → node; empty: a sum) wait yet for what is kept for them, there, and kube-scheduler for none."""
         for uid, node in places.items():
             waits = (self._view.waiting if node else self._view.waiting_besides).get(uid)
-            kept = (
-                self._view.ledger.nominations.node_of(uid) == node if node else self._view.quotas.keeps(uid)
-            )
+            kept = self._view.ledger.nominations.node_of(uid) == node if node else self._quotas.keeps(uid)
             if waits is None or waits.leaving or not kept or uid in self.left:
                 return False
         return True
@@ -74,7 +79,7 @@ class Ending:
             ", ".join(f"{one.pod} (priority {one.priority})" for one in victims),
             extra=about(pod=record.pod, uid=record.uid, node=node),
         )
-        claim = self._view.quotas.claim(record.uid, record.pod, record.amounts)
+        claim = self._quotas.claim(record.uid, record.pod, record.amounts)
         # All at once: a claim is one on the tree of this moment.
         told = [(one, "" if claim is None else claim.words(one.uid)) for one in victims]
         for victim, why in told:
@@ -97,7 +102,7 @@ class Ending:
         if self._view.with_node(victim.uid) is victim:
             # The informer will say so; until then nobody else has it ended once more.
             self._view.upsert_pod(msgspec.structs.replace(victim, leaving=True))
-        self._view.quotas.ended(victim.uid)
+        self._quotas.ended(victim.uid)
         self._events.record(
             victim.reference(),
             kind="Normal",

@@ -20,8 +20,9 @@ from gpushare.kube.client.errors import KubeError
 from gpushare.ledger.preemption.victims import ENOUGH, MOST_TRIED
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterCache
-from gpushare.scheduler.framework.services import Decisions, NodePolicies
+from gpushare.scheduler.framework.services import NO_QUOTAS, Decisions, NodePolicies, PodQuotas
 from gpushare.scheduler.plugins.preemption.disruption_budgets import BudgetReader, BudgetReading
+from gpushare.scheduler.plugins.preemption.ranks import lesser, reach
 from gpushare.scheduler.server import protocol
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ def preempt_pods(
     on_found: Callable[[str], None],
     policies: NodePolicies | None = None,
     decisions: Decisions | None = None,
+    quotas: PodQuotas = NO_QUOTAS,
     protected: ViolatingFn = _nobody,
 ) -> bytes:
     """Answer a preempt body: on which of the nodes the victims, and who of ours must go besides, leave room on one GPU.
@@ -73,7 +75,7 @@ def preempt_pods(
     Nodes on which somebody would go whose elastic quota that would bring below its min are left out.
     ``on_found`` is told the UID of a pod for which kube-scheduler will make room.
     """
-    steps = _steps(view, args, policies)
+    steps = _steps(view, args, policies, quotas)
     try:
         look = next(steps)
         while True:
@@ -89,9 +91,10 @@ async def preempt_within_budgets(
     policies: NodePolicies | None,
     decisions: Decisions | None,
     reading: BudgetReading,
+    quotas: PodQuotas = NO_QUOTAS,
 ) -> bytes:
     """The same, with the budgets of ``reading``; where they cannot be read everybody whom we add counts as protected."""
-    steps = _steps(view, args, policies)
+    steps = _steps(view, args, policies, quotas)
     until_s = asyncio.get_running_loop().time() + _PATIENCE_S
     try:
         look = next(steps)
@@ -125,8 +128,10 @@ class PreemptVerb:
         on_found: Callable[[str], None],
         policies: NodePolicies | None = None,
         decisions: Decisions | None = None,
+        quotas: PodQuotas = NO_QUOTAS,
     ) -> None:
         self._view = view
+        self._quotas = quotas
         self._api = api
         self._on_found = on_found
         self._policies = policies
@@ -145,6 +150,7 @@ class PreemptVerb:
             self._policies,
             self._decisions,
             BudgetReading(self._view, self._api),
+            self._quotas,
         )
 
 
@@ -156,7 +162,9 @@ def _added(look: _Look, protected: Mapping[str, set[str]]) -> set[str]:
     return {uid for node, more in look.more.items() for uid in more if uid in protected[node]}
 
 
-def _steps(view: ClusterCache, args: protocol.PreemptionArgs, policies: NodePolicies | None) -> Steps:
+def _steps(
+    view: ClusterCache, args: protocol.PreemptionArgs, policies: NodePolicies | None, quotas: PodQuotas
+) -> Steps:
     offered = left = args.victims()
     if policies is not None and policies.in_use:
         left = policies.preemptable(args.pod, offered)
@@ -165,19 +173,21 @@ def _steps(view: ClusterCache, args: protocol.PreemptionArgs, policies: NodePoli
     except InvalidRequest:
         return _Found(None, offered, left, _Look({}, {}, {}, ended_early=False))
     if request is None:
-        return _Found(None, offered, left, _by_quotas(view, args.pod, left))
-    look = _look(view, args.pod, request, left)
+        return _Found(None, offered, left, _by_quotas(quotas, args.pod, left))
+    look = _look(view, quotas, args.pod, request, left)
     against = (yield look) if look.more else set()
     if not against:
         return _Found(request, offered, left, look)
-    return _Found(request, offered, left, (yield from _without(view, args.pod, request, left, look, against)))
+    return _Found(
+        request, offered, left, (yield from _without(view, quotas, args.pod, request, left, look, against))
+    )
 
 
-def _by_quotas(view: ClusterCache, pod: Pod, victims: dict[str, protocol.Victims]) -> _Look:
+def _by_quotas(quotas: PodQuotas, pod: Pod, victims: dict[str, protocol.Victims]) -> _Look:
     """For a pod without a GPU: nodes on which nobody goes whose quota must keep it."""
     from gpushare.scheduler.framework.preemption_results import BELOW_MIN
 
-    claim = view.quotas.claim(pod.metadata.uid, pod.key, amounts_of(pod))
+    claim = quotas.claim(pod.metadata.uid, pod.key, amounts_of(pod))
     if claim is None:
         return _Look(victims, {}, {}, ended_early=False)
     rooms = {
@@ -192,6 +202,7 @@ def _by_quotas(view: ClusterCache, pod: Pod, victims: dict[str, protocol.Victims
 
 def _without(
     view: ClusterCache,
+    quotas: PodQuotas,
     pod: Pod,
     request: Request,
     victims: Mapping[str, protocol.Victims],
@@ -202,7 +213,7 @@ def _without(
     guarded = set(against)
     room_for_them = set(look.rooms)
     for _ in range(_TRIES - 1):
-        look = _look(view, pod, request, victims, barred=guarded)
+        look = _look(view, quotas, pod, request, victims, barred=guarded)
         room_for_them |= look.rooms.keys()
         against = (yield look) if look.more else set()
         if not against:
@@ -215,7 +226,7 @@ def _without(
         vain = look.vain | dict.fromkeys(room_for_them - rooms.keys(), GUARDED)
         return look._replace(rooms=rooms, vain=vain)
     others = {node: one for node, one in victims.items() if node not in rooms}
-    last = _look(view, pod, request, others, spared=guarded)
+    last = _look(view, quotas, pod, request, others, spared=guarded)
     against = (yield last) if last.more else set()
     for node, one in last.rooms.items():
         violations = one.violations + len(against & {*last.more.get(node, ())})
@@ -225,6 +236,7 @@ def _without(
 
 def _look(
     view: ClusterCache,
+    quotas: PodQuotas,
     pod: Pod,
     request: Request,
     victims: Mapping[str, protocol.Victims],
@@ -242,13 +254,13 @@ def _look(
     # Room that is kept for the pod itself, for it was refused on GPUs before, is its own here, too.
     lifted = view.ledger.nominations.suspend((uid,))
     try:
-        claim = view.quotas.claim(uid, pod.key, amounts_of(pod))
-        rank = view.lesser(priority, barred, claim, spared)
-        reach = view.reach(priority, claim)
+        claim = quotas.claim(uid, pod.key, amounts_of(pod))
+        rank = lesser(view, priority, barred, claim, spared)
+        below = reach(view, priority, claim)
         # kube-scheduler names hundreds of nodes, and takes one; fewest violated budgets come first with it.
         for violations in sorted({one.violations for one in victims.values()}):
             nodes = [node for node, one in victims.items() if one.violations == violations]
-            for node in chain.from_iterable(view.ledger.evictions.stages(request, nodes, reach)):
+            for node in chain.from_iterable(view.ledger.evictions.stages(request, nodes, below)):
                 if len(look.rooms) == ENOUGH or tried == MOST_TRIED:
                     return look._replace(ended_early=True)
                 uids = victims[node].uids
@@ -263,7 +275,7 @@ def _look(
                     continue
                 more = tuple(one for one in plan.victims if one not in forced)
                 ended = (*uids, *more)
-                if request.whole_device and not view.quotas.whole_is_let_in(pod, request, node, ended):
+                if request.whole_device and not quotas.whole_is_let_in(pod, request, node, ended):
                     look.vain[node] = BELOW_MIN
                     continue
                 look.rooms[node] = protocol.Victims(ended, violations)

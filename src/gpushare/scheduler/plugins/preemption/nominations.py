@@ -10,6 +10,7 @@ from typing import Final
 
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.framework.services import NO_QUOTAS, PodQuotas
 
 #: Pods whose nomination is remembered; the oldest give way.
 _REMEMBERED: Final = 1024
@@ -18,8 +19,11 @@ _REMEMBERED: Final = 1024
 class Nominations:
     """Follows what waiting pods say of their node. ``on_kept`` is called with the UID of a pod for which room is kept from now on."""
 
-    def __init__(self, view: ClusterCache, on_kept: Callable[[str], None]) -> None:
+    def __init__(
+        self, view: ClusterCache, on_kept: Callable[[str], None], quotas: PodQuotas = NO_QUOTAS
+    ) -> None:
         self._view = view
+        self._quotas = quotas
         self._ledger = view.ledger
         self._on_kept = on_kept
         self._known: OrderedDict[str, str] = OrderedDict()
@@ -61,7 +65,7 @@ class Nominations:
             if request is None or record.gang is not None or self._has_room(uid):
                 self._wanted.pop(uid, None)
                 continue
-            if self._view.quotas.refusal(uid):
+            if self._quotas.refusal(uid):
                 continue
             plan = self._ledger.evictions.plan(request, (self._known[uid],), self._view.leaving)
             if plan is not None:

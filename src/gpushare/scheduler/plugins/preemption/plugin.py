@@ -28,11 +28,12 @@ from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.interface import Task
-from gpushare.scheduler.framework.services import NO_GANGS, Gangs, Wanting
+from gpushare.scheduler.framework.services import NO_GANGS, NO_QUOTAS, Gangs, PodQuotas, Wanting
 from gpushare.scheduler.leader.lease import NotLeading, without_another
 from gpushare.scheduler.plugins.preemption.disruption_budgets import BudgetReading, Evictor
 from gpushare.scheduler.plugins.preemption.evictor import Ending
 from gpushare.scheduler.plugins.preemption.non_gpu_reclaim import Sums
+from gpushare.scheduler.plugins.preemption.ranks import lesser, reach
 
 if TYPE_CHECKING:
     from gpushare.scheduler.framework.preemption_results import Preemption
@@ -84,17 +85,19 @@ class Preemptor:
         in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes],
         must_lead: Callable[[], Awaitable[None]] = without_another,
         gangs: Gangs = NO_GANGS,
+        quotas: PodQuotas = NO_QUOTAS,
     ) -> None:
         self._view = view
         self._gangs = gangs
+        self._quotas = quotas
         self._ledger = view.ledger
         self._pods = pods
         self._events = events
         self._clock = clock
         self._asked: OrderedDict[str, tuple[float, list[str]]] = OrderedDict()
         self._kept_since: dict[str, float] = {}
-        self._sums = Sums(view, clock)
-        self._ending = Ending(view, pods, events, self._still_leads)
+        self._sums = Sums(view, quotas, clock)
+        self._ending = Ending(view, quotas, pods, events, self._still_leads)
         self._turn = 0
         self._looking = False
         self._backoff = Backoff(first_s=SETTLE_S)
@@ -108,7 +111,7 @@ class Preemptor:
 
     def post_filter(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod; on ``nodes`` room could be made. It need not be known yet."""
-        if not nodes or self._ledger.nominations.node_of(uid) or self._view.quotas.keeps(uid):
+        if not nodes or self._ledger.nominations.node_of(uid) or self._quotas.keeps(uid):
             return
         self._asked[uid] = (self._clock.monotonic(), list(nodes))
         if len(self._asked) > _REMEMBERED:
@@ -386,7 +389,7 @@ class Preemptor:
         assert record.request is not None
         self._turn += _TURN
         for unit in self._in_turn(record.uid, nodes):
-            for amounts, some in self._view.quotas.by_charge(record.amounts, record.request, unit):
+            for amounts, some in self._quotas.by_charge(record.amounts, record.request, unit):
                 plan = self._plan_among(record, some, guarded, ended, amounts)
                 if plan is not None:
                     return plan
@@ -401,8 +404,8 @@ class Preemptor:
         amounts: Amounts,
     ) -> Plan | None:
         """On nodes where the pod is charged ``amounts``."""
-        claim = self._view.quotas.claim(record.uid, record.pod, amounts)
-        rank = self._view.lesser(record.priority, guarded, claim)
+        claim = self._quotas.claim(record.uid, record.pod, amounts)
+        rank = lesser(self._view, record.priority, guarded, claim)
         passed = None if claim is None else claim.passed(ended)
         if claim is None or passed is None:
             return self._cheapest(record, nodes, rank, claim, ended)
@@ -442,18 +445,18 @@ class Preemptor:
     ) -> Plan | None:
         """Of plans on one node each, with room that is kept for less important pods or without it."""
         turned = sequence_from(nodes, self._turn)
-        reach = self._view.reach(record.priority, claim, ended)
+        below = reach(self._view, record.priority, claim, ended)
 
         def planned() -> Plan | None:
             assert record.request is not None
             return self._ledger.evictions.plan(
-                record.request, turned, rank, forced=ended, rule=claim, priority=reach
+                record.request, turned, rank, forced=ended, rule=claim, priority=below
             )
 
         plan = planned()
-        lesser = self._kept_for_lesser(record)
-        if lesser and (plan is None or plan.victims):
-            lifted = self._ledger.nominations.suspend(lesser)
+        less_important = self._kept_for_lesser(record)
+        if less_important and (plan is None or plan.victims):
+            lifted = self._ledger.nominations.suspend(less_important)
             other = planned()
             self._ledger.nominations.restore(lifted)
             if other is not None and (plan is None or other.cost < plan.cost):
