@@ -19,7 +19,7 @@ from gpushare.kube.auth.access import load_access
 from gpushare.kube.auth.token_reviews import token_of
 from gpushare.kube.client.session import Session
 from gpushare_playground.apiserver import ApiServer
-from gpushare_playground.apiserver.resources import Resource
+from gpushare_playground.apiserver.kinds.resources import Resource
 
 NAMESPACE: Final = "kube-system"
 #: Of the webhook's Secret and configurations.

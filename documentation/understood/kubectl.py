@@ -13,7 +13,7 @@ from typing import Final
 from documentation.understood import ours
 from documentation.understood.shell import ANYTHING, Misunderstood
 from gpushare.api import names
-from gpushare_playground.apiserver.resources import Registry
+from gpushare_playground.apiserver.kinds.resources import Registry
 
 _HELP_S: Final = 20.0
 _PLUGIN: Final = ["inspect", "cgpu"]

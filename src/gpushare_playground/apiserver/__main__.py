@@ -12,9 +12,9 @@ import uvloop
 from gpushare.api.request.unit_conversion import Counting
 from gpushare.process import log_setup
 from gpushare.process.signals import stop_event
-from gpushare_playground.apiserver.admission import Admission
 from gpushare_playground.apiserver.server import ApiServer
 from gpushare_playground.apiserver.store import HISTORY
+from gpushare_playground.apiserver.writes.admission import Admission
 from gpushare_playground.unit_file import UnitFile
 
 KUBELET_TOKEN_ENV = "GPUSHARE_KUBELET_TOKEN"

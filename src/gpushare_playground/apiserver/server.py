@@ -11,21 +11,21 @@ from typing import Final, Self
 
 from aiohttp import web
 
-from gpushare_playground.apiserver.admission import Admission
-from gpushare_playground.apiserver.custom_resources import CustomResources
-from gpushare_playground.apiserver.deleting import Deleter
-from gpushare_playground.apiserver.garbage import GarbageCollector
-from gpushare_playground.apiserver.handler import Handler
-from gpushare_playground.apiserver.kubelet_proxy import KubeletProxy
-from gpushare_playground.apiserver.lists import Reader
-from gpushare_playground.apiserver.naming import WallClock, utc_now
+from gpushare_playground.apiserver.http.handler import Handler
+from gpushare_playground.apiserver.http.kubelet_proxy import KubeletProxy
+from gpushare_playground.apiserver.kinds.custom_resources import CustomResources
+from gpushare_playground.apiserver.kinds.naming import WallClock, utc_now
+from gpushare_playground.apiserver.kinds.resources import Registry
 from gpushare_playground.apiserver.pki import CONTEXT, make_credentials, new_token
-from gpushare_playground.apiserver.priorities import STORAGE as PRIORITY_CLASSES
-from gpushare_playground.apiserver.priorities import SYSTEM_CLASSES
-from gpushare_playground.apiserver.resources import Registry
+from gpushare_playground.apiserver.reads.lists import Reader
+from gpushare_playground.apiserver.reads.watches import BOOKMARK_S, Watcher
 from gpushare_playground.apiserver.store import HISTORY, Store
-from gpushare_playground.apiserver.watches import BOOKMARK_S, Watcher
-from gpushare_playground.apiserver.writing import WriteOptions, Writer
+from gpushare_playground.apiserver.writes.admission import Admission
+from gpushare_playground.apiserver.writes.deleting import Deleter
+from gpushare_playground.apiserver.writes.garbage import GarbageCollector
+from gpushare_playground.apiserver.writes.priorities import STORAGE as PRIORITY_CLASSES
+from gpushare_playground.apiserver.writes.priorities import SYSTEM_CLASSES
+from gpushare_playground.apiserver.writes.writing import WriteOptions, Writer
 from gpushare_playground.certificate_authority import kubeconfig_text, write_private
 
 ADMIN: Final = "playground-admin"

@@ -20,21 +20,21 @@ from gpushare.kube.client.session import Session
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.event_recorder import EventRecorder
 from gpushare.kube.watch.informer import Informer
-from gpushare_playground.kubelet.allocate import Allocator
-from gpushare_playground.kubelet.cgroups import Cgroups, cgroup_line
 from gpushare_playground.kubelet.cleanup import stop_pod
-from gpushare_playground.kubelet.containers import Attempt, Containers
-from gpushare_playground.kubelet.devices import DeviceBook
+from gpushare_playground.kubelet.devicemanager.allocate import Allocator
+from gpushare_playground.kubelet.devicemanager.devices import DeviceBook
+from gpushare_playground.kubelet.devicemanager.plugins import Plugins
+from gpushare_playground.kubelet.devicemanager.podresources import PodResources
 from gpushare_playground.kubelet.errors import NotRunning, Waiting
-from gpushare_playground.kubelet.fake_proc import FakeProc
-from gpushare_playground.kubelet.fit import check_fit
 from gpushare_playground.kubelet.nodestatus import NodeStatus
 from gpushare_playground.kubelet.paths import read_json, write_whole
-from gpushare_playground.kubelet.plugins import Plugins
-from gpushare_playground.kubelet.pod_worker import PodWorker
-from gpushare_playground.kubelet.podresources import PodResources
+from gpushare_playground.kubelet.pods.fit import check_fit
+from gpushare_playground.kubelet.pods.pod_worker import PodWorker
+from gpushare_playground.kubelet.pods.prepare import Preparer
 from gpushare_playground.kubelet.podspec import Pod, decode_pod
-from gpushare_playground.kubelet.prepare import Preparer
+from gpushare_playground.kubelet.runtime.cgroups import Cgroups, cgroup_line
+from gpushare_playground.kubelet.runtime.containers import Attempt, Containers
+from gpushare_playground.kubelet.runtime.fake_proc import FakeProc
 from gpushare_playground.kubelet.server import Server
 from gpushare_playground.kubelet.settings import Settings
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from gpushare_playground.kubelet import shim
 from gpushare_playground.kubelet.paths import read_json
+from gpushare_playground.kubelet.runtime import shim
 
 
 def stop_containers(root: Path, grace_s: float = 5.0) -> int:

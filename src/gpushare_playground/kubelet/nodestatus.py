@@ -17,7 +17,7 @@ from gpushare.api.quantity import Quantity
 from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.kube.client.session import MERGE_PATCH, Session, segment
 from gpushare.kube.clock import Clock
-from gpushare_playground.kubelet.podstatus import rfc3339
+from gpushare_playground.kubelet.pods.podstatus import rfc3339
 from gpushare_playground.kubelet.settings import Settings
 
 KUBELET_VERSION: Final = f"v1.36.0-gpushare.{__version__}"

@@ -14,10 +14,10 @@ from typing import Any, Final, Protocol
 
 from aiohttp import web
 
-from gpushare_playground.kubelet.containers import Attempt
 from gpushare_playground.kubelet.errors import BadSettings, NotRunning, Waiting
-from gpushare_playground.kubelet.execsession import PROTOCOLS, ExecSession, Streams
-from gpushare_playground.kubelet.logs import LogOptions, read_log, since_seconds
+from gpushare_playground.kubelet.runtime.containers import Attempt
+from gpushare_playground.kubelet.runtime.execsession import PROTOCOLS, ExecSession, Streams
+from gpushare_playground.kubelet.runtime.logs import LogOptions, read_log, since_seconds
 from gpushare_playground.kubelet.settings import TlsFiles
 
 _STOP_TIMEOUT_S: Final = 2.0

@@ -15,7 +15,7 @@ from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.product.product import AGENT, INSTALLER, NAMESPACE, SCHEDULER, Product
 from tests.e2e.product.stream import APP, REPLICAS, settle, stream
 
-#: Of every night: tests/integration/nodeagent/test_clock_jumps.py lets the same clocks jump in every pull.
+#: Of every night: tests/integration/nodeagent/lifecycle/test_clock_jumps.py lets the same clocks jump in every pull.
 pytestmark = pytest.mark.nightly
 
 _FOLDER: Final = "srv/clock"

@@ -8,7 +8,7 @@ import pytest
 from gpushare.kube.auth.access import load_access
 from gpushare.kube.client.errors import Unreachable
 from gpushare.kube.client.session import Session
-from gpushare_playground.apiserver.watches import Watcher
+from gpushare_playground.apiserver.reads.watches import Watcher
 
 
 @pytest.mark.parametrize("gone", [True, False])

@@ -28,7 +28,7 @@ from tests.integration.isolation.placed import AS_TENANT, SLICE_MIB, Way, compil
 from tests.integration.isolation.test_ways_to_the_driver import NAMED, PLACED, REACH
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation.building import MIB, Container
-from tests.unit.nodeagent.allocated_pods import APP, allocated, request
+from tests.unit.nodeagent.allocate.allocated_pods import APP, allocated, request
 
 pytestmark = needs_root
 

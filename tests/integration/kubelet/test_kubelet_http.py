@@ -6,8 +6,8 @@ import json
 import aiohttp
 import pytest
 
-from gpushare_playground.kubelet.containers import Launch
-from gpushare_playground.kubelet.execsession import (
+from gpushare_playground.kubelet.runtime.containers import Launch
+from gpushare_playground.kubelet.runtime.execsession import (
     CLOSE,
     ERROR,
     RESIZE,
@@ -165,7 +165,7 @@ async def test_a_command_ends_with_its_connection(cluster, pod, execute, tmp_pat
 
 
 def _lives(pid):
-    from gpushare_playground.kubelet.shim import start_ticks
+    from gpushare_playground.kubelet.runtime.shim import start_ticks
 
     return start_ticks(pid) > 0
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpushare_playground.kubelet.cleanup import stop_containers
 from gpushare_playground.kubelet.errors import NotRunning, Waiting
-from gpushare_playground.kubelet.shim import start_ticks
+from gpushare_playground.kubelet.runtime.shim import start_ticks
 from tests.integration.kubelet.small_cluster import (
     RESOURCE,
     TOKEN,

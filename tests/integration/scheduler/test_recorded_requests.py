@@ -23,7 +23,7 @@ from tests.integration.scheduler.replaying import (
     serving,
     world_of,
 )
-from tests.unit.scheduler.policy_world import PolicyWorld
+from tests.unit.scheduler.resource_policy.policy_world import PolicyWorld
 from tests.unit.scheduler.world import gpu_node, pod_object
 
 

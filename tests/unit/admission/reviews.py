@@ -8,7 +8,7 @@ from gpushare.admission.review.admission_review import UserInfo
 from gpushare.admission.review.annotation_guard import Writers, node_in_token
 from gpushare.admission.review.dispatcher import Reviewer
 from gpushare.api import names
-from gpushare_playground.apiserver.patching import json_patch
+from gpushare_playground.apiserver.writes.patching import json_patch
 from tests.admission_users import SCHEDULER, User, agent_on
 from tests.admission_words import COUNTING
 

@@ -20,7 +20,7 @@ from gpushare.inspect.views.recommender import Advised, Rules, Waits, advise, to
 from gpushare.nodeagent.isolation.watchdog.violations import Holder, Use
 from gpushare.nodeagent.observability.usage_history import UsageHistory
 from tests.unit.inspect.clusters import device, node, placed, pod, seen, with_allocation
-from tests.unit.nodeagent.test_usage_history import Wall
+from tests.unit.nodeagent.isolation.test_usage_history import Wall
 
 quick = settings(max_examples=200, deadline=None)
 T4 = 15360

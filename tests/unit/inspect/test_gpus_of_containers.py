@@ -24,8 +24,8 @@ from gpushare.inspect.views.node_details import details
 from gpushare.inspect.views.pods import Rows, _rows, pods
 from tests.unit.inspect.clusters import device, node, placed, pod, seen
 from tests.unit.inspect.test_views import Answers, both, cluster, options
-from tests.unit.scheduler.test_app import Browser
-from tests.unit.scheduler.test_decisions import ask_again, bind
+from tests.unit.scheduler.explain.test_decisions import ask_again, bind
+from tests.unit.scheduler.server.test_app import Browser
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 GIB = 1024

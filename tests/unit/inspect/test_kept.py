@@ -15,8 +15,8 @@ from gpushare.scheduler.plugins.explain.decisions_api import told
 from tests.at_once import at_once
 from tests.unit.inspect.clusters import device, node
 from tests.unit.inspect.test_views import DECISIONS, Answers, both, options
-from tests.unit.scheduler.test_app import Browser
-from tests.unit.scheduler.test_gang_room import GIB, keep
+from tests.unit.scheduler.gangs.test_gang_room import GIB, keep
+from tests.unit.scheduler.server.test_app import Browser
 from tests.unit.scheduler.world import World, gpu_node
 
 FORBIDDEN = 'Error from server (Forbidden): services "http:ack-co-scheduler:health" is forbidden'

@@ -7,8 +7,8 @@ import pytest
 from gpushare.api import names
 from gpushare.inspect.views.explain import why
 from tests.unit.inspect.test_views import PLAIN, cluster, options
-from tests.unit.scheduler.test_app import Browser
-from tests.unit.scheduler.test_decisions import give
+from tests.unit.scheduler.explain.test_decisions import give
+from tests.unit.scheduler.server.test_app import Browser
 from tests.unit.scheduler.world import World, gpu_node
 
 MOVED = "on GPU 0 of n1, by moving default/a to n2, default/b to n3"

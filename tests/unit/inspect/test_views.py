@@ -24,8 +24,8 @@ from tests.at_once import at_once
 from tests.unit.inspect.clusters import device, node, placed, seen
 from tests.unit.inspect.reads import Reads
 from tests.unit.inspect.schema import faults
-from tests.unit.scheduler.test_app import Browser, filter_body
-from tests.unit.scheduler.test_decisions import ask, bind, give
+from tests.unit.scheduler.explain.test_decisions import ask, bind, give
+from tests.unit.scheduler.server.test_app import Browser, filter_body
 from tests.unit.scheduler.world import World, gpu_node
 
 GIB = 1024

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.scheduler.moving import Moving
+from tests.unit.scheduler.defragmentation.moving import Moving
 from tests.unit.scheduler.world import World, gpu_node
 
 if TYPE_CHECKING:
-    from tests.unit.scheduler.test_app import Browser
+    from tests.unit.scheduler.server.test_app import Browser
 
 
 @pytest.fixture
@@ -38,6 +38,8 @@ def without_nodes(world: World) -> None:
 @pytest.fixture
 def browser(world: World) -> "Browser":
     """Asks this world over HTTP."""
-    from tests.unit.scheduler.test_app import Browser  # its assertions are rewritten once tests are collected
+    from tests.unit.scheduler.server.test_app import (
+        Browser,  # its assertions are rewritten once tests are collected
+    )
 
     return Browser(world)

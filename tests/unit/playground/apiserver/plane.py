@@ -2,13 +2,13 @@
 
 import time
 
-from gpushare_playground.apiserver.admission import Admission
 from gpushare_playground.apiserver.errors import Object
-from gpushare_playground.apiserver.naming import utc_now
-from gpushare_playground.apiserver.patching import merge_patch
-from gpushare_playground.apiserver.resources import Registry, Resource
+from gpushare_playground.apiserver.kinds.naming import utc_now
+from gpushare_playground.apiserver.kinds.resources import Registry, Resource
 from gpushare_playground.apiserver.store import Store
-from gpushare_playground.apiserver.writing import Outcome, WriteOptions, Writer
+from gpushare_playground.apiserver.writes.admission import Admission
+from gpushare_playground.apiserver.writes.patching import merge_patch
+from gpushare_playground.apiserver.writes.writing import Outcome, WriteOptions, Writer
 from tests.admission_users import SCHEDULER, agent_on
 from tests.admission_words import COUNTING
 from tests.admission_writes import OBJECTS, WRITES, Write

@@ -7,7 +7,7 @@ import pytest
 
 from gpushare.api import names
 from gpushare_playground.apiserver.errors import ApiError
-from gpushare_playground.apiserver.writing import Outcome
+from gpushare_playground.apiserver.writes.writing import Outcome
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
 from tests.admission_slips import placed_words
 from tests.admission_users import SCHEDULER

@@ -3,7 +3,7 @@
 import pytest
 
 from gpushare_playground.apiserver.errors import ApiError
-from gpushare_playground.apiserver.selectors import (
+from gpushare_playground.apiserver.kinds.selectors import (
     parse_labels,
     predicate,
     selector_requirements,

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.quantity import parse_quantity
-from gpushare_playground.apiserver import protobuf
 from gpushare_playground.apiserver.errors import ApiError
-from gpushare_playground.apiserver.fields import (
+from gpushare_playground.apiserver.kinds.resources import Registry
+from gpushare_playground.apiserver.wire import protobuf
+from gpushare_playground.apiserver.wire.fields import (
     FieldTypeError,
     canonical_quantity,
     settle,
     struct_fields,
     table,
 )
-from gpushare_playground.apiserver.resources import Registry
 
 
 def test_every_type_that_a_field_names_is_in_the_table():

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpushare_playground.apiserver.errors import ApiError
-from gpushare_playground.apiserver.patching import json_patch, merge_patch
+from gpushare_playground.apiserver.writes.patching import json_patch, merge_patch
 from tests.randomized import rounds
 
 OBJ = {"a": {"b": 1, "c": [1, 2, 3]}, "x/y": {"~": "t"}}

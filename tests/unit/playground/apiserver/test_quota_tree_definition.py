@@ -6,9 +6,9 @@ from typing import Any, Final
 import yaml
 
 from gpushare.api import names
-from gpushare_playground.apiserver.custom_resources import resources_of
-from gpushare_playground.apiserver.custom_validation import check_custom, settle_custom
-from gpushare_playground.apiserver.writing import WriteOptions
+from gpushare_playground.apiserver.kinds.custom_resources import resources_of
+from gpushare_playground.apiserver.kinds.custom_validation import check_custom, settle_custom
+from gpushare_playground.apiserver.writes.writing import WriteOptions
 from tests.unit.playground.apiserver.plane import Plane
 
 FILE: Final = (

@@ -7,8 +7,8 @@ import pytest
 
 from gpushare.api import names
 from gpushare_playground.apiserver.errors import ApiError
-from gpushare_playground.apiserver.patching import merge_patch
-from gpushare_playground.apiserver.writing import Outcome, WriteOptions
+from gpushare_playground.apiserver.writes.patching import merge_patch
+from gpushare_playground.apiserver.writes.writing import Outcome, WriteOptions
 from tests.unit.playground.apiserver.plane import Plane
 
 ASKED = {"limits": {"cpu": "2", names.GPU_MEM: "3"}, "requests": {"cpu": "1", names.GPU_MEM: "3"}}

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from gpushare.api import names
-from gpushare_playground.apiserver.deleting import DeleteOptions, Deleter
 from gpushare_playground.apiserver.errors import ApiError
-from gpushare_playground.apiserver.naming import utc_now
-from gpushare_playground.apiserver.patching import merge_patch
-from gpushare_playground.apiserver.writing import WriteOptions
+from gpushare_playground.apiserver.kinds.naming import utc_now
+from gpushare_playground.apiserver.writes.deleting import DeleteOptions, Deleter
+from gpushare_playground.apiserver.writes.patching import merge_patch
+from gpushare_playground.apiserver.writes.writing import WriteOptions
 from tests.unit.playground.apiserver.plane import Plane
 
 MEM, CORE = f"requests.{names.GPU_MEM}", f"requests.{names.GPU_CORE}"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare_playground.apiserver.errors import ApiError
-from gpushare_playground.apiserver.strategic_merge import strategic_merge
+from gpushare_playground.apiserver.writes.strategic_merge import strategic_merge
 
 
 def pod(*containers, **more):

@@ -4,9 +4,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gpushare_playground.apiserver.kubelet_proxy import kubelet_address
-from gpushare_playground.apiserver.pod_cells import pod_status, ready_count, restarts
-from gpushare_playground.apiserver.table_cells import custom_column, job_status, node_status, short_duration
+from gpushare_playground.apiserver.http.kubelet_proxy import kubelet_address
+from gpushare_playground.apiserver.reads.pod_cells import pod_status, ready_count, restarts
+from gpushare_playground.apiserver.reads.table_cells import (
+    custom_column,
+    job_status,
+    node_status,
+    short_duration,
+)
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner, owner
-from gpushare_playground.kubelet.cgroups import cgroup_line as cgroup_of
-from gpushare_playground.kubelet.containers import Attempt
-from gpushare_playground.kubelet.fake_proc import FakeProc, belonging, parents
+from gpushare_playground.kubelet.runtime.cgroups import cgroup_line as cgroup_of
+from gpushare_playground.kubelet.runtime.containers import Attempt
+from gpushare_playground.kubelet.runtime.fake_proc import FakeProc, belonging, parents
 
 UID = "0b1e7c52-93c4-4ff6-8a0d-2f6f4f1f9f10"
 

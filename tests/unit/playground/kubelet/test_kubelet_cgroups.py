@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from gpushare_playground.kubelet.cgroups import Cgroups
-from gpushare_playground.kubelet.containers import Attempt
+from gpushare_playground.kubelet.runtime.cgroups import Cgroups
+from gpushare_playground.kubelet.runtime.containers import Attempt
 
 UID = "1c8f4f6e-0000-4000-8000-000000000001"
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gpushare_playground.kubelet.checkpoint import read_checkpoint, write_checkpoint
-from gpushare_playground.kubelet.devices import DeviceBook, Grant
+from gpushare_playground.kubelet.devicemanager.checkpoint import read_checkpoint, write_checkpoint
+from gpushare_playground.kubelet.devicemanager.devices import DeviceBook, Grant
 from gpushare_playground.kubelet.errors import DeviceUnavailable
 
 MEM = "aliyun.com/gpu-mem"

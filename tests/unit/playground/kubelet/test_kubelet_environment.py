@@ -6,15 +6,15 @@ import msgspec
 import pytest
 
 from gpushare_playground.images.registry import Image
-from gpushare_playground.kubelet.environment import command_line, expand, manifest_environment
 from gpushare_playground.kubelet.errors import BadSettings, Rejected, StartFailed
-from gpushare_playground.kubelet.fit import check_fit, pod_requests
-from gpushare_playground.kubelet.gpuruntime import inject
 from gpushare_playground.kubelet.nodestatus import merged_resources
 from gpushare_playground.kubelet.paths import Folders
+from gpushare_playground.kubelet.pods.environment import command_line, expand, manifest_environment
+from gpushare_playground.kubelet.pods.fit import check_fit, pod_requests
+from gpushare_playground.kubelet.pods.volumes import link_mounts, make_volumes
 from gpushare_playground.kubelet.podspec import Container, Pod
+from gpushare_playground.kubelet.runtime.gpuruntime import inject
 from gpushare_playground.kubelet.settings import Settings, node_address, read_settings
-from gpushare_playground.kubelet.volumes import link_mounts, make_volumes
 
 
 @pytest.mark.parametrize(

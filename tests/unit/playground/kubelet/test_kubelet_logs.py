@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gpushare_playground.kubelet.logs import LogOptions, read_log
+from gpushare_playground.kubelet.runtime.logs import LogOptions, read_log
 from gpushare_playground.kubelet.server import log_options
 
 LINES = [

@@ -5,10 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpushare_playground.kubelet.containers import Attempt, Ended
-from gpushare_playground.kubelet.pod_plan import ContainerState, make_plan, note_end
+from gpushare_playground.kubelet.pods.pod_plan import ContainerState, make_plan, note_end
+from gpushare_playground.kubelet.pods.podstatus import rejected_status, running_status
 from gpushare_playground.kubelet.podspec import Pod
-from gpushare_playground.kubelet.podstatus import rejected_status, running_status
+from gpushare_playground.kubelet.runtime.containers import Attempt, Ended
 
 SECOND = 1_000_000_000
 

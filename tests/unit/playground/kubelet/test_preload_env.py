@@ -4,7 +4,7 @@ import os
 
 from gpushare.nodeagent.isolation.storage.files import IN_CONTAINER, LIBRARIES, LIMITS, SHIMS, USAGE
 from gpushare.nodeagent.isolation.storage.libraries import deliver
-from gpushare_playground.kubelet.preload_env import PRELOAD, RUN, play_mounts
+from gpushare_playground.kubelet.runtime.preload_env import PRELOAD, RUN, play_mounts
 
 
 def mounts_of(tmp_path):

@@ -1,0 +1,1 @@
+"""Requests are routed here, and passed on to kubelets and services."""

@@ -1,0 +1,94 @@
+"""CustomResourceDefinitions: a created definition serves its kind at once, a deleted one takes it away."""
+
+from typing import Final
+
+from gpushare_playground.apiserver.errors import Object, qualified
+from gpushare_playground.apiserver.kinds.naming import WallClock, timestamp
+from gpushare_playground.apiserver.kinds.resources import Registry, Resource
+from gpushare_playground.apiserver.store import DELETED, Change, Store
+
+STORAGE: Final = "customresourcedefinitions.apiextensions.k8s.io"
+
+
+def resources_of(definition: Object) -> list[Resource]:
+    """The resources that a definition serves, one a served version; the stored version names the form kept."""
+    spec = definition["spec"]
+    group, names = spec["group"], spec["names"]
+    stored = next(
+        (one["name"] for one in spec["versions"] if one.get("storage")), spec["versions"][0]["name"]
+    )
+    found: list[Resource] = []
+    for version in spec["versions"]:
+        if not version.get("served"):
+            continue
+        parts = version.get("subresources") or {}
+        found.append(
+            Resource(
+                group=group,
+                version=version["name"],
+                kind=names["kind"],
+                plural=names["plural"],
+                singular=names.get("singular") or names["kind"].lower(),
+                storage=qualified(names["plural"], group),
+                storage_version=f"{group}/{stored}",
+                namespaced=spec.get("scope") == "Namespaced",
+                short_names=tuple(names.get("shortNames") or ()),
+                categories=tuple(names.get("categories") or ()),
+                subresources=frozenset(("status",) if "status" in parts else ()),
+                generation=True,
+                custom=True,
+                columns=tuple(version.get("additionalPrinterColumns") or ()),
+                validation=(version.get("schema") or {}).get("openAPIV3Schema"),
+                selectable=tuple(
+                    one["jsonPath"].lstrip(".") for one in version.get("selectableFields") or ()
+                ),
+            )
+        )
+    return found
+
+
+class CustomResources:
+    """Keeps ``registry`` as the definitions in ``store`` say, from construction on."""
+
+    def __init__(self, store: Store, registry: Registry, now: WallClock) -> None:
+        self._store = store
+        self._registry = registry
+        self._now = now
+        store.listen(self._note)
+
+    def _note(self, collection: str, change: Change) -> None:
+        if collection != STORAGE:
+            return
+        definition = change.record.obj
+        group, plural = definition["spec"]["group"], definition["spec"]["names"]["plural"]
+        self._registry.remove_group_plural(group, plural)
+        storage = qualified(plural, group)
+        if change.kind == DELETED:
+            for record in self._store.items(storage):
+                self._store.remove(storage, record.namespace, record.name)
+            return
+        for resource in resources_of(definition):
+            self._registry.add(resource)
+
+    def establish(self, name: str) -> None:
+        """Say in a definition's status that it is served, as the real server does a moment after creation."""
+        record = self._store.get(STORAGE, "", name)
+        if record is None or (record.obj.get("status") or {}).get("conditions"):
+            return
+        spec, now = record.obj["spec"], timestamp(self._now())
+        status = {
+            "conditions": [
+                _condition(now, "NamesAccepted", "NoConflicts", "no conflicts found"),
+                _condition(
+                    now, "Established", "InitialNamesAccepted", "the initial names have been accepted"
+                ),
+            ],
+            "acceptedNames": spec["names"],
+            "storedVersions": [one["name"] for one in spec["versions"] if one.get("storage")],
+        }
+        obj = {**record.obj, "metadata": dict(record.obj["metadata"]), "status": status}
+        self._store.put(STORAGE, "", name, obj)
+
+
+def _condition(now: str, kind: str, reason: str, message: str) -> Object:
+    return {"type": kind, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message}

@@ -1,0 +1,1 @@
+"""What goes over the wire: bodies of requests, types of fields, discovery and OpenAPI, reviews of access."""

@@ -1,0 +1,274 @@
+"""The product's rules, as in-process admission.
+
+On a real cluster they are policies of the chart, or our webhook; here functions play their role, with the same
+sentences (``gpushare.admission.rules.request_rules``) under the names of the same policies. A rule sees an object with its defaults
+set. Other rules can be put beside them: a list of mutating and a list of validating functions.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from gpushare.admission.review.admission_review import Refusal, Template, UserInfo
+from gpushare.admission.review.admission_review import Request as WriteRequest
+from gpushare.admission.review.admission_review import Resource as WrittenResource
+from gpushare.admission.review.annotation_guard import Writers, refused_write
+from gpushare.admission.rules.request_rules import (
+    RECORDED,
+    RECORDS,
+    asks_for_gpu,
+    carried,
+    judge,
+    judged_alike,
+    pointing,
+)
+from gpushare.admission.rules.unit_rules import conversion
+from gpushare.api import names
+from gpushare.api.objects import Pod
+from gpushare.api.request.unit_conversion import Counting
+from gpushare.process.log_setup import about
+from gpushare.reasons.mistakes.pods import mistakes_of, mistakes_of_change
+from gpushare_playground.apiserver.errors import ApiError, Object, qualified
+from gpushare_playground.apiserver.kinds.resources import Resource
+from gpushare_playground.apiserver.writes.patching import json_patch
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+#: Namespaces that are never looked at, as the chart has it.
+EXCLUDED: Final = frozenset({"kube-system"})
+#: Kinds of which the controllers here make pods.
+_WORKLOADS: Final = frozenset({"deployments.apps", "replicasets.apps", "statefulsets.apps", "jobs.batch"})
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What an admission function is asked about: the object about to be written, and what was there before.
+
+    ``old`` is ``None`` for what is created; ``warnings`` are those for the client, to which functions add.
+    """
+
+    resource: Resource
+    namespace_labels: dict[str, str]
+    obj: Object
+    user: str
+    old: Object | None = None
+    subresource: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+
+Mutating = Callable[[Review], None]
+"""Changes ``review.obj`` in place."""
+Validating = Callable[[Review], None]
+"""Raises ``ApiError`` to refuse."""
+CountingFn = Callable[[], Counting]
+"""How MiB and percentage requests become units, at this moment."""
+
+
+def _pod_in(resource: Resource, obj: Object) -> Pod | None:
+    """The pod that ``obj`` is, or whose template it carries."""
+    found = _template_in(resource, obj)
+    if found is None:
+        return None
+    try:
+        template = msgspec.convert(found, Template)
+    except msgspec.ValidationError as error:
+        raise _refused(resource, obj, Refusal("gpushare", f"cannot be read: {error}", invalid=True)) from None
+    return Pod(metadata=template.metadata, spec=template.spec)
+
+
+def _template_in(resource: Resource, obj: Object) -> Object | None:
+    """``obj`` itself where it is a pod, or the template of one that it carries, as written."""
+    if resource.storage == "pods":
+        return obj
+    if resource.storage not in _WORKLOADS:
+        return None
+    spec = obj.get("spec")
+    found = spec.get("template") if isinstance(spec, dict) else None
+    return found if isinstance(found, dict) else None
+
+
+def _refused(resource: Resource, obj: Object, refusal: Refusal) -> ApiError:
+    why = f"ValidatingAdmissionPolicy '{refusal.policy}' with binding '{refusal.policy}' denied request: {refusal.message}"
+    name = (obj.get("metadata") or {}).get("name", "")
+    kind = qualified(resource.plural, resource.group)
+    code, reason = (422, "Invalid") if refusal.invalid else (403, "Forbidden")
+    details: Object = {"name": name, "kind": resource.plural, "causes": [{"message": why}]}
+    if resource.group:
+        details["group"] = resource.group
+    return ApiError(code, reason, f'{kind} "{name}" is forbidden: {why}', details)
+
+
+def _excluded(review: Review) -> bool:
+    return review.obj["metadata"].get("namespace") in EXCLUDED
+
+
+def name_scheduler(review: Review) -> None:
+    """Point a pod that asks for a share of a GPU and names no scheduler to ours.
+
+    Opted out by label, of the pod or of its namespace.
+    """
+    if review.resource.storage != "pods" or _excluded(review):
+        return
+    if review.namespace_labels.get(names.LABEL_ADMISSION) == "disabled":
+        return
+    pod = _pod_in(review.resource, review.obj)
+    for change in pointing(pod) if pod else ():
+        review.obj["spec"]["schedulerName"] = change["value"]
+
+
+def count_in_units(counting: CountingFn) -> Mutating:
+    """A function that converts MiB and percentage requests of pods to units."""
+
+    def count(review: Review) -> None:
+        if review.resource.storage != "pods" or _excluded(review):
+            return
+        pod = _pod_in(review.resource, review.obj)
+        if pod is not None and (patch := conversion(pod, counting())):
+            review.obj.update(json_patch(review.obj, patch))
+
+    return count
+
+
+def check_requests(counting: CountingFn, writers: Collection[str] = ()) -> Validating:
+    """A function that refuses what can never be served, in pods and in templates of pods; it raises ``ApiError``.
+
+    ``writers`` are the users that may create pods that have a node.
+    """
+
+    def check(review: Review) -> None:
+        if review.subresource or _excluded(review):
+            return
+        pod = _pod_in(review.resource, review.obj)
+        if pod is None:
+            return
+        before = None if review.old is None else _pod_in(review.resource, review.old)
+        if before is not None and judged_alike(pod, before):
+            return
+        ending = "" if review.resource.storage == "pods" else "-templates"
+        may_have_node = False
+        if not ending:
+            # Who may write records on pods depends on who it is, and is asked elsewhere.
+            found = pod.metadata.annotations or {}
+            pod.metadata.annotations = {name: text for name, text in found.items() if name not in RECORDS}
+            recorded = pod.metadata.annotations != found
+            may_have_node = recorded or review.old is not None or review.user in writers
+        for refusal in judge(pod, counting(), may_have_node=may_have_node).refusals:
+            named = Refusal(f"{refusal.policy}{ending}", refusal.message, refusal.invalid)
+            raise _refused(review.resource, review.obj, named)
+
+    return check
+
+
+def warn_of_typos(counting: CountingFn) -> Validating:
+    """A function that rejects nothing, and warns about likely mistakes."""
+
+    def warn(review: Review) -> None:
+        if review.subresource or _excluded(review):
+            return
+        pod = _pod_in(review.resource, review.obj)
+        if pod is None:
+            return
+        ending = "" if review.resource.storage == "pods" else "-templates"
+        found = None
+        if review.old is not None and not ending:
+            before = _pod_in(review.resource, review.old)
+            ending, found = "-bound", [] if before is None else mistakes_of_change(pod, before)
+        elif review.old is not None:
+            # Templates are looked at whenever they change.
+            now, then = (_template_in(review.resource, obj) for obj in (review.obj, review.old))
+            if now == then:
+                return
+        named = f"gpushare-slips{ending}"
+        for text in mistakes_of(pod, counting().unit) if found is None else found:
+            review.warnings.append(
+                f"Validation failed for ValidatingAdmissionPolicy '{named}' with binding '{named}': {text}"
+            )
+
+    return warn
+
+
+def log_admitted(review: Review) -> None:
+    """Log that a pod that asks for a GPU is taken, as the product's webhook does."""
+    if review.resource.storage != "pods" or review.subresource or review.old is not None or _excluded(review):
+        return
+    pod = _pod_in(review.resource, review.obj)
+    if pod is not None and asks_for_gpu(pod):
+        key, uid = f"{pod.metadata.namespace}/{pod.metadata.name}", pod.metadata.uid
+        logger.info("pod %s: admitted for %s", key, review.user, extra=about(pod=key, uid=uid))
+
+
+def guard_records(writers: Collection[str]) -> Validating:
+    """A function that lets only the users ``writers`` write the records of who holds what; raises ``ApiError``."""
+    known = Writers(frozenset(writers), agent="", scheduler="")
+
+    def guard(review: Review) -> None:
+        if review.resource.storage not in ("pods", "nodes") or review.user in writers:
+            return
+        now, before = (_annotations(obj) for obj in (review.obj, review.old))
+        if all(now.get(name) == before.get(name) for name in (*RECORDS, names.ANN_DEVICES)):
+            return
+        binding = review.subresource == "binding"
+        if review.resource.storage == "pods" and review.old is None and not binding:
+            text = carried(now)
+            refusal = Refusal(RECORDED, text) if text else None
+        else:
+            request = WriteRequest(
+                uid="",
+                resource=WrittenResource(version="v1", resource=review.resource.plural),
+                operation="UPDATE" if review.old is not None else "CREATE",
+                sub_resource=review.subresource,
+                user_info=UserInfo(review.user),
+                object=_only(now),
+                old_object=_only(before),
+            )
+            refusal = refused_write(request, known)
+        if refusal is None:
+            return
+        ending = "-bindings" if binding else "-nodes" if review.resource.storage == "nodes" else ""
+        raise _refused(review.resource, review.obj, Refusal(f"{refusal.policy}{ending}", refusal.message))
+
+    return guard
+
+
+def _annotations(obj: Object | None) -> dict[str, str]:
+    found: dict[str, str] | None = None if obj is None else (obj.get("metadata") or {}).get("annotations")
+    return found or {}
+
+
+def _only(annotations: Mapping[str, str]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode({"metadata": {"annotations": annotations}}))
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The functions asked about every write: first all that change what is created, then all that judge."""
+
+    mutating: Sequence[Mutating] = field(default=(count_in_units(Counting), name_scheduler))
+    validating: Sequence[Validating] = field(default=(check_requests(Counting), warn_of_typos(Counting)))
+
+    @classmethod
+    def guarded(cls, writers: Collection[str], counting: CountingFn = Counting) -> "Admission":
+        """All rules of the product; ``writers`` are the users that may write records of who holds what."""
+        return cls(
+            (count_in_units(counting), name_scheduler),
+            (
+                check_requests(counting, writers),
+                guard_records(writers),
+                warn_of_typos(counting),
+                log_admitted,
+            ),
+        )
+
+    def mutate(self, review: Review) -> None:
+        """Let every mutating function change the object."""
+        for function in self.mutating:
+            function(review)
+
+    def validate(self, review: Review) -> None:
+        """Let every validating function refuse the object. Raises ``ApiError``."""
+        for function in self.validating:
+            function(review)

@@ -1,0 +1,1 @@
+"""The device manager: device plugins, allocation, checkpoint and pod resources."""

@@ -1,0 +1,1 @@
+"""A pod's way through the kubelet: admission, preparation, work and status."""

@@ -1,0 +1,261 @@
+"""The driver's own limits, as the agent sets them on the cgroups of containers; the driver is scripted."""
+
+import shutil
+from dataclasses import replace
+
+import pynvml
+import pytest
+
+from gpushare.api import names
+from gpushare.nodeagent.isolation.options import AskedIsolation, WatchPolicy
+from tests.integration.nodeagent.cluster_objects import container
+from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.isolation.isolating import active, install, mounted
+from tests.integration.nodeagent.isolation.limited import (
+    CONTAINER,
+    cgroup_of,
+    directory_of,
+    run_process,
+    tell_containers,
+    with_cgroups,
+)
+from tests.integration.nodeagent.scripted_kubelet import Admitted
+from tests.integration.nodeagent.scripted_nvml import gpu
+
+MIB = 1 << 20
+BEHIND = "; behind it the driver's own limits): mode "
+
+
+def offer(world: World) -> None:
+    world.nvml.no_limits = ""
+
+
+def driver_alone(world: World) -> None:
+    """A node that asked for the driver's limits, and has them."""
+    install(world, asked=AskedIsolation.DRIVER)
+    with_cgroups(world)
+    offer(world)
+
+
+def limit(world: World, admitted: Admitted, on: int = 0) -> int | None:
+    return world.nvml.limits.get((gpu(on).uuid, directory_of(world, admitted)))
+
+
+async def limited(world: World, admitted: Admitted, mib: int, on: int = 0) -> None:
+    await world.changes.until(lambda: limit(world, admitted, on) == mib * MIB, f"{mib} MiB")
+
+
+async def run_in_cgroup(world: World, name: str, units: int, on: int, pid: int) -> Admitted:
+    admitted = await world.run_pod(name, units, on=on)
+    run_process(world, pid, cgroup_of(admitted))
+    tell_containers(world, name, c=CONTAINER)
+    return admitted
+
+
+async def looked(world: World) -> None:
+    """Until a look has begun and ended that began after now."""
+    seen = [0]
+    asked = world.nvml.can_limit
+
+    def counting(root: str) -> object:
+        seen[0] += 1
+        return asked(root)
+
+    world.nvml.can_limit = counting  # type: ignore[method-assign,assignment]
+    await world.changes.until(lambda: seen[0] >= 2, "looked")
+    world.nvml.can_limit = asked  # type: ignore[method-assign]
+
+
+async def test_behind_the_libraries_each_container_is_held_by_the_driver_too(world: World) -> None:
+    install(world)
+    with_cgroups(world)
+    offer(world)
+    await world.start(mode="cgpu")
+    a = await run_in_cgroup(world, "a", 2, 0, 41)
+    b = await run_in_cgroup(world, "b", 4, 1, 42)
+    assert "/run/gpushare/limits" in mounted(a)
+    await limited(world, a, 2048)
+    await limited(world, b, 4096, on=1)
+    assert set(world.nvml.limits) == {
+        (gpu(0).uuid, directory_of(world, a)),
+        (gpu(1).uuid, directory_of(world, b)),
+    }
+    await world.changes.until(lambda: BEHIND in active(world), "annotated")
+    assert active(world).startswith("preload (")
+    agent = world.agent
+    metrics = agent.metrics
+    assert (metrics.isolation.value("preload", "auto"), metrics.isolation.value("driver", "auto")) == (
+        1.0,
+        1.0,
+    )
+    await world.changes.until(
+        lambda: metrics.driver_limit_bytes.value("default", "a", "c", gpu(0).uuid) == 2048 << 20
+    )
+    # What is set is not set again, also by the agent that comes next.
+    await looked(world)
+    assert len(world.nvml.set_limits) == 2
+    await world.stop()
+    await world.start(mode="cgpu")
+    await looked(world)
+    assert len(world.nvml.set_limits) == 2
+
+
+async def test_who_begins_is_limited_at_once_and_not_at_the_next_look(world: World) -> None:
+    driver_alone(world)
+    world.use(pace=replace(world.settings.pace, watch_s=3600.0))
+    await world.start(mode="cgpu")
+    a = await run_in_cgroup(world, "a", 2, 0, 41)
+    b = await run_in_cgroup(world, "b", 4, 1, 42)
+    await limited(world, a, 2048)
+    await limited(world, b, 4096, on=1)
+
+
+async def test_a_driver_that_rounds_is_not_told_again_and_again(world: World) -> None:
+    driver_alone(world)
+    world.nvml.rounds_to = 3 << 30
+    await world.start(mode="cgpu")
+    a = await run_in_cgroup(world, "a", 2, 0, 41)
+    await limited(world, a, 3072)
+    await looked(world)
+    assert len(world.nvml.set_limits) == 1
+
+
+async def test_the_driver_alone_holds_containers_that_get_nothing_else(world: World) -> None:
+    driver_alone(world)
+    await world.start(mode="core_mem")
+    a = await world.kubelet.admit(world.bind("a", container("c", 3, 30), on=0))
+    assert not mounted(a)
+    run_process(world, 41, cgroup_of(a))
+    tell_containers(world, "a", c=CONTAINER)
+    await limited(world, a, 3072)
+    await world.changes.until(
+        lambda: (
+            active(world)
+            == "driver (memory alone, by cgroup): mode core_mem, and --isolation driver was asked for"
+        ),
+        "annotated",
+    )
+    agent = world.agent
+    assert agent.missing() == []
+    assert agent.metrics.isolation.value("driver", "driver") == 1.0
+    assert not world.api.told("IsolationUnavailable")
+
+
+async def test_only_containers_with_a_share_are_limited_in_their_own_cgroups(world: World) -> None:
+    driver_alone(world)
+    await world.start(mode="cgpu")
+    ids = {name: digit * 64 for name, digit in (("c", "1"), ("d", "2"), ("side", "3"))}
+    made = world.bind("a", container("c", 1), container("d", 2), {"name": "side"}, on=0)
+    a = await world.kubelet.admit(made)
+    for pid, one in enumerate((*ids.values(), "4" * 64), 41):  # the last is the pod's sandbox
+        run_process(world, pid, cgroup_of(a, one))
+    run_process(world, 50, f"{cgroup_of(a, ids['c'])}/inner.service")
+    run_process(world, 51, "/system.slice/sshd.service")
+    await looked(world)
+    assert not world.nvml.limits  # until the kubelet tells which is which
+    tell_containers(world, "a", **ids)
+    await world.changes.until(lambda: len(world.nvml.limits) == 2, "limited")
+    await looked(world)
+    assert world.nvml.limits == {
+        (gpu(0).uuid, directory_of(world, a, ids["c"])): 1024 * MIB,
+        (gpu(0).uuid, directory_of(world, a, ids["d"])): 2048 * MIB,
+    }
+
+
+async def test_what_the_driver_refuses_is_told_once_on_the_pod_and_counted(world: World) -> None:
+    driver_alone(world)
+    await world.start(mode="cgpu")
+    a = await world.run_pod("a", 2, on=0)
+    where = directory_of(world, a)
+    world.nvml.refused[where] = "Operating System call failed"
+    run_process(world, 41, cgroup_of(a))
+    tell_containers(world, "a", c=CONTAINER)
+    await world.changes.until(lambda: world.api.told("FailedSettingGPULimit"), "told")
+    await looked(world)
+    [told] = world.api.told("FailedSettingGPULimit")
+    assert told["note"] == (
+        "container c: the driver does not hold it to 2048 MiB of GPU 0: Operating System call failed "
+        f"({where})"
+    )
+    assert (told["regarding"]["kind"], told["regarding"]["name"]) == ("Pod", "a")
+    agent = world.agent
+    assert agent.metrics.driver_limit_failures.value() == 1.0
+    assert agent.metrics.driver_limit_bytes.value("default", "a", "c", gpu(0).uuid) == 0.0
+    world.nvml.refused.clear()
+    await limited(world, a, 2048)
+
+
+async def test_a_gpu_that_is_broken_and_a_container_that_ends_are_no_faults_of_limits(world: World) -> None:
+    driver_alone(world)
+    await world.start(mode="cgpu")
+    a = await world.run_pod("a", 2, on=0)
+    where = directory_of(world, a)
+    world.nvml.refused[where] = "GPU is lost"
+    world.nvml.refused_with = pynvml.NVML_ERROR_GPU_IS_LOST
+    run_process(world, 41, cgroup_of(a))
+    tell_containers(world, "a", c=CONTAINER)
+    await looked(world)
+
+    def ends(cgroup: str) -> None:
+        shutil.rmtree(cgroup, ignore_errors=True)
+        world.nvml.refused_with = pynvml.NVML_ERROR_OPERATING_SYSTEM
+
+    world.nvml.on_limits = ends
+    await looked(world)
+    assert world.nvml.refused_with == pynvml.NVML_ERROR_OPERATING_SYSTEM
+    agent = world.agent
+    assert agent.metrics.driver_limit_failures.value() == 0.0
+    assert agent.metrics.driver_limit_bytes.value("default", "a", "c", gpu(0).uuid) == 0.0
+
+
+@pytest.mark.parametrize("lacking", ["older driver", "cgroup v1"])
+async def test_a_node_that_was_told_to_hold_by_the_driver_and_cannot_offers_nothing_and_says_why(
+    world: World, lacking: str
+) -> None:
+    install(world, asked=AskedIsolation.DRIVER)
+    root = with_cgroups(world, version=1 if lacking == "cgroup v1" else 2)
+    if lacking == "cgroup v1":
+        offer(world)
+    why = f"{root} has no cgroups of version 2" if lacking == "cgroup v1" else world.nvml.no_limits
+    await world.start(mode="cgpu")
+    await world.changes.until(lambda: world.api.told("IsolationUnavailable"), "told")
+    assert why in world.api.told("IsolationUnavailable")[0]["note"]
+    assert (world.kubelet.allocatable(names.GPU_MEM), world.kubelet.capacity(names.GPU_MEM)) == (0, 30)
+    assert why in world.agent.missing()[0]
+    await world.changes.until(lambda: why in active(world), "annotated")
+    offer(world)
+    (root / "cgroup.controllers").touch()
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
+    await world.changes.until(lambda: world.api.told("IsolationAvailable"), "told")
+
+
+@pytest.mark.parametrize(
+    ("mode", "asked", "policy"),
+    [
+        ("share", AskedIsolation.AUTO, "report"),
+        ("mps", AskedIsolation.MPS, "report"),
+        ("cgpu", AskedIsolation.NONE, "report"),
+        ("cgpu", AskedIsolation.AUTO, "off"),
+    ],
+)
+async def test_where_something_else_or_nothing_holds_containers_the_driver_is_told_nothing(
+    world: World, mode: str, asked: AskedIsolation, policy: WatchPolicy
+) -> None:
+    install(world, asked=asked)
+    mps = world.folder / "usr" / "bin" / "nvidia-cuda-mps-control"
+    mps.parent.mkdir(parents=True)
+    mps.write_text("#!/bin/sh\nexec cat\n")
+    mps.chmod(0o755)
+    with_cgroups(world, policy)
+    offer(world)
+    world.use(host_root=world.folder)
+    await world.start(mode=mode)
+    made = world.bind("a", container("c", 2), on=0)
+    tell_containers(world, "a", c=CONTAINER)
+    path = f"/kubepods/burstable/pod{made['metadata']['uid']}/{CONTAINER}"
+    run_process(world, 41, path)
+    if asked is AskedIsolation.NONE or policy == "off":
+        assert BEHIND not in active(world)
+    else:
+        await looked(world)
+    assert not world.nvml.set_limits

@@ -1,0 +1,269 @@
+"""Containers of isolated nodes: what they are given, and what is kept of it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gpushare.api import names
+from gpushare.nodeagent.isolation.backends import mps
+from gpushare.nodeagent.isolation.storage.directories import USAGE_BYTES, Directories
+from gpushare.nodeagent.isolation.storage.files import Claimed
+from gpushare.nodeagent.runtime.cdi.spec_dirs import ISOLATED_FILE
+from gpushare.nodeagent.runtime.selection import Asked
+from tests.integration.nodeagent.cluster_objects import NODE, container, node
+from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.isolation.isolating import (
+    LIBRARIES,
+    SHIMS,
+    active,
+    describe,
+    directories,
+    install,
+    mounted,
+    without_driver,
+)
+from tests.integration.nodeagent.scripted_kubelet import AdmissionFailed
+from tests.integration.nodeagent.scripted_nvml import gpu
+
+
+async def test_a_container_gets_its_limits_and_our_libraries_in_every_program(world: World) -> None:
+    install(world)
+    await world.start(mode="core_mem")
+    labels = {names.LABEL_POD_COMPUTE_CLASS: "latency"}
+    admitted = await world.kubelet.admit(world.bind("a", container("c", 3, 30), on=1, labels=labels))
+    found = mounted(admitted)
+    limits, read_only = found["/run/gpushare/limits"]
+    assert read_only
+    uid = admitted.pod["metadata"]["uid"]
+    assert limits.read_text() == (
+        f"gpushare-limits 1.1\ncontainer default/a/c {uid}\n"
+        f"gpu {gpu(1).uuid} memory_bytes={3 * 1024 << 20} core_percent=30 core_policy=hard core_class=latency\n"
+    )
+    usage, read_only = found["/run/gpushare/usage"]
+    assert not read_only
+    assert (usage.stat().st_size, usage.stat().st_mode & 0o777) == (USAGE_BYTES, 0o666)
+    for name in SHIMS:
+        ours, read_only = found[f"/run/gpushare/lib/{name}"]
+        assert read_only
+        assert ours.read_text() == f"{name} of image"
+        real, _ = found[f"/run/gpushare/driver/{name.removesuffix('.1')}"]
+        assert real.read_text() == f"{name} of lib64"
+    preload, read_only = found["/etc/ld.so.preload"]
+    assert read_only
+    assert preload.read_text().split() == [f"/run/gpushare/lib/{name}" for name in LIBRARIES]
+    assert preload.parent.parent == world.settings.isolation.folder.parent / "lib"
+    assert world.agent.metrics.isolation.value("preload", "auto") == 1.0
+    await world.changes.until(
+        lambda: active(world).startswith("preload (by /etc/ld.so.preload): mode core_mem")
+    )
+    assert "arbiter is not there, so each container paces itself" in active(world)
+
+
+async def test_an_mps_node_reports_its_backend_in_annotation_metrics_and_log(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    daemon = world.folder / "host" / "usr" / "bin" / mps.CONTROL
+    daemon.parent.mkdir(parents=True)
+    daemon.write_text("#!/bin/sh\nexec sleep 1000\n")
+    daemon.chmod(0o755)
+    install(world)
+    # The program is found below the host's root, which is no whole system here, and ends with the test.
+    monkeypatch.setattr(mps, "_FOLDERS", (str(daemon.parent).lstrip("/"),))
+    monkeypatch.setattr(mps, "outlives_us", lambda: False)
+    await world.start(mode="mps")
+    await world.changes.until(lambda: active(world) == "mps: mode mps", "annotated")
+    values = {one: world.agent.metrics.isolation.value(one, "auto") for one in ("none", "preload", "mps")}
+    assert values == {"none": 0.0, "preload": 0.0, "mps": 1.0}
+    assert "containers are held to their share by: mps: mode mps" in caplog.text
+
+
+async def test_with_cdi_ours_stand_in_place(world: World) -> None:
+    install(world)
+    describe(world)
+    made = node("cgpu")
+    made["status"]["nodeInfo"] = {
+        "containerRuntimeVersion": "containerd://2.4.2",
+        "kubeletVersion": "v1.36.3",
+    }
+    world.api.put("nodes", NODE, made)
+    await world.start(mode="cgpu")
+    await world.changes.until(lambda: "by CDI" in active(world), "in place")
+    admitted = await world.run_pod("a", 3, on=0)
+    assert set(mounted(admitted)) == {"/run/gpushare/limits", "/run/gpushare/usage"}
+    assert [one.name for one in admitted.answers["c"].cdi_devices] == [f"gpushare.dev/isolated={gpu(0).uuid}"]
+    described = json.loads((world.settings.cdi_folders[-1] / ISOLATED_FILE).read_text())
+    paths = {one["containerPath"]: one["hostPath"] for one in described["containerEdits"]["mounts"]}
+    assert any(
+        one.joinpath("libcuda.so.1") == Path(paths["/usr/lib64/libcuda.so.535"])
+        for one in (world.settings.isolation.folder.parent / "lib").iterdir()
+    )
+    assert paths["/run/gpushare/driver/libcuda.so"] == "/usr/lib64/libcuda.so.535"
+
+
+async def test_with_cdi_the_driver_is_where_the_description_says(world: World) -> None:
+    install(world)
+    describe(world)
+    without_driver(world)
+    made = node("cgpu")
+    made["status"]["nodeInfo"] = {
+        "containerRuntimeVersion": "containerd://2.4.2",
+        "kubeletVersion": "v1.36.3",
+    }
+    world.api.put("nodes", NODE, made)
+    await world.start(mode="cgpu")
+    untried = "could not be tested on this node's driver (the driver's libraries are not found"
+    await world.changes.until(lambda: untried in active(world), "it says so")
+    assert active(world).startswith("preload (in place of the driver's libraries, by CDI): mode cgpu")
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
+    admitted = await world.run_pod("a", 3, on=0)
+    assert [one.name for one in admitted.answers["c"].cdi_devices] == [f"gpushare.dev/isolated={gpu(0).uuid}"]
+
+
+@pytest.mark.parametrize("mode", ["share", "cgpu"])
+async def test_by_default_nothing_is_done_and_the_node_says_so(world: World, mode: str) -> None:
+    await world.start(mode=mode)
+    assert not mounted(await world.run_pod("a", 3, on=0))
+    await world.changes.until(lambda: active(world).startswith("none: "))
+    assert ("--isolation none switches it off" in active(world)) is (mode == "cgpu")
+    assert not world.settings.isolation.folder.exists()
+
+
+async def test_an_agent_that_starts_anew_goes_on_with_what_is_there(world: World) -> None:
+    install(world)
+    await world.start(mode="cgpu")
+    kept = mounted(await world.run_pod("a", 3, on=0))["/run/gpushare/limits"][0].parent
+    await world.run_pod("b", 3, on=1)
+    await world.stop()
+    # What a killed agent leaves in the middle of things, and a pod that ended meanwhile.
+    (world.settings.isolation.folder / ".new-1").mkdir()
+    (world.settings.isolation.folder / ".gone-1").mkdir()
+    world.end_pod("b")
+    await world.start(mode="cgpu")
+    await world.changes.until(
+        lambda: [one.name for one in world.settings.isolation.folder.iterdir()] == [kept.name],
+        "only what is used is left",
+    )
+    await world.changes.until(lambda: world.agent.metrics.isolated_containers.value() == 1.0)
+
+
+async def test_what_another_agent_makes_beside_it_is_kept_and_removed_as_well(world: World) -> None:
+    install(world)
+    await world.start(mode="cgpu")
+    await world.run_pod("a", 3, on=0)
+    other = Directories(world.settings.isolation.folder)
+    made = other.make(Claimed("default/gone", "nobody", "c", gpu(0).uuid, 1, "0"), "hard")
+    await world.changes.until(lambda: not made.exists(), "removed")
+    assert len(directories(world)) == 1
+
+
+async def test_files_that_are_lost_are_made_anew_while_a_pod_uses_them(world: World) -> None:
+    install(world)
+    await world.start(mode="core_mem")
+    found = mounted(await world.run_pod("a", 3, on=0, core=30))
+    limits, usage = found["/run/gpushare/limits"][0], found["/run/gpushare/usage"][0]
+    libraries = found["/etc/ld.so.preload"][0].parent
+    before = limits.read_bytes()
+    shutil.rmtree(world.settings.isolation.folder)
+    shutil.rmtree(libraries)
+    await world.changes.until(
+        lambda: limits.is_file() and usage.is_file() and (libraries / "libcuda.so.1").is_file(),
+        "made anew",
+    )
+    assert limits.read_bytes() == before
+    assert usage.stat().st_size == USAGE_BYTES
+    (libraries / "libnvidia-ml.so.1").unlink()
+    limits.unlink()
+    await world.changes.until(
+        lambda: limits.is_file() and (libraries / "libnvidia-ml.so.1").is_file(), "a part"
+    )
+    assert limits.read_bytes() == before
+    assert len(directories(world)) == 1
+    # Not for a pod that has gone.
+    world.end_pod("a")
+    await world.changes.until(lambda: not directories(world), "removed")
+
+
+async def test_an_agent_that_leaves_for_good_takes_with_it_what_no_pod_uses(world: World) -> None:
+    install(world)
+    root = world.settings.isolation.folder.parent
+    await world.start(mode="cgpu")
+    await world.run_pod("a", 3, on=0)
+    agent = world.agent
+    await agent._isolation.clear()
+    assert len(directories(world)) == 1
+    await world.stop()
+    await world.start(mode="cgpu")
+    world.end_pod("a")
+    await world.changes.until(lambda: not directories(world), "removed")
+    agent = world.agent
+    assert agent._isolation.there
+    await agent._isolation.clear()
+    assert not root.exists()
+    assert not agent._isolation.there
+
+
+async def test_nothing_is_taken_away_while_the_kubelet_does_not_say_who_has_what(world: World) -> None:
+    install(world)
+    await world.start(mode="cgpu")
+    await world.run_pod("a", 3, on=0)
+    world.kubelet.listing_works = False
+    world.api.drop("pods", "default/a")
+    world.kubelet.calls.clear()
+    await world.run_pod("b", 3, on=1)
+    assert len(directories(world)) == 2
+    world.kubelet.remove("default/a")
+    world.kubelet.listing_works = True
+    await world.changes.until(lambda: len(directories(world)) == 1, "removed")
+
+
+async def test_a_new_release_is_delivered_and_the_old_one_goes_with_its_last_container(world: World) -> None:
+    install(world)
+    await world.start(mode="cgpu")
+    old = mounted(await world.run_pod("a", 3, on=0))["/etc/ld.so.preload"][0].parent
+    (world.folder / "image" / "new").write_text("the next release")
+    (world.folder / "image" / "new").replace(world.folder / "image" / "libcuda.so.1")
+    state = world.agent._isolation
+    await world.changes.until(lambda: state._readiness.ready().release.folder != old, "delivered")
+    new = mounted(await world.run_pod("b", 3, on=0))["/etc/ld.so.preload"][0].parent
+    assert new != old
+    assert old.is_dir()
+    world.end_pod("a")
+    await world.changes.until(lambda: not old.exists(), "removed")
+    assert new.is_dir()
+
+
+async def test_a_gpu_holds_no_more_isolated_pods_than_can_be_held_apart(world: World) -> None:
+    install(world, pods_per_gpu=2)
+    await world.start(mode="cgpu")
+    await world.run_pod("a", 1, on=0)
+    await world.run_pod("b", 1, on=0)
+    with pytest.raises(AdmissionFailed, match="GPU 0 has 2 isolated pods, the maximum"):
+        await world.run_pod("c", 1, on=0)
+    world.end_pod("a")
+    world.api.drop("pods", "default/c")
+    await world.changes.until(lambda: len(directories(world)) == 1, "the end of a is seen")
+    await world.run_pod("d", 1, on=0)
+
+
+async def test_pods_of_before_a_change_of_mode_keep_what_they_have(world: World) -> None:
+    install(world)
+    await world.start(mode="cgpu")
+    await world.run_pod("a", 3, on=0)
+    world.api.label_node(NODE, {names.LABEL_MODE: "share"})
+    await world.changes.until(lambda: active(world).startswith("none: mode share"))
+    assert not mounted(await world.run_pod("b", 3, on=0))
+    assert len(directories(world)) == 1
+    world.api.label_node(NODE, {names.LABEL_MODE: "cgpu"})
+    await world.changes.until(lambda: active(world).startswith("preload"))
+    assert mounted(await world.run_pod("c", 3, on=0))
+
+
+async def test_where_no_link_leads_out_of_the_host_paths_are_those_of_the_host(world: World) -> None:
+    install(world)
+    world.use(host_root=world.folder / "driver", container_runtime=Asked.NVIDIA)
+    await world.start(mode="cgpu")
+    found = mounted(await world.run_pod("a", 3, on=0))
+    assert str(found["/run/gpushare/driver/libcuda.so"][0]) == "/usr/lib64/libcuda.so.1"

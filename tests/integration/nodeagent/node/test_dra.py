@@ -1,0 +1,311 @@
+"""A node in mode ``dra``: its slice at the API server, and claims that the kubelet has prepared."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpushare.api import names
+from gpushare.nodeagent.dra import plugin
+from gpushare.nodeagent.dra.slices import device_name
+from gpushare.nodeagent.runtime.selection import Asked
+from tests.integration.nodeagent.cluster_objects import NODE
+from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.isolation.isolating import describe, directories, install
+from tests.integration.nodeagent.node.scripted_dra_kubelet import DraKubelet, PrepareFailed, allocated
+from tests.integration.nodeagent.node.test_modes import relabel
+from tests.integration.nodeagent.scripted_nvml import gpu
+
+FIRST, SECOND = device_name(gpu(0).uuid), device_name(gpu(1).uuid)
+LIMIT = f"gpu {gpu(0).uuid} memory_bytes={3 << 30} core_percent=30 core_policy=hard\n"
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "_LOOK_S", 0.02)
+
+
+def kubelet_of(world: World) -> DraKubelet:
+    return DraKubelet(world.settings.kubelet_dir.parent / "plugins_registry", world.changes)
+
+
+async def started(world: World, *, in_place: bool = False) -> DraKubelet:
+    """A ``dra`` node that isolates, registered with its kubelet."""
+    install(world)
+    if in_place:
+        describe(world)
+        world.use(container_runtime=Asked.CDI)
+    kubelet = kubelet_of(world)
+    await world.start(mode="dra", ready=False)
+    info = await kubelet.register()
+    assert (info.type, info.name, list(info.supported_versions)) == (
+        "DRAPlugin",
+        "gpushare.dev",
+        ["v1.DRAPlugin"],
+    )
+    agent = world.agent
+    assert agent is not None
+    await world.changes.until(lambda: not agent.missing(), "the agent is ready")
+    return kubelet
+
+
+def slices(world: World) -> list[dict[str, Any]]:
+    return [item for (kind, _), item in world.api.objects.items() if kind == "resourceslices"]
+
+
+def writes(world: World) -> list[str]:
+    return [
+        one for one in world.api.requests if "resourceslices" in one and not one.startswith(("GET", "WATCH"))
+    ]
+
+
+def put(world: World, claim: dict[str, Any]) -> dict[str, Any]:
+    world.api.put("resourceclaims", f"default/{claim['metadata']['name']}", claim)
+    return claim
+
+
+def edits(world: World, claim: dict[str, Any]) -> dict[str, Any]:
+    """What the claim's CDI file does to its containers."""
+    (device,) = json.loads(cdi_file(world, claim).read_text())["devices"]
+    assert device["name"] == claim["metadata"]["uid"]
+    found: dict[str, Any] = device["containerEdits"]
+    return found
+
+
+def cdi_file(world: World, claim: dict[str, Any]) -> Path:
+    return world.settings.cdi_folders[-1] / f"gpushare.dev-claim-{claim['metadata']['uid']}.json"
+
+
+def host_paths(world: World, claim: dict[str, Any]) -> dict[str, Path]:
+    return {one["containerPath"]: Path(one["hostPath"]) for one in edits(world, claim)["mounts"]}
+
+
+async def test_a_node_publishes_its_gpus_and_takes_them_back_with_the_mode(world: World) -> None:
+    await started(world)
+    (found,) = slices(world)
+    assert found["metadata"]["ownerReferences"][0]["uid"] == "node-uid"
+    spec = found["spec"]
+    assert (spec["driver"], spec["nodeName"]) == ("gpushare.dev", NODE)
+    assert spec["pool"] == {"name": NODE, "generation": 1, "resourceSliceCount": 1}
+    assert [one["name"] for one in spec["devices"]] == [FIRST, SECOND]
+    first = spec["devices"][0]
+    assert first["allowMultipleAllocations"] is True
+    assert first["attributes"]["uuid"] == {"string": gpu(0).uuid}
+    assert first["capacity"]["memory"]["value"] == "15360Mi"
+    assert not world.kubelet.registrations, "there are no extended resources"
+    relabel(world, "cgpu")
+    await world.changes.until(lambda: not slices(world), "no slice")
+
+
+async def test_the_slice_is_written_when_it_changes_and_not_else(world: World) -> None:
+    await started(world)
+    assert len(writes(world)) == 1
+    world.nvml.faults[gpu(1).uuid] = "GPU is lost"
+    await world.changes.until(lambda: slices(world)[0]["spec"]["pool"]["generation"] == 2)
+    assert [one["name"] for one in slices(world)[0]["spec"]["devices"]] == [FIRST]
+    del world.nvml.faults[gpu(1).uuid]
+    await world.changes.until(lambda: slices(world)[0]["spec"]["pool"]["generation"] == 3)
+    assert len(writes(world)) == 3
+    await world.stop()
+    kubelet = kubelet_of(world)
+    await world.start(ready=False)
+    await kubelet.register()
+    agent = world.agent
+    assert agent is not None
+    await world.changes.until(lambda: not agent.missing())
+    assert len(writes(world)) == 3, "the agent that follows finds it as it should be"
+
+
+async def test_a_slice_that_the_kubelet_removes_is_written_again(world: World) -> None:
+    await started(world)
+    (found,) = slices(world)
+    world.api.drop("resourceslices", found["metadata"]["name"])
+    await world.changes.until(lambda: slices(world), "a slice")
+
+
+async def test_a_claim_is_prepared_with_the_isolation_of_core_mem(world: World) -> None:
+    kubelet = await started(world, in_place=True)
+    claim = put(world, allocated("share", (FIRST, "3Gi", 30)))
+    (device,) = await kubelet.prepare(claim)
+    assert (list(device.request_names), device.pool_name, device.device_name) == (["gpu0"], NODE, FIRST)
+    assert device.share_id == "00000000-0000-0000-0000-000000000000"
+    uid = claim["metadata"]["uid"]
+    assert list(device.cdi_device_ids) == [
+        f"gpushare.dev/isolated={gpu(0).uuid}",
+        f"gpushare.dev/claim={uid}",
+    ]
+    environment = dict(one.split("=", 1) for one in edits(world, claim)["env"])
+    assert environment[names.ENV_VISIBLE_DEVICES] == gpu(0).uuid
+    assert environment[names.ENV_MEM_INDEX] == "0"
+    assert (environment[names.ENV_MEM_CONTAINER], environment[names.ENV_MEM_DEVICE]) == ("3072", "15360")
+    assert environment[names.ENV_MEM_LIMIT] == "3072"
+    assert environment[names.ENV_CORE_PERCENT] == "30"
+    found = host_paths(world, claim)
+    assert set(found) == {"/run/gpushare/limits", "/run/gpushare/usage"}
+    assert found["/run/gpushare/limits"].read_text() == (
+        f"gpushare-limits 1.1\ncontainer default/share {uid}\n{LIMIT}"
+    )
+
+
+async def test_where_nvidias_runtime_brings_the_driver_the_libraries_come_with_the_claim(
+    world: World,
+) -> None:
+    kubelet = await started(world)
+    claim = put(world, allocated("share", (FIRST, "3Gi", 0)))
+    (device,) = await kubelet.prepare(claim)
+    assert list(device.cdi_device_ids) == [f"gpushare.dev/claim={claim['metadata']['uid']}"]
+    assert "/etc/ld.so.preload" in host_paths(world, claim)
+    assert not any(one.startswith(names.ENV_CORE_PERCENT) for one in edits(world, claim)["env"])
+    assert "core_percent" not in host_paths(world, claim)["/run/gpushare/limits"].read_text()
+
+
+async def test_asked_again_a_claim_gets_the_same_and_running_containers_keep_their_files(
+    world: World,
+) -> None:
+    kubelet = await started(world)
+    claim = put(world, allocated("share", (FIRST, "3Gi", 30)))
+    before = await kubelet.prepare(claim)
+    usage = host_paths(world, claim)["/run/gpushare/usage"]
+    inode = usage.stat().st_ino
+    assert await kubelet.prepare(claim) == before
+    await world.stop()
+    await world.start(ready=False)
+    await kubelet.register()
+    assert await kubelet.prepare(claim) == before
+    assert usage.stat().st_ino == inode
+
+
+async def test_a_reboot_takes_the_cdi_files_and_the_kubelet_prepares_again(world: World) -> None:
+    kubelet = await started(world)
+    claim = put(world, allocated("share", (FIRST, "3Gi", 30)))
+    before = await kubelet.prepare(claim)
+    await world.stop()
+    cdi_file(world, claim).unlink()
+    await world.start(ready=False)
+    await kubelet.register()
+    assert await kubelet.prepare(claim) == before
+    assert cdi_file(world, claim).exists()
+
+
+async def test_two_devices_of_a_claim_are_two_gpus_under_one_limit_file(world: World) -> None:
+    kubelet = await started(world)
+    claim = put(world, allocated("pair", (FIRST, "3Gi", 30), (SECOND, "1Gi", 50)))
+    devices = await kubelet.prepare(claim)
+    assert [one.device_name for one in devices] == [FIRST, SECOND]
+    text = host_paths(world, claim)["/run/gpushare/limits"].read_text()
+    assert f"gpu {gpu(0).uuid} memory_bytes={3 << 30} " in text
+    assert f"gpu {gpu(1).uuid} memory_bytes={1 << 30} " in text
+
+
+async def test_unprepare_leaves_nothing_and_may_be_repeated(world: World) -> None:
+    kubelet = await started(world)
+    claim = put(world, allocated("share", (FIRST, "3Gi", 30)))
+    await kubelet.prepare(claim)
+    assert directories(world)
+    world.api.drop("resourceclaims", "default/share")
+    for _ in range(2):
+        await kubelet.unprepare(claim)
+        assert not directories(world)
+        assert not cdi_file(world, claim).exists()
+
+
+async def test_files_of_a_prepared_claim_stay_and_those_of_no_claim_go(world: World) -> None:
+    kubelet = await started(world)
+    claim = put(world, allocated("share", (FIRST, "3Gi", 30)))
+    await kubelet.prepare(claim)
+    other = put(world, allocated("other", (SECOND, "1Gi", 0)))
+    await kubelet.prepare(other)
+    await world.stop()
+    # As where the process died between the two steps of unpreparing.
+    cdi_file(world, other).unlink()
+    await world.start(ready=False)
+    await kubelet.register()
+    await world.changes.until(lambda: set(directories(world)) == {claim["metadata"]["uid"]})
+
+
+@pytest.mark.parametrize(
+    ("claim", "why"),
+    [
+        (allocated("gone", ("gpu-x", "1Gi", 0)), "node n1 has no GPU gpu-x now"),
+        (allocated("elsewhere", (FIRST, "1Gi", 0), node="n2"), "it is allocated no GPU of node n1"),
+        (
+            allocated("admin", (FIRST, "1Gi", 0), adminAccess=True),
+            "wants adminAccess, which is not offered yet",
+        ),
+        (allocated("none", (FIRST, "0", 0)), "which is no share"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+async def test_what_cannot_be_prepared_is_refused_with_the_reason(
+    world: World, claim: dict[str, Any], why: str
+) -> None:
+    kubelet = await started(world)
+    put(world, claim)
+    with pytest.raises(PrepareFailed, match=why):
+        await kubelet.prepare(claim)
+    assert not directories(world)
+
+
+async def test_a_claim_that_was_replaced_or_is_gone_is_refused(world: World) -> None:
+    kubelet = await started(world)
+    claim = allocated("share", (FIRST, "3Gi", 30))
+    with pytest.raises(PrepareFailed, match="it does not exist any more"):
+        await kubelet.prepare(claim)
+    put(world, allocated("share", (FIRST, "3Gi", 30), uid="another"))
+    with pytest.raises(PrepareFailed, match="the claim was replaced meanwhile"):
+        await kubelet.prepare(claim)
+
+
+async def test_a_cluster_that_shares_no_devices_is_told_on_the_node_and_gets_no_slice(world: World) -> None:
+    install(world)
+    kubelet_of(world)
+    world.api.shares_devices = False
+    await world.start(mode="dra", ready=False)
+    await world.changes.until(lambda: world.api.told("ClaimsUnavailable"), "an event")
+    assert "node mode dra needs Kubernetes 1.36 or newer" in world.api.told("ClaimsUnavailable")[0]["note"]
+    await world.changes.until(lambda: not slices(world), "no slice")
+
+
+async def test_a_kubelet_that_refuses_the_driver_is_told_on_the_node(world: World) -> None:
+    install(world)
+    kubelet = kubelet_of(world)
+    await world.start(mode="dra", ready=False)
+    await kubelet.register("the version is not supported")
+    await world.changes.until(lambda: world.api.told("ClaimsUnavailable"), "an event")
+    assert "the version is not supported" in world.api.told("ClaimsUnavailable")[0]["note"]
+
+
+async def test_a_gpu_with_a_claim_is_kept_back_in_another_mode_until_it_is_released(world: World) -> None:
+    kubelet = await started(world)
+    claim = put(world, allocated("share", (FIRST, "3Gi", 30)))
+    await kubelet.prepare(claim)
+    relabel(world, "cgpu")
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15)
+    await kubelet.unprepare(claim)
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30)
+
+
+async def test_a_gpu_that_a_pod_holds_from_another_mode_is_not_offered_to_claims(world: World) -> None:
+    install(world)
+    kubelet_of(world)
+    await world.start(mode="cgpu")
+    await world.run_pod("a", 3, on=0)
+    await world.until_assigned("a")
+    relabel(world, "dra")
+    await world.changes.until(lambda: slices(world), "a slice")
+    assert [one["name"] for one in slices(world)[0]["spec"]["devices"]] == [SECOND]
+    world.end_pod("a")
+    await world.changes.until(lambda: len(slices(world)[0]["spec"]["devices"]) == 2)
+
+
+async def test_sockets_of_agents_that_died_are_removed(world: World) -> None:
+    kubelet = kubelet_of(world)
+    dead = kubelet.folder / "gpushare.dev-0000000000000001.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
+        left.bind(str(dead))
+    install(world)
+    await world.start(mode="dra", ready=False)
+    await world.changes.until(lambda: not dead.exists(), "it is gone")
+    await kubelet.register()

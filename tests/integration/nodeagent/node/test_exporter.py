@@ -1,0 +1,384 @@
+"""What the agent's two pages of figures say of GPUs, containers and processes: in our names, and in DCGM's and ACK's."""
+
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpushare.api import names
+from gpushare.nodeagent.driver.telemetry import GpuReading
+from gpushare.nodeagent.isolation.options import AskedIsolation
+from gpushare.nodeagent.isolation.storage.directories import USAGE_BYTES, Directories
+from gpushare.nodeagent.isolation.storage.files import Claimed, fingerprint
+from gpushare.nodeagent.isolation.watchdog.violations import GpuProcess
+from gpushare.nodeagent.observability import dcgm_exporter, gpu_metrics
+from tests.integration.nodeagent import cluster_objects as objects
+from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.isolation.test_watchdog import (
+    contained,
+    process,
+    tell_container,
+    uses,
+    watch,
+)
+from tests.integration.nodeagent.pods.test_whole_gpus_follow import wants
+from tests.integration.nodeagent.scripted_nvml import gpu
+
+FAMILIES = {**gpu_metrics.FAMILIES, **dcgm_exporter.FAMILIES}
+MIB = 1 << 20
+NODE = objects.NODE
+G0 = gpu(0).uuid
+
+
+def scraped(world: World) -> dict[str, dict[tuple[str, ...], float]]:
+    """Family → the values of its labels in order → value."""
+    ours, theirs = (
+        world.agent.metrics_pages.pages[path]().decode() for path in ("/metrics", "/metrics/dcgm")
+    )
+    found = read(ours)
+    assert not any(name.startswith("DCGM") for name in found)
+    assert all(line.startswith(("DCGM_", "# ")) for line in theirs.splitlines())
+    return found | read(theirs)
+
+
+def read(text: str) -> dict[str, dict[tuple[str, ...], float]]:
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            # The parser adds the ending of counters to DCGM's, which have none.
+            name = sample.name if sample.name in FAMILIES else sample.name.removesuffix("_total")
+            if name in FAMILIES:
+                labels = FAMILIES[name][2]
+                assert sample.labels.keys() == set(labels)
+                found.setdefault(name, {})[tuple(sample.labels[one] for one in labels)] = sample.value
+    return found
+
+
+async def until(world: World, said: Any, what: str) -> dict[str, dict[tuple[str, ...], float]]:
+    def looked() -> bool:
+        try:
+            return bool(said(scraped(world)))
+        except KeyError:
+            return False
+
+    await world.changes.until(looked, what)
+    return scraped(world)
+
+
+#: Of a node in no pool that is nobody's instance.
+NOWHERE = (NODE, "", "")
+DRIVER = "580.95.05"
+
+
+async def test_each_gpu_tells_what_it_reads_in_our_names_and_dcgms(world: World) -> None:
+    world.nvml.told = {
+        G0: GpuReading(G0, 30, 12, 4096, 11264, 61, 71500, DRIVER, 1590, 5000, 7, 9, 2, millijoules=123_500),
+        gpu(1).uuid: GpuReading(gpu(1).uuid),
+    }
+    await world.start()
+    labels = ("0", G0, gpu(0).pci_bus_id, "nvidia0", "Tesla T4", NODE, DRIVER, *NOWHERE)
+    told = await until(world, lambda said: said["DCGM_FI_DEV_GPU_UTIL"], "readings")
+    for name, value in (
+        ("DCGM_FI_DEV_GPU_UTIL", 30.0),
+        ("DCGM_FI_DEV_MEM_COPY_UTIL", 12.0),
+        ("DCGM_FI_DEV_FB_USED", 4096.0),
+        ("DCGM_FI_DEV_FB_FREE", 11264.0),
+        ("DCGM_FI_DEV_GPU_TEMP", 61.0),
+        ("DCGM_FI_DEV_POWER_USAGE", 71.5),
+        ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 123_500.0),
+        ("DCGM_FI_DEV_SM_CLOCK", 1590.0),
+        ("DCGM_FI_DEV_MEM_CLOCK", 5000.0),
+        ("DCGM_FI_DEV_ENC_UTIL", 7.0),
+        ("DCGM_FI_DEV_DEC_UTIL", 9.0),
+        ("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", 2.0),
+    ):
+        assert told[name] == {labels: value}, name
+    for name, value in (
+        ("utilization_ratio", 0.3),
+        ("memory_bus_utilization_ratio", 0.12),
+        ("memory_used_bytes", 4096.0 * MIB),
+        ("memory_free_bytes", 11264.0 * MIB),
+        ("temperature_celsius", 61.0),
+        ("power_watts", 71.5),
+        ("energy_joules_total", 123.5),
+        ("sm_clock_hertz", 1.59e9),
+        ("memory_clock_hertz", 5e9),
+        ("encoder_utilization_ratio", 0.07),
+        ("decoder_utilization_ratio", 0.09),
+        ("pcie_replays_total", 2.0),
+    ):
+        assert told[f"gpushare_gpu_{name}"] == {(NODE, "0", G0): value}, name
+    assert told["gpushare_gpu_info"][NODE, "0", G0, gpu(0).pci_bus_id, "nvidia0", "Tesla T4", DRIVER] == 1.0
+    assert set(told["gpushare_gpu_last_xid"].values()) == {0.0}
+    assert set(told["DCGM_FI_DEV_XID_ERRORS"].values()) == {0.0}
+    assert told["DCGM_CUSTOM_DEV_FB_TOTAL"][DRIVER, *NOWHERE, G0, "nvidia0", "0", "Tesla T4"] == 15360.0
+    assert told["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 0.0}
+    assert told["gpushare_gpu_memory_capacity_bytes"][NODE, "0", G0] == 15360.0 * MIB
+
+
+async def test_a_driver_that_has_gone_leaves_no_old_figures_behind(world: World) -> None:
+    watch(world)
+    world.nvml.told = {G0: GpuReading(G0, 30, 12, 4096, 11264, 61, 71500, DRIVER)}
+    await world.start(mode="core_mem")
+    admitted = await world.run_pod("a", 3, on=0, core=30)
+    await world.until_assigned("a")
+    tell_container(world, "a")
+    process(world, 41, contained(admitted))
+    uses(world, (41, 1000, 10))
+    of_the_driver = (
+        "gpushare_gpu_utilization_ratio",
+        "gpushare_gpu_memory_used_bytes",
+        "gpushare_container_memory_used_bytes",
+        "gpushare_process_memory_used_bytes",
+        "gpushare_gpu_unmanaged_processes",
+        "DCGM_FI_DEV_FB_USED",
+        "DCGM_CUSTOM_PROCESS_MEM_USED",
+    )
+    await until(world, lambda said: said.keys() >= set(of_the_driver), "all is told")
+    world.nvml.driver, world.nvml.exchanged = False, True
+    await until(world, lambda said: said["gpushare_gpu_healthy"][NODE, "0", G0] == 0.0, "out of service")
+    told = scraped(world)
+    assert not told.keys() & set(of_the_driver)
+    assert told["gpushare_gpu_memory_allocated_bytes"][NODE, "0", G0] > 0
+    world.nvml.driver = True
+    await until(world, lambda said: said.keys() >= set(of_the_driver), "all is told again")
+
+
+async def test_where_nobody_looks_at_processes_none_are_said_to_be_foreign(world: World) -> None:
+    watch(world, policy="off")
+    await world.start()
+    told = await until(world, lambda said: said["gpushare_gpu_healthy"], "GPUs")
+    assert "gpushare_gpu_unmanaged_processes" not in told
+
+
+async def test_xids_are_counted_and_the_last_one_is_told(world: World) -> None:
+    await world.start()
+    for xid in (31, 79, 31):
+        world.nvml.send_xid(G0, xid)
+    told = await until(
+        world, lambda said: sum(said["gpushare_gpu_xid_errors_total"].values()) == 3, "three XIDs"
+    )
+    assert told["gpushare_gpu_xid_errors_total"] == {(NODE, "0", G0, "31"): 2.0, (NODE, "0", G0, "79"): 1.0}
+    assert {labels[1]: value for labels, value in told["DCGM_FI_DEV_XID_ERRORS"].items()}[G0] == 31.0
+    assert told["gpushare_gpu_last_xid"][NODE, "0", G0] == 31.0
+    await until(world, lambda said: said["gpushare_gpu_healthy"][NODE, "0", G0] == 1.0, "well again")
+
+
+async def test_what_containers_were_given_and_what_the_driver_says_of_them(world: World) -> None:
+    watch(world)
+    await world.start(mode="core_mem")
+    admitted = await world.run_pod("a", 3, on=0, core=30)
+    await world.until_assigned("a")
+    tell_container(world, "a")
+    process(world, 41, contained(admitted), name='tra"in\\er')
+    process(world, 42, contained(admitted))
+    process(world, 77, name="Xorg")
+    uses(world, (41, 1000, 10), (42, 200, 15), (77, 640, -1))
+    told = await until(
+        world,
+        lambda said: (
+            "c" in {labels[2] for labels in said["gpushare_container_memory_used_bytes"]}
+            and said["gpushare_gpu_memory_unmanaged_bytes"][NODE, "0", G0]
+        ),
+        "use of the container",
+    )
+    ours = ("default", "a", "c", NODE, "0", G0)
+    ack = ("share", "c", "default", "a", *NOWHERE, G0, "nvidia0", "0", "Tesla T4")
+    assert told["gpushare_container_memory_allocated_bytes"] == {ours: 3072.0 * MIB}
+    assert told["gpushare_container_compute_allocated_ratio"] == {ours: 0.3}
+    assert told["gpushare_container_memory_used_bytes"] == {ours: 1200.0 * MIB}
+    assert told["gpushare_container_compute_used_ratio"] == {ours: 0.25}
+    assert told["gpushare_gpu_memory_allocated_bytes"][NODE, "0", G0] == 3072.0 * MIB
+    assert told["gpushare_gpu_compute_allocated_ratio"][NODE, "0", G0] == 0.3
+    assert told["gpushare_gpu_pods"] == {(NODE, "0", G0): 1.0, (NODE, "1", gpu(1).uuid): 0.0}
+    assert told["gpushare_gpu_memory_unmanaged_bytes"][NODE, "0", G0] == 640.0 * MIB
+    assert told["gpushare_gpu_unmanaged_processes"][NODE, "0", G0] == 1.0
+    assert told["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 2.0}
+    assert told["DCGM_CUSTOM_DEV_FB_ALLOCATED"]["", *NOWHERE, G0, "nvidia0", "0", "Tesla T4"] == 0.2
+    assert told["DCGM_CUSTOM_CONTAINER_MEM_ALLOCATED"] == {ack: 3072.0}
+    assert told["DCGM_CUSTOM_CONTAINER_CP_ALLOCATED"] == {ack: 0.3}
+    assert told["DCGM_CUSTOM_PROCESS_MEM_USED"] == {
+        (*ack, "41", 'tra"in\\er', "C"): 1000.0,
+        (*ack, "42", "python3", "C"): 200.0,
+    }
+    assert told["DCGM_CUSTOM_PROCESS_SM_UTIL"][(*ack, "42", "python3", "C")] == 15.0
+    assert told["gpushare_process_memory_used_bytes"] == {
+        (*ours, "41", 'tra"in\\er', "C"): 1000.0 * MIB,
+        (*ours, "42", "python3", "C"): 200.0 * MIB,
+        ("", "", "", *ours[3:], "77", "Xorg", "C"): 640.0 * MIB,
+    }
+    assert told["gpushare_process_compute_used_ratio"] == {
+        (*ours, "41", 'tra"in\\er', "C"): 0.1,
+        (*ours, "42", "python3", "C"): 0.15,
+    }
+    foreign = ("none", "", "", "", *ack[4:], "77", "Xorg", "C")
+    assert told["DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_USED"] == {foreign: 640.0}
+    assert "DCGM_CUSTOM_ILLEGAL_PROCESS_SM_UTIL" not in told, "the driver does not tell it"
+
+
+async def test_what_a_process_has_the_other_engines_do(world: World) -> None:
+    watch(world)
+    await world.start(mode="cgpu")
+    process(world, 77)
+    world.nvml.running = [GpuProcess(G0, 77, 640, 0, "C+G", 4, 30, 0)]
+    told = await until(world, lambda said: said["gpushare_process_engine_used_ratio"], "the process")
+    its = ("", "", "", NODE, "0", G0, "77", "python3", "C+G")
+    assert told["gpushare_process_engine_used_ratio"] == {
+        (*its, "memory_bus"): 0.04,
+        (*its, "encoder"): 0.3,
+        (*its, "decoder"): 0.0,
+    }
+    assert told["gpushare_process_compute_used_ratio"] == {its: 0.0}, "idle is told, and is not unknown"
+    labels = ("none", "", "", "", *NOWHERE, G0, "nvidia0", "0", "Tesla T4", "77", "python3", "C+G")
+    for name, value in (("MEM_COPY", 4.0), ("ENCODE", 30.0), ("DECODE", 0.0)):
+        assert told[f"DCGM_CUSTOM_ILLEGAL_PROCESS_{name}_UTIL"] == {labels: value}
+        assert f"DCGM_CUSTOM_PROCESS_{name}_UTIL" not in told
+
+
+async def test_pods_that_count_gpus_have_all_of_them(world: World) -> None:
+    await world.start(mode="topology")
+    await world.kubelet.admit(world.bind("w", wants(1), on=1))
+    uuid = gpu(1).uuid
+    told = await until(world, lambda said: said["gpushare_container_memory_allocated_bytes"], "the pod")
+    assert told["gpushare_container_memory_allocated_bytes"] == {
+        ("default", "w", "c", NODE, "1", uuid): 15360.0 * MIB
+    }
+    ack = ("exclusive", "c", "default", "w", *NOWHERE, uuid, "nvidia1", "1", "Tesla T4")
+    assert told["DCGM_CUSTOM_CONTAINER_CP_ALLOCATED"] == {ack: 1.0}
+    assert told["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 1.0}
+    assert told["gpushare_gpu_memory_allocated_bytes"][NODE, "1", uuid] == 15360.0 * MIB
+    assert told["gpushare_gpu_compute_allocated_ratio"][NODE, "1", uuid] == 1.0
+    assert told["gpushare_gpu_pods"][NODE, "1", uuid] == 1.0
+    assert told["gpushare_gpu_exclusive_pods"] == {(NODE, "0", G0): 0.0, (NODE, "1", uuid): 1.0}
+
+
+async def test_the_pool_and_the_kind_of_instance_are_those_of_the_nodes_labels(world: World) -> None:
+    await world.start()
+    node = objects.node("share")
+    node["metadata"]["labels"] |= {
+        "karpenter.sh/nodepool": "by-karpenter",
+        "alibabacloud.com/nodepool-id": "np1",
+        "node.kubernetes.io/instance-type": "ecs.gn7i-c8g1.2xlarge",
+    }
+    world.api.put("nodes", NODE, node)
+    total = "DCGM_CUSTOM_DEV_FB_TOTAL"
+    told = await until(world, lambda said: "np1" in {labels[2] for labels in said[total]}, "the labels")
+    assert {labels[1:4] for labels in told[total]} == {(NODE, "np1", "ecs")}
+    assert {labels[-3:] for labels in told["DCGM_FI_DEV_XID_ERRORS"]} == {(NODE, "np1", "ecs")}
+
+
+async def test_what_those_use_that_have_whole_gpus(world: World) -> None:
+    """By container as soon as the kubelet has told which is which, before by pod; one that was given another GPU is a stranger."""
+    watch(world)
+    await world.start(mode="topology")
+    admitted = await world.kubelet.admit(world.bind("w", wants(1), on=1))
+    process(world, 41, contained(admitted))
+    process(world, 77, name="Xorg")
+    mine, others = gpu(1).uuid, G0
+    world.nvml.running = [
+        GpuProcess(mine, 41, 9000, 70, "C"),
+        GpuProcess(others, 41, 300, 1, "C"),
+        GpuProcess(mine, 77, 20, -1, "G"),
+    ]
+    used = "gpushare_container_memory_used_bytes"
+    pod = ("default", "w", "", NODE, "1", mine)
+    told = await until(world, lambda said: pod in said[used], "its pod")
+    assert told[used] == {pod: 9000.0 * MIB}
+    tell_container(world, "w")
+    its = ("default", "w", "c", NODE, "1", mine)
+    told = await until(world, lambda said: its in said[used], "its container")
+    assert told[used] == {its: 9000.0 * MIB}
+    assert told["gpushare_container_compute_used_ratio"] == {its: 0.7}
+    assert told["gpushare_gpu_unmanaged_processes"] == {(NODE, "0", others): 1.0, (NODE, "1", mine): 1.0}
+    ack = ("exclusive", "c", "default", "w", *NOWHERE, mine, "nvidia1", "1", "Tesla T4")
+    assert told["DCGM_CUSTOM_PROCESS_MEM_USED"] == {(*ack, "41", "python3", "C"): 9000.0}
+    assert len(told["DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_USED"]) == 2
+
+
+async def test_a_container_without_a_process_uses_nothing_unless_nobody_knows(world: World) -> None:
+    watch(world)
+    await world.start(mode="core_mem")
+    await world.run_pod("idle", 3, on=0, core=30)
+    await world.until_assigned("idle")
+    admitted = await world.run_pod("a", 3, on=0, core=30)
+    await world.until_assigned("a")
+    tell_container(world, "idle")
+    tell_container(world, "a")
+    process(world, 41, contained(admitted))
+    used, busy = "gpushare_container_memory_used_bytes", "gpushare_container_compute_used_ratio"
+    idle, its = (("default", pod, "c", NODE, "0", G0) for pod in ("idle", "a"))
+    told = await until(world, lambda said: idle in said[used], "the idle one")
+    assert (told[used][idle], told[busy][idle]) == (0.0, 0.0)
+    uses(world, (41, 1000, 10))
+    told = await until(world, lambda said: said[used][its], "the other's process")
+    assert told[used] == {idle: 0.0, its: 1000.0 * MIB}
+    uses(world, (41, -1, 10))
+    told = await until(world, lambda said: its not in said[used], "memory that the driver does not tell")
+    assert (told[used], told[busy][its]) == ({idle: 0.0}, 0.1)
+
+
+async def test_of_a_gpu_that_does_not_answer_nobody_says_that_nothing_of_it_is_used(world: World) -> None:
+    watch(world)
+    await world.start(mode="share")
+    for name, index in (("on-lost", 0), ("on-well", 1)):
+        await world.run_pod(name, 3, on=index)
+        await world.until_assigned(name)
+        tell_container(world, name)
+    used, busy = "gpushare_container_memory_used_bytes", "gpushare_container_compute_used_ratio"
+    strangers = "gpushare_gpu_unmanaged_processes"
+    lost, well = (
+        ("default", name, "c", NODE, str(index), gpu(index).uuid)
+        for name, index in (("on-lost", 0), ("on-well", 1))
+    )
+    await until(world, lambda said: said[used].keys() == {lost, well}, "both")
+    world.nvml.faults = {G0: "GPU is lost"}
+    told = await until(world, lambda said: lost not in said[used], "the lost one is not known")
+    assert (told[used], told[busy]) == ({well: 0.0}, {well: 0.0})
+    assert told[strangers] == {(NODE, "1", gpu(1).uuid): 0.0}
+    assert told["gpushare_container_memory_allocated_bytes"].keys() == {lost, well}
+
+
+async def test_on_a_node_that_gives_nothing_away_nobody_is_a_stranger(world: World) -> None:
+    watch(world)
+    await world.start(mode="share")
+    process(world, 77)
+    uses(world, (77, 640, 5))
+    await until(world, lambda said: said["gpushare_process_memory_used_bytes"], "the process")
+    world.api.put("nodes", NODE, objects.node("default"))
+    await until(
+        world, lambda said: "gpushare_process_memory_used_bytes" not in said, "another plugin's business"
+    )
+
+
+async def test_what_the_library_in_a_container_counts(world: World) -> None:
+    isolation = replace(world.settings.isolation, asked=AskedIsolation.AUTO)
+    world.use(isolation=isolation)
+    await world.start(mode="core_mem")
+    admitted = await world.run_pod("a", 3, on=0, core=30)
+    await world.until_assigned("a")
+    uid, ids = admitted.pod["metadata"]["uid"], fingerprint(admitted.devices["c"][names.GPU_MEM])
+    directories = Directories(world.settings.isolation.folder)
+    for pod, of in (("a", uid), ("b", "of one that is gone")):
+        claimed = Claimed(
+            f"default/{pod}", of, "c", G0, 3072, ids, core_percent=30, more={"GPU-of-another-node": 1}
+        )
+        usage(directories.make(claimed, "hard") / "usage")
+    told = await until(
+        world, lambda said: said["gpushare_container_memory_charged_bytes"], "the directory is adopted"
+    )
+    ours = ("default", "a", "c", NODE, "0", G0)
+    assert told["gpushare_container_memory_charged_bytes"] == {ours: 1000.0 * 256}
+    assert told["gpushare_container_memory_allocation_failures_total"] == {ours: 7.0}
+    assert told["gpushare_container_gpu_seconds_total"] == {ours: 1.5}
+    assert told["gpushare_container_compute_throttled_seconds_total"] == {ours: 2.25}
+
+
+def usage(path: Path) -> None:
+    """As the library of the container would have written it."""
+    text = bytearray(USAGE_BYTES)
+    struct.pack_into("<QI", text, 0, 0x3167656572617567, 1)
+    struct.pack_into("<QQQ", text, 4096 + 72, 1_500_000_000, 0, 2_250_000_000)
+    struct.pack_into("<QQQ", text, 4096 * 17, 1000 << 28 | 5 << 18 | 9, 0, 7)
+    path.write_bytes(text)

@@ -1,0 +1,141 @@
+"""One fault of a node is one event: also when its agent starts anew, and when the fault comes back."""
+
+import msgspec
+
+from gpushare.api import names
+from gpushare.api.node.device import described_devices
+from gpushare.api.objects import decode_node
+from gpushare.nodeagent.driver.nvml import Unreadable
+from tests.integration.nodeagent.cluster_objects import NODE
+from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.isolation.test_watchdog import (
+    contained,
+    exported,
+    first_gpu,
+    process,
+    tell_container,
+    uses,
+    watch,
+)
+from tests.integration.nodeagent.node.test_condition import ready
+from tests.integration.nodeagent.scripted_nvml import gpu
+
+
+def told(world: World) -> list[str]:
+    """The reasons of all events of the node, in the order in which they came."""
+    return [one["reason"] for one in world.api.events if one["regarding"]["name"] == NODE]
+
+
+def reasons(world: World) -> list[str]:
+    """Why each GPU that is described is out of service; empty where it is not."""
+    found = described_devices(decode_node(world.api.objects["nodes", NODE]))
+    return [] if found is None else [device.reason for device in found[2]]
+
+
+def lose(world: World, *indices: int) -> None:
+    """These fall off the bus: NVML counts them and does not answer."""
+    world.nvml.faults = {gpu(index).uuid: "GPU is lost" for index in indices}
+    world.nvml.unreadable = tuple(Unreadable(index, "GPU is lost") for index in indices)
+    world.nvml.gpus = [one for one in world.nvml.gpus if one.index not in indices]
+
+
+def mend(world: World) -> None:
+    world.nvml.faults, world.nvml.unreadable = {}, ()
+    world.nvml.gpus = [gpu(0), gpu(1)]
+
+
+async def again(world: World) -> None:
+    """The agent ends without a word, and another starts; what it finds has been told, if anything is."""
+    await world.stop()
+    await world.start(ready=False)
+    agent = world.agent
+    await world.changes.until(lambda: not agent.missing(), "the agent is ready")
+    await world.changes.until(lambda: agent._status.settled and not agent._recorder.waiting, "all is written")
+
+
+async def test_a_lost_gpu_is_one_event_however_often_nvml_and_the_agent_start_anew(world: World) -> None:
+    await world.start()
+    lose(world, 1)
+    await world.changes.until(lambda: told(world) and reasons(world) == ["", "GPU is lost"], "told")
+    opened = world.nvml.opened
+    await world.changes.until(lambda: world.nvml.opened > opened + 1, "NVML is opened anew")
+    assert reasons(world) == ["", "GPU is lost"]
+    for _ in range(2):
+        await again(world)
+        assert reasons(world) == ["", "GPU is lost"], "it stays described"
+        await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 30, "and is counted")
+        assert ready(world)[1] == "SomeGPUsUnhealthy"
+    assert told(world) == ["GPUUnhealthy"]
+    mend(world)
+    await world.changes.until(lambda: len(told(world)) == 2, "told that it is back")
+    lose(world, 1)
+    await world.changes.until(lambda: len(told(world)) == 3, "it went and came back")
+    assert told(world) == ["GPUUnhealthy", "GPURecovered", "GPUUnhealthy"]
+
+
+async def test_a_driver_that_fails_is_one_event_and_so_it_is_to_the_next_agent(world: World) -> None:
+    await world.start()
+    world.nvml.refuses, world.nvml.exchanged = "Driver/library version mismatch", True
+    await world.changes.until(lambda: ready(world)[1] == "DriverFailed", "said")
+    for _ in range(2):
+        await again(world)
+    assert told(world) == ["DriverFailed"]
+    world.nvml.refuses = ""
+    await world.changes.until(lambda: len(told(world)) == 2, "told")
+    assert told(world) == ["DriverFailed", "DriverReady"]
+
+
+async def test_an_unknown_mode_is_said_by_the_condition_and_told_once(world: World) -> None:
+    await world.start()
+    node = msgspec.json.decode(msgspec.json.encode(world.api.objects["nodes", NODE]))
+    node["metadata"]["labels"][names.LABEL_MODE] = "shrae"
+    world.api.put("nodes", NODE, node)
+    await world.changes.until(lambda: ready(world)[:2] == ("False", "UnknownGPUMode"), "said")
+    assert "=shrae is unknown; use one of default, share" in ready(world)[2]
+    await again(world)
+    assert told(world) == ["UnknownGPUMode"]
+    node = msgspec.json.decode(msgspec.json.encode(world.api.objects["nodes", NODE]))
+    node["metadata"]["labels"][names.LABEL_MODE] = "share"
+    world.api.put("nodes", NODE, node)
+    await world.changes.until(lambda: ready(world)[:2] == ("True", "Sharing"), "shares")
+
+
+async def test_an_agent_that_ends_alone_says_that_nobody_looks_after_the_node(world: World) -> None:
+    await world.start()
+    await world.changes.until(lambda: ready(world)[1] == "Sharing", "shares")
+    agent = world.agent
+    assert not await agent.leave()
+    assert ready(world)[:2] == ("Unknown", "AgentStopped")
+    assert ready(world)[2].startswith(
+        "the node agent has ended; before that: mode share, unit 1GiB, 2 of 2 GPUs"
+    )
+    await again(world)
+    await world.changes.until(lambda: ready(world)[:2] == ("True", "Sharing"), "shares again")
+    assert told(world) == []
+
+
+async def test_overuse_and_foreign_use_that_go_on_are_told_once_whoever_watches(world: World) -> None:
+    watch(world)
+    await world.start(mode="cgpu")
+    admitted = await world.run_pod("a", 3, on=0)
+    await world.until_assigned("a")
+    tell_container(world, "a")
+    process(world, 41, contained(admitted))
+    process(world, 42)
+    uses(world, (41, 100, 0))
+    await world.changes.until(
+        lambda: exported(world, "memory_used_bytes") == 100 << 20, "it is known which container"
+    )
+    uses(world, (41, 3200, 0), (42, 1500, 0))
+    await world.changes.until(
+        lambda: world.api.told("GPUMemoryExceeded") and world.api.told("UnmanagedGPUUsage"), "both are told"
+    )
+    await world.changes.until(lambda: first_gpu(world).foreign_mib == 1536, "described")
+    for _ in range(2):
+        await again(world)
+    assert len(world.api.told("GPUMemoryExceeded")) == 1
+    assert told(world) == ["UnmanagedGPUUsage"]
+    uses(world)
+    await world.changes.until(lambda: world.api.told("UnmanagedGPUUsageResolved"), "ended")
+    uses(world, (42, 1500, 0))
+    await world.changes.until(lambda: len(world.api.told("UnmanagedGPUUsage")) == 2, "it came back")

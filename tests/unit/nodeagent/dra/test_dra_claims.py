@@ -1,0 +1,98 @@
+"""What a ResourceClaim was allocated, as shares of GPUs."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gpushare.api.node.device import Device
+from gpushare.nodeagent.dra.claims import ClaimReference, allocated_devices, shares_of
+from gpushare.nodeagent.errors import AllocationRefused
+from tests.integration.nodeagent.node.scripted_dra_kubelet import allocated
+
+GPUS = (Device(0, "GPU-A", 15360), Device(1, "GPU-B", 16384))
+
+
+def reference(claim: dict[str, Any]) -> ClaimReference:
+    metadata = claim["metadata"]
+    return ClaimReference(metadata["namespace"], metadata["name"], metadata["uid"])
+
+
+def shares(claim: dict[str, Any]) -> dict[str, tuple[int, int, int, int]]:
+    """By UUID: MiB, units, units of the GPU, percent of compute."""
+    named = reference(claim)
+    found = shares_of(named, allocated_devices(json.dumps(claim).encode(), named, "n1"), GPUS)
+    return {one.uuid: (one.mib, one.units, one.device_units, one.core_percent) for one in found}
+
+
+def refusal(claim: dict[str, Any]) -> str:
+    with pytest.raises(AllocationRefused) as refused:
+        shares(claim)
+    assert refused.value.subject == "ResourceClaim default/c"
+    return refused.value.problem
+
+
+def test_consumed_capacity_is_the_share() -> None:
+    assert shares(allocated("c", ("gpu-a", "3Gi", 30))) == {"GPU-A": (3072, 3072, 15360, 30)}
+    assert shares(allocated("c", ("gpu-b", "1536Mi", 0))) == {"GPU-B": (1536, 1536, 16384, 0)}
+
+
+def test_requests_on_one_gpu_are_one_share_of_it() -> None:
+    assert shares(allocated("c", ("gpu-a", "1Gi", 10), ("gpu-a", "2Gi", 20)))["GPU-A"][0] == 3072
+    assert shares(allocated("c", ("gpu-a", "1Gi", 10), ("gpu-a", "2Gi", 20)))["GPU-A"][3] == 30
+    assert shares(allocated("c", ("gpu-a", "1Gi", 10), ("gpu-a", "2Gi", 0)))["GPU-A"][3] == 0
+
+
+def test_devices_of_other_drivers_and_nodes_are_passed_over() -> None:
+    claim = allocated("c", ("gpu-a", "1Gi", 0))
+    results = claim["status"]["allocation"]["devices"]["results"]
+    results += [{**results[0], "driver": "gpu.nvidia.com"}, {**results[0], "pool": "n2"}]
+    assert list(shares(claim)) == ["GPU-A"]
+
+
+def test_an_alternative_of_a_request_is_told_to_the_kubelet_as_the_request() -> None:
+    claim = allocated("c", ("gpu-a", "1Gi", 0), request="gpu/small")
+    (found,) = allocated_devices(json.dumps(claim).encode(), reference(claim), "n1")
+    assert found.request == "gpu"
+
+
+def test_parameters_are_refused_rather_than_passed_over() -> None:
+    claim = allocated("c", ("gpu-a", "1Gi", 0))
+    devices = claim["status"]["allocation"]["devices"]
+    devices["config"] = [{"source": "FromClaim", "opaque": {"driver": "gpu.nvidia.com", "parameters": {}}}]
+    assert list(shares(claim)) == ["GPU-A"]
+    devices["config"] += [{"source": "FromClaim", "opaque": {"driver": "gpushare.dev", "parameters": {}}}]
+    assert "it has parameters for driver gpushare.dev, which takes none yet" in refusal(claim)
+
+
+@pytest.mark.parametrize(
+    ("claim", "why"),
+    [
+        (allocated("c", ("gpu-c", "1Gi", 0)), "node n1 has no GPU gpu-c now"),
+        (
+            allocated("c", ("gpu-a", "1Gi", 0), adminAccess=True),
+            "wants adminAccess, which is not offered yet",
+        ),
+        (allocated("c", ("gpu-a", "1Gi", 0), consumedCapacity=None), "which is no share"),
+        (allocated("c", ("gpu-a", "1Gi", 0), consumedCapacity={"memory": "x"}), "is not a quantity"),
+        (allocated("c"), "it is allocated no GPU of node n1"),
+        (
+            {"metadata": {"namespace": "default", "name": "c", "uid": "u"}},
+            "it is allocated no GPU of node n1",
+        ),
+    ],
+)
+def test_what_is_no_share_of_this_node_is_refused(claim: dict[str, Any], why: str) -> None:
+    assert why in refusal(claim)
+
+
+def test_another_claim_of_that_name_is_refused() -> None:
+    claim = allocated("c", ("gpu-a", "1Gi", 0))
+    with pytest.raises(AllocationRefused, match="the claim was replaced meanwhile"):
+        allocated_devices(json.dumps(claim).encode(), ClaimReference("default", "c", "older"), "n1")
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"metadata": {"uid": 3}}', b"\xff"])
+def test_what_is_no_claim_is_refused(text: bytes) -> None:
+    with pytest.raises(AllocationRefused, match="is no claim"):
+        allocated_devices(text, ClaimReference("default", "c", "u"), "n1")

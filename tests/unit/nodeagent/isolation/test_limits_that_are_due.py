@@ -1,0 +1,66 @@
+"""What the driver is to hold each container to, from what pods were given and what the kubelet tells of them."""
+
+import msgspec
+
+from gpushare.api.allocation.allocation import Allocation, share_of
+from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
+from gpushare.nodeagent.allocate.pod_allocations import AllocatedPod
+from gpushare.nodeagent.isolation.backends.driver_limits import due_of
+from tests.unit.nodeagent.allocate.allocated_pods import APP, INIT, SIDECAR, allocated, node_of, request
+
+NODE = node_of(15360, 15360, 16160)
+
+
+def told(one: AllocatedPod, *, running: bool = False, **containers: str) -> AllocatedPod:
+    """``one`` once the kubelet has told these IDs, by container."""
+    ids = {container_id: name for name, container_id in containers.items()}
+    return msgspec.structs.replace(
+        one, bound=msgspec.structs.replace(one.bound, containers=ids, running=running)
+    )
+
+
+def due(*claims: AllocatedPod) -> set[tuple[str, str, int, int]]:
+    """Container, its ID, GPU and MiB."""
+    book = NodeAllocations(NODE)
+    for one in claims:
+        book.put(one)
+    return {(one.container, one.owner.container_id, one.gpu_index, one.mib) for one in due_of(book)}
+
+
+def test_each_container_is_held_to_its_part_once_its_id_is_told() -> None:
+    one = allocated(NODE, "a", 2, request((APP, 2), (APP, 3)))
+    assert due(one) == set()
+    assert due(told(one, c1="i1")) == {("c1", "i1", 2, 3232)}
+    assert due(told(one, c0="i0", c1="i1", other="i2")) == {("c0", "i0", 2, 2154), ("c1", "i1", 2, 3232)}
+
+
+def test_on_every_gpu_that_it_has() -> None:
+    one = told(allocated(NODE, "a", (0, 2), request((APP, 3), gpus=2)), c0="i0")
+    assert due(one) == {("c0", "i0", 0, 3072), ("c0", "i0", 2, 3232)}
+
+
+def test_init_containers_are_held_until_the_pod_runs_and_sidecars_beyond() -> None:
+    one = allocated(NODE, "a", 0, request((INIT, 4), (SIDECAR, 1), (APP, 2)))
+    ids = {"c0": "i0", "c1": "i1", "c2": "i2"}
+    later = {("c1", "i1", 0, 1024), ("c2", "i2", 0, 2048)}
+    assert due(told(one, **ids)) == {("c0", "i0", 0, 4096), *later}
+    assert due(told(one, running=True, **ids)) == later
+
+
+def test_who_has_all_of_a_gpu_needs_no_limit() -> None:
+    assert due(told(allocated(NODE, "a", 0, request((APP, 15))), c0="i0")) == set()
+    whole = allocated(NODE, "b", (0, 1), request((APP, 1), gpus=2, whole=True))
+    assert due(told(whole, c0="i0")) == set()
+
+
+def test_where_each_container_has_a_gpu_of_its_own_it_is_limited_there_alone() -> None:
+    one = allocated(NODE, "a", 0, request((APP, 2), (APP, 3)))
+    shares = {
+        "c0": (share_of(NODE.devices[0], 15, 2, 0),),
+        "c1": (share_of(NODE.devices[1], 15, 3, 0),),
+    }
+    apart = msgspec.structs.replace(
+        one, allocation=Allocation((*shares["c0"], *shares["c1"]), shares, one.allocation.unit)
+    )
+    assert not apart.on_same_gpus
+    assert due(told(apart, c0="i0", c1="i1")) == {("c0", "i0", 0, 2048), ("c1", "i1", 1, 3072)}

@@ -1,0 +1,74 @@
+"""Nobody but us wakes a pod whose room is there: it is asked for again until somebody tries it."""
+
+from gpushare.api import names
+from gpushare.scheduler.plugins.defragmentation.plugin import AGAIN_S, KEPT_S
+from gpushare.scheduler.server.protocol import BindingArgs
+from tests.unit.scheduler.defragmentation.moving import INTERVAL_S, Moving
+
+
+async def test_a_pod_whose_room_is_there_is_asked_for_again_until_somebody_tries_it(moving: Moving) -> None:
+    moving.node("m", 16)
+    moving.made("wide", 12, "")
+    assert not moving.ask("wide", "n")
+    await moving.look(INTERVAL_S)
+    await moving.look(AGAIN_S)
+    assert not moving.hurried, "who was to move is still there"
+    moving.see("a")
+    moving.end("a")
+    for turn_s, times in ((0.0, 1), (1.0, 1), (AGAIN_S, 2), (AGAIN_S, 2), (AGAIN_S, 3)):
+        await moving.look(turn_s)
+        assert moving.hurried == ["uid-wide"] * times
+    await moving.binder.bind(BindingArgs("default", "wide", "uid-wide", "n"))
+    moving.see("wide")
+    await moving.look(10 * AGAIN_S)
+    assert moving.hurried == ["uid-wide"] * 3
+
+
+async def test_so_is_what_replaces_a_pod_that_moved(moving: Moving) -> None:
+    moving.node("m", 16)
+    moving.made("wide", 12, "")
+    assert not moving.ask("wide", "n")
+    await moving.look(INTERVAL_S)
+    moving.made("a2", 10)
+    assert moving.hurried == ["uid-a2"]
+    await moving.look(AGAIN_S)
+    assert moving.hurried == ["uid-a2"] * 2
+
+
+async def test_who_was_refused_for_the_sake_of_kept_room_is_tried_when_it_is_given_up(moving: Moving) -> None:
+    moving.node("m", 16)
+    moving.made("wide", 12, "")
+    assert not moving.ask("wide", "n")
+    await moving.look(INTERVAL_S)
+    moving.made("other", 16, "")
+    assert not moving.ask("other")
+    await moving.look(KEPT_S)
+    assert "uid-other" in moving.hurried
+    assert "uid-wide" in moving.hurried
+
+
+async def test_where_room_is_found_as_it_is_nobody_moves_and_the_pod_is_tried_again(moving: Moving) -> None:
+    moving.node("m", 16)
+    moving.made("wide", 12, "")
+    assert not moving.ask("wide", "n")
+    moving.end("b")
+    await moving.look(INTERVAL_S)
+    assert not moving.api.evicted
+    assert moving.hurried == ["uid-wide"]
+
+
+async def test_who_was_left_room_by_a_process_that_is_gone_is_tried_when_the_next_has_read_all(
+    moving: Moving,
+) -> None:
+    note = {names.ANN_ROOM_MADE: "5"}
+    moving.made("wide", 12, "", annotations=note)
+    moving.made("other", 12, "")
+    await moving.bound("had", 6, "n", annotations=note)
+    assert not moving.hurried
+    moving.mover.pods_listed()
+    assert moving.hurried == ["uid-wide"]
+
+
+def test_where_nobody_was_nobody_is(moving: Moving) -> None:
+    moving.mover.pods_listed()
+    assert not moving.hurried

@@ -1,0 +1,366 @@
+"""For a sum that a quota may not pass others end wherever they are, and nobody ends in vain: for whole GPUs all of their units count."""
+
+from typing import Any
+
+import msgspec
+
+from gpushare.api import names
+from gpushare.api.disruption import DisruptionBudget
+from gpushare.kube.client.errors import ApiError
+from gpushare.scheduler.plugins.preemption.non_gpu_reclaim import KEPT_S
+from gpushare.scheduler.plugins.preemption.plugin import REASON_NO_BUDGET
+from tests.unit.scheduler.elastic_quota.test_quotas import (
+    HALVES,
+    MEM,
+    WHOLE,
+    ask,
+    bind,
+    bound,
+    create,
+    end,
+    look,
+    root,
+    tree,
+    verb,
+)
+from tests.unit.scheduler.elastic_quota.test_quotas_of_every_pod import come, plain
+from tests.unit.scheduler.world import World, gpu_node, pod_object
+
+
+async def test_for_a_max_above_others_end_on_whatever_nodes_and_the_pod_goes_where_there_is_room(
+    world: World,
+) -> None:
+    for name in ("n2", "n3"):
+        world.add_node(gpu_node(name, 4096))
+    world.add_node(gpu_node("large", 32768))
+    world.quotas.upsert(tree(root(a={"min": 12}, b={"min": 4}, whole=16)))
+    for number, node in enumerate(("n1", "n2", "n3")):
+        await bound(world, "z", f"b-{number}", 4, node, priority=number)
+    create(world, "x", "mine", 12, labels=WHOLE)
+    assert not ask(world, "x", "mine", "n1", "n2", "n3", "large")[0], "32 units, more than its quota may have"
+    await look(world)
+    assert world.api.evicted == []
+
+    # On n1 alone 4 units would go; 8 are too many for the root.
+    create(world, "x", "asks", 12)
+    assert not ask(world, "x", "asks", "n1", "n2", "n3", "large")[0]
+    await look(world)
+    assert sorted(world.api.evicted) == ["b-0", "b-1"], "the least important, on two nodes"
+    assert world.ledger.nominations.node_of("uid-asks") in ("n1", "large")
+    assert world.events.notes[-1][2].endswith(
+        "elastic quota root/a takes back within its min what root/b had borrowed"
+    )
+    told = world.decisions.of("uid-asks")
+    assert told is not None
+    assert told.preemption is not None
+    (found,) = told.preemption.room
+    assert (found.count, {one.pod for one in found.victims}) == (2, {"z/b-0", "z/b-1"})
+    assert not ask(world, "x", "asks", "n1", "n2", "n3", "large")[0], "they are there still"
+    for name in ("b-0", "b-1"):
+        end(world, "z", name)
+    assert ask(world, "x", "asks", "n1", "n2", "n3", "large")[0]
+
+
+async def test_nobody_ends_for_a_whole_gpu_with_more_units_than_the_quota_may_have(world: World) -> None:
+    """Of a GPU that is given whole all units count, however few were asked for."""
+    world.add_node(gpu_node("small", 8192))
+    world.quotas.upsert(tree(root(a={"min": 8, "max": 12}, b={"min": 2}, whole=16)))
+    await bound(world, "z", "on-large", 4, "n1")
+    create(world, "x", "mine", 6, labels=WHOLE, priority=5)
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert world.api.evicted == [], "16 units of n1 would pass the max of 12"
+    assert verb(world, "x", "mine", "on-large") == {}
+
+    await bound(world, "z", "on-small", 4, "small")
+    assert not ask(world, "x", "mine", "n1", "small")[0]
+    await look(world)
+    assert world.api.evicted == ["on-small"]
+    assert world.ledger.nominations.node_of("uid-mine") == "small"
+
+
+async def test_kube_scheduler_may_end_pods_for_a_whole_gpu_that_the_quota_may_have(world: World) -> None:
+    world.quotas.upsert(tree(root(a={"min": 16}, b={"min": 0}, whole=16)))
+    await bound(world, "z", "there", 4)
+    create(world, "x", "mine", 6, labels=WHOLE, priority=5)
+    assert [one["UID"] for one in verb(world, "x", "mine", "there")["n1"]["Pods"]] == ["uid-there"]
+    world.quotas.remove("kube-system/tree", tree(HALVES))
+    assert [one["UID"] for one in verb(world, "x", "mine", "there")["n1"]["Pods"]] == ["uid-there"]
+
+
+async def test_for_a_gangs_sum_as_many_end_as_all_of_it_needs_or_nobody(world: World) -> None:
+    for name in ("n2", "n3"):
+        world.add_node(gpu_node(name, 4096))
+    world.add_node(gpu_node("large", 16384, 16384))
+    world.quotas.upsert(tree(root(a={"min": 14}, b={"min": 4}, whole=18)))
+    for number, node in enumerate(("n1", "n2", "n3")):
+        await bound(world, "z", f"b-{number}", 4, node)
+    nodes = ("n2", "n3", "large")  # not where the largest of those that end is
+    for least in (3, 2):
+        labels = {names.LABEL_GANG_NAME: f"g{least}", names.LABEL_GANG_LEAST: str(least)}
+        gang = [f"g{least}-{number}" for number in range(least)]
+        for name in gang:
+            create(world, "x", name, 7, labels=labels)
+        for name in gang:
+            assert not ask(world, "x", name, *nodes)[0]
+        await look(world)
+        assert len(world.api.evicted) == (0 if least == 3 else 2), "21 units are more than its min"
+        if least == 3:
+            for name in gang:
+                world.view.remove_pod(world.view.waiting[f"uid-{name}"])
+    for name in world.api.evicted:
+        end(world, "z", name)
+    assert all(ask(world, "x", name, *nodes)[0] == ["large"] for name in gang)
+
+
+async def test_a_budget_keeps_those_on_other_nodes_too(world: World) -> None:
+    world.add_node(gpu_node("n2", 16384))
+    world.quotas.upsert(tree(root(a={"min": 12}, b={"min": 4}, whole=16)))
+    for number in range(2):
+        await bound(world, "z", f"b-{number}", 5, "n1")
+    create(world, "x", "mine", 11)
+    meta = {"name": "all", "namespace": "z", "generation": 1}
+    status = {"disruptionsAllowed": 0, "observedGeneration": 1}
+    written = {"metadata": meta, "spec": {"selector": {}}, "status": status}
+    world.api.budgets = [msgspec.convert(written, DisruptionBudget)]
+    assert not ask(world, "x", "mine", "n2")[0]
+    await look(world)
+    assert world.api.evicted == []
+    assert not world.ledger.nominations.node_of("uid-mine")
+    world.api.budgets = []
+    ask(world, "x", "mine", "n2")
+    await look(world)
+    assert len(world.api.evicted) == 1, "two would take b below its min"
+
+
+def lent() -> dict[str, Any]:
+    """A root of 8 processors and 16 units; a (namespace x) is sure of 4 and 8, b (z) of 2 and 4."""
+
+    def amounts(cpu: int, units: int) -> dict[str, Any]:
+        return {"cpu": cpu, MEM: units}
+
+    leaves = [
+        {"name": "a", "namespaces": ["x"], "min": amounts(4, 8)},
+        {"name": "b", "namespaces": ["z"], "min": amounts(2, 4)},
+    ]
+    return {"name": "root", "min": amounts(8, 16), "max": amounts(8, 16), "children": leaves}
+
+
+def claimant(name: str, cpu: int, **more: Any) -> dict[str, Any]:
+    pod = pod_object(name, 4, namespace="x", **more)
+    pod["spec"]["containers"][0]["resources"]["requests"] = {"cpu": cpu}
+    return pod
+
+
+async def test_for_processors_that_were_lent_pods_without_a_gpu_end_that_this_scheduler_can_hold_back(
+    world: World,
+) -> None:
+    world.quotas.upsert(tree(lent()))
+    for name, cpu, priority in (("p", 2, 5), ("q", 3, 1)):
+        come(world, plain("z", name, node="n1", cpu=cpu, priority=priority))
+    come(world, plain("z", "r", node="n1", cpu=3, scheduler="default-scheduler", priority=-1))
+    come(world, claimant("mine", 3))
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert world.api.evicted == ["q"], "the default scheduler would place r's successor at once"
+    assert world.events.notes[-1][2].endswith(
+        "elastic quota root/a takes back within its min what root/b had borrowed"
+    )
+    assert world.ledger.nominations.node_of("uid-mine") == "n1"
+    world.view.remove_pod(world.view.besides["uid-q"])
+    come(world, plain("z", "again", cpu=3))
+    assert not ask(world, "z", "again")[0], "what it gave back is the claimant's"
+    assert ask(world, "x", "mine")[0] == ["n1"]
+
+
+async def test_no_pod_without_a_gpu_ends_for_a_sum_of_gpu_memory_or_below_its_min(world: World) -> None:
+    world.quotas.upsert(tree(lent()))
+    come(world, plain("z", "p", node="n1", cpu=1, priority=-1))
+    for number in range(3):
+        await bound(world, "z", f"b-{number}", 5)
+    come(world, claimant("mine", 1))
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert [name[:2] for name in world.api.evicted] == ["b-"], "it would free no GPU memory"
+
+    world.api.evicted.clear()
+    come(world, plain("x", "own", node="n1", cpu=1))
+    come(world, plain("z", "q", node="n1", cpu=6))
+    come(world, claimant("more", 3))
+    assert not ask(world, "x", "more")[0]
+    await look(world)
+    assert world.api.evicted == [], "without q b would have less than its min of 2"
+
+
+async def test_a_budget_keeps_pods_without_a_gpu_too(world: World) -> None:
+    world.quotas.upsert(tree(lent()))
+    come(world, plain("z", "p", node="n1", cpu=6))
+    come(world, plain("z", "q", node="n1", cpu=2))
+    meta = {"name": "all", "namespace": "z", "generation": 1}
+    status = {"disruptionsAllowed": 0, "observedGeneration": 1}
+    written = {"metadata": meta, "spec": {"selector": {}}, "status": status}
+    world.api.budgets = [msgspec.convert(written, DisruptionBudget)]
+    come(world, claimant("mine", 3))
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert world.api.evicted == []
+    world.api.budgets = []
+    ask(world, "x", "mine")
+    await look(world)
+    assert world.api.evicted == ["p"]
+
+
+# --- for pods without a GPU -------------------------------------------------------------------------------
+
+
+def of_cpu(**a_more: Any) -> dict[str, Any]:
+    """A root of 8 processors, of which a (namespace x) is sure of 4 and b (z) of 2."""
+    leaves = [
+        {"name": "a", "namespaces": ["x"], "min": {"cpu": 4}, **a_more},
+        {"name": "b", "namespaces": ["z"], "min": {"cpu": 2}},
+    ]
+    return {"name": "root", "min": {"cpu": 8}, "max": {"cpu": 8}, "children": leaves}
+
+
+async def test_a_pod_without_a_gpu_takes_back_within_its_min_and_keeps_what_comes_free(world: World) -> None:
+    world.quotas.upsert(tree(of_cpu()))
+    for name, priority in (("p", 1), ("q", 0)):
+        come(world, plain("z", name, node="n1", cpu=4, priority=priority))
+    come(world, plain("x", "mine", cpu=3))
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert world.api.evicted == ["q"]
+    assert world.events.notes[-1][2] == (
+        "ended for pod x/mine (priority 0): elastic quota root/a takes back within its min what root/b had borrowed"
+    )
+    assert world.api.nominated == []
+    ask(world, "x", "mine")
+    await look(world)
+    assert world.api.evicted == ["q"], "one is enough, and ends already"
+    assert not ask(world, "x", "mine")[0], "it is there still"
+    world.view.remove_pod(world.view.besides["uid-q"])
+    come(world, plain("z", "again", cpu=4))
+    assert not ask(world, "z", "again")[0], "what came free is kept"
+    assert ask(world, "x", "mine")[0] == ["n1"]
+    await bind(world, "x", "mine")
+    world.see("mine")
+    assert not world.quotas.keeps("uid-mine")
+    await look(world)
+    assert world.api.evicted == ["q"], "within its min nobody has a claim on it"
+
+
+async def test_a_sum_that_a_pod_without_a_gpu_does_not_come_for_is_free_in_the_end(world: World) -> None:
+    world.quotas.upsert(tree(of_cpu()))
+    for name in ("p", "q"):
+        come(world, plain("z", name, node="n1", cpu=4))
+    come(world, plain("x", "mine", cpu=4))
+    ask(world, "x", "mine")
+    await look(world)
+    (ended,) = world.api.evicted
+    world.view.remove_pod(world.view.besides[f"uid-{ended}"])
+    come(world, plain("z", "again", cpu=4))
+    assert not ask(world, "z", "again")[0]
+    hurried: list[str] = []
+    world.preemptor.retry_wanted.subscribe(hurried.extend)
+    world.clock.now_s += KEPT_S
+    await look(world)
+    assert ask(world, "z", "again")[0] == ["n1"]
+    assert "uid-again" in hurried
+
+
+async def test_one_that_is_gone_leaves_the_sum_to_others(world: World) -> None:
+    world.quotas.upsert(tree(of_cpu()))
+    for name in ("p", "q"):
+        come(world, plain("z", name, node="n1", cpu=4))
+    come(world, plain("x", "mine", cpu=4))
+    ask(world, "x", "mine")
+    await look(world)
+    world.view.remove_pod(world.view.besides[f"uid-{world.api.evicted[0]}"])
+    world.view.remove_pod(world.view.waiting_besides["uid-mine"])
+    come(world, plain("z", "again", cpu=4))
+    assert ask(world, "z", "again")[0] == ["n1"]
+
+
+async def test_for_a_pod_without_a_gpu_nobody_ends_beyond_its_min_at_its_own_max_or_against_its_wish(
+    world: World,
+) -> None:
+    world.quotas.upsert(tree(of_cpu(max={"cpu": 5})))
+    for name in ("p", "q"):
+        come(world, plain("z", name, node="n1", cpu=4))
+    come(world, plain("x", "large", cpu=5))
+    never = plain("x", "never", cpu=1)
+    never["spec"]["preemptionPolicy"] = "Never"
+    come(world, never)
+    for name in ("large", "never"):
+        assert not ask(world, "x", name)[0]
+    await look(world)
+    assert world.api.evicted == []
+
+
+async def test_for_a_pod_without_a_gpu_whose_policy_has_no_place_for_it_nobody_ends(world: World) -> None:
+    world.quotas.upsert(tree(of_cpu()))
+    for name in ("p", "q"):
+        come(world, plain("z", name, node="n1", cpu=4))
+    come(world, plain("x", "mine", cpu=3))
+    world.in_turn = lambda uid, nodes: []
+    ask(world, "x", "mine")
+    await look(world)
+    assert world.api.evicted == []
+    world.in_turn = lambda uid, nodes: [nodes]
+    ask(world, "x", "mine")
+    await look(world)
+    assert len(world.api.evicted) == 1
+
+
+async def test_at_its_max_a_more_important_pod_without_a_gpu_has_one_of_its_own_quota_ended(
+    world: World,
+) -> None:
+    world.quotas.upsert(tree(of_cpu(max={"cpu": 4})))
+    for name, priority in (("low", 0), ("high", 9)):
+        come(world, plain("x", name, node="n1", cpu=2, priority=priority))
+    come(world, plain("x", "mine", cpu=2, priority=5))
+    assert not ask(world, "x", "mine")[0]
+    await look(world)
+    assert world.api.evicted == ["low"]
+    assert world.events.notes[-1][2] == "ended for pod x/mine (priority 5)"
+
+
+async def test_a_budget_is_told_to_a_pod_without_a_gpu_and_an_eviction_that_fails_keeps_nothing(
+    world: World,
+) -> None:
+    world.quotas.upsert(tree(of_cpu()))
+    for name in ("p", "q"):
+        come(world, plain("z", name, node="n1", cpu=4))
+    meta = {"name": "all", "namespace": "z", "generation": 1}
+    status = {"disruptionsAllowed": 0, "observedGeneration": 1}
+    written = {"metadata": meta, "spec": {"selector": {}}, "status": status}
+    world.api.budgets = [msgspec.convert(written, DisruptionBudget)]
+    come(world, plain("x", "mine", cpu=4))
+    ask(world, "x", "mine")
+    await look(world)
+    assert (world.api.evicted, world.events.notes[-1][:2]) == ([], ("mine", REASON_NO_BUDGET))
+    world.api.budgets = []
+
+    def refuse() -> None:
+        raise ApiError(500, "InternalError", "etcd", "")
+
+    world.api.before = [refuse]
+    ask(world, "x", "mine")
+    await look(world)
+    assert world.api.evicted == []
+    assert not world.quotas.keeps("uid-mine")
+    world.clock.now_s += 10
+    await look(world)
+    assert len(world.api.evicted) == 1, "it is looked at again"
+
+
+async def test_once_a_pod_without_a_gpu_is_gone_nobody_more_ends_for_its_sum(world: World) -> None:
+    world.quotas.upsert(tree(of_cpu()))
+    for name in ("p", "q", "r", "s"):
+        come(world, plain("z", name, node="n1", cpu=2))
+    come(world, plain("x", "mine", cpu=4))
+    assert not ask(world, "x", "mine")[0]
+    world.api.before = [lambda: world.view.remove_pod(world.view.waiting_besides["uid-mine"])]
+    await look(world)
+    assert len(world.api.evicted) == 1
+    assert not world.quotas.keeps("uid-mine")

@@ -1,0 +1,171 @@
+"""What is advised to a pod where a node that would take it is cordoned: kube-scheduler does not ask about that one."""
+
+import msgspec
+import pytest
+
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.objects import decode_node
+from gpushare.api.quantity import MemoryUnit
+from gpushare.api.taints import Taint
+from gpushare.scheduler.cache.cache import NodeReader, NodeRecord
+from tests.unit.scheduler.explain.test_decisions import GIB, ask_again, give
+from tests.unit.scheduler.server.test_app import Browser
+from tests.unit.scheduler.world import World, gpu_node, pod_object
+
+UNCORDON = "; or `kubectl uncordon a`: it has room, and is cordoned"
+
+
+pytestmark = pytest.mark.usefixtures("without_nodes")
+
+
+def cordon(world: World, node: NodeDevices, **labels: str) -> None:
+    world.view.upsert_node(NodeRecord(node, "", cordoned=labels))
+
+
+def sick(name: str) -> NodeDevices:
+    node = gpu_node(name, 8 * GIB)
+    return msgspec.structs.replace(
+        node,
+        devices=tuple(Device(0, one.uuid, one.total_mib, "", False, "GPU is lost") for one in node.devices),
+    )
+
+
+async def suggestion(browser: Browser, world: World, *asked: str, mem: int = 4, **spec: object) -> str:
+    if "uid-waits" not in world.view.waiting:
+        pod = pod_object("waits", mem)
+        pod["spec"].update(spec)
+        world.api.create(pod)
+        world.see("waits")
+    await ask_again(browser, world, "waits", *asked)
+    return next(one.suggestion for one in world.decisions.waiting() if one.key == "default/waits")
+
+
+async def test_beside_a_gpu_that_is_out_of_service_the_cordoned_node_is_named(
+    browser: Browser, world: World
+) -> None:
+    cordon(world, gpu_node("a", 8 * GIB))
+    world.add_node(sick("b"))
+    told = await suggestion(browser, world, "b")
+    assert told.startswith("GPUs that are back in service: GPU 0 of node b: ")
+    assert told.endswith(UNCORDON)
+
+    world.add_node(gpu_node("a", 8 * GIB))
+    assert "cordon" not in await suggestion(browser, world, "b")
+
+
+async def test_where_a_gpu_waits_for_pods_from_before_a_change_of_mode_their_end_is_advised(
+    browser: Browser, world: World
+) -> None:
+    why = "held whole by pod default/whole until it ends"
+    node = gpu_node("b", 8 * GIB)
+    world.add_node(node)
+    await give(browser, world, "whole", "b", 8)
+    held = msgspec.structs.replace(node.devices[0], healthy=False, reason=why, kept_back=True)
+    world.add_node(msgspec.structs.replace(node, devices=(held,)))
+    told = await suggestion(browser, world, "b")
+    assert told == (
+        "the end of pods that hold GPUs from before the node's mode changed: node b: "
+        f"no GPU that could hold 4 GiB is in service (GPU 0 is {why})"
+    )
+
+
+async def test_beside_a_full_gpu_the_cordon_is_told_and_no_rule_of_the_pod(
+    browser: Browser, world: World
+) -> None:
+    cordon(world, gpu_node("a", 8 * GIB))
+    world.add_node(gpu_node("b", 8 * GIB))
+    await give(browser, world, "there", "b", 6)
+    told = await suggestion(browser, world, "b")
+    ends = "; the end of pod default/there (6 GiB) there would be enough"
+    assert told.endswith(f"the nearest has 2 GiB free, GPU 0 of node b{ends}{UNCORDON}")
+    assert "keep it off" not in told
+
+
+async def test_a_cordoned_node_without_room_is_not_named(browser: Browser, world: World) -> None:
+    cordon(world, gpu_node("a", 2 * GIB))
+    world.add_node(sick("b"))
+    assert "cordon" not in await suggestion(browser, world, "b")
+
+
+@pytest.mark.parametrize(("zone", "told"), [("east", True), ("west", False)])
+async def test_a_node_that_the_selector_leaves_out_is_not_named(
+    browser: Browser, world: World, zone: str, told: bool
+) -> None:
+    cordon(world, gpu_node("a", 8 * GIB), zone="east", other="x")
+    world.add_node(sick("b"))
+    said = await suggestion(browser, world, "b", nodeSelector={"zone": zone})
+    assert said.endswith(UNCORDON) is told
+
+
+async def test_what_node_affinity_wants_is_left_open(browser: Browser, world: World) -> None:
+    cordon(world, gpu_node("a", 8 * GIB))
+    world.add_node(sick("b"))
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["east"]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    said = await suggestion(browser, world, "b", affinity={"nodeAffinity": required})
+    assert said.endswith(f"{UNCORDON}, if the pod's node affinity lets it go there")
+
+
+async def test_a_node_that_was_cordoned_since_it_was_asked_about_is_not_said_to_have_room_for_it(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("a", 8 * GIB))
+    await give(browser, world, "there", "a", 6)
+    assert "nearest" in await suggestion(browser, world, "a")
+    world.view.remove_pod(world.view.bound["uid-there"])
+    cordon(world, gpu_node("a", 8 * GIB))
+    (one,) = world.decisions.waiting()
+    assert one.suggestion == "`kubectl uncordon a`: it has room, and is cordoned"
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "told"),
+    [
+        ([], False),
+        ([{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}], False),
+        ([{"key": "dedicated", "value": "others", "effect": "NoSchedule"}], False),
+        ([{"key": "dedicated", "value": "team", "effect": "NoSchedule"}], True),
+        ([{"operator": "Exists"}], True),
+    ],
+)
+async def test_a_node_with_another_taint_is_named_to_a_pod_alone_that_tolerates_it(
+    browser: Browser, world: World, tolerations: list[dict[str, str]], told: bool
+) -> None:
+    taint = Taint("dedicated", "team", "NoSchedule")
+    world.view.upsert_node(NodeRecord(gpu_node("a", 8 * GIB), "", cordoned={}, taints=(taint,)))
+    world.add_node(sick("b"))
+    assert (await suggestion(browser, world, "b", tolerations=tolerations)).endswith(UNCORDON) is told
+
+    cordon(world, gpu_node("a", 8 * GIB))
+    assert (await suggestion(browser, world, "b")).endswith(UNCORDON)
+
+
+def test_taints_are_read_from_a_node_that_is_cordoned() -> None:
+    taints = [
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+        {"key": "dedicated", "value": "team", "effect": "NoSchedule"},
+        {"key": "soft", "effect": "PreferNoSchedule"},
+        {"key": "gone", "effect": "NoExecute"},
+    ]
+    reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16)
+    raw = {"metadata": {"name": "n"}, "spec": {"unschedulable": True, "taints": taints}}
+    assert reader.read(decode_node(raw)).taints == (
+        Taint("dedicated", "team", "NoSchedule"),
+        Taint("gone", "", "NoExecute"),
+    )
+    raw["spec"] = {"taints": taints}
+    assert reader.read(decode_node(raw)).taints == ()
+
+
+def test_the_cordon_is_read_from_the_node() -> None:
+    raw = {"metadata": {"name": "n", "labels": {"zone": "east"}}, "spec": {"unschedulable": True}}
+    reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16)
+    assert reader.read(decode_node(raw)).cordoned == {"zone": "east"}
+    assert reader.read(decode_node({"metadata": {"name": "n"}})).cordoned is None
+
+
+async def test_a_node_that_is_gone_is_not_named(browser: Browser, world: World) -> None:
+    cordon(world, gpu_node("a", 8 * GIB))
+    world.add_node(sick("b"))
+    world.view.remove_node("a")
+    assert "cordon" not in await suggestion(browser, world, "b")

@@ -1,0 +1,64 @@
+"""Whose end would let a pod in on the GPU that comes nearest."""
+
+import msgspec
+import pytest
+
+from gpushare.api.node.modes import NodeMode
+from gpushare.api.quantity import MemoryUnit
+from tests.unit.scheduler.explain.test_decisions import GIB, ask, give, suggestion
+from tests.unit.scheduler.server.test_app import Browser
+from tests.unit.scheduler.world import World, gpu_node
+
+pytestmark = pytest.mark.usefixtures("without_nodes")
+
+
+async def full(browser: Browser, world: World, *units: int) -> None:
+    world.add_node(gpu_node("n", 16 * GIB))
+    for number, mem in enumerate(units):
+        await give(browser, world, f"p{number}", "n", mem)
+
+
+@pytest.mark.parametrize(
+    ("there", "asks", "named"),
+    [
+        ((6, 1, 8), 5, "pod default/p0 (6 GiB)"),
+        ((8, 6), 9, "pod default/p0 (8 GiB)"),
+        ((5, 5, 5), 11, "pods default/p1 (5 GiB) and default/p2 (5 GiB)"),
+        ((5, 5, 5), 16, "pods default/p0 (5 GiB), default/p1 (5 GiB) and default/p2 (5 GiB)"),
+    ],
+)
+async def test_as_few_pods_are_named_as_would_do_the_one_that_holds_least(
+    browser: Browser, world: World, there: tuple[int, ...], asks: int, named: str
+) -> None:
+    await full(browser, world, *there)
+    await ask(browser, world, "waits", "n", mem=asks)
+
+    assert suggestion(world).endswith(f"free, GPU 0 of node n; the end of {named} there would be enough")
+
+
+async def test_more_than_three_are_not_named(browser: Browser, world: World) -> None:
+    await full(browser, world, 3, 3, 3, 3)
+    await ask(browser, world, "waits", "n", mem=16)
+
+    assert suggestion(world) == "a GPU with 16 GiB free: the nearest has 4 GiB free, GPU 0 of node n"
+
+
+async def test_of_compute_it_is_told_too_who_has_how_much(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("n", 16 * GIB, mode=NodeMode.CORE_MEM))
+    await give(browser, world, "little", "n", 6, core=10)
+    await give(browser, world, "much", "n", 2, core=70)
+    await ask(browser, world, "waits", "n", mem=2, core=40)
+
+    assert suggestion(world).endswith("; the end of pod default/much (2 GiB and 70%) there would be enough")
+
+
+async def test_what_is_needed_and_what_is_free_are_told_in_one_unit(browser: Browser, world: World) -> None:
+    node = gpu_node("n", 1024)
+    world.add_node(msgspec.structs.replace(node, unit=MemoryUnit.parse("128MiB")))
+    await give(browser, world, "there", "n", 3)
+    await ask(browser, world, "waits", "n", mem=7)
+
+    assert suggestion(world) == (
+        "a GPU with 896 MiB free: the nearest has 640 MiB free, GPU 0 of node n; "
+        "the end of pod default/there (384 MiB) there would be enough"
+    )

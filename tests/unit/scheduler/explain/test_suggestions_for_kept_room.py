@@ -1,0 +1,100 @@
+"""What is advised to a pod where room is kept for others."""
+
+import pytest
+from msgspec import structs
+
+from gpushare.api.node.modes import NodeMode
+from gpushare.ledger.preemption.victims import Rank
+from gpushare.scheduler.cache.kubelet_capacity import Sums
+from tests.unit.scheduler.explain.test_decisions import GIB, ask, ask_again, give, suggestion
+from tests.unit.scheduler.server.test_app import Browser
+from tests.unit.scheduler.world import World, gpu_node
+
+KEEPS = "; node n1 has room, but keeps it for pod default/first"
+
+
+async def keep(
+    browser: Browser, world: World, *, mem: int = 6, core: int | None = None, uid: str = ""
+) -> None:
+    """Room on node n1 is kept for pod ``first``, or under another ``uid``."""
+    await ask(browser, world, "first", "n1", mem=mem, core=core)
+    request = world.view.waiting["uid-first"].request
+    assert request is not None
+    plan = world.ledger.evictions.plan(request, ["n1"], lambda _: Rank(0))
+    assert plan is not None
+    world.ledger.nominations.add(uid or "uid-first", request, plan)
+
+
+@pytest.mark.parametrize(("uid", "whose"), [("", "pod default/first"), ("moved:uid-x", "another pod")])
+async def test_whose_room_it_would_have_is_told_where_memory_is_kept(
+    browser: Browser, world: World, uid: str, whose: str
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    await keep(browser, world, uid=uid)
+    await ask(browser, world, "waits", "n1", mem=4)
+
+    assert suggestion(world) == (
+        "a GPU with 4 GiB free: the nearest has 2 GiB free, GPU 0 of node n1; "
+        f"node n1 has room, but keeps it for {whose}"
+    )
+    world.ledger.nominations.remove(uid or "uid-first")
+    await ask_again(browser, world, "waits", "n1")
+    assert "keeps it" not in suggestion(world)
+
+
+async def test_kept_room_that_is_not_in_the_way_is_not_told(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    await give(browser, world, "there", "n1", 5)
+    await keep(browser, world, mem=2)
+    await ask(browser, world, "waits", "n1", mem=4)
+
+    assert suggestion(world).endswith(
+        "the nearest has 1 GiB free, GPU 0 of node n1; the end of pod default/there (5 GiB) there would be enough"
+    )
+
+
+async def test_compute_that_is_kept_is_not_said_to_be_free(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB, mode=NodeMode.CORE_MEM))
+    await keep(browser, world, core=60)
+    await ask(browser, world, "waits", "n1", mem=4, core=60)
+
+    assert suggestion(world).endswith(f"GPU 0 of node n1, which has 40% compute free{KEEPS}")
+
+
+async def test_nobody_is_said_to_end_where_all_places_are_kept(browser: Browser, world: World) -> None:
+    world.add_node(structs.replace(gpu_node("n1", 8 * GIB), max_pods=1))
+    await keep(browser, world, mem=2)
+    await ask(browser, world, "waits", "n1", mem=2)
+
+    cap = "or a larger cap on node n1 (node label ack.node.gpu.max-pod)"
+    assert suggestion(world) == f"the end of pods for which room is kept on these GPUs, {cap}{KEEPS}"
+
+
+@pytest.mark.parametrize("held", [False, True])
+async def test_a_mode_is_of_use_once_those_for_whom_room_is_kept_have_ended_too(
+    browser: Browser, world: World, held: bool
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    if held:
+        await give(browser, world, "there", "n1", 2)
+    await keep(browser, world)
+    await ask(browser, world, "waits", "n1", mem=2, core=20)
+
+    whom = "its 1 pod with GPU memory alone and 1 pod for which room is kept there have"
+    assert (
+        f", which is of use once {whom if held else '1 pod for which room is kept there has'} ended; or"
+        in suggestion(world)
+    )
+
+
+async def test_what_a_kubelet_offers_again_does_not_help_where_it_is_kept(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    await keep(browser, world)
+    world.view.offers.set_node("n1", Sums(7, 0, 0))
+    await ask(browser, world, "waits", "n1", mem=4)
+
+    assert suggestion(world).startswith(
+        "GPUs that their kubelet offers again, and room there that is kept for others: node n1: the kubelet offers 1 "
+    )

@@ -1,0 +1,82 @@
+"""Which node is named to a pod whose nodeSelector wants labels that no node has."""
+
+import pytest
+
+from gpushare.api.node.modes import NodeMode
+from gpushare.scheduler.cache.cache import NodeRecord
+from tests.unit.scheduler.explain.test_decisions import GIB, give
+from tests.unit.scheduler.server.test_app import Browser
+from tests.unit.scheduler.world import World, gpu_node, pod_object
+
+NO_LABELS = "3 node(s) didn't match Pod's node affinity/selector."
+SELECTS = "a node with what its nodeSelector wants, {}: "
+
+
+pytestmark = pytest.mark.usefixtures("without_nodes")
+
+
+def suggestion(world: World, says: str = NO_LABELS, mem: int = 4, **selector: str) -> str:
+    pod = pod_object("waits", mem)
+    pod["spec"]["nodeSelector"] = selector
+    message = f"0/3 nodes are available: {says}"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    pod["status"]["conditions"] = [condition]
+    world.api.create(pod)
+    world.see("waits")
+    return next(one.suggestion for one in world.decisions.waiting() if one.key == "default/waits")
+
+
+async def test_a_node_is_named_that_has_room_for_the_pod_then(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("a", 16 * GIB, mode=NodeMode.TOPOLOGY))
+    world.add_node(gpu_node("b", 8 * GIB))
+    world.add_node(gpu_node("c", 8 * GIB))
+    world.view.upsert_node(NodeRecord(gpu_node("d", 16 * GIB), "", cordoned={}))
+    await give(browser, world, "there", "b", 6)
+
+    told = SELECTS.format("disk=ssd")
+    assert suggestion(world, disk="ssd") == (
+        f"{told}`kubectl label node c disk=ssd` (it has room for the pod); or another selector"
+    )
+
+
+async def test_what_else_its_scheduler_says_of_nodes_may_be_of_the_one_that_is_named(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("a", 8 * GIB))
+    says = "1 node(s) had untolerated taint {team: ml}, 2 node(s) didn't match Pod's node affinity/selector."
+
+    told = "`kubectl label node a disk=ssd` (it has room for the pod, if no other rule keeps the pod off); or"
+    assert told in suggestion(world, says, disk="ssd")
+
+
+async def test_where_no_node_has_room_it_is_said_in_place_of_a_command(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("a", 16 * GIB, mode=NodeMode.TOPOLOGY))
+    world.add_node(gpu_node("b", 8 * GIB))
+    told, then = (
+        SELECTS.format("disk=ssd"),
+        "has room for the pod now, whatever its labels; or another selector",
+    )
+    assert suggestion(world, mem=9, disk="ssd") == f"{told}no node {then}"
+
+    world.view.upsert_node(NodeRecord(gpu_node("d", 16 * GIB), "", cordoned={}))
+    assert suggestion(world, mem=9, disk="ssd") == f"{told}no node that is not cordoned {then}"
+
+
+@pytest.mark.parametrize(
+    ("mem", "told"),
+    [
+        (4, "`kubectl label node b pool=a` (it has room for the pod); or another selector"),
+        (9, "no node in mode cgpu has room for the pod now, whatever its labels; or another selector"),
+    ],
+)
+async def test_of_nodes_in_the_mode_that_it_wants_too_one_is_named(
+    browser: Browser, world: World, mem: int, told: str
+) -> None:
+    world.add_node(gpu_node("a", 16 * GIB))
+    world.add_node(gpu_node("b", 8 * GIB, mode=NodeMode.CGPU))
+
+    selector = {"ack.node.gpu.schedule": "cgpu", "pool": "a"}
+    wanted = SELECTS.format("ack.node.gpu.schedule=cgpu and pool=a")
+    assert suggestion(world, mem=mem, **selector) == f"{wanted}{told}"

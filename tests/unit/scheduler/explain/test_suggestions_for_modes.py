@@ -1,0 +1,115 @@
+"""Which node is named where another mode of one would let a pod in."""
+
+import pytest
+from msgspec import structs
+
+from gpushare.api.node.modes import NodeMode
+from gpushare.scheduler.plugins.explain.decision_log import Waiting
+from tests.unit.scheduler.explain.test_decisions import GIB, ask, give
+from tests.unit.scheduler.server.test_app import Browser
+from tests.unit.scheduler.world import World, gpu_node, pod_object
+
+SELECTOR = "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."
+
+
+pytestmark = pytest.mark.usefixtures("without_nodes")
+
+
+def selects(world: World, mode: str, mem: int = 2) -> Waiting:
+    """A pod that wants nodes of a mode in which there is none, as the watch shows it."""
+    pod = pod_object("waits", mem)
+    pod["spec"]["nodeSelector"] = {"ack.node.gpu.schedule": mode}
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": SELECTOR}
+    pod["status"]["conditions"] = [condition]
+    world.api.create(pod)
+    world.see("waits")
+    return waits(world)
+
+
+def waits(world: World) -> Waiting:
+    return next(one for one in world.decisions.waiting() if one.key == "default/waits")
+
+
+async def test_the_node_without_pods_is_labelled_for_a_selector_and_what_mps_needs_is_said(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("a", 8 * GIB, mode=NodeMode.CGPU))
+    world.add_node(gpu_node("b", 8 * GIB))
+    await give(browser, world, "there", "a", 2)
+
+    assert selects(world, "mps").suggestion == (
+        "no node is in mode mps, which its nodeSelector wants; node b is in mode share: "
+        "`kubectl label node b ack.node.gpu.schedule=mps --overwrite` (NVIDIA's MPS daemon, nvidia-cuda-mps-control, has to be "
+        "on that node); or another selector"
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        (
+            "mps",
+            "--overwrite`, once its 1 pod has ended: mode cgpu holds what runs there to its share (NVIDIA",
+        ),
+        ("share", "--overwrite`, once its 1 pod has ended: mode cgpu holds what runs there to its share; or"),
+    ],
+)
+async def test_pods_that_are_held_to_their_share_end_before_their_nodes_mode_is_another(
+    browser: Browser, world: World, mode: str, told: str
+) -> None:
+    world.add_node(gpu_node("a", 8 * GIB, mode=NodeMode.CGPU))
+    await give(browser, world, "there", "a", 2)
+
+    assert told in selects(world, mode).suggestion
+
+
+async def test_a_node_whose_pods_lose_nothing_is_labelled_under_them(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("a", 8 * GIB))
+    await give(browser, world, "there", "a", 2)
+
+    assert "ack.node.gpu.schedule=cgpu --overwrite`; or another" in selects(world, "cgpu").suggestion
+
+
+async def test_for_whole_gpus_a_node_that_holds_pods_to_their_share_comes_after_one_that_does_not(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("a", 8 * GIB, 8 * GIB, mode=NodeMode.CGPU))
+    world.add_node(gpu_node("b", 8 * GIB, 8 * GIB, 8 * GIB))
+    await give(browser, world, "there", "a", 2)
+    for name in ("one", "two"):
+        await give(browser, world, name, "b", 2)
+    whole = pod_object("waits")
+    whole["spec"]["containers"][0]["resources"]["limits"] = {"aliyun.com/gpu": 1}
+    world.api.create(whole)
+    world.see("waits")
+    await browser.post("filter", {"Pod": whole, "Nodes": None, "NodeNames": ["a", "b"]})
+
+    assert waits(world).suggestion.startswith(
+        "node b is in mode share: `kubectl label node b ack.node.gpu.schedule=topology --overwrite`; or one"
+    )
+
+
+async def test_compute_is_given_beside_those_that_mode_cgpu_holds(browser: Browser, world: World) -> None:
+    """Nobody loses anything by it; the two kinds are kept apart for all that."""
+    world.add_node(gpu_node("a", 8 * GIB, mode=NodeMode.CGPU))
+    await give(browser, world, "there", "a", 2)
+    await ask(browser, world, "waits", "a", mem=2, core=20)
+
+    assert ", which is of use once its 1 pod with GPU memory alone has ended" in waits(world).suggestion
+
+
+@pytest.mark.parametrize(
+    ("slip", "helps"),
+    [
+        ("label ack.node.gpu.schedule=shrae is unknown; use one of default, share", True),
+        ("label gpushare.dev/max-pods=many is not a number from 1; correct or remove it", False),
+    ],
+)
+async def test_a_correction_is_advised_where_the_node_would_take_the_pod_then(
+    browser: Browser, world: World, slip: str, helps: bool
+) -> None:
+    shut = gpu_node("a", 8 * GIB, mode=NodeMode.TOPOLOGY)
+    world.add_node(structs.replace(shut, refusal=slip, problem=slip))
+    await ask(browser, world, "waits", "a", mem=2)
+
+    assert waits(world).suggestion.startswith("node a, once what is written on it is corrected") is helps

@@ -1,0 +1,168 @@
+"""What is advised to a pod that an elastic quota refuses, or would."""
+
+import msgspec
+import pytest
+
+from gpushare.api.names import LABEL_POD_GPU_COUNT, LABEL_POD_PLACEMENT, POD_PLACEMENT_WHOLE_DEVICE
+from gpushare.api.node.modes import NodeMode
+from tests.unit.scheduler.elastic_quota.test_quotas import MEM, tree
+from tests.unit.scheduler.explain.test_decisions import GIB, ask, ask_again, give, suggestion
+from tests.unit.scheduler.server.test_app import Browser
+from tests.unit.scheduler.world import World, gpu_node, pod_object
+
+
+def limit(world: World, *, root: int, leaf: int, generation: int = 1) -> None:
+    below = {"name": "leaf", "namespaces": ["default"], "max": {MEM: leaf}}
+    top = {"name": "root", "min": {MEM: root}, "max": {MEM: root}, "children": [below]}
+    world.quotas.upsert(tree(top, generation=generation))
+
+
+WHOLE = {LABEL_POD_PLACEMENT: POD_PLACEMENT_WHOLE_DEVICE}
+SMALLER = (
+    "a larger max of elastic quota root/leaf, or a node with smaller GPUs: what it would be given whole of node n1 counts "
+    "{} units, which is more than that alone"
+)
+ENDS = "pods of elastic quota root/leaf that end, or a larger max of it"
+NO_ROOM = "; and room, which none of these nodes has now"
+
+
+async def ask_whole(browser: Browser, world: World, mem: int, *nodes: str, count: int = 1) -> None:
+    labels = {**WHOLE, LABEL_POD_GPU_COUNT: str(count)}
+    world.api.create(pod_object("waits", mem, labels=labels))
+    world.see("waits")
+    await ask_again(browser, world, "waits", *nodes)
+
+
+@pytest.mark.parametrize(
+    ("root", "leaf", "told"),
+    [
+        (30, 4, "pods of elastic quota root/leaf that end, or a larger max of it"),
+        (4, 4, "pods of elastic quotas root/leaf and root that end, or a larger max of each"),
+        (30, 2, "ask for less, or a larger max of elastic quota root/leaf: it asks for more than that alone"),
+    ],
+)
+async def test_every_quota_that_is_passed_is_named(
+    browser: Browser, world: World, root: int, leaf: int, told: str
+) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    await give(browser, world, "there", "n1", 2)
+    limit(world, root=root, leaf=leaf)
+    await ask(browser, world, "waits", "n1", mem=3)
+
+    assert suggestion(world) == told
+
+
+async def test_where_there_is_no_room_besides_that_is_said(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    await give(browser, world, "there", "n1", 6)
+    limit(world, root=30, leaf=8)
+    await ask(browser, world, "waits", "n1", mem=4)
+
+    assert suggestion(world) == (
+        "pods of elastic quota root/leaf that end, or a larger max of it; and room, which none of these nodes has now"
+    )
+
+
+async def test_no_room_is_promised_to_whom_its_quota_refuses_by_now(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("n1", 6 * GIB))
+    await give(browser, world, "there", "n1", 5)
+    await ask(browser, world, "waits", "n1", mem=4)
+    world.add_node(gpu_node("n1", 16 * GIB))
+    assert suggestion(world) == "there is room by now, on node n1: kube-scheduler asks again by itself"
+
+    limit(world, root=30, leaf=8)
+
+    assert suggestion(world) == "pods of elastic quota root/leaf that end, or a larger max of it"
+
+
+async def test_once_its_quota_lets_it_in_what_is_short_now_is_told(browser: Browser, world: World) -> None:
+    world.add_node(gpu_node("n1", 8 * GIB))
+    await give(browser, world, "there", "n1", 2)
+    limit(world, root=30, leaf=4)
+    await ask(browser, world, "waits", "n1", mem=4)
+
+    limit(world, root=30, leaf=30, generation=2)
+
+    assert suggestion(world) == "there is room by now, on node n1: kube-scheduler asks again by itself"
+
+
+async def test_no_room_is_promised_to_whom_its_quota_refuses_the_whole_gpus_that_are_free(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("n1", 16 * GIB))
+    await give(browser, world, "there", "n1", 1)
+    limit(world, root=30, leaf=17)
+    await ask_whole(browser, world, 4, "n1")
+    world.add_node(gpu_node("n1", 16 * GIB, 16 * GIB))
+
+    assert suggestion(world) == "there is room by now, on node n1: kube-scheduler asks again by itself"
+    limit(world, root=30, leaf=16, generation=2)
+    assert suggestion(world) == ENDS
+    limit(world, root=30, leaf=15, generation=3)
+    assert suggestion(world) == SMALLER.format(16)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "count", "told"),
+    [
+        (7, 1, SMALLER.format(8)),
+        (8, 1, ENDS),
+        (15, 2, SMALLER.format(16)),
+        (3, 1, "ask for less, or a larger max of elastic quota root/leaf: it asks for more than that alone"),
+    ],
+)
+async def test_whole_gpus_count_with_all_their_units(
+    browser: Browser, world: World, leaf: int, count: int, told: str
+) -> None:
+    for name, size in (("n0", 16), ("n1", 8)):
+        world.add_node(gpu_node(name, size * GIB, size * GIB))
+    world.add_node(gpu_node("other", 8 * GIB))
+    await give(browser, world, "there", "other", 2)
+    limit(world, root=60, leaf=leaf)
+    await ask_whole(browser, world, 4 * count, "n0", "n1", count=count)
+
+    assert suggestion(world) == told
+
+
+async def test_room_is_advised_of_those_gpus_alone_that_the_quota_lets_the_pod_have(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("small", 6 * GIB))
+    world.add_node(gpu_node("large", 16 * GIB))
+    await give(browser, world, "there", "small", 1)
+    limit(world, root=30, leaf=12)
+    await ask_whole(browser, world, 4, "small", "large")
+    assert suggestion(world).startswith("a GPU with 4 GiB that nobody uses: ")
+
+    await give(browser, world, "more", "large", 4)
+    limit(world, root=30, leaf=10, generation=2)
+
+    assert suggestion(world) == ENDS + NO_ROOM
+
+
+async def test_neither_a_label_nor_a_division_is_advised_for_gpus_that_the_quota_refuses(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(gpu_node("n1", 16 * GIB, 16 * GIB, mode=NodeMode.TOPOLOGY))
+    limit(world, root=30, leaf=30)
+    await ask_whole(browser, world, 4, "n1")
+    assert suggestion(world).startswith("node n1 is in mode topology: `kubectl label node n1 ")
+    limit(world, root=30, leaf=12, generation=2)
+    assert suggestion(world).startswith("a node with the label ack.node.gpu.schedule=share ")
+    slip = "label gpushare.dev/max-pods=many is not a number from 1; correct or remove it"
+    shut = gpu_node("n1", 16 * GIB, 16 * GIB)
+    world.add_node(msgspec.structs.replace(shut, refusal=slip, problem=slip))
+    assert suggestion(world).startswith("a node with the label ack.node.gpu.schedule=share ")
+    limit(world, root=30, leaf=30, generation=3)
+    assert suggestion(world).startswith("node n1, once what is written on it is corrected")
+
+
+@pytest.mark.parametrize("leaf", [31, 32])
+async def test_a_division_is_advised_where_the_quota_lets_the_pod_have_as_many_whole_gpus(
+    browser: Browser, world: World, leaf: int
+) -> None:
+    world.add_node(gpu_node("n1", 16 * GIB, 16 * GIB))
+    limit(world, root=60, leaf=leaf)
+    await ask_whole(browser, world, 20, "n1")
+
+    assert ("gpu-count" in suggestion(world)) == (leaf == 32)

@@ -1,0 +1,62 @@
+"""What is advised to a pod where GPUs that would hold it are out of service."""
+
+import msgspec
+import pytest
+
+from gpushare.api.node.device import NodeDevices
+from tests.unit.scheduler.explain.test_decisions import GIB, ask
+from tests.unit.scheduler.server.test_app import Browser
+from tests.unit.scheduler.world import World, gpu_node
+
+RESET = (
+    "GPU 0 of node n: once its pods have ended, `nvidia-smi -r -i 0` there, or a reboot (`gpushare doctor` and "
+    "the node's condition GPUShareReady say more)"
+)
+
+
+pytestmark = pytest.mark.usefixtures("without_nodes")
+
+
+def without(*, lost: str = "", cordoned: str = "") -> NodeDevices:
+    """A node with GPUs out of service, by their indices."""
+    node = gpu_node("n", *([8 * GIB] * len(lost + cordoned)))
+    devices = tuple(
+        msgspec.structs.replace(
+            one,
+            healthy=str(one.index) not in lost,
+            reason="GPU is lost" if str(one.index) in lost else "",
+            cordoned=str(one.index) in cordoned,
+        )
+        for one in node.devices
+    )
+    return msgspec.structs.replace(node, devices=devices)
+
+
+def suggestion(world: World) -> str:
+    (one,) = world.decisions.waiting()
+    assert one.category == "health"
+    return one.suggestion
+
+
+async def test_how_a_lost_gpu_comes_back_is_told_and_which_node_the_pods_rules_leave_out(
+    browser: Browser, world: World
+) -> None:
+    world.add_node(without(lost="0"))
+    world.add_node(gpu_node("other", 8 * GIB))
+    await ask(browser, world, "waits", "n", mem=2)
+
+    assert suggestion(world) == (
+        f"GPUs that are back in service: {RESET}; node other has room, but the pod's node selector, affinity or tolerations keep it "
+        "off: kube-scheduler does not ask about it"
+    )
+
+
+async def test_each_gpu_is_told_with_what_brings_it_back(browser: Browser, world: World) -> None:
+    world.add_node(without(lost="02", cordoned="1"))
+    await ask(browser, world, "waits", "n", mem=2)
+
+    assert suggestion(world) == (
+        "GPUs that are back in service: GPUs 0 and 2 of node n: once their pods have ended, `nvidia-smi -r -i 0,2` there, or "
+        "a reboot (`gpushare doctor` and the node's condition GPUShareReady say more); GPU 1 of node n is cordoned: "
+        "`kubectl annotate node n gpushare.dev/cordoned-gpus-`"
+    )

@@ -1,0 +1,122 @@
+"""Pods without a GPU that a ResourcePolicy or an elastic quota keeps: why they wait is told of them, too."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gpushare.inspect.arguments import parse
+from gpushare.inspect.color import Paint
+from gpushare.inspect.views.explain import why
+from gpushare.inspect.views.pending import waiting
+from gpushare.scheduler.framework.cycle import filter_nodes
+from gpushare.scheduler.framework.cycle_state import Bodies
+from gpushare.scheduler.plugins.explain.decisions_api import told
+from tests.at_once import at_once
+from tests.unit.inspect.test_views import cluster
+from tests.unit.scheduler.elastic_quota.test_quotas import tree
+from tests.unit.scheduler.elastic_quota.test_quotas_of_every_pod import plain, processors
+from tests.unit.scheduler.resource_policy.policy_world import NODES, PolicyWorld
+from tests.unit.scheduler.server.test_app import Browser, filter_body
+from tests.unit.scheduler.world import World
+
+
+@pytest.fixture
+async def world() -> World:
+    return World()
+
+
+@pytest.fixture
+async def governed() -> PolicyWorld:
+    """A policy with one unit, which has a pod."""
+    made = PolicyWorld()
+    made.rules({"max": 1})
+    made.without_gpu = made.policies.kept
+    made.make("first")
+    await made.bind("first", "a1")
+    made.look("first")
+    return made
+
+
+def ask(world: PolicyWorld, name: str) -> None:
+    body = filter_body(world.api.pods[f"default/{name}"], *NODES)
+    asked = Bodies().read(json.dumps(body).encode())
+    filter_nodes(world.view, asked, world.framework(world.decisions))
+
+
+def line(world: World) -> Any:
+    return json.loads(at_once(told(world.decisions, "/gpushare/decisions")))
+
+
+async def test_a_pod_that_its_policy_keeps_waiting_is_told_why(governed: PolicyWorld) -> None:
+    governed.make("web")
+    ask(governed, "web")
+
+    shown = why(cluster(governed), parse(("--why", "web")), Paint()).text
+    listed = waiting(cluster(governed), parse(("--pending",)), Paint()).text
+
+    reason = "3 nodes: ResourcePolicy default/p: the node is in none of its units"
+    assert "reason:      none of 5 nodes takes it; " in shown
+    assert reason in shown
+    assert "2 nodes: ResourcePolicy default/p: unit 1: it holds 1 of at most 1 pod" in shown
+    assert "suggestion:  a place in one of the units of its ResourcePolicy" in shown
+    assert "category:    policy" in shown
+    assert "about 5 nodes: 0 take it, 5 refuse" in shown
+    assert "no pod of that name" not in shown
+    assert listed.splitlines()[1].split()[:2] == ["default", "web"]
+    assert reason in listed
+    # Metrics and the dashboard count pods that ask for GPUs.
+    assert (line(governed)["waiting"], governed.decisions.categories()["policy"]) == ([], 0)
+
+
+async def test_once_it_has_a_node_nothing_is_told_of_it_any_more(governed: PolicyWorld) -> None:
+    governed.make("web")
+    ask(governed, "web")
+    assert [one["key"] for one in line(governed)["besides"]] == ["default/web"]
+    governed.api.pods["default/web"]["spec"]["nodeName"] = "a2"
+    governed.look("web")
+
+    shown = why(cluster(governed), parse(("--why", "web")), Paint()).text
+
+    assert line(governed)["besides"] == []
+    assert "no pod of that name asks for a GPU here or holds a part of one." in shown
+    assert "was asked" not in shown
+
+
+async def test_once_its_policy_is_gone_or_it_was_bound_it_is_kept_by_nothing(governed: PolicyWorld) -> None:
+    for name in ("web", "late"):
+        governed.make(name)
+        ask(governed, name)
+    assert {one["key"] for one in line(governed)["besides"]} == {"default/web", "default/late"}
+    governed.decisions.bind_ended("uid-web", "default/web", "a2")
+    assert {one["key"] for one in line(governed)["besides"]} == {"default/late"}
+    governed.policies.remove_policy("default/p")
+    assert line(governed)["besides"] == []
+
+
+async def test_a_pod_whose_quota_is_used_up_is_told_so(world: World) -> None:
+    world.quotas.upsert(tree(processors(a=4, b=4)))
+    for pod in (plain("x", "there", node="n1", cpu=4), plain("x", "late", cpu=1)):
+        world.api.create(pod)
+        world.see(pod["metadata"]["name"])
+    assert line(world)["besides"] == []
+    await Browser(world).post("filter", filter_body(world.api.pods["x/late"], "n1"))
+
+    (one,) = line(world)["besides"]
+
+    assert (one["key"], one["category"]) == ("x/late", "quota")
+    assert one["reason"] == "elastic quota root/a: 4 of 4 cpu used (max), 1 asked for"
+    assert one["suggestion"] == "pods of elastic quota root/a that end, or a larger max of it"
+    # kube-scheduler's own rules refused it since.
+    await world.clock.turn(5)
+    says = "0/1 nodes are available: 1 Insufficient memory."
+    world.api.pods["x/late"]["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "False", "message": says}
+    ]
+    world.view.remove_pod(world.view.besides["uid-there"])
+    world.see("late")
+    (one,) = line(world)["besides"]
+    assert (one["category"], one["suggestion"]) == (
+        "rules",
+        "a node with more memory to spare, or a smaller request of it",
+    )

@@ -1,0 +1,187 @@
+"""For whom gangs keep room is said to those who wait for it, and to whoever asks."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gpushare.api.node.modes import NodeMode
+from gpushare.ledger.preemption.victims import Plan
+from gpushare.scheduler.plugins.gangs import reservations
+from gpushare.scheduler.plugins.gangs.reservations import KEPT_S, UNASKED_S
+from tests.unit.scheduler.explain.test_decisions import GIB, ask_again, bind, get, give, suggestion
+from tests.unit.scheduler.gangs.test_gangs import ask as asked
+from tests.unit.scheduler.gangs.test_gangs import gang
+from tests.unit.scheduler.server.test_app import Browser
+from tests.unit.scheduler.world import World, gpu_node
+
+FULL = "no single GPU has 10 GiB free (largest free: 1 GiB on GPU 0)"
+KEPT = f"{FULL}; room there is kept for gang tenant/g"
+
+
+@pytest.fixture
+def browser(world: World) -> Browser:
+    """Of a world whose node n1 has one GPU of 16 GiB, n2 one of 16 GiB and n3 one of 4 GiB."""
+    world.add_node(gpu_node("n2", 16 * GIB))
+    world.add_node(gpu_node("n3", 4 * GIB))
+    return Browser(world)
+
+
+def make(world: World, name: str, mem: int = 15, *, namespace: str = "tenant", **settings: Any) -> None:
+    """Two pods of a gang, of which kube-scheduler asks about the first."""
+    for part in "ab":
+        world.create(f"{name}{part}", mem, labels=gang(name, 2), namespace=namespace, **settings)
+
+
+async def keep(browser: Browser, world: World, name: str = "g", mem: int = 15, **settings: Any) -> None:
+    make(world, name, mem, **settings)
+    body = {"Pod": world.api.pods[world.api.key(f"{name}a")], "NodeNames": ["n1", "n2"]}
+    assert len((await browser.post("filter", body))["NodeNames"]) == 1
+
+
+async def test_who_waits_for_kept_room_is_told_for_which_gang_it_is(browser: Browser, world: World) -> None:
+    await keep(browser, world)
+    world.create("waits", 10)
+
+    assert asked(world, "waits") == ([], {KEPT})
+    await ask_again(browser, world, "waits", "n1", "n2")
+    assert suggestion(world).endswith("; node n1 has room, but keeps it for gang tenant/g")
+    assert (await get(browser, "/default/waits"))["answer"]["groups"][0]["examples"][0]["reason"] == KEPT
+
+    world.gangs.give_up_all()
+    assert asked(world, "waits")[0] == ["n1", "n2"]
+
+
+async def test_no_gang_is_named_where_its_room_would_not_do(browser: Browser, world: World) -> None:
+    await give(browser, world, "there", "n1", 8)
+    await keep(browser, world, mem=8)
+    world.create("waits", 10)
+
+    # Of n1 the gang keeps 8 GiB beside a pod that has as much; of n2 all that others could have.
+    assert asked(world, "waits", "n1") == ([], {"no single GPU has 10 GiB free (every GPU is full)"})
+    assert asked(world, "waits", "n3") == ([], {"asks for 10 GiB, the largest GPU has 4 GiB"})
+
+
+async def test_room_of_pods_that_are_being_bound_is_not_called_kept(browser: Browser, world: World) -> None:
+    await keep(browser, world, namespace="default")
+    world.create("waits", 10)
+    world.api.gate = asyncio.Event()
+    nodes = {name: world.gangs.planned_node(f"uid-{name}") for name in ("ga", "gb")}
+    bound = [asyncio.create_task(bind(browser, name, node)) for name, node in nodes.items()]
+    while (await get(browser, "/kept"))["kept"]:
+        await asyncio.sleep(0)
+
+    assert asked(world, "waits") == ([], {FULL})
+    world.api.gate.set()
+    assert await asyncio.gather(*bound) == ["", ""]
+
+
+async def ask_again_of(browser: Browser, world: World, name: str) -> None:
+    body = {"Pod": world.api.pods[world.api.key(name)], "NodeNames": ["n1", "n2"]}
+    assert (await browser.post("filter", body))["NodeNames"]
+
+
+async def test_compute_that_is_kept_is_of_that_gang_too(world: World) -> None:
+    browser = Browser(world)
+    for name in ("n1", "n2"):
+        world.add_node(gpu_node(name, 16 * GIB, mode=NodeMode.CORE_MEM))
+    await keep(browser, world, mem=2, core=80)
+    world.create("waits", 2, core=50)
+
+    assert asked(world, "waits", "n1") == (
+        [],
+        {
+            "no single GPU has 2 GiB and 50% compute free (nearest: GPU 0 with 14 GiB and 20%); "
+            "room there is kept for gang tenant/g"
+        },
+    )
+
+
+async def test_gangs_that_keep_a_node_together_are_all_named(browser: Browser, world: World) -> None:
+    for name in ("e", "d", "c", "b"):
+        await keep(browser, world, name, mem=2, namespace=f"of-{name}")
+    world.create("waits", 15)
+    reasons = sorted(asked(world, "waits")[1], key=len)
+    assert reasons[-1].endswith("room there is kept for gangs of-b/b, of-c/c, of-d/d and 1 more")
+
+
+async def test_a_gang_that_waits_is_told_of_the_one_before_it(browser: Browser, world: World) -> None:
+    await keep(browser, world)
+    make(world, "h", 10, namespace="default")
+
+    (reason,) = asked(world, "ha")[1]
+    assert reason == f"gang default/h needs room for 2 pods at once and there is room for 0: {KEPT}"
+    await ask_again(browser, world, "ha", "n1", "n2")
+    assert suggestion(world, "ha").endswith("; node n1 has room, but keeps it for gang tenant/g")
+    world.create("small", 1)
+    assert len(asked(world, "small")[0]) == 2
+
+
+async def test_of_very_many_nodes_some_are_looked_at(
+    browser: Browser, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reservations, "_MOST_NODES", 1)
+    await keep(browser, world)
+    world.create("waits", 10)
+    assert asked(world, "waits") == ([], {FULL, KEPT})
+
+
+async def test_what_is_kept_is_told_with_how_many_have_come_and_until_when(
+    browser: Browser, world: World
+) -> None:
+    assert (await get(browser, "/kept"))["kept"] == []
+    await keep(browser, world, mem=8)
+    (told,) = (await get(browser, "/kept"))["kept"]
+    now_s = world.clock.now_s
+
+    node = world.gangs.planned_node("uid-ga")
+    share = {"node": node, "gpu": 0, "uuid": f"GPU-{node}-0", "units": 16, "MiB": 16384, "corePercent": 0}
+    assert told == {
+        "gang": "tenant/g",
+        "come": 0,
+        "least": 2,
+        "until": now_s + UNASKED_S + world.reservations.ttl_s,
+        "shares": [share],
+    }
+    await ask_again_of(browser, world, "gb")
+    (told,) = (await get(browser, "/kept"))["kept"]
+    assert told["until"] == now_s + KEPT_S + world.reservations.ttl_s
+    assert (await get(browser, "/kept"))["scheduler"]["leads"] is None
+
+
+async def test_a_pod_that_waited_at_bind_has_come(browser: Browser, world: World) -> None:
+    world.gangs._patience_s = 0.01
+    await keep(browser, world, namespace="default")
+    error = await bind(browser, "ga", world.gangs.planned_node("uid-ga"))
+
+    assert error.endswith("1 of 2 pods has come to be bound, room is kept for the others")
+    assert [one["come"] for one in (await get(browser, "/kept"))["kept"]] == [1]
+
+
+async def test_gangs_that_keep_nothing_any_more_are_forgotten(browser: Browser, world: World) -> None:
+    """However many come and go: what is known of them is what is kept."""
+    for number in range(200):
+        await keep(browser, world, name=f"g{number}")
+        world.gangs.give_up_all()
+    world.create("waits", 10)
+    assert asked(world, "waits")[0] == ["n1", "n2"]
+    room = world.gangs.room
+    assert list(room.kept()) == []
+    assert sum(map(len, room._on_node.values())) < 10
+
+
+async def test_the_line_of_those_who_wait_says_what_is_kept_for_gangs_and_for_single_pods(
+    browser: Browser, world: World
+) -> None:
+    assert (await get(browser, ""))["kept"] == []
+    await keep(browser, world)
+    world.create("waits", 3)
+    record = world.view.waiting["uid-waits"]
+    world.ledger.nominations.add("uid-waits", record.request, Plan("n3", (0,), (), ()))
+    told = (await get(browser, ""))["kept"]
+    assert {
+        one["whom"]: [(share["node"], share["gpu"], share["MiB"]) for share in one["shares"]] for one in told
+    } == {
+        "gang tenant/g": [("n1", 0, 15 * GIB), ("n2", 0, 15 * GIB)],
+        "pod default/waits": [("n3", 0, 3 * GIB)],
+    }

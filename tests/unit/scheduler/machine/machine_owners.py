@@ -1,0 +1,42 @@
+"""Of the machine that does everything: what owners of pods and nodes write, that is no pod and no GPU."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from gpushare.api.disruption import decode_budget
+from tests.unit.scheduler.machine.watched import Cluster
+
+
+def budget(namespace: str, allowed: int, name: str) -> Any:
+    """Of all pods of a namespace."""
+    return decode_budget(
+        f'{{"metadata":{{"name":"{name}","namespace":"{namespace}"}},"spec":{{"selector":{{}}}},'
+        f'"status":{{"disruptionsAllowed":{allowed}}}}}'.encode()
+    )
+
+
+class Owning(RuleBasedStateMachine):
+    """PodDisruptionBudgets, and the labels by which units of policies choose nodes."""
+
+    cluster: Cluster
+
+    def room_changes(self) -> None:
+        raise NotImplementedError
+
+    @rule(asked=st.lists(st.tuples(st.sampled_from(("default", "x", "z")), st.integers(0, 2)), max_size=4))
+    def budgets_are_written(self, asked: list[tuple[str, int]]) -> None:
+        """One or two that cover a namespace, with or without room for another disruption, or none at all."""
+        self.cluster.api.budgets = [
+            budget(space, allowed, f"b{number}") for number, (space, allowed) in enumerate(asked)
+        ]
+
+    @rule(name=st.sampled_from(("n0", "n1", "n2")), pool=st.sampled_from(("a", "b", "c")))
+    def a_node_comes_into_another_pool(self, name: str, pool: str) -> None:
+        self.room_changes()
+        self.cluster.pools[name] = pool
+
+    @invariant()
+    def nobody_was_to_be_evicted_whom_budgets_do_not_let_go(self) -> None:
+        assert not self.cluster.api.forbidden

@@ -1,0 +1,277 @@
+"""The record of preemption: what the verb was offered and answered, whom we end ourselves, and what people read of it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpushare.api.disruption import decode_budget
+from gpushare.inspect.errors import InspectError
+from gpushare.inspect.views.explain import why
+from gpushare.inspect.views.explain_preemption import of_preemption
+from gpushare.kube.client.errors import ApiError
+from gpushare.scheduler.framework.preemption_results import (
+    BELOW_MIN,
+    MOST_VICTIMS,
+    NOT_ENOUGH,
+    NOT_LOOKED_AT,
+    of_verb,
+)
+from gpushare.scheduler.server.protocol import Victims
+from tests.unit.inspect.test_views import PLAIN, both, cluster, options
+from tests.unit.scheduler.explain.test_decisions import ask, get
+from tests.unit.scheduler.preemption.test_preemption import bound, end, look
+from tests.unit.scheduler.resource_policy.policy_world import PolicyWorld
+from tests.unit.scheduler.server.test_app import Browser, filter_body
+from tests.unit.scheduler.world import World, gpu_node
+
+
+def preempt_body(world: World, name: str, **mind: list[str]) -> dict[str, Any]:
+    """kube-scheduler's question: by node the UIDs that it has in mind."""
+    offered = {
+        node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0} for node, uids in mind.items()
+    }
+    return {"Pod": world.api.pods[f"default/{name}"], "NodeNameToMetaVictims": offered}
+
+
+async def test_what_kube_scheduler_would_end_is_told_with_who_has_to_go_besides(
+    browser: Browser, world: World
+) -> None:
+    for node in ("n2", "n3"):
+        world.add_node(gpu_node(node, 16384))
+    await bound(world, "low", 8, priority=1)
+    await bound(world, "other", 8, priority=2)
+    await bound(world, "same", 16, "n2", priority=9)
+    await ask(browser, world, "high", "n1", "n2", mem=16, priority=9)
+    body = preempt_body(world, "high", n1=["uid-low", "uid-plain"], n2=[], n3=[])
+
+    answer = await browser.post("preempt", body)
+    record = await get(browser, "/default/high")
+
+    assert [one["UID"] for one in answer["NodeNameToMetaVictims"]["n1"]["Pods"]] == [
+        "uid-low",
+        "uid-plain",
+        "uid-other",
+    ]
+    (_, room) = record["preemption"]["room"]
+    assert room == {
+        "node": "n1",
+        "count": 3,
+        "victims": [
+            {"uid": "uid-low", "pod": "default/low", "priority": 1, "besides": False},
+            {"uid": "uid-plain", "pod": "", "priority": 0, "besides": False},
+            {"uid": "uid-other", "pod": "default/other", "priority": 2, "besides": True},
+        ],
+    }
+    assert record["preemption"]["refused"] == [
+        {
+            "reason": "even without the pods that may be ended there its GPUs lack the room",
+            "nodes": 1,
+            "examples": [],
+        }
+    ]
+    # Until kube-scheduler has chosen a node nobody is known to have to end.
+    assert record["awaited"] == []
+    low = await get(browser, "/default/low")
+    assert low["endsFor"] == [{"pod": "default/high", "by": "kube-scheduler", "node": "n1"}]
+    text = why(cluster(world), options("--why", "low"), PLAIN).text
+    assert (
+        "It would have to end, where kube-scheduler takes this node, for pod default/high, on node n1."
+        in text
+    )
+
+    world.api.pods["default/high"]["status"]["nominatedNodeName"] = "n1"
+    world.see("high")
+    kubectl = cluster(world)
+    text = why(kubectl, options("--why", "high"), PLAIN).text
+    both(lambda form: why(kubectl, options("--why", "high", "-o", form), PLAIN))
+
+    assert "whom it would end on 3 nodes: that leaves room on GPUs of 2, of which it takes one:" in text
+    assert "n1    default/low (priority 1), the pod with UID uid-plain  default/other (priority 2)" in text
+    assert "not on 1: even without the pods that may be ended there its GPUs lack the room" in text
+    assert "Its status names node n1: room is made for it there." in text
+    assert "It waits for the end of default/low (priority 1), default/other (priority 2)." in text
+
+    end(world, "low")
+    assert [one["pod"] for one in (await get(browser, "/default/high"))["awaited"]] == ["default/other"]
+
+
+async def test_where_no_end_in_mind_is_enough_that_is_said(browser: Browser, world: World) -> None:
+    await bound(world, "low", 8, priority=1)
+    await bound(world, "same", 8, priority=9)
+    await ask(browser, world, "high", "n1", mem=16, priority=9)
+    await browser.post("preempt", preempt_body(world, "high", n1=["uid-low"]))
+
+    text = why(cluster(world), options("--why", "high"), PLAIN).text
+
+    assert "whom it would end on 1 node: that leaves room on GPUs of 0." in text
+    assert "not on 1: " in text
+
+
+async def test_pods_without_gpus_and_such_that_ask_for_nonsense_leave_no_record(
+    browser: Browser, world: World
+) -> None:
+    world.create("plain")
+    world.create("odd", "x")
+    for name in ("plain", "odd"):
+        await browser.post("preempt", preempt_body(world, name, n1=[]))
+        assert (await get(browser, f"/default/{name}"))["preemption"] is None
+
+
+def test_nodes_of_another_unit_and_nodes_that_nobody_looked_at_are_counted(world: World) -> None:
+    some = {f"n{number}": Victims((), 0) for number in range(100)}
+    left = {name: some[name] for name in list(some)[:80]}
+    found = {"n0": Victims(tuple(f"uid-{number}" for number in range(50)), 0)}
+    vain = {f"n{number}": BELOW_MIN if number > 6 else NOT_ENOUGH for number in range(1, 11)}
+
+    told = of_verb(world.view, 1.0, some, left, found, vain, ended_early=True)
+
+    assert {one.reason: (one.nodes, one.examples) for one in told.refused} == {
+        NOT_LOOKED_AT: (69, ()),
+        "its ResourcePolicy has another node for it": (20, ()),
+        NOT_ENOUGH: (6, ("n1", "n2", "n3")),
+        BELOW_MIN: (4, ("n7", "n8", "n9")),
+    }
+    assert (told.room[0].count, len(told.room[0].victims)) == (50, MOST_VICTIMS)
+
+
+async def test_an_answer_about_very_many_nodes_says_that_not_all_were_looked_at(
+    browser: Browser, world: World
+) -> None:
+    many = {f"m{number}": [f"uid-low{number}"] for number in range(12)}
+    for number, node in enumerate(many):
+        world.add_node(gpu_node(node, 16384))
+        await bound(world, f"low{number}", 16, node, priority=1)
+    await ask(browser, world, "high", *many, mem=16, priority=9)
+    await browser.post("preempt", preempt_body(world, "high", **many))
+
+    told = (await get(browser, "/default/high"))["preemption"]
+
+    assert len(told["room"]) == 8
+    assert told["refused"] == [{"reason": NOT_LOOKED_AT, "nodes": 4, "examples": []}]
+
+
+async def test_whom_we_end_is_told_of_both_until_they_are_gone(browser: Browser, world: World) -> None:
+    await bound(world, "low", 8, priority=1)
+    await bound(world, "middle", 8, priority=5)
+    world.create("high", 8, priority=9)
+    await browser.post("filter", filter_body(world.api.pods["default/high"], "n1"))
+    await look(world)
+    kubectl = cluster(world)
+
+    high = why(kubectl, options("--why", "high"), PLAIN).text
+    low = why(kubectl, options("--why", "low"), PLAIN).text
+    document = both(lambda form: why(kubectl, options("--why", "high", "-o", form), PLAIN))
+
+    assert "room was made for it on node n1 by ending default/low (priority 1)." in high
+    assert "It waits for the end of default/low (priority 1)." in high
+    assert "It has to end for pod default/high, on node n1." in low
+    assert document["record"]["awaited"][0]["pod"] == "default/low"
+
+    end(world, "low")
+    events = {
+        "/api/v1/namespaces/default/events": {
+            "items": [{"reason": "Preempted", "message": "ended for pod default/high"}]
+        }
+    }
+    with pytest.raises(
+        InspectError, match="of namespace default is gone: Preempted: ended for pod default/high"
+    ):
+        why(cluster(world, **events), options("--why", "low"), PLAIN)
+    assert (await get(browser, "/default/high"))["awaited"] == []
+
+
+async def test_room_that_those_leave_who_end_already_is_told(browser: Browser, world: World) -> None:
+    await bound(world, "a", 16, priority=1)
+    world.api.pods["default/a"]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
+    world.see("a")
+    world.create("high", 8, priority=9)
+    await browser.post("filter", filter_body(world.api.pods["default/high"], "n1"))
+    await look(world)
+
+    text = why(cluster(world), options("--why", "high"), PLAIN).text
+
+    assert "room is kept for it on node n1 since" in text
+    assert "pods that end there already leave room enough." in text
+
+
+async def test_why_nobody_ends_is_told(browser: Browser, world: World) -> None:
+    await bound(world, "low", 16, priority=1, labels={"app": "low"})
+    world.create("high", 8, priority=9)
+    body = filter_body(world.api.pods["default/high"], "n1")
+    budget = {
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "low"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    world.api.budgets = [decode_budget(msgspec.json.encode(budget))]
+    await browser.post("filter", body)
+    await look(world)
+    text = why(cluster(world), options("--why", "high"), PLAIN).text
+    assert "a PodDisruptionBudget protects now: default/low." in text
+
+    world.api.budgets = []
+
+    def refuse() -> None:
+        raise ApiError(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's budget", "")
+
+    world.api.before.append(refuse)
+    await browser.post("filter", body)
+    await look(world)
+    text = why(cluster(world), options("--why", "high"), PLAIN).text
+    assert "the API server did not let it be made: " in text
+
+    world.create("same", 8, priority=1)
+    world.preemptor.post_filter("uid-same", ["n1"])
+    await look(world)
+    text = why(cluster(world), options("--why", "same"), PLAIN).text
+    assert "Preemption: nobody was ended for it at" in text
+    assert "on no node would there be room for it if all the pods that may be ended had ended." in text
+
+    # Where it has found a place since, that is no news any more.
+    record = await get(browser, "/default/same")
+    assert of_preemption(record, "")
+    assert of_preemption({**record, "state": "bound"}, "") == []
+
+
+async def test_a_pod_that_was_bound_meanwhile_is_told_of_no_more(world: World) -> None:
+    await bound(world, "low", 8, priority=1)
+    world.create("high", 8, priority=9)
+    world.preemptor.post_filter("uid-high", ["n1"])
+    world.ledger.hold("uid-high", "default/high", "n1", world.ledger.held("uid-low").allocation)  # type: ignore[union-attr]
+    await look(world)
+    assert world.decisions.get("uid-high") is None
+
+
+async def test_nodes_that_a_policy_has_for_others_are_counted() -> None:
+    world = PolicyWorld()
+    browser = Browser(world, world.policies)
+    for name in ("a1", "b1"):
+        world.add_node(gpu_node(name, 16384))
+    world.rules({"resource": "ecs", "nodeSelector": {"pool": "a"}})
+    await bound(world, "low", 16, "a1", priority=1)
+    world.make("high", 16, priority=9)
+    await browser.post("preempt", preempt_body(world, "high", a1=["uid-low"], n1=[]))
+
+    told = (await get(browser, "/default/high"))["preemption"]
+
+    assert [one["node"] for one in told["room"]] == ["a1"]
+    assert told["refused"] == [
+        {"reason": "its ResourcePolicy has another node for it", "nodes": 1, "examples": []}
+    ]
+
+
+def test_many_victims_are_named_in_part_and_older_schedulers_say_nothing() -> None:
+    victims = [
+        {"uid": f"u{number}", "pod": f"default/p{number}", "priority": 0, "besides": False}
+        for number in range(10)
+    ]
+    found = {
+        "by": "gpushare",
+        "at": 1.0,
+        "nodes": 1,
+        "room": [{"node": "n", "count": 10, "victims": victims}],
+    }
+    lines = of_preemption({"preemption": found, "state": "bound"}, "n")
+    assert lines[-1].endswith("default/p7 (priority 0) and 2 more.")
+    assert of_preemption({"state": "waiting"}, "") == []

@@ -1,0 +1,453 @@
+"""ResourcePolicies in the extender's verbs, over kube-scheduler's own words."""
+
+import asyncio
+
+import pytest
+
+from gpushare.api import names
+from gpushare.scheduler.framework.binder import BindRefused
+from gpushare.scheduler.plugins.resource_policy import plugin
+from gpushare.scheduler.plugins.resource_policy.model.unit_selection import PREEMPTION_S
+from gpushare.scheduler.plugins.resource_policy.plugin import LOOK_AGAIN_S, PROMISED_S
+from gpushare.scheduler.requeue.requeuer import Requeuer
+from tests.unit.scheduler.preemption.test_preemption import look
+from tests.unit.scheduler.resource_policy.policy_world import NODES, PolicyWorld, meta
+from tests.unit.scheduler.world import gpu_node, pod_object
+
+PAIR = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
+
+
+@pytest.fixture
+async def rules() -> PolicyWorld:
+    return PolicyWorld()
+
+
+async def test_without_policies_and_for_pods_of_none_all_is_as_it_was(rules: PolicyWorld) -> None:
+    rules.make("p")
+    assert rules.ask("p") == (list(NODES), {}, {})
+    rules.rules({}, selector={"app": "other"})
+    assert rules.ask("p") == (list(NODES), {}, {})
+    assert rules.victims("p", "a1", "n1") == ["a1", "n1"]
+    await rules.bind("p", "n1")
+    assert rules.api.bindings == [("default/p", "n1")]
+
+
+async def test_pods_without_gpus_take_the_units_in_order_before_any_binding_was_seen(
+    rules: PolicyWorld,
+) -> None:
+    rules.rules({"max": 1}, {"max": 1}, {})
+    for name in "pqr":
+        rules.make(name)
+    assert rules.ask("p")[0] == ["a1", "a2"]
+    assert rules.ask("q") == (["b1"], {}, {})
+    assert rules.ask("r")[0] == ["c1"]
+    assert rules.ask("r", "a1", "b1", "n1") == (
+        [],
+        {},
+        {
+            "a1": "ResourcePolicy default/p: unit 1: it holds 1 of at most 1 pod",
+            "b1": "ResourcePolicy default/p: unit 2: it holds 1 of at most 1 pod",
+            "n1": "ResourcePolicy default/p: the node is in none of its units",
+        },
+    )
+
+
+async def test_pods_with_gpus_take_the_first_unit_with_room_on_a_gpu(rules: PolicyWorld) -> None:
+    rules.add_node(gpu_node("a1", 16384))
+    rules.add_node(gpu_node("b1", 16384))
+    rules.rules({}, {})
+    rules.make("p", 10)
+    rules.make("q", 10)
+    assert rules.ask("p", "a1", "b1")[0] == ["a1"]
+    await rules.bind("p", "a1")
+    rules.look("p")
+    fits, refused, _ = rules.ask("q", "a1", "b1")
+    assert fits == ["b1"]
+    assert "no single GPU has 10 GiB free" in refused["a1"]
+    record = meta(rules, "p")["annotations"]
+    assert names.ANN_SHARE in record
+    assert (record[names.ANN_DELETION_COST], record[names.ANN_COST_WRITTEN]) == ("200", "200")
+
+
+async def test_a_promise_that_nobody_acts_on_ends_by_itself(rules: PolicyWorld) -> None:
+    rules.rules({"max": 1}, {})
+    rules.make("p")
+    rules.make("q")
+    assert rules.ask("p")[0] == ["a1", "a2"]
+    assert rules.policies.overdue() == []
+    await rules.clock.turn(PROMISED_S)
+    assert rules.policies.overdue() == []
+    assert rules.ask("q")[0] == ["a1", "a2"]
+    rules.gone("q")
+    rules.policies.prolong("uid-q")
+    assert not rules.policies.promises
+
+
+async def test_pods_wait_while_those_of_their_namespace_are_not_read(rules: PolicyWorld) -> None:
+    rules.rules({})
+    rules.make("p")
+    rules.policies.unread.add("default")
+    fits, _, hopeless = rules.ask("p")
+    assert not fits
+    assert set(hopeless.values()) == {"ResourcePolicy default/p: its pods are not read yet"}
+    with pytest.raises(BindRefused, match="not read yet"):
+        await rules.bind("p", "a1")
+    assert rules.victims("p", "a1") == []
+    await rules.clock.turn(1.0)
+    rules.policies.hurry()
+    assert rules.again == ["uid-p"]
+
+
+async def test_a_pod_without_the_key_of_its_group_is_refused_with_a_reason(rules: PolicyWorld) -> None:
+    rules.rules({"max": 1}, matchLabelKeys=["hash"])
+    rules.make("p")
+    _, refused, hopeless = rules.ask("p")
+    assert not refused
+    assert "counts pods by label hash, which this pod has not" in hopeless["a1"]
+    assert rules.victims("p", "a1") == []
+
+
+async def test_the_time_that_a_pod_waits_is_that_of_its_condition_and_it_is_asked_about_in_time(
+    rules: PolicyWorld,
+) -> None:
+    rules.rules({"max": 5}, {}, whenTryNextUnits={"policy": "TimeoutOrExceedMax", "timeout": "1m"})
+    rules.make("p")
+    fits, _, hopeless = rules.ask("p", "b1")
+    assert not fits
+    assert hopeless["b1"] == "ResourcePolicy default/p: unit 2: unit 1 comes before it"
+    since = {"type": "PodScheduled", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    rules.api.pods["default/p"]["status"]["conditions"] = [since]
+    await rules.clock.turn(50.0)
+    assert rules.ask("p", "b1")[0] == []
+    rules.policies.hurry()
+    assert not rules.again
+    await rules.clock.turn(10.1)
+    rules.policies.hurry()
+    assert rules.again == ["uid-p"]
+    # Until it was asked about it is told again.
+    await rules.clock.turn(LOOK_AGAIN_S)
+    rules.policies.hurry()
+    assert rules.again == ["uid-p", "uid-p"]
+    assert rules.ask("p", "b1")[0] == ["b1"]
+    await rules.clock.turn(LOOK_AGAIN_S)
+    rules.policies.hurry()
+    assert len(rules.again) == 2
+
+
+async def test_where_kube_scheduler_may_have_shown_some_nodes_only_a_waiting_pod_is_asked_about_again(
+    rules: PolicyWorld,
+) -> None:
+    many = [f"b-{number}" for number in range(120)]
+    for name in many:
+        rules.policies.census.set_node(name, {"pool": "b"})
+    rules.rules({"max": 5}, {}, whenTryNextUnits={"policy": "ExceedMax"})
+    rules.make("p")
+    rules.ask("p", *many[:50])
+    await rules.clock.turn(LOOK_AGAIN_S)
+    rules.policies.hurry()
+    assert not rules.again
+    rules.ask("p", *many[:100])
+    await rules.clock.turn(LOOK_AGAIN_S)
+    rules.policies.hurry()
+    assert rules.again == ["uid-p"]
+
+
+async def test_who_waits_is_tried_again_when_a_policy_changes_or_goes(rules: PolicyWorld) -> None:
+    rules.rules({"max": 0})
+    rules.make("p")
+    rules.make("other", labels={"app": "y"})
+    assert rules.ask("p")[0] == []
+    rules.rules({"max": 1}, generation=2)
+    rules.policies.hurry()
+    assert rules.again == ["uid-p"]
+    assert rules.ask("p")[0] == ["a1", "a2"]
+    rules.policies.remove_policy("default/p")
+    assert rules.policies.strays == {"default"}
+    rules.policies.hurry()
+    assert rules.again == ["uid-p", "uid-p"]
+    await rules.clock.turn(LOOK_AGAIN_S)
+    rules.policies.hurry()
+    assert not rules.policies.waiting
+    assert rules.ask("p") == (list(NODES), {}, {})
+
+
+async def test_a_pod_that_leaves_its_policy_waits_for_it_no_more(rules: PolicyWorld) -> None:
+    rules.rules({"max": 0})
+    rules.make("p")
+    assert set(rules.policies.waiting) == {"uid-p"}
+    rules.api.pods["default/p"]["metadata"]["labels"] = {}
+    rules.look("p")
+    assert not rules.policies.waiting
+
+
+async def test_others_are_ended_only_where_all_units_have_failed_and_in_the_first_with_victims(
+    rules: PolicyWorld,
+) -> None:
+    rules.rules({"max": 1}, {}, {})
+    rules.make("held", node="a1")
+    rules.make("p", priority=5)
+    assert rules.victims("p", "a1", "b1", "c1", "n1") == ["b1"]
+    assert rules.victims("p", "c1") == ["c1"]
+    assert rules.victims("p", "a1", "n1") == []
+    rules.rules({"max": 5}, {}, generation=2, whenTryNextUnits={"policy": "ExceedMax"})
+    assert rules.victims("p", "a1", "b1") == []
+
+
+async def test_room_on_gpus_is_made_in_the_first_unit_where_that_helps_not_where_it_costs_least(
+    rules: PolicyWorld,
+) -> None:
+    for name in ("a1", "b1", "c1"):
+        rules.add_node(gpu_node(name, 16384))
+    rules.rules({"max": 2}, {}, {})
+    for name, node, priority in (("high", "a1", 90), ("middle", "b1", 10), ("low", "c1", 0)):
+        rules.make(name, 16, priority=priority)
+        await rules.bind(name, node)
+        rules.look(name)
+    rules.make("asks", 16, priority=50)
+    rules.make("important", 16, priority=100)
+    assert list(rules.ask("asks", "c1", "b1", "a1")[1]) == ["c1", "b1", "a1"]
+    await look(rules)
+    assert rules.api.evicted == ["middle"]
+    assert rules.victims("important", "a1", "b1", "c1") == ["a1"]
+    rules.ask("important", "c1", "b1", "a1")
+    await look(rules)
+    assert rules.api.evicted == ["middle", "high"]
+
+
+async def test_room_for_each_pod_of_a_gang_is_made_in_the_first_unit_where_that_helps(
+    rules: PolicyWorld,
+) -> None:
+    for name in ("a1", "b1", "c1"):
+        rules.add_node(gpu_node(name, 16384))
+    rules.rules({}, {}, {})
+    for name, node, priority in (("first", "a1", 20), ("second", "b1", 10), ("third", "c1", 0)):
+        rules.make(name, 16, priority=priority)
+        await rules.bind(name, node)
+        rules.look(name)
+    for name in "pq":
+        rules.make(name, 16, labels=PAIR, priority=50)
+    for name in "pq":
+        assert rules.ask(name, "c1", "b1", "a1")[0] == []
+    await look(rules)
+    assert sorted(rules.api.evicted) == ["first", "second"]
+
+
+async def test_nobody_is_ended_in_a_unit_that_is_full_by_then(rules: PolicyWorld) -> None:
+    for name in ("a1", "b1"):
+        rules.add_node(gpu_node(name, 16384))
+    rules.rules({"max": 2}, {})
+    for name, node, priority in (("one", "a1", 0), ("other", "b1", 9)):
+        rules.make(name, 16, priority=priority)
+        await rules.bind(name, node)
+        rules.look(name)
+    rules.make("asks", 16, priority=50)
+    rules.ask("asks", "a1", "b1")
+    rules.make("came", node="a1")
+    await look(rules)
+    assert rules.api.evicted == ["other"]
+
+
+async def test_before_the_next_unit_others_are_ended_in_this_one_where_the_policy_says_so(
+    rules: PolicyWorld,
+) -> None:
+    rules.add_node(gpu_node("a1", 16384))
+    rules.add_node(gpu_node("b1", 16384))
+    rules.rules({}, {}, preemptPolicy="BeforeNextUnit")
+    rules.make("low", 10)
+    await rules.bind("low", "a1")
+    rules.look("low")
+    rules.make("high", 10, priority=5)
+    fits, refused, hopeless = rules.ask("high", "a1", "b1")
+    assert (fits, list(refused), list(hopeless)) == ([], ["a1"], ["b1"])
+    # Refused, kube-scheduler asks at once whom it may end.
+    assert rules.victims("high", "a1", "b1") == ["a1"]
+    await rules.clock.turn(PREEMPTION_S)
+    rules.policies.hurry()
+    assert rules.again == ["uid-high"]
+    # While room is kept for it, it does not go on; without, it does.
+    rules.kept_on = lambda uid: "a1"
+    assert rules.ask("high", "a1", "b1")[0] == []
+    rules.kept_on = lambda uid: ""
+    assert rules.ask("high", "a1", "b1")[0] == ["b1"]
+    rules.make("meek", 10, never=True)
+    assert rules.ask("meek", "a1", "b1")[0] == ["b1"]
+
+
+async def test_who_was_refused_shortly_before_a_place_came_free_is_tried_again(rules: PolicyWorld) -> None:
+    retries = Requeuer(rules.policies.waiting, rules.api, rules.clock)
+    rules.policies.pod_refused.subscribe(retries.refused)
+    rules.policies.capacity_freed.subscribe(retries.freed)
+    rules.rules({"max": 1})
+    rules.make("p", node="a1")
+    rules.make("q")
+    rules.ask("q")
+    rules.gone("p")
+    assert [record.uid for record in retries._left_behind(rules.clock.now_s)] == ["uid-q"]
+
+
+async def test_a_pod_without_a_gpu_says_what_it_likes_of_a_gang(rules: PolicyWorld) -> None:
+    rules.make("p", labels={names.LABEL_GANG_NAME: "g"})
+    assert rules.ask("p") == (list(NODES), {}, {})
+    await rules.bind("p", "n1")
+    assert rules.api.bindings == [("default/p", "n1")]
+
+
+async def test_pods_of_another_scheduler_count_and_are_not_touched(rules: PolicyWorld) -> None:
+    rules.rules({"max": 1})
+    other = pod_object("other", labels={"app": "x"})
+    other["spec"]["schedulerName"] = "default-scheduler"
+    rules.api.create(other)
+    rules.look("other")
+    assert not rules.policies.waiting
+    other["spec"]["nodeName"] = "a1"
+    rules.look("other")
+    rules.make("p")
+    assert rules.ask("p")[0] == []
+
+
+async def test_a_policy_that_says_the_same_again_and_one_of_another_namespace_wake_nobody(
+    rules: PolicyWorld,
+) -> None:
+    rules.rules({"max": 0})
+    rules.make("p")
+    rules.ask("p")
+    rules.rules({"max": 0})
+    rules.rules({"max": 0}, name="second", made="2026-03-01T00:00:00Z")
+    rules.policies.hurry()
+    assert rules.again == ["uid-p"]
+    rules.policies.remove_policy("default/second")
+    assert not rules.policies.strays
+    rules.policies.refresh("elsewhere")
+
+
+async def test_what_is_remembered_of_waiting_pods_has_a_bound(
+    rules: PolicyWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "_REMEMBERED", 2)
+    rules.rules({}, {}, preemptPolicy="BeforeNextUnit")
+    for name in "pqr":
+        rules.make(name)
+        rules.ask(name, "b1")
+    assert len(rules.policies._tried) == 2
+    # When those that wait are to be tried again is remembered of each; of others, which nobody has told of yet, of some.
+    for name in "stu":
+        rules.api.create(pod_object(name, labels={"app": "x"}))
+        rules.ask(name, "b1")
+    assert list(rules.policies._due) == [f"uid-{name}" for name in "pqrtu"]
+
+
+async def test_a_gang_is_planned_on_nodes_of_units_with_room_alone(rules: PolicyWorld) -> None:
+    rules.gangs._patience_s = 0.05
+    for name in ("a1", "b1", "n1"):
+        rules.add_node(gpu_node(name, 16384))
+    rules.rules({"max": 0}, {})
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR)
+    fits, _, hopeless = rules.ask("p", "a1", "n1")
+    assert not fits
+    assert hopeless == {
+        "a1": "ResourcePolicy default/p: unit 1: it holds 0 of at most 0 pods",
+        "n1": "ResourcePolicy default/p: the node is in none of its units",
+    }
+    assert rules.ask("p", "a1", "b1", "n1")[0] == ["b1"]
+    assert rules.ask("q", "a1", "b1", "n1")[0] == ["b1"]
+    await asyncio.gather(rules.bind("p", "b1"), rules.bind("q", "b1"))
+    assert len(rules.api.bindings) == 2
+
+
+async def test_pods_of_a_gang_have_their_own_policy_or_none(rules: PolicyWorld) -> None:
+    rules.add_node(gpu_node("a1", 16384))
+    gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "1"}
+    rules.rules({"max": 1}, selector={"app": "y"}, matchLabelKeys=["hash"])
+    rules.make("p", 8, labels=gang)
+    assert rules.ask("p", "a1")[0] == ["a1"]
+    rules.make("q", 8, labels={**gang, "app": "y"})
+    assert "counts pods by label hash" in rules.ask("q", "a1")[2]["a1"]
+
+
+async def test_a_gang_goes_to_the_first_unit_though_a_later_one_would_be_the_better_place(
+    rules: PolicyWorld,
+) -> None:
+    rules.gangs._patience_s = 0.05
+    for name in ("a1", "b1"):
+        rules.add_node(gpu_node(name, 32768))
+    rules.rules({"max": 5}, {}, whenTryNextUnits={"policy": "ExceedMax"})
+    rules.make("before", 8, labels={"app": "y"})
+    await rules.bind("before", "b1")
+    rules.look("before")
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR)
+    for name in "pq":
+        assert rules.ask(name, "a1", "b1")[0] == ["a1"]
+    await asyncio.gather(rules.bind("p", "a1"), rules.bind("q", "a1"))
+    assert sorted(rules.api.bindings[1:]) == [("default/p", "a1"), ("default/q", "a1")]
+
+
+async def test_a_gang_goes_on_where_its_policy_lets_it_and_its_plan_there_stays(rules: PolicyWorld) -> None:
+    rules.gangs._patience_s = 0.05
+    for name in ("a1", "b1"):
+        rules.add_node(gpu_node(name, 16384))
+    rules.rules({"max": 5}, {})
+    rules.make("filler", 9)
+    await rules.bind("filler", "a1")
+    rules.look("filler")
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR)
+    assert rules.ask("p", "a1", "b1")[0] == ["b1"]
+    binding = asyncio.create_task(rules.bind("p", "b1"))
+    await asyncio.sleep(0)
+    # Who has come to be bound waits on: another that is asked about starts no other plan.
+    assert rules.ask("q", "a1", "b1")[0] == ["b1"]
+    await asyncio.gather(binding, rules.bind("q", "b1"))
+    assert sorted(rules.api.bindings[1:]) == [("default/p", "b1"), ("default/q", "b1")]
+
+
+async def test_a_gang_whose_policy_denies_it_the_planned_node_gives_the_room_back(rules: PolicyWorld) -> None:
+    rules.add_node(gpu_node("a1", 16384))
+    rules.rules({})
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR)
+    assert rules.ask("p", "a1")[0] == ["a1"]
+    assert rules.used_mib("a1") == [16384]
+    rules.policies.unread.add("default")
+    assert rules.ask("q", "a1")[0] == []
+    assert rules.used_mib("a1") == [0]
+
+
+async def test_the_rest_of_a_gang_that_runs_in_part_keeps_its_room_while_its_policy_is_not_read(
+    rules: PolicyWorld,
+) -> None:
+    rules.gangs._patience_s = 0.01
+    rules.add_node(gpu_node("a1", 16384))
+    rules.rules({})
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR)
+    for name in "pq":
+        assert rules.ask(name, "a1")[0] == ["a1"]
+    with pytest.raises(BindRefused, match="1 of 2 pods has come"):
+        await rules.bind("p", "a1")
+    await rules.bind("q", "a1")
+    rules.look("q")
+    rules.policies.unread.add("default")
+    assert rules.ask("p", "a1")[0] == []
+    assert rules.used_mib("a1") == [16384]
+    rules.policies.unread.clear()
+    assert rules.ask("p", "a1")[0] == ["a1"]
+    await rules.bind("p", "a1")
+
+
+async def test_a_gang_with_a_time_for_each_unit_goes_on_once_it_is_over(rules: PolicyWorld) -> None:
+    for name in ("a1", "b1"):
+        rules.add_node(gpu_node(name, 16384))
+    rules.rules({"max": 5}, {}, whenTryNextUnits={"policy": "TimeoutOrExceedMax", "timeout": "1m"})
+    rules.make("filler", 16)
+    await rules.bind("filler", "a1")
+    rules.look("filler")
+    since = {"type": "PodScheduled", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    for name in "pq":
+        rules.make(name, 8, labels=PAIR, status={"conditions": [since]})
+    assert rules.ask("p", "a1", "b1")[0] == []
+    assert rules.used_mib("b1") == [0]
+    await rules.clock.turn(60.1)
+    for name in "pq":
+        assert rules.ask(name, "a1", "b1")[0] == ["b1"]
