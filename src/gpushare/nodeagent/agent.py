@@ -42,7 +42,7 @@ from gpushare.nodeagent.deviceplugin.socket_names import new_generation, socket_
 from gpushare.nodeagent.dra.driver import DraDriver
 from gpushare.nodeagent.dra.slices import Owner, devices_of
 from gpushare.nodeagent.driver.discovery import GpuWatch, Inventory
-from gpushare.nodeagent.driver.health import HealthBook
+from gpushare.nodeagent.driver.health import XID_REASON, HealthBook
 from gpushare.nodeagent.driver.nvml import Nvml
 from gpushare.nodeagent.driver.telemetry import Readings
 from gpushare.nodeagent.isolation.backends.driver_limits import DriverLimits, due_of
@@ -475,8 +475,12 @@ class Agent:
         if self._node is None or self._inventory is None:
             return
         owner = Owner(node.name, self._node.metadata.uid) if node.mode.claims else None
+        lost = [gpu.uuid for gpu in self._found if not gpu.healthy and not gpu.reason.startswith(XID_REASON)]
         offered = devices_of(
-            node.devices, dict(self._inventory.hardware), self._settings.isolation.pods_per_gpu
+            node.devices,
+            dict(self._inventory.hardware),
+            self._settings.isolation.pods_per_gpu,
+            self._dra.dead(lost),
         )
         self._dra.want(owner, offered if owner is not None else ())
 

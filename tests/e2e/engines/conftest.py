@@ -22,7 +22,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def engines_cluster(states: Path, binaries: Path, k8s: str) -> Iterator[Cluster]:
     """Three nodes, one of each isolation mode, with the product's charts as they are."""
     if k8s == "1.28":
-        pytest.skip("these engines need a newer Kubernetes: on 1.28 the webhooks of Kueue 0.17 never answered")
+        pytest.skip(
+            "these engines need a newer Kubernetes: on 1.28 the webhooks of Kueue 0.17 never answered"
+        )
     state = states / "engines"
     cluster = up(state, binaries, k8s=k8s, nodes=THREE_NODES)
     try:

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from documentation.blocks import read_page
 from gpushare.api import names
+from gpushare_playground import gpus
 from tests.docs.assigned import commands_typed_by
 from tests.e2e.cluster import Cluster
 from tests.e2e.cluster.waiting import wait_for
@@ -47,6 +49,16 @@ def slices(product: Product) -> list[Json]:
 def offered(product: Product) -> int:
     """How many GPUs the node's slice has."""
     return sum(len(one["spec"]["devices"]) for one in slices(product))
+
+
+def taints(product: Product) -> list[tuple[str, str]]:
+    """Keys and effects of the taints in the node's slice."""
+    return [
+        (taint["key"], taint["effect"])
+        for one in slices(product)
+        for device in one["spec"]["devices"]
+        for taint in device.get("taints", ())
+    ]
 
 
 def until(what: str, reached: Any) -> None:
@@ -248,15 +260,39 @@ def test_an_agent_writes_no_slice_of_another_node(claiming: Product) -> None:
     assert _uids(slices(product)) == _uids([found])
 
 
+def test_pods_with_claims_leave_a_gpu_that_stays_lost(claiming: Product, cluster: Cluster) -> None:
+    product, node = claiming, cluster.node(NODE)
+    product.apply(claim("share", "3Gi", 0), pod("holds", "share"))
+    product.running("app=holds")
+    uuid = product.environment("holds")[names.ENV_VISIBLE_DEVICES]
+    whole = gpus.preset(str(node.preset), node.name)
+    others = (replace(one, fault="lost") if one.uuid == uuid else one for one in whole.gpus)
+    gpus.write(node.gpu_file, replace(whole, gpus=tuple(others)))
+    try:
+        until(
+            "it takes no new claims",
+            lambda: (f"{names.DRA_DRIVER}/unhealthy", "NoSchedule") in taints(product),
+        )
+        assert product.node_of("holds") == NODE
+        until("Kubernetes deletes the pod", lambda: not product.pods("app=holds"))
+    finally:
+        gpus.write(node.gpu_file, whole)
+    until("the GPU is offered again", lambda: not taints(product))
+
+
 def test_a_slice_follows_its_gpus_and_goes_with_the_mode(claiming: Product) -> None:
     product = claiming
     (before,) = slices(product)
     product.kubectl("annotate", "node", NODE, f"{names.ANN_CORDONED}=3", "--overwrite")
-    until("the cordoned GPU is not offered", lambda: offered(product) == 3)
+    until(
+        "the cordoned GPU has a taint",
+        lambda: taints(product) == [(names.DRA_DRIVER + "/cordoned", "NoSchedule")],
+    )
     (after,) = slices(product)
     assert after["spec"]["pool"]["generation"] == before["spec"]["pool"]["generation"] + 1
     product.kubectl("annotate", "node", NODE, f"{names.ANN_CORDONED}-")
-    until("it is offered again", lambda: offered(product) == 4)
+    until("it has none", lambda: not taints(product))
+    assert offered(product) == 4
     attributes = json.dumps(slices(product)[0]["spec"]["devices"][0]["attributes"])
     assert all(one in attributes for one in ("uuid", "productName", "Volta", "7.0.0", "driverVersion"))
     product.label(NODE, MODES[NODE])

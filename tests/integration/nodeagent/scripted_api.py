@@ -41,6 +41,8 @@ class ScriptedApi:
         """Answer lists late, with what was true when they were asked for."""
         self.shares_devices = True
         """Whether the feature DRAConsumableCapacity is on."""
+        self.taints_devices = True
+        """Whether the feature DRADeviceTaints is on."""
         self._version = 10
         self._oldest = 0
         self._log: dict[str, list[tuple[int, str, JsonObject]]] = {
@@ -214,6 +216,11 @@ class ScriptedApi:
         if not self.shares_devices:
             for device in body["spec"]["devices"]:
                 del device["allowMultipleAllocations"]
+        for device in body["spec"]["devices"]:
+            if not self.taints_devices:
+                device.pop("taints", None)
+            for taint in device.get("taints", ()):
+                taint.setdefault("timeAdded", "2026-11-28T18:00:00Z")
         body["metadata"].setdefault("uid", f"uid-of-{name}")
         self.put("resourceslices", name, body)
         return web.json_response(self.objects["resourceslices", name])

@@ -27,6 +27,8 @@ from gpushare.nodeagent.settings import Settings
 logger = logging.getLogger(__name__)
 
 
+#: How long a GPU may not respond before pods with claims on it are evicted: a driver that is reopened takes seconds.
+EVICT_AFTER_S: Final = 60.0
 #: How often it is looked for claims that are gone and were never unprepared: a kubelet that lost its state asks for none.
 _SWEEP_S: Final = 600.0
 
@@ -67,7 +69,10 @@ class DraDriver:
             on_change=on_change,
         )
         self._publisher = SlicePublisher(settings.node, session, clock=clock, on_change=on_change)
+        self._on_change = on_change
         self._needed = asyncio.Event()
+        self._lost_since: dict[str, float] = {}
+        self._losing = asyncio.Event()
 
     async def adopt(self) -> None:
         """Know what agents before this one have prepared."""
@@ -80,6 +85,14 @@ class DraDriver:
         if owner is not None:
             self._needed.set()
         self._publisher.want(owner, devices)
+
+    def dead(self, lost: Collection[str]) -> Collection[str]:
+        """Those of the GPUs (UUIDs) that do not respond now which have not for ``EVICT_AFTER_S``; ``on_change`` is called when that is so."""
+        now_s = self._clock.monotonic()
+        if not self._lost_since.keys() >= set(lost):
+            self._losing.set()
+        self._lost_since = {gpu: self._lost_since.get(gpu, now_s) for gpu in lost}
+        return {gpu for gpu, since_s in self._lost_since.items() if now_s - since_s >= EVICT_AFTER_S}
 
     def rest(self) -> None:
         """A newer agent keeps the slice instead."""
@@ -115,8 +128,15 @@ class DraDriver:
         """Serve from when it is first needed, until cancelled."""
         await self._needed.wait()
         async with asyncio.TaskGroup() as tasks:
-            for part in (self._server.run(), self._publisher.run(), self._sweep()):
+            for part in (self._server.run(), self._publisher.run(), self._sweep(), self._follow_losses()):
                 tasks.create_task(part)
+
+    async def _follow_losses(self) -> None:
+        while True:
+            await self._losing.wait()
+            self._losing.clear()
+            await self._clock.sleep(EVICT_AFTER_S)
+            self._on_change()
 
     async def _sweep(self) -> None:
         gone: set[str] = set()

@@ -16,7 +16,15 @@ from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.kube.client.session import Session, segment
 from gpushare.kube.clock import Clock
 from gpushare.kube.watch.informer import Informer
-from gpushare.nodeagent.dra.slices import Json, Owner, Published, read_slice, slice_name, slice_of
+from gpushare.nodeagent.dra.slices import (
+    Json,
+    Owner,
+    Published,
+    read_slice,
+    slice_name,
+    slice_of,
+    untainted,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +57,7 @@ class SlicePublisher:
             may_be_absent=True,
         )
         self._acts = False
+        self._taints_dropped = False
         self.fault = ""
         """Why the slice is not as it should be."""
 
@@ -126,7 +135,8 @@ class SlicePublisher:
             if self._wanted is None:
                 return ""
             before = self._published.get(name)
-            body = slice_of(*self._wanted, before)
+            owner, devices = self._wanted
+            body = slice_of(owner, untainted(devices) if self._taints_dropped else devices, before)
             return "" if body is None else await self._put(name, body, before)
         except ApiError as error:
             if error.conflict:
@@ -149,6 +159,12 @@ class SlicePublisher:
             await self._delete(name)
             return f"the API server does not keep that GPUs may be shared; {NEEDED}"
         self.upsert(written)
+        if untainted(written.devices) == written.devices and any(map(_has_taints, body["spec"]["devices"])):
+            logger.warning(
+                "the API server drops taints of devices (feature DRADeviceTaints): GPUs that take nothing new leave the slice"
+            )
+            self._taints_dropped = True
+            self._woken.set()
         logger.info(
             "ResourceSlice %s, generation %d: %d GPUs", name, written.generation, len(written.devices)
         )
@@ -166,6 +182,10 @@ class SlicePublisher:
         there = self.there
         self._published.pop(name, None)
         self._changed(there)
+
+
+def _has_taints(device: Json) -> bool:
+    return bool(device.get("taints"))
 
 
 def _decode(raw: bytes) -> tuple[str, Any]:

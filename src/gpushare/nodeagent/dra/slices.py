@@ -1,11 +1,12 @@
 """A node's GPUs as a ResourceSlice (``resource.k8s.io/v1``). Pure.
 
 Each GPU is one device that may be allocated to many claims, which consume its capacity. Its name is its UUID, so that an
-allocation names the same GPU after a reboot, whatever index it has then.
+allocation names the same GPU after a reboot, whatever index it has then. A GPU that takes nothing new stays in the slice with a
+taint: what claims hold of it must remain accounted for.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -25,9 +26,15 @@ SHARES: Final = "shares"
 #: Compute is requested in steps of so many percent, as with extended resources.
 COMPUTE_STEP: Final = 5
 
+#: Taints of devices: of a GPU that people cordoned, and of one that is unhealthy, with the reason as value.
+CORDONED: Final = "gpushare.dev/cordoned"
+UNHEALTHY: Final = "gpushare.dev/unhealthy"
+
 _PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 _MOST_CHARACTERS: Final = 64
+_MOST_OF_A_LABEL: Final = 63
 _NUMBERS: Final = re.compile(r"\d+")
+_NOT_IN_LABELS: Final = re.compile(r"[^A-Za-z0-9_.]+")
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -65,17 +72,28 @@ def slice_name(node: str) -> str:
 
 
 def devices_of(
-    gpus: Iterable[Device], hardware: Mapping[str, Hardware], most_shares: int
+    gpus: Iterable[Device], hardware: Mapping[str, Hardware], most_shares: int, dead: Collection[str] = ()
 ) -> tuple[Json, ...]:
-    """The devices of GPUs that take claims; ``most_shares``: how many can be held apart on one GPU."""
+    """The devices of a node's GPUs, but for those that pods hold from before the node's mode changed.
+
+    ``most_shares``: how many claims can be held apart on one GPU. ``dead`` (UUIDs): pods with claims on these are evicted.
+    """
     return tuple(
-        _device(gpu, hardware.get(gpu.uuid, Hardware()), most_shares) for gpu in gpus if gpu.in_service
+        _device(gpu, hardware.get(gpu.uuid, Hardware()), most_shares)
+        | ({"taints": taints} if (taints := _taints(gpu, dead=gpu.uuid in dead)) else {})
+        for gpu in gpus
+        if not gpu.kept_back
     )
+
+
+def untainted(devices: Iterable[Json]) -> tuple[Json, ...]:
+    """Those without taints."""
+    return tuple(device for device in devices if not device.get("taints"))
 
 
 def slice_of(owner: Owner, devices: Iterable[Json], before: Published | None) -> Json | None:
     """The slice to write, of the next generation; ``None`` where ``before`` says the same already."""
-    devices = tuple(devices)
+    devices = tuple(_dated(device, before) for device in devices)
     if before is not None and before.node_uid == owner.uid and _same(before.devices, devices):
         return None
     generation = before.generation + 1 if before is not None else 1
@@ -123,6 +141,33 @@ def _device(gpu: Device, hardware: Hardware, most_shares: int) -> Json:
             SHARES: {"value": str(most_shares), "requestPolicy": {"default": "1", "validValues": ["1"]}},
         },
     }
+
+
+def _taints(gpu: Device, *, dead: bool) -> list[Json]:
+    taints: list[Json] = []
+    if gpu.cordoned:
+        taints.append({"key": CORDONED, "effect": "NoSchedule"})
+    if not gpu.healthy:
+        reason = _NOT_IN_LABELS.sub("-", gpu.reason)[:_MOST_OF_A_LABEL].strip("-_.")
+        taints.append({"key": UNHEALTHY, "value": reason, "effect": "NoExecute" if dead else "NoSchedule"})
+    return taints
+
+
+def _dated(device: Json, before: Published | None) -> Json:
+    """The device, with the times at which the API server has dated those of its taints that it had before."""
+    old = (
+        next((one for one in before.devices if one["name"] == device["name"]), {})
+        if before is not None
+        else {}
+    )
+    times = {(taint["key"], taint["effect"]): taint.get("timeAdded") for taint in old.get("taints") or ()}
+    if not times or "taints" not in device:
+        return device
+    taints = [
+        taint | ({"timeAdded": time} if (time := times.get((taint["key"], taint["effect"]))) else {})
+        for taint in device["taints"]
+    ]
+    return device | {"taints": taints}
 
 
 def _capacity(value: str, default: str, *, least: str, step: str) -> Json:

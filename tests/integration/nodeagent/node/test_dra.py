@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpushare.api import names
-from gpushare.nodeagent.dra import plugin
+from gpushare.nodeagent.dra import driver, plugin
 from gpushare.nodeagent.dra.slices import device_name
 from gpushare.nodeagent.runtime.selection import Asked
 from tests.integration.nodeagent.cluster_objects import NODE
@@ -53,6 +53,16 @@ async def started(world: World, *, in_place: bool = False) -> DraKubelet:
 
 def slices(world: World) -> list[dict[str, Any]]:
     return [item for (kind, _), item in world.api.objects.items() if kind == "resourceslices"]
+
+
+def taints(world: World) -> dict[str, tuple[str, str, str]]:
+    """Key, value and effect by device, of those that have a taint."""
+    return {
+        device["name"]: (taint["key"], taint.get("value", ""), taint["effect"])
+        for one in slices(world)
+        for device in one["spec"]["devices"]
+        for taint in device.get("taints", ())
+    }
 
 
 def writes(world: World) -> list[str]:
@@ -104,7 +114,7 @@ async def test_the_slice_is_written_when_it_changes_and_not_else(world: World) -
     assert len(writes(world)) == 1
     world.nvml.faults[gpu(1).uuid] = "GPU is lost"
     await world.changes.until(lambda: slices(world)[0]["spec"]["pool"]["generation"] == 2)
-    assert [one["name"] for one in slices(world)[0]["spec"]["devices"]] == [FIRST]
+    assert taints(world) == {SECOND: ("gpushare.dev/unhealthy", "GPU-is-lost", "NoSchedule")}
     del world.nvml.faults[gpu(1).uuid]
     await world.changes.until(lambda: slices(world)[0]["spec"]["pool"]["generation"] == 3)
     assert len(writes(world)) == 3
@@ -116,6 +126,30 @@ async def test_the_slice_is_written_when_it_changes_and_not_else(world: World) -
     assert agent is not None
     await world.changes.until(lambda: not agent.missing())
     assert len(writes(world)) == 3, "the agent that follows finds it as it should be"
+
+
+async def test_claims_leave_a_gpu_that_stays_lost_and_keep_one_with_an_xid(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "EVICT_AFTER_S", 0.2)
+    world.use(xid_recovery_s=1000.0)
+    await started(world)
+    world.nvml.send_xid(gpu(0).uuid, 48)
+    world.nvml.faults[gpu(1).uuid] = "GPU is lost"
+    await world.changes.until(
+        lambda: taints(world).get(SECOND) == ("gpushare.dev/unhealthy", "GPU-is-lost", "NoExecute")
+    )
+    assert taints(world)[FIRST] == ("gpushare.dev/unhealthy", "critical-error-XID-48", "NoSchedule")
+    assert len(slices(world)[0]["spec"]["devices"]) == 2
+
+
+async def test_where_taints_are_off_a_gpu_that_takes_nothing_new_leaves_the_slice(world: World) -> None:
+    world.api.taints_devices = False
+    await started(world)
+    world.nvml.faults[gpu(1).uuid] = "GPU is lost"
+    await world.changes.until(lambda: [one["name"] for one in slices(world)[0]["spec"]["devices"]] == [FIRST])
+    del world.nvml.faults[gpu(1).uuid]
+    await world.changes.until(lambda: len(slices(world)[0]["spec"]["devices"]) == 2)
 
 
 async def test_a_slice_that_the_kubelet_removes_is_written_again(world: World) -> None:

@@ -1,9 +1,12 @@
 """A node's GPUs as a ResourceSlice, and when it is written."""
 
 import json
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpushare.api.node.device import Device
 from gpushare.nodeagent.dra.slices import Owner, Published, devices_of, read_slice, slice_of
@@ -64,11 +67,44 @@ def test_what_is_not_known_of_a_gpu_is_left_out() -> None:
     assert device(Device(0, UUID, 15360), Hardware())["attributes"] == {"uuid": {"string": UUID}}
 
 
-@pytest.mark.parametrize(
-    "gpu", [Device(0, UUID, 15360, healthy=False, reason="XID 79"), Device(0, UUID, 15360, cordoned=True)]
-)
-def test_a_gpu_that_takes_nothing_new_is_not_offered(gpu: Device) -> None:
-    assert devices_of([gpu], {}, 16) == ()
+LOST = Device(0, UUID, 15360, healthy=False, reason="GPU is lost: Unknown Error (999)")
+
+
+def test_a_gpu_that_takes_nothing_new_has_a_taint_and_keeps_its_claims_unless_it_is_dead() -> None:
+    lost = {"key": "gpushare.dev/unhealthy", "value": "GPU-is-lost-Unknown-Error-999"}
+    assert device(LOST)["taints"] == [{**lost, "effect": "NoSchedule"}]
+    (dead,) = devices_of([LOST], {}, 16, {UUID})
+    assert dead["taints"] == [{**lost, "effect": "NoExecute"}]
+    cordoned = Device(0, UUID, 15360, cordoned=True)
+    assert device(cordoned)["taints"] == [{"key": "gpushare.dev/cordoned", "effect": "NoSchedule"}]
+    assert "taints" not in device()
+
+
+@given(st.text())
+def test_any_reason_is_the_value_of_a_label(reason: str) -> None:
+    (taint,) = device(Device(0, UUID, 15360, healthy=False, reason=reason))["taints"]
+    assert re.fullmatch(r"(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?", taint["value"])
+
+
+def test_a_gpu_that_pods_hold_from_another_mode_is_not_offered() -> None:
+    held = Device(0, UUID, 15360, healthy=False, reason="held by pod default/a", kept_back=True)
+    assert devices_of([held], {}, 16) == ()
+
+
+def test_a_taint_keeps_the_time_at_which_the_api_server_has_dated_it() -> None:
+    first = slice_of(NODE, [device(LOST)], None)
+    assert first is not None
+    (taint,) = first["spec"]["devices"][0]["taints"]
+    taint["timeAdded"] = "2026-11-28T18:00:00Z"
+    before = published(first)
+    assert slice_of(NODE, [device(LOST)], before) is None
+    other = Device(0, UUID, 15360, healthy=False, reason="critical error XID 79")
+    second = slice_of(NODE, [device(other)], before)
+    assert second is not None
+    assert second["spec"]["devices"][0]["taints"][0]["timeAdded"] == "2026-11-28T18:00:00Z"
+    dead = slice_of(NODE, devices_of([LOST], {UUID: T4}, 16, {UUID}), before)
+    assert dead is not None
+    assert "timeAdded" not in dead["spec"]["devices"][0]["taints"][0], "it is another taint"
 
 
 def test_a_slice_belongs_to_its_node_and_begins_with_generation_1() -> None:
