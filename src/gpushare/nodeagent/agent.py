@@ -40,7 +40,7 @@ from gpushare.nodeagent.deviceplugin.service import DeviceFeed, DevicePlugin
 from gpushare.nodeagent.deviceplugin.shutdown import handed_over, permissions_are_gone
 from gpushare.nodeagent.deviceplugin.socket_names import new_generation, socket_name
 from gpushare.nodeagent.dra.driver import DraDriver
-from gpushare.nodeagent.dra.slices import Owner, devices_of
+from gpushare.nodeagent.dra.slices import Owner
 from gpushare.nodeagent.driver.discovery import GpuWatch, Inventory
 from gpushare.nodeagent.driver.health import XID_REASON, HealthBook
 from gpushare.nodeagent.driver.nvml import Nvml
@@ -476,13 +476,8 @@ class Agent:
             return
         owner = Owner(node.name, self._node.metadata.uid) if node.mode.claims else None
         lost = [gpu.uuid for gpu in self._found if not gpu.healthy and not gpu.reason.startswith(XID_REASON)]
-        offered = devices_of(
-            node.devices,
-            dict(self._inventory.hardware),
-            self._settings.isolation.pods_per_gpu,
-            self._dra.dead(lost),
-        )
-        self._dra.want(owner, offered if owner is not None else ())
+        most_shares = self._settings.isolation.pods_per_gpu
+        self._dra.offer(owner, node.devices, lost, dict(self._inventory.hardware), most_shares)
 
     def _advertise(self, plugin: PluginResource, node: NodeDevices) -> None:
         devices = device_list(plugin, node, self._book.ids)

@@ -61,6 +61,17 @@ def taints(product: Product) -> list[tuple[str, str]]:
     ]
 
 
+def health(product: Product, name: str) -> str:
+    """The health of the GPU that a pod has through its claim, as the kubelet writes it; empty where it does not say."""
+    (container,) = product.get(f"/api/v1/namespaces/default/pods/{name}")["status"]["containerStatuses"]
+    found = [
+        resource["health"]
+        for one in container.get("allocatedResourcesStatus", ())
+        for resource in one["resources"]
+    ]
+    return found[0] if found else ""
+
+
 def until(what: str, reached: Any) -> None:
     wait_for(what, reached, timeout=WITHIN_S, every=0.5)
 
@@ -265,6 +276,7 @@ def test_pods_with_claims_leave_a_gpu_that_stays_lost(claiming: Product, cluster
     product.apply(claim("share", "3Gi", 0), pod("holds", "share"))
     product.running("app=holds")
     uuid = product.environment("holds")[names.ENV_VISIBLE_DEVICES]
+    until("its status says so", lambda: health(product, "holds") == "Healthy")
     whole = gpus.preset(str(node.preset), node.name)
     others = (replace(one, fault="lost") if one.uuid == uuid else one for one in whole.gpus)
     gpus.write(node.gpu_file, replace(whole, gpus=tuple(others)))
@@ -274,6 +286,7 @@ def test_pods_with_claims_leave_a_gpu_that_stays_lost(claiming: Product, cluster
             lambda: (f"{names.DRA_DRIVER}/unhealthy", "NoSchedule") in taints(product),
         )
         assert product.node_of("holds") == NODE
+        until("its status says so", lambda: health(product, "holds") == "Unhealthy")
         until("Kubernetes deletes the pod", lambda: not product.pods("app=holds"))
     finally:
         gpus.write(node.gpu_file, whole)

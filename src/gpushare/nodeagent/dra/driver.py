@@ -16,10 +16,12 @@ from gpushare.kube.clock import Clock
 from gpushare.nodeagent.allocate.allocator import GiveAccess
 from gpushare.nodeagent.dra.claim_files import ClaimFiles
 from gpushare.nodeagent.dra.claims import ClaimReference, claim_uid
+from gpushare.nodeagent.dra.health import DeviceHealth
 from gpushare.nodeagent.dra.plugin import PLUGINS_REGISTRY, DraPlugin, PluginServer
 from gpushare.nodeagent.dra.preparer import READ_S, ClaimPreparer
 from gpushare.nodeagent.dra.publisher import SlicePublisher
-from gpushare.nodeagent.dra.slices import Json, Owner
+from gpushare.nodeagent.dra.slices import Owner, devices_of
+from gpushare.nodeagent.driver.nvml import Hardware
 from gpushare.nodeagent.errors import AllocationRefused
 from gpushare.nodeagent.isolation.controller import Isolation
 from gpushare.nodeagent.settings import Settings
@@ -61,8 +63,10 @@ class DraDriver:
             on_change=on_change,
         )
         self._plugin = DraPlugin(self._preparer, on_change)
+        self._health = DeviceHealth(settings.node, clock)
         self._server = PluginServer(
             self._plugin,
+            self._health,
             settings.kubelet_dir.parent / PLUGINS_REGISTRY,
             generation,
             clock=clock,
@@ -80,14 +84,28 @@ class DraDriver:
         if self.claims:
             self._needed.set()
 
-    def want(self, owner: Owner | None, devices: tuple[Json, ...]) -> None:
-        """Offer these devices; no ``owner``: the node is in another mode."""
-        if owner is not None:
-            self._needed.set()
-        self._publisher.want(owner, devices)
+    def offer(
+        self,
+        owner: Owner | None,
+        gpus: Sequence[Device],
+        lost: Collection[str],
+        hardware: Mapping[str, Hardware],
+        most_shares: int,
+    ) -> None:
+        """Offer the node's GPUs, and report their health; no ``owner``: the node is in another mode, and offers none.
 
-    def dead(self, lost: Collection[str]) -> Collection[str]:
-        """Those of the GPUs (UUIDs) that do not respond now which have not for ``EVICT_AFTER_S``; ``on_change`` is called when that is so."""
+        ``lost`` (UUIDs) do not respond now; ``most_shares``: how many claims can be held apart on one GPU.
+        """
+        self._health.update(gpus)
+        dead = self._dead(lost)
+        if owner is None:
+            self._publisher.want(None, ())
+            return
+        self._needed.set()
+        self._publisher.want(owner, devices_of(gpus, hardware, most_shares, dead))
+
+    def _dead(self, lost: Collection[str]) -> Collection[str]:
+        """Those that have not responded for ``EVICT_AFTER_S``; ``on_change`` is called when one has become so."""
         now_s = self._clock.monotonic()
         if not self._lost_since.keys() >= set(lost):
             self._losing.set()

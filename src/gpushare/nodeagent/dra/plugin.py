@@ -1,4 +1,4 @@
-"""The kubelet's interfaces to a DRA driver: registration, and preparing of claims, at one socket in its folder of plugins.
+"""The kubelet's interfaces to a DRA driver: registration, preparing of claims, and health, at one socket in its folder of plugins.
 
 A kubelet watches the folder: it asks each socket that appears what it is, keeps a connection with it, and deletes the node's
 ResourceSlices of a driver when none of its sockets has answered for half a minute. Each agent has a socket of its own, so that
@@ -22,6 +22,10 @@ from gpushare.kubeletapi import DRA_PLUGIN_TYPE, DRA_SERVICE
 from gpushare.kubeletapi import dra_pb2 as pb
 from gpushare.kubeletapi import pluginregistration_pb2 as registration
 from gpushare.kubeletapi.dra_pb2_grpc import DRAPluginServicer, add_DRAPluginServicer_to_server
+from gpushare.kubeletapi.drahealth_pb2_grpc import (
+    DRAResourceHealthServicer,
+    add_DRAResourceHealthServicer_to_server,
+)
 from gpushare.kubeletapi.pluginregistration_pb2_grpc import (
     RegistrationServicer,
     RegistrationStub,
@@ -121,7 +125,7 @@ def _named(claims: Iterable[pb.Claim]) -> list[ClaimReference]:
 
 
 class PluginServer:
-    """Serves ``plugin`` in the kubelet's ``folder`` of plugins, at a socket named by ``generation``.
+    """Serves ``plugin`` and ``health`` in the kubelet's ``folder`` of plugins, at a socket named by ``generation``.
 
     ``on_change`` is called when ``fault`` reads otherwise.
     """
@@ -129,6 +133,7 @@ class PluginServer:
     def __init__(
         self,
         plugin: DraPlugin,
+        health: DRAResourceHealthServicer,
         folder: Path,
         generation: int,
         *,
@@ -136,6 +141,7 @@ class PluginServer:
         on_change: Callable[[], None],
     ) -> None:
         self._plugin = plugin
+        self._health = health
         self._folder = folder
         self._path = folder / socket_name(_STEM, generation)
         self._clock = clock
@@ -178,6 +184,7 @@ class PluginServer:
         server = grpc.aio.server()
         add_DRAPluginServicer_to_server(self._plugin, server)  # type: ignore[no-untyped-call]
         add_RegistrationServicer_to_server(self._plugin, server)  # type: ignore[no-untyped-call]
+        add_DRAResourceHealthServicer_to_server(self._health, server)  # type: ignore[no-untyped-call]
         server.add_insecure_port(f"unix:{self._path}")
         await server.start()
         try:

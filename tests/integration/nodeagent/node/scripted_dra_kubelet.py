@@ -3,14 +3,17 @@
 Source of its ways: k8s.io/kubernetes ``pkg/kubelet/pluginmanager`` and ``pkg/kubelet/cm/dra``.
 """
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 
 from gpushare.kubeletapi import dra_pb2 as pb
+from gpushare.kubeletapi import drahealth_pb2
 from gpushare.kubeletapi import pluginregistration_pb2 as registration
 from gpushare.kubeletapi.dra_pb2_grpc import DRAPluginStub
+from gpushare.kubeletapi.drahealth_pb2_grpc import DRAResourceHealthStub
 from gpushare.kubeletapi.pluginregistration_pb2_grpc import RegistrationStub
 from tests.integration.nodeagent.changing import Changes
 
@@ -63,6 +66,16 @@ class DraKubelet:
             answer = await DRAPluginStub(channel).NodeUnprepareResources(request, timeout=_CALL_S)
         if error := answer.claims[claim["metadata"]["uid"]].error:
             raise PrepareFailed(error)
+
+    async def health(self) -> AsyncIterator[dict[str, tuple[str, str]]]:
+        """Health and message by device, of each report."""
+        async with self._channel() as channel:
+            request = drahealth_pb2.NodeWatchResourcesRequest()
+            async for report in DRAResourceHealthStub(channel).NodeWatchResources(request, timeout=_CALL_S):
+                yield {
+                    one.device.device_name: (drahealth_pb2.HealthStatus.Name(one.health), one.message)
+                    for one in report.devices
+                }
 
     def _channel(self) -> grpc.aio.Channel:
         return grpc.aio.insecure_channel(f"unix:{self.sockets()[-1]}")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpushare.api import names
-from gpushare.nodeagent.dra import driver, plugin
+from gpushare.nodeagent.dra import driver, health, plugin
 from gpushare.nodeagent.dra.slices import device_name
 from gpushare.nodeagent.runtime.selection import Asked
 from tests.integration.nodeagent.cluster_objects import NODE
@@ -141,6 +141,24 @@ async def test_claims_leave_a_gpu_that_stays_lost_and_keep_one_with_an_xid(
     )
     assert taints(world)[FIRST] == ("gpushare.dev/unhealthy", "critical-error-XID-48", "NoSchedule")
     assert len(slices(world)[0]["spec"]["devices"]) == 2
+
+
+async def test_the_kubelet_is_told_the_health_of_gpus_when_it_changes_and_as_long_as_it_does_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "REPORT_S", 0.05)
+    kubelet = await started(world)
+    reports = kubelet.health()
+    well = {FIRST: ("HEALTHY", ""), SECOND: ("HEALTHY", "")}
+    assert await anext(reports) == well
+    assert await anext(reports) == well, "a report that gets old says nothing"
+    world.nvml.faults[gpu(1).uuid] = "GPU is lost"
+    ill = well | {SECOND: ("UNHEALTHY", "GPU is lost")}
+    async for report in reports:
+        if report == ill:
+            break
+        assert report == well
+    await reports.aclose()
 
 
 async def test_where_taints_are_off_a_gpu_that_takes_nothing_new_leaves_the_slice(world: World) -> None:
