@@ -261,6 +261,39 @@ def _uids(found: list[Json]) -> list[str]:
     return [one["metadata"]["uid"] for one in found]
 
 
+def test_a_claim_says_how_it_is_limited_and_monitoring_is_not(claiming: Product) -> None:
+    product = claiming
+    parameters = {
+        "apiVersion": f"{names.DRA_DRIVER}/v1",
+        "kind": "ShareConfig",
+        "computePolicy": "work-conserving",
+        "computeClass": "latency",
+    }
+    policy = claim("policy", "1Gi", 30)
+    policy["spec"]["devices"]["config"] = [{"opaque": {"driver": names.DRA_DRIVER, "parameters": parameters}}]
+    wrong = claim("wrong", "1Gi", 30)
+    wrong["spec"]["devices"]["config"] = [
+        {"opaque": {"driver": names.DRA_DRIVER, "parameters": parameters | {"timeSlice": 3}}}
+    ]
+    product.apply(policy, pod("policy", "policy"), wrong, pod("wrong", "wrong"))
+    product.running("app=policy")
+    limits = product.kubectl("exec", "policy", "--", "cat", "/run/gpushare/limits")
+    assert "core_percent=30 core_policy=idle core_class=latency" in limits
+    product.told("wrong", "unknown field `timeSlice`")
+
+    monitor = claim("monitor", "1Gi", 0)
+    exactly = monitor["spec"]["devices"]["requests"][0]["exactly"]
+    del exactly["capacity"]
+    exactly |= {"adminAccess": True}
+    product.kubectl("label", "namespace", "default", "resource.kubernetes.io/admin-access=true")
+    try:
+        product.apply(monitor, pod("monitor", "monitor"))
+        product.running("app=monitor")
+        assert "16160MiB" in product.kubectl("exec", "monitor", "--", "nvidia-smi")
+    finally:
+        product.kubectl("label", "namespace", "default", "resource.kubernetes.io/admin-access-")
+
+
 def test_an_agent_writes_no_slice_of_another_node(claiming: Product) -> None:
     product = claiming
     agent = f"system:serviceaccount:{NAMESPACE}:gpushare-device-plugin"

@@ -10,6 +10,7 @@ from typing import Protocol
 from gpushare.api import names
 from gpushare.api.allocation.allocation import GpuShare
 from gpushare.api.node.modes import NodeMode
+from gpushare.nodeagent.isolation.options import CorePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ class Grant:
     """The device IDs that the kubelet gave."""
     compute_class: str = ""
     """What the pod says that its work is like, one of ``names.COMPUTE_CLASSES``; empty if it says nothing."""
+    compute_policy: CorePolicy | None = None
+    """``None``: that of the node."""
 
 
 class Backend(Protocol):

@@ -1,7 +1,7 @@
 """What was allocated to a ResourceClaim on this node, and as what shares of GPUs. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -12,6 +12,7 @@ from gpushare.api.node.device import Device
 from gpushare.api.quantity import parse_amount
 from gpushare.nodeagent.dra.slices import COMPUTE, MEMORY, device_name
 from gpushare.nodeagent.errors import AllocationRefused
+from gpushare.nodeagent.isolation.options import CorePolicy
 
 _MIB: Final = 1 << 20
 
@@ -30,7 +31,10 @@ class ClaimReference(NamedTuple):
 
 
 class AllocatedDevice(NamedTuple):
-    """A device that a request of a claim was allocated: what it consumes of it, in MiB and percent (0: not limited)."""
+    """A device that a request of a claim was allocated: what it consumes of it, in MiB and percent (0: not limited).
+
+    With ``admin_access`` it consumes nothing, and its containers are not limited: they monitor the GPU.
+    """
 
     request: str
     pool: str
@@ -38,6 +42,7 @@ class AllocatedDevice(NamedTuple):
     share_id: str
     mib: int
     core_percent: int
+    admin_access: bool = False
 
 
 class _Result(msgspec.Struct, rename="camel"):
@@ -50,11 +55,35 @@ class _Result(msgspec.Struct, rename="camel"):
     consumed_capacity: dict[str, str] | None = None
 
 
+class ShareConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Parameters of a claim, or of a DeviceClass, for our driver. What is empty is as the node has it."""
+
+    api_version: Literal["gpushare.dev/v1"]
+    kind: Literal["ShareConfig"]
+    compute_policy: Literal["", "hard", "work-conserving"] = ""
+    """Whether the claim's containers get no more than their percentage, or also what others leave idle."""
+    compute_class: Literal["", "latency", "batch"] = ""
+    """What the label ``gpushare.dev/compute-class`` says of a pod."""
+
+    @property
+    def core_policy(self) -> CorePolicy | None:
+        """The policy as limits files have it; ``None``: that of the node."""
+        policies: Mapping[str, CorePolicy] = {"hard": "hard", "work-conserving": "idle"}
+        return policies.get(self.compute_policy)
+
+
+NO_CONFIG: Final = ShareConfig("gpushare.dev/v1", "ShareConfig")
+
+
 class _Parameters(msgspec.Struct):
     driver: str = ""
+    parameters: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _Configuration(msgspec.Struct):
+    """``requests``: to which it applies; all of them where there are none."""
+
+    requests: list[str] | None = None
     opaque: _Parameters | None = None
 
 
@@ -81,6 +110,7 @@ class _Claim(msgspec.Struct):
 
 
 _CLAIM: Final = msgspec.json.Decoder(_Claim)
+_CONFIG: Final = msgspec.json.Decoder(ShareConfig)
 
 
 def claim_uid(raw: bytes) -> str:
@@ -88,7 +118,14 @@ def claim_uid(raw: bytes) -> str:
     return _CLAIM.decode(raw).metadata.uid
 
 
-def allocated_devices(raw: bytes, claim: ClaimReference, pool: str) -> list[AllocatedDevice]:
+class Allocated(NamedTuple):
+    """What a claim was allocated on this node, and how."""
+
+    devices: list[AllocatedDevice]
+    config: ShareConfig
+
+
+def allocated_devices(raw: bytes, claim: ClaimReference, pool: str) -> Allocated:
     """What the claim in ``raw`` (JSON) was allocated of our devices in ``pool``; raises ``AllocationRefused``."""
     try:
         found = _CLAIM.decode(raw)
@@ -103,11 +140,12 @@ def allocated_devices(raw: bytes, claim: ClaimReference, pool: str) -> list[Allo
     ours = [one for one in devices.results or () if one.driver == names.DRA_DRIVER and one.pool == pool]
     if not ours:
         raise _refused(claim, f"it is allocated no GPU of node {pool}")
-    if any(one.opaque is not None and one.opaque.driver == names.DRA_DRIVER for one in devices.config or ()):
+    allocated = [_allocated(claim, one) for one in ours]
+    if len({one.admin_access for one in allocated}) > 1:
         raise _refused(
-            claim, f"it has parameters for driver {names.DRA_DRIVER}, which takes none yet; remove its config"
+            claim, "some of its requests have adminAccess and some are for shares; use a claim for each"
         )
-    return [_allocated(claim, one) for one in ours]
+    return Allocated(allocated, _config(claim, devices.config or (), {one.request for one in allocated}))
 
 
 def shares_of(
@@ -134,8 +172,10 @@ def shares_of(
 
 
 def _allocated(claim: ClaimReference, result: _Result) -> AllocatedDevice:
+    # A request with alternatives is told as request/alternative; containers name the request.
+    request = result.request.partition("/")[0]
     if result.admin_access:
-        raise _refused(claim, f"request {result.request} wants adminAccess, which is not offered yet")
+        return AllocatedDevice(request, result.pool, result.device, result.share_id or "", 0, 0, True)
     consumed: dict[str, Any] = result.consumed_capacity or {}
     try:
         mib = parse_amount(consumed.get(MEMORY, "0"), MEMORY) // _MIB
@@ -148,9 +188,32 @@ def _allocated(claim: ClaimReference, result: _Result) -> AllocatedDevice:
             f"request {result.request} consumes {mib} MiB and {core_percent}% of {result.device}, which is no share: "
             "it needs 1 MiB at least, which API servers record from Kubernetes 1.36 on",
         )
-    # A request with alternatives is told as request/alternative; containers name the request.
-    request = result.request.partition("/")[0]
     return AllocatedDevice(request, result.pool, result.device, result.share_id or "", mib, core_percent)
+
+
+def _config(
+    claim: ClaimReference, configurations: Iterable[_Configuration], requests: Collection[str]
+) -> ShareConfig:
+    """The parameters of a claim, which come after those of its classes and override them."""
+    merged = NO_CONFIG
+    for one in configurations:
+        if one.opaque is None or one.opaque.driver != names.DRA_DRIVER:
+            continue
+        if one.requests and not {name.partition("/")[0] for name in one.requests} >= set(requests):
+            raise _refused(
+                claim,
+                f"its parameters for driver {names.DRA_DRIVER} are for some of its requests; a claim is one share, name none or all",
+            )
+        try:
+            config = _CONFIG.decode(one.opaque.parameters)
+        except msgspec.MsgspecError as error:
+            raise _refused(claim, f"its parameters for driver {names.DRA_DRIVER}: {error}") from None
+        merged = msgspec.structs.replace(
+            merged,
+            compute_policy=config.compute_policy or merged.compute_policy,
+            compute_class=config.compute_class or merged.compute_class,
+        )
+    return merged
 
 
 def _refused(claim: ClaimReference, problem: str) -> AllocationRefused:

@@ -7,9 +7,11 @@ a process that dies leaves nothing that another one could mistake: directory, th
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from gpushare.api import names
+from gpushare.api.allocation.allocation import GpuShare
 from gpushare.api.node.device import Device
 from gpushare.api.node.modes import NodeMode
 from gpushare.kube.client.errors import ApiError, KubeError
@@ -72,7 +74,7 @@ class ClaimPreparer:
     async def prepare(self, claim: ClaimReference) -> list[PreparedDevice]:
         """What containers that use ``claim`` get; raises ``AllocationRefused``."""
         async with self._turn:
-            allocated = allocated_devices(await self._read(claim), claim, self._pool)
+            allocated, config = allocated_devices(await self._read(claim), claim, self._pool)
             gpus = self._gpus()
             shares = shares_of(claim, allocated, gpus)
             grant = Grant(
@@ -83,13 +85,16 @@ class ClaimPreparer:
                 pod_units=sum(share.units for share in shares),
                 mode=NodeMode.DRA,
                 ids=(claim.uid,),
+                compute_class=config.compute_class,
+                compute_policy=config.core_policy,
             )
-            prepared = PreparedClaim(claim, tuple(share.uuid for share in shares))
+            monitors = allocated[0].admin_access
+            prepared = PreparedClaim(claim, () if monitors else tuple(share.uuid for share in shares))
             # Before its directory is there, which would else be taken for one that nobody uses.
             known = self._prepared.get(claim.uid)
             self._prepared[claim.uid] = prepared
             try:
-                names, injection = await self._injection(grant)
+                cdi_names, injection = self._monitoring(shares) if monitors else await self._injection(grant)
                 await asyncio.to_thread(self._files.write, prepared, injection)
             except (AllocationRefused, OSError) as error:
                 if known is None:
@@ -104,13 +109,14 @@ class ClaimPreparer:
                 "ResourceClaim %s: prepared with %s",
                 claim.key,
                 " and ".join(
-                    f"{share.mib} MiB of GPU {share.index}"
+                    (f"{share.mib} MiB of " if share.mib else "access to ")
+                    + f"GPU {share.index}"
                     + (f" and {share.core_percent}% of its compute" if share.core_percent else "")
                     for share in shares
                 ),
             )
             self._on_change()
-        by_device = {gpu.uuid.lower(): names[gpu.uuid] for gpu in gpus if gpu.uuid in names}
+        by_device = {gpu.uuid.lower(): cdi_names[gpu.uuid] for gpu in gpus if gpu.uuid in cdi_names}
         return [PreparedDevice(one, (*by_device[one.device], qualified(claim.uid))) for one in allocated]
 
     async def unprepare(self, claim: ClaimReference) -> None:
@@ -128,15 +134,21 @@ class ClaimPreparer:
             logger.info("ResourceClaim %s: unprepared", claim.key)
             self._on_change()
 
+    def _monitoring(self, shares: Iterable[GpuShare]) -> tuple[dict[str, tuple[str, ...]], Injection]:
+        """CDI names by GPU, and what comes with them all, for containers that are not limited."""
+        uuids = [share.uuid for share in shares]
+        cdi_names = {uuid: self._give([uuid], in_place=False).cdi_devices for uuid in uuids}
+        return cdi_names, Injection({names.ENV_VISIBLE_DEVICES: ",".join(uuids)})
+
     async def _injection(self, grant: Grant) -> tuple[dict[str, tuple[str, ...]], Injection]:
         """CDI names by GPU, and what comes with them all."""
         backend = self._backend_of(grant.mode)
         in_place = backend.in_place
         uuids = [share.uuid for share in grant.shares]
-        names = {uuid: self._give([uuid], in_place=in_place).cdi_devices for uuid in uuids}
+        cdi_names = {uuid: self._give([uuid], in_place=in_place).cdi_devices for uuid in uuids}
         added = await backend.inject(grant, in_place=in_place)
         compute = core_envs(grant) if grant.shares[0].core_percent else {}
-        return names, Injection(memory_envs(grant) | compute | added.envs, added.mounts, added.devices)
+        return cdi_names, Injection(memory_envs(grant) | compute | added.envs, added.mounts, added.devices)
 
     async def _read(self, claim: ClaimReference) -> bytes:
         try:

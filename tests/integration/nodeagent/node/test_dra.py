@@ -251,6 +251,35 @@ async def test_two_devices_of_a_claim_are_two_gpus_under_one_limit_file(world: W
     assert f"gpu {gpu(1).uuid} memory_bytes={1 << 30} " in text
 
 
+async def test_a_claims_parameters_reach_its_limits(world: World) -> None:
+    kubelet = await started(world)
+    claim = allocated("share", (FIRST, "3Gi", 30))
+    parameters = {
+        "apiVersion": "gpushare.dev/v1",
+        "kind": "ShareConfig",
+        "computePolicy": "work-conserving",
+        "computeClass": "latency",
+    }
+    config = {"opaque": {"driver": "gpushare.dev", "parameters": parameters}}
+    claim["status"]["allocation"]["devices"]["config"] = [config]
+    await kubelet.prepare(put(world, claim))
+    text = host_paths(world, claim)["/run/gpushare/limits"].read_text()
+    assert "core_percent=30 core_policy=idle core_class=latency\n" in text
+
+
+async def test_admin_access_sees_the_gpu_without_a_limit_and_holds_nothing_of_it(world: World) -> None:
+    kubelet = await started(world, in_place=True)
+    claim = put(world, allocated("monitor", (FIRST, "0", 0), adminAccess=True))
+    (device,) = await kubelet.prepare(claim)
+    assert len(device.cdi_device_ids) == 2
+    assert edits(world, claim) == {"env": [f"{names.ENV_VISIBLE_DEVICES}={gpu(0).uuid}"]}
+    assert not directories(world)
+    relabel(world, "cgpu")
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30)
+    await kubelet.unprepare(claim)
+    assert not cdi_file(world, claim).exists()
+
+
 async def test_unprepare_leaves_nothing_and_may_be_repeated(world: World) -> None:
     kubelet = await started(world)
     claim = put(world, allocated("share", (FIRST, "3Gi", 30)))
@@ -282,10 +311,6 @@ async def test_files_of_a_prepared_claim_stay_and_those_of_no_claim_go(world: Wo
     [
         (allocated("gone", ("gpu-x", "1Gi", 0)), "node n1 has no GPU gpu-x now"),
         (allocated("elsewhere", (FIRST, "1Gi", 0), node="n2"), "it is allocated no GPU of node n1"),
-        (
-            allocated("admin", (FIRST, "1Gi", 0), adminAccess=True),
-            "wants adminAccess, which is not offered yet",
-        ),
         (allocated("none", (FIRST, "0", 0)), "which is no share"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",

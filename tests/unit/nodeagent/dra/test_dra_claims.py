@@ -21,7 +21,7 @@ def reference(claim: dict[str, Any]) -> ClaimReference:
 def shares(claim: dict[str, Any]) -> dict[str, tuple[int, int, int, int]]:
     """By UUID: MiB, units, units of the GPU, percent of compute."""
     named = reference(claim)
-    found = shares_of(named, allocated_devices(json.dumps(claim).encode(), named, "n1"), GPUS)
+    found = shares_of(named, allocated_devices(json.dumps(claim).encode(), named, "n1").devices, GPUS)
     return {one.uuid: (one.mib, one.units, one.device_units, one.core_percent) for one in found}
 
 
@@ -52,27 +52,62 @@ def test_devices_of_other_drivers_and_nodes_are_passed_over() -> None:
 
 def test_an_alternative_of_a_request_is_told_to_the_kubelet_as_the_request() -> None:
     claim = allocated("c", ("gpu-a", "1Gi", 0), request="gpu/small")
-    (found,) = allocated_devices(json.dumps(claim).encode(), reference(claim), "n1")
+    (found,) = allocated_devices(json.dumps(claim).encode(), reference(claim), "n1").devices
     assert found.request == "gpu"
 
 
-def test_parameters_are_refused_rather_than_passed_over() -> None:
+CONFIG = {"apiVersion": "gpushare.dev/v1", "kind": "ShareConfig"}
+
+
+def configured(parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"opaque": {"driver": "gpushare.dev", "parameters": parameters}, **more}
+
+
+def test_parameters_that_are_unknown_are_refused_rather_than_passed_over() -> None:
     claim = allocated("c", ("gpu-a", "1Gi", 0))
     devices = claim["status"]["allocation"]["devices"]
     devices["config"] = [{"source": "FromClaim", "opaque": {"driver": "gpu.nvidia.com", "parameters": {}}}]
     assert list(shares(claim)) == ["GPU-A"]
-    devices["config"] += [{"source": "FromClaim", "opaque": {"driver": "gpushare.dev", "parameters": {}}}]
-    assert "it has parameters for driver gpushare.dev, which takes none yet" in refusal(claim)
+    for parameters, why in (
+        ({}, "Object missing required field `apiVersion`"),
+        ({**CONFIG, "kind": "GpuConfig"}, "Invalid enum value 'GpuConfig' - at `$.kind`"),
+        ({**CONFIG, "timeSlice": 3}, "Object contains unknown field `timeSlice`"),
+        ({**CONFIG, "computePolicy": "soft"}, "Invalid enum value 'soft' - at `$.computePolicy`"),
+    ):
+        devices["config"][1:] = [configured(parameters)]
+        assert f"its parameters for driver gpushare.dev: {why}" in refusal(claim)
+
+
+def test_parameters_of_the_claim_override_those_of_its_class_field_by_field() -> None:
+    claim = allocated("c", ("gpu-a", "1Gi", 30))
+    claim["status"]["allocation"]["devices"]["config"] = [
+        configured({**CONFIG, "computePolicy": "work-conserving", "computeClass": "batch"}),
+        configured({**CONFIG, "computeClass": "latency"}, requests=["gpu0"]),
+    ]
+    found = allocated_devices(json.dumps(claim).encode(), reference(claim), "n1").config
+    assert (found.core_policy, found.compute_class) == ("idle", "latency")
+
+
+def test_parameters_for_some_requests_are_refused_as_a_claim_is_one_share() -> None:
+    claim = allocated("c", ("gpu-a", "1Gi", 30), ("gpu-b", "1Gi", 30))
+    config = configured({**CONFIG, "computePolicy": "hard"}, requests=["gpu0"])
+    claim["status"]["allocation"]["devices"]["config"] = [config]
+    assert "are for some of its requests" in refusal(claim)
+
+
+def test_admin_access_is_for_a_whole_claim() -> None:
+    claim = allocated("c", ("gpu-a", "0", 0), adminAccess=True)
+    (found,) = allocated_devices(json.dumps(claim).encode(), reference(claim), "n1").devices
+    assert (found.admin_access, found.mib) == (True, 0)
+    mixed = allocated("c", ("gpu-a", "1Gi", 0), ("gpu-b", "1Gi", 0))
+    mixed["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
+    assert "use a claim for each" in refusal(mixed)
 
 
 @pytest.mark.parametrize(
     ("claim", "why"),
     [
         (allocated("c", ("gpu-c", "1Gi", 0)), "node n1 has no GPU gpu-c now"),
-        (
-            allocated("c", ("gpu-a", "1Gi", 0), adminAccess=True),
-            "wants adminAccess, which is not offered yet",
-        ),
         (allocated("c", ("gpu-a", "1Gi", 0), consumedCapacity=None), "which is no share"),
         (allocated("c", ("gpu-a", "1Gi", 0), consumedCapacity={"memory": "x"}), "is not a quantity"),
         (allocated("c"), "it is allocated no GPU of node n1"),

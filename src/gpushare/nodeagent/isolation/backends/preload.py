@@ -133,6 +133,7 @@ class Preload:
             library=ready.release.name,
             more={share.uuid: share.mib for share in more},
             compute_class=grant.compute_class,
+            compute_policy=grant.compute_policy,
         )
         try:
             if grant.container:

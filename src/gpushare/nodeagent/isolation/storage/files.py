@@ -39,7 +39,7 @@ class Claimed(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``ids`` is what ``fingerprint`` makes of its device IDs: by them it is found again, if the kubelet gave what was
     answered to a pod that asked alike. ``library`` names the release of our libraries that it was given, empty if none;
-    ``compute_class`` is what its pod said of its work, empty if nothing.
+    ``compute_class`` is what its pod said of its work, empty if nothing; ``compute_policy`` that of its claim, ``None``: of the node.
     """
 
     pod: str
@@ -52,6 +52,7 @@ class Claimed(msgspec.Struct, frozen=True, omit_defaults=True):
     library: str = ""
     more: dict[str, int] = {}
     compute_class: str = ""
+    compute_policy: CorePolicy | None = None
     version: int = 1
 
     @property
@@ -73,7 +74,8 @@ def fingerprint(ids: Iterable[str]) -> str:
 
 
 def limits_text(claimed: Claimed, policy: CorePolicy) -> bytes:
-    """The contents of ``limits``."""
+    """The contents of ``limits``; ``policy`` is that of the node."""
+    policy = claimed.compute_policy or policy
     core = f" core_percent={claimed.core_percent} core_policy={policy}" if claimed.core_percent else ""
     if core and claimed.compute_class:
         core += f" core_class={claimed.compute_class}"
