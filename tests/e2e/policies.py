@@ -25,6 +25,8 @@ def policies(commands: Commands, api: Api, *arguments: str) -> list[dict[str, An
     for kind in (VALIDATING, MUTATING):
         if serves(api, kind):
             argv += ["--api-versions", f"admissionregistration.k8s.io/v1/{kind}"]
+    if serves_claims(api):
+        argv += ["--api-versions", "resource.k8s.io/v1/DeviceClass"]
     docs = yaml.safe_load_all(commands.typed(*argv))
     return [doc for doc in docs if doc and "AdmissionPolicy" in doc["kind"]]
 
@@ -33,6 +35,13 @@ def serves(api: Api, kind: str) -> bool:
     """Whether the API server knows this kind of policy."""
     listed = api.get("/apis/admissionregistration.k8s.io/v1")["resources"]
     return kind in {one["kind"] for one in listed}
+
+
+def serves_claims(api: Api) -> bool:
+    """Whether the API server has ResourceClaims of the version in which devices are shared by capacity."""
+    groups = {one["name"]: one for one in api.get("/apis")["groups"]}
+    versions = groups.get("resource.k8s.io", {}).get("versions", ())
+    return "v1" in {one["version"] for one in versions}
 
 
 def problem(case: PodCase, answer: Answer, *, pointed: str | None = None) -> str:

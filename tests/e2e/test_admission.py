@@ -36,7 +36,7 @@ from tests.e2e.plane import (
     create_objects,
     wait_for_accounts,
 )
-from tests.e2e.policies import MUTATING, NAMESPACE, VALIDATING, policies, problem, serves
+from tests.e2e.policies import MUTATING, NAMESPACE, VALIDATING, policies, problem, serves, serves_claims
 from tests.unit.playground.apiserver.plane import HERE, Plane
 
 CASES = {case.id: case for case in PODS}
@@ -501,3 +501,51 @@ def test_a_namespaces_quota_counts_units_of_memory_and_compute(commands: Command
     )
     assert ask("c", 1, 100).taken
     assert "requests.aliyun.com/gpu-core.percentage=50" in ask("d", 1, 50).message
+
+
+def claimed(requests: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    """A ResourceClaim, or a template of one."""
+    spec: dict[str, Any] = {"devices": {"requests": requests}}
+    metadata = {"name": "c", "namespace": "default"}
+    spec = spec if kind == "ResourceClaim" else {"spec": spec}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def request_for(name: str = "gpu", device_class: str = "gpushare.dev", **capacity: str) -> dict[str, Any]:
+    exactly = {"deviceClassName": device_class, "capacity": {"requests": capacity}}
+    return {"name": name, "exactly": exactly}
+
+
+OF_COMPUTE = "compute must be 0 or a multiple of 5 from 5 to 100: request gpu"
+OF_SHARES = "a claim consumes one of a GPU's shares, leave capacity shares out: request gpu"
+OF_OTHERS = "a claim for gpushare.dev can request capacity memory and compute, nothing else: request b"
+FIRST_OF = {
+    "name": "gpu",
+    "firstAvailable": [
+        {"name": "small", "deviceClassName": "gpushare.dev", "capacity": {"requests": {"compute": "7"}}}
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+@pytest.mark.parametrize(
+    ("requests", "says"),
+    [
+        ([request_for(memory="3Gi", compute="30")], ""),
+        ([request_for(memory="3Gi", compute="0")], ""),
+        ([{"name": "gpu", "exactly": {"deviceClassName": "gpushare.dev"}}], ""),
+        ([request_for(compute="7")], OF_COMPUTE),
+        ([request_for(compute="105")], OF_COMPUTE),
+        ([request_for(compute="500m")], OF_COMPUTE),
+        ([FIRST_OF], OF_COMPUTE),
+        ([request_for(shares="2")], OF_SHARES),
+        ([request_for(), request_for("b", memroy="3Gi")], OF_OTHERS),
+        ([request_for(device_class="another.example.com", compute="7")], ""),
+    ],
+)
+def test_claims(api: Api, kind: str, requests: list[dict[str, Any]], says: str) -> None:
+    if not serves_claims(api):
+        pytest.skip("this Kubernetes has no ResourceClaims (v1 from 1.34 on)")
+    answer = api.create(claimed(requests, kind), dry=True)
+    assert answer.taken is not bool(says), answer.message
+    assert says in answer.message
