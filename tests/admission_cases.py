@@ -14,8 +14,8 @@ from typing import Any
 
 from gpushare.api import names
 from tests.admission_apart import APART
+from tests.admission_mistakes import MISTAKES, large_words
 from tests.admission_peoples_units import PEOPLES
-from tests.admission_slips import SLIPS, large_words
 from tests.admission_words import (
     COUNT,
     MEM,
@@ -43,7 +43,7 @@ from tests.admission_words import (
 
 PODS: tuple[PodCase, ...] = (
     *PEOPLES,
-    *SLIPS,
+    *MISTAKES,
     *APART,
     # --- what is taken
     PodCase("nothing-of-ours", (box(cpu="1"),)),

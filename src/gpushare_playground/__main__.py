@@ -13,7 +13,7 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.options.option import InvalidSettings
 from gpushare.options.reading import read
 from gpushare.options.usage_error import refuse
-from gpushare.options.variables import tell_slips
+from gpushare.options.variables import warn_of_misspelled_variables
 from gpushare_playground.cluster import Cluster, ClusterError
 from gpushare_playground.cluster.control_plane import Control
 from gpushare_playground.cluster.embedded import EmbeddedControl
@@ -160,7 +160,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the playground; 0 when all went well, 1 when an expectation broke, 2 on bad input."""
     try:
         options = read(ROLE, argv, os.environ)
-        tell_slips(ROLE, os.environ)
+        warn_of_misspelled_variables(ROLE, os.environ)
         if options.unit is not None and options.walk:
             raise ValueError("--unit goes with --no-walk; the walk sets the units of its examples itself")
         if options.apply and options.control_plane is None:

@@ -14,7 +14,7 @@ NAMESPACE: Final = "kube-system"
 VALIDATING: Final = "ValidatingAdmissionPolicy"
 MUTATING: Final = "MutatingAdmissionPolicy"
 _OF_POLICY = re.compile(
-    "Validation failed for ValidatingAdmissionPolicy '(gpushare-slips[a-z-]*)' with binding '\\1': "
+    "Validation failed for ValidatingAdmissionPolicy '(gpushare-mistakes[a-z-]*)' with binding '\\1': "
 )
 
 

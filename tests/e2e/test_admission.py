@@ -20,7 +20,7 @@ from gpushare.api import names
 from gpushare.kube.auth.access import load_access
 from gpushare_playground.apiserver.errors import ApiError
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
-from tests.admission_slips import unknown_words
+from tests.admission_mistakes import unknown_words
 from tests.admission_users import ADMIN, SCHEDULER, agent_on
 from tests.admission_words import RECORDS, PodCase, box, carried_words, core_words, counted
 from tests.admission_writes import OBJECTS, WRITES, Write, changed_words
@@ -73,7 +73,7 @@ def api(commands: Commands, access: Any) -> Iterator[Api]:
 
 def _asleep(api: Api, mutating: bool) -> list[str]:
     """What is not refused or changed yet, of one case a policy."""
-    cases = [CASES[one] for one in ("compute-7", "exported-from-a-cluster", "slips-of-all-kinds")]
+    cases = [CASES[one] for one in ("compute-7", "exported-from-a-cluster", "mistakes-of-all-kinds")]
     kinds = ("Deployment", "CronJob", "PodTemplate")
     bodies = [(case, workload(kind, case, "probe")) for case in cases for kind in kinds]
     bodies += [(case, pod(case, "probe")) for case in cases]

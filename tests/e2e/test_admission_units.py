@@ -8,7 +8,7 @@ import pytest
 from gpushare.api import names
 from gpushare.kube.auth.access import load_access
 from tests.admission_cases import WORKLOADS, pod, workload
-from tests.admission_slips import SMALL, SMALL_MIB, placed_words
+from tests.admission_mistakes import SMALL, SMALL_MIB, placed_words
 from tests.admission_words import COUNT, PodCase, box
 from tests.admission_writes import binding
 from tests.e2e.asking import Answer, Api, Commands

@@ -104,7 +104,7 @@ def refused(api: Api) -> bool:
     (pointed, *_) = answers(CASES["memory"])
     return (
         all("multiple of 5" in answer.message for answer in answers(CASES["compute-7"]))
-        and all(answer.warnings for answer in answers(CASES["slips-of-all-kinds"]))
+        and all(answer.warnings for answer in answers(CASES["mistakes-of-all-kinds"]))
         and pointed.taken
         and bool(pointed.body["spec"]["schedulerName"] == names.SCHEDULER_NAME)
     )

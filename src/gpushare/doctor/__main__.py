@@ -17,7 +17,7 @@ from gpushare.kube.client.session import Session
 from gpushare.options.option import InvalidSettings
 from gpushare.options.reading import read
 from gpushare.options.usage_error import refuse
-from gpushare.options.variables import tell_slips
+from gpushare.options.variables import warn_of_misspelled_variables
 from gpushare.process import log_setup
 
 #: Kubelets tell of what an agent said within 10 s.
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     of_node = words[:1] == ["node"]
     try:
         options = read(ROLE, words[1:] if of_node else words, os.environ)
-        tell_slips(ROLE, os.environ)
+        warn_of_misspelled_variables(ROLE, os.environ)
         # What is wrong is told as findings; a library's own words would come between.
         log_setup.configure("error", "text", role=ROLE.name)
         if of_node:

@@ -24,7 +24,7 @@ from gpushare.inspect.errors import UsageError
 from gpushare.options.kinds import INTEGER, SECONDS, Kind
 from gpushare.options.option import InvalidSettings, Option, Role
 from gpushare.options.reading import DEFAULT, gather
-from gpushare.options.variables import tell_slips
+from gpushare.options.variables import warn_of_misspelled_variables
 
 _NAME: Final = "inspect"
 
@@ -74,7 +74,7 @@ def settled(config: "str | None", environ: Mapping[str, str]) -> "dict[str, str]
         found = gather(ROLE, [] if config is None else [f"--config={config}"], environ)
     except InvalidSettings as error:
         raise UsageError("", "\nerror: ".join(error.problems)) from None
-    tell_slips(ROLE, environ, "warning")
+    warn_of_misspelled_variables(ROLE, environ, "warning")
     return {
         option.flag: option.kind.show(found[option.name].value)
         for option in ROLE.options

@@ -32,20 +32,20 @@ def unread(environ: Mapping[str, str]) -> dict[str, str]:
 
 def warn_of_typos(role: Role, environ: Mapping[str, str]) -> None:
     """Log those that resemble one that ``role`` reads. Others may belong to something else."""
-    for one, meant in _slips(role, environ).items():
+    for one, meant in _misspelled(role, environ).items():
         logger.warning("variable %s is read by nobody: did you mean %s?", one, meant)
 
 
-def tell_slips(role: Role, environ: Mapping[str, str], program: str = "") -> None:
+def warn_of_misspelled_variables(role: Role, environ: Mapping[str, str], program: str = "") -> None:
     """As ``warn_of_typos``, on stderr, for interactive commands; lines begin with ``program``."""
-    for one, meant in _slips(role, environ).items():
+    for one, meant in _misspelled(role, environ).items():
         print(
             f"{program or role.program}: variable {one} is read by nobody: did you mean {meant}?",
             file=sys.stderr,
         )
 
 
-def _slips(role: Role, environ: Mapping[str, str]) -> dict[str, str]:
+def _misspelled(role: Role, environ: Mapping[str, str]) -> dict[str, str]:
     own = _of((role,))
     near = {one: meant for one in sorted(_unknown(environ, *own)) if (meant := nearest(one, own))}
     # The options of other roles are imported only if there is something to report.

@@ -21,7 +21,7 @@ from gpushare.kube.auth.access import load_access
 from gpushare.kube.client.errors import KubeError
 from gpushare.options.option import InvalidSettings
 from gpushare.options.usage_error import refuse
-from gpushare.options.variables import tell_slips
+from gpushare.options.variables import warn_of_misspelled_variables
 from gpushare.simulate.arguments import PROGRAM, parse
 from gpushare.simulate.engine.engine import Settings
 from gpushare.simulate.engine.min_nodes import Enough, enough
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     """Simulate and tell; 0 where all have a place, 3 where pods wait, 1 where a cluster cannot be read, 2 on bad input."""
     try:
         options = parse(argv)
-        tell_slips(ROLE, os.environ)
+        warn_of_misspelled_variables(ROLE, os.environ)
         return _simulate(options)
     except InvalidSettings as error:
         return refuse(PROGRAM, error)

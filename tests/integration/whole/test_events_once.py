@@ -13,7 +13,7 @@ from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-SLIPS = ["InvalidGPULabel", "UnknownGPUMode"]
+MISTAKES = ["InvalidGPULabel", "UnknownGPUMode"]
 # Labelled, so that no other test shares the cluster: events of nodes are counted here.
 NODES = (shared_node("four", "core-mem-4", "share", ("test", "events")), shared_node("single", "v100-16384"))
 
@@ -106,7 +106,7 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
 async def test_a_slip_in_a_label_is_one_event_of_whoever_sees_it_first(seen: World) -> None:
     before = await of_node(seen, "single")
     await seen.label("single", {names.LABEL_MODE: "shrae", names.LABEL_PLACEMENT: "sprad"})
-    await told(seen, "single", *before, *SLIPS)
+    await told(seen, "single", *before, *MISTAKES)
     note = await says(seen, "single", "False", "UnknownGPUMode")
     assert note.endswith("; until then the node shares no GPU")
     await seen.events.until(
@@ -118,7 +118,7 @@ async def test_a_slip_in_a_label_is_one_event_of_whoever_sees_it_first(seen: Wor
     await seen.label("single", {names.LABEL_MODE: "share", names.LABEL_PLACEMENT: None})
     await seen.offers("single", 16)
     await says(seen, "single", "True", "Sharing")
-    assert new_of(await of_node(seen, "single"), before) == SLIPS
+    assert new_of(await of_node(seen, "single"), before) == MISTAKES
 
 
 async def test_what_went_on_left_no_trace_of_a_fault(seen: World) -> None:

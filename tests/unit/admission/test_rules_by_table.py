@@ -10,8 +10,8 @@ from gpushare.api.node.startup_taint import STARTUP_TAINT
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.unit_conversion import Counting
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
+from tests.admission_mistakes import SMALL, SMALL_MIB, large_words, placed_words
 from tests.admission_scheduler import DEBUGS, NODE_WORDS, OF_THE_SCHEDULER
-from tests.admission_slips import SMALL, SMALL_MIB, large_words, placed_words
 from tests.admission_users import ADMIN, SCHEDULER, User
 from tests.admission_words import COUNT, RECORDS, PodCase, box, counted
 from tests.admission_writes import WRITES, Write

@@ -273,7 +273,7 @@ FAULTS: list[Any] = [
     ("a policy that only audits", {"policy_bindings": bound_with("Audit")}, ("admission", "fault", "policy gpushare-requests")),
     ("a policy that only warns and audits", {"policy_bindings": bound_with("Warn", "Audit")}, ("admission", "fault", "policy gpushare-requests")),
     ("a policy that refuses and audits", {"policy_bindings": bound_with("Deny", "Audit")}),
-    ("a policy that is to warn", {"policy_bindings": bound_with("Warn", name="gpushare-slips")}),
+    ("a policy that is to warn", {"policy_bindings": bound_with("Warn", name="gpushare-mistakes")}),
     ("a policy that is to write into the audit log", {"policy_bindings": bound_with("Audit", name="gpushare-audit")}),
     ("a policy that nothing binds", {"policy_bindings": without_name(objects("ValidatingAdmissionPolicyBinding")[0]["metadata"]["name"])}, ("admission", "fault", f"policy {objects('ValidatingAdmissionPolicyBinding')[0]['metadata']['name']}")),
     ("a policy that the API server does not understand", {"validating_policies": policies(typeChecking={"expressionWarnings": [{"fieldRef": "f", "warning": "w"}]})}, ("admission", "warning", f"policy {objects('ValidatingAdmissionPolicy')[0]['metadata']['name']}")),

@@ -42,7 +42,7 @@ def hooks(*said: str, policy: str | None = None, namespace: str = "kube-system")
 #: As the chart has them for Kubernetes 1.28.
 ALL = (
     hooks("peoples-units=Fail", "scheduler-name=Fail"),
-    hooks("requests=Fail", "slips=Ignore", "templates=Ignore", "records=Fail", "node-agent=Fail"),
+    hooks("requests=Fail", "mistakes=Ignore", "templates=Ignore", "records=Fail", "node-agent=Fail"),
 )
 
 
@@ -184,7 +184,7 @@ def test_where_only_pods_are_pointed_by_a_webhook_that_alone_is_told_and_policie
         (("requests", "scheduler-name=Ignore"), REFUSED),
         (("records=Ignore",), "anybody may change records of who holds what"),
         (("records",), "what it judges is refused"),
-        (("slips=Ignore", "templates=Ignore"), "what it judges is let through unchanged"),
+        (("mistakes=Ignore", "templates=Ignore"), "what it judges is let through unchanged"),
     ],
 )  # fmt: skip
 def test_what_becomes_of_pods_goes_by_the_failure_policy(said: tuple[str, ...], effect: str) -> None:

@@ -210,7 +210,7 @@ def test_a_body_that_is_sent_to_the_extender(read: Callable[[bytes], object], go
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("path", ["/units", "/mutate", "/validate", "/slips"])
+@pytest.mark.parametrize("path", ["/units", "/mutate", "/validate", "/mistakes"])
 def test_a_review(path: str) -> None:
     app = ReviewApp(reviewer(), Metrics())
 

@@ -61,7 +61,7 @@ class Reviewer:
         return await self._answer(body, self._validated)
 
     async def warn(self, body: bytes) -> bytes:
-        """The response of ``/slips``, which only warns; raises ``UnreadableReview``."""
+        """The response of ``/mistakes``, which only warns; raises ``UnreadableReview``."""
         return await self._answer(body, self._warned)
 
     async def _answer(self, body: bytes, judge: Callable[[Request], Awaitable[Verdict]]) -> bytes:

@@ -1,6 +1,6 @@
 """Names that are nearly ours: of resources, of labels and of annotations. Pure.
 
-The chart knows the same in CEL (``templates/admission/_slips.tpl``), which has no distance of letters. So nearness is told by
+The chart knows the same in CEL (``templates/admission/_mistakes.tpl``), which has no distance of letters. So nearness is told by
 patterns that both know, RE2's and Python's alike.
 """
 

@@ -1,7 +1,7 @@
-"""Slips in what a pod says: valid for Kubernetes, read by nobody or served by no node. Pure.
+"""Mistakes in what a pod says: valid for Kubernetes, read by nobody or served by no node. Pure.
 
 Whoever admits tells them as warnings, at once and with nothing held up (docs/decisions/0035); the doctor tells them of pods that
-wait. The chart says the same in CEL (``templates/admission/_slips.tpl``), word for word; ``tests/admission_cases.py`` holds all
+wait. The chart says the same in CEL (``templates/admission/_mistakes.tpl``), word for word; ``tests/admission_cases.py`` holds all
 to one table. Which names are nearly ours ``lookalikes`` knows.
 """
 

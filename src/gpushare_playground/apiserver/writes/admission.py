@@ -182,7 +182,7 @@ def warn_of_typos(counting: CountingFn) -> Validating:
             now, then = (_template_in(review.resource, obj) for obj in (review.obj, review.old))
             if now == then:
                 return
-        named = f"gpushare-slips{ending}"
+        named = f"gpushare-mistakes{ending}"
         for text in mistakes_of(pod, counting().unit) if found is None else found:
             review.warnings.append(
                 f"Validation failed for ValidatingAdmissionPolicy '{named}' with binding '{named}': {text}"

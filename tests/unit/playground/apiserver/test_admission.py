@@ -9,7 +9,7 @@ from gpushare.api import names
 from gpushare_playground.apiserver.errors import ApiError
 from gpushare_playground.apiserver.writes.writing import Outcome
 from tests.admission_cases import PODS, WORKLOADS, pod, workload
-from tests.admission_slips import placed_words
+from tests.admission_mistakes import placed_words
 from tests.admission_users import SCHEDULER
 from tests.admission_words import PodCase, counted
 from tests.admission_writes import Write
@@ -34,7 +34,7 @@ def agrees(case: PodCase, act: Any, ending: str) -> Outcome | None:
             assert str(caught.value).endswith(told)
         return None
     outcome: Outcome = act()
-    policy = f"gpushare-slips{ending}"
+    policy = f"gpushare-mistakes{ending}"
     told = f"Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{policy}': "
     assert outcome.warnings == [told + text for text in case.warns]
     return outcome
@@ -89,7 +89,7 @@ def test_a_label_that_is_read_when_a_pod_is_placed_is_warned_about_once_it_is(pl
         changed["metadata"].pop("resourceVersion")
         return plane.replace("pods", changed).warnings
 
-    policy = "gpushare-slips-bound"
+    policy = "gpushare-mistakes-bound"
     assert labelled(one, names.LABEL_POD_GPU_COUNT, "3") == []
     assert labelled(bound, "team", "x") == []
     assert labelled(bound, names.LABEL_POD_GPU_COUNT, "3") == [

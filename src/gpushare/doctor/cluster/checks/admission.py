@@ -26,7 +26,7 @@ VALIDATING: Final = (
 #: The one that points pods to our scheduler.
 POINTING: Final = "gpushare-scheduler-name"
 #: What those that only warn begin with.
-WARNING: Final = "gpushare-slips"
+WARNING: Final = "gpushare-mistakes"
 #: Writes into the API server's audit log, and refuses nothing.
 AUDITING: Final = "gpushare-audit"
 _SYSTEM: Final = "kube-system"

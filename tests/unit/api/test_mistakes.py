@@ -109,7 +109,7 @@ def test_every_manifest_of_the_examples_is_without_slips() -> None:
 
 
 def test_the_chart_has_the_same_patterns() -> None:
-    chart = (CHECKOUT / "charts/ack-ai-installer/templates/admission/_slips.tpl").read_text()
+    chart = (CHECKOUT / "charts/ack-ai-installer/templates/admission/_mistakes.tpl").read_text()
     source = Path(similar_names.__file__).read_text() + Path(mistakes.__file__).read_text()
     written = re.findall(r'r"(\(\?i\).*)"', source)
     assert len(written) == 3

@@ -1,5 +1,5 @@
 {{/*
-Slips in what pods say: valid for Kubernetes, but read by nobody or served by no node. They are told as warnings and hold
+Mistakes in what pods say: valid for Kubernetes, but read by nobody or served by no node. They are told as warnings and hold
 nothing up (docs/decisions/0035). What each means is in src/gpushare/reasons/mistakes/, which says the same.
 
 The first templates are CEL without the optional types that Kubernetes 1.28 does not know: the webhook's conditions are made
@@ -7,43 +7,43 @@ of them, too.
 */}}
 
 {{/* CEL: whether the name of a resource looks like ours and is none. Takes the name of the variable. */}}
-{{- define "gpushare.slips.resource" -}}
+{{- define "gpushare.mistakes.resource" -}}
 (!({{ . }} in ['aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage', 'aliyun.com/gpu', 'aliyun.com/gpu-count',
   'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage'])
   && {{ . }}.matches(r'(?i)^(gpushare\.dev/|((al[iy]|ail)[a-z]*n(\.[a-z]+)*|(gpu|gup|pgu)-?share[a-z.-]*|gpsuhare\.dev)/[cv]?(gpu|gup|pgu))'))
 {{- end }}
 
 {{/* CEL: whether a label, or an annotation, of a pod looks like ours and is none. */}}
-{{- define "gpushare.slips.label" -}}
+{{- define "gpushare.mistakes.label" -}}
 (!({{ . }} in ['gpushare.dev/admission', 'aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container', 'gpushare.dev/compute-class', 'gpushare.dev/stands-for'])
-  && {{ include "gpushare.slips.key" . }})
+  && {{ include "gpushare.mistakes.key" . }})
 {{- end }}
-{{- define "gpushare.slips.annotation" -}}
+{{- define "gpushare.mistakes.annotation" -}}
 (!({{ . }} in ['gpushare.dev/defragmentation', 'gpushare.dev/allocation', 'gpushare.dev/also-holds', 'gpushare.dev/retry',
   'gpushare.dev/requested', 'gpushare.dev/room-made', 'gpushare.dev/stands-for', 'gpushare.dev/deletion-cost',
   'gpushare.dev/unit-labels', 'gpushare.dev/refused-since', 'gpushare.dev/config-checksum'])
-  && {{ include "gpushare.slips.key" . }})
+  && {{ include "gpushare.mistakes.key" . }})
 {{- end }}
-{{- define "gpushare.slips.key" -}}
+{{- define "gpushare.mistakes.key" -}}
 {{ . }}.matches(r'(?i)^(gpushare\.dev/|(gpu|gup|pgu)-?(sh?are?s?|hsare|sahre|shrae|shaer)\.(d[ev]{1,2}|io|org)/.*(adm|dmi|frag|gpu|mem|core|cordon|pod|mode|place|sched|clas)|gpsuhare\.dev/|(ack|akc|cak)\.(node\.gpu|(gpu|gup|pgu)[-.]?(sh?are?s?|hsare|sahre|shrae|shaer)|gpsuhare)\.|aliyun\.com/gpu(-mem|-core\.percentage)$|(al[iy]|ail)[a-z]*n(\.[a-z]+)*/(gpu|gup|pgu)s?[-_.]?(count[a-z]?|[a-z]?c?ount|c[a-z]?o?unt|co[a-z]?u?nt|cou[a-z]?n?t|coun[a-z]?t?|ocunt|cuont|conut|coutn|num|number)$)')
 {{- end }}
 
 {{/* CEL: whether an amount of units, written so, may be none, or more than a GPU can have. A number of up to three digits that does not
 begin with 0 is neither. */}}
-{{- define "gpushare.slips.amount" -}}
+{{- define "gpushare.mistakes.amount" -}}
 !string({{ . }}).matches('^[1-9][0-9]{0,2}$')
 {{- end }}
 
 {{/* The units that a CUDA context fits into: 518 MiB, as measured on an H200, rounded up. Takes the root. */}}
-{{- define "gpushare.slips.contextUnits" -}}
+{{- define "gpushare.mistakes.contextUnits" -}}
 {{- $unit := include "gpushare.unitMiB" . | int -}}
 {{ div (add 517 $unit) $unit }}
 {{- end }}
 
 {{/* CEL: whether amount r of container c, of a pod or template at PATH, may be less of a GPU than a CUDA context takes; in units of
 1GiB none is. Takes (dict "root" $ "pod" PATH). */}}
-{{- define "gpushare.slips.maybeSmall" -}}
-{{- $least := include "gpushare.slips.contextUnits" .root | int -}}
+{{- define "gpushare.mistakes.maybeSmall" -}}
+{{- $least := include "gpushare.mistakes.contextUnits" .root | int -}}
 {{- if ge $least 2 -}}
 || r == 'gpushare.dev/gpu-memory' || (r == 'aliyun.com/gpu-mem' && (string(c.resources.limits[r]).matches('^[1-{{ sub $least 1 }}]$')
   || (has({{ .pod }}.metadata) && has({{ .pod }}.metadata.labels) && 'aliyun.com/gpu-count' in {{ .pod }}.metadata.labels)))
@@ -51,9 +51,9 @@ begin with 0 is neither. */}}
 {{- end }}
 
 {{/* CEL: whether it is less. Takes the root. */}}
-{{- define "gpushare.slips.small" -}}
+{{- define "gpushare.mistakes.small" -}}
 {{- $unit := include "gpushare.unitMiB" . | int -}}
-{{- $least := include "gpushare.slips.contextUnits" . | int -}}
+{{- $least := include "gpushare.mistakes.contextUnits" . | int -}}
 ((r == 'aliyun.com/gpu-mem' && quantity(string(c.resources.limits[r])).isGreaterThan(quantity('0'))
     && quantity(string(c.resources.limits[r])).isLessThan(quantity(string(variables.gpus * {{ $least }}))))
   || (r == 'gpushare.dev/gpu-memory' && quantity(string(c.resources.limits[r])).isGreaterThan(quantity('0'))
@@ -61,25 +61,25 @@ begin with 0 is neither. */}}
 {{- end }}
 
 {{/* CEL: whether k is a label of gangs, and whether r is something of ours: a gang without such is not our business. */}}
-{{- define "gpushare.slips.gang" -}}
+{{- define "gpushare.mistakes.gang" -}}
 k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io/min-available']
 {{- end }}
-{{- define "gpushare.slips.asks" -}}
+{{- define "gpushare.mistakes.asks" -}}
 (r.startsWith('aliyun.com/gpu') || r.startsWith('gpushare.dev/gpu-memory'))
 {{- end }}
 
 {{/* CEL: whether a label by which nodes are chosen is one that no node has, and whether its value is. Takes the key; (dict "key" KEY "value" VALUE). */}}
-{{- define "gpushare.slips.nodeKey" -}}
+{{- define "gpushare.mistakes.nodeKey" -}}
 ({{ . }}.startsWith('ack.node.gpu.') && !({{ . }} in ['ack.node.gpu.schedule', 'ack.node.gpu.placement', 'ack.node.gpu.max-pod']))
 {{- end }}
-{{- define "gpushare.slips.nodeValue" -}}
+{{- define "gpushare.mistakes.nodeValue" -}}
 (({{ .key }} == 'ack.node.gpu.schedule' && !({{ .value }} in ['default', 'share', 'cgpu', 'core_mem', 'mps', 'topology', 'dra']))
   || ({{ .key }} == 'ack.node.gpu.placement' && !({{ .value }} in ['binpack', 'spread', 'fragmentation'])))
 {{- end }}
 
 {{/* CEL: what to write for such a value: the one from which it differs in case, - and _ alone, else all that there are. Takes
 (dict "key" KEY "value" VALUE). */}}
-{{- define "gpushare.slips.nodeValues" -}}
+{{- define "gpushare.mistakes.nodeValues" -}}
 {{- $plain := printf "%s.lowerAscii().replace('-', '').replace('_', '')" .value -}}
 ({{ .key }} == 'ack.node.gpu.schedule'
   ? ({{ $plain }} in ['default', 'share', 'cgpu', 'mps', 'topology', 'dra'] ? ' (write ' + {{ $plain }} + ')'
@@ -90,40 +90,40 @@ k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io
 {{- end }}
 
 {{/* CEL: whether expression e of a node affinity has such a key or value. */}}
-{{- define "gpushare.slips.expression" -}}
-({{ include "gpushare.slips.nodeKey" "e.key" }}
+{{- define "gpushare.mistakes.expression" -}}
+({{ include "gpushare.mistakes.nodeKey" "e.key" }}
   || (e.operator in ['In', 'NotIn'] && has(e.values) && e.values != null
-    && e.values.exists(v, {{ include "gpushare.slips.nodeValue" (dict "key" "e.key" "value" "v") | nindent 4 | trim }})))
+    && e.values.exists(v, {{ include "gpushare.mistakes.nodeValue" (dict "key" "e.key" "value" "v") | nindent 4 | trim }})))
 {{- end }}
 
 {{/* CEL: whether a node affinity that is there has such an expression. Takes its path. */}}
-{{- define "gpushare.slips.affinity" -}}
+{{- define "gpushare.mistakes.affinity" -}}
 ((has({{ . }}.requiredDuringSchedulingIgnoredDuringExecution) && {{ . }}.requiredDuringSchedulingIgnoredDuringExecution != null
     && {{ . }}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.exists(t,
-      has(t.matchExpressions) && t.matchExpressions != null && t.matchExpressions.exists(e, {{ include "gpushare.slips.expression" . | nindent 6 | trim }})))
+      has(t.matchExpressions) && t.matchExpressions != null && t.matchExpressions.exists(e, {{ include "gpushare.mistakes.expression" . | nindent 6 | trim }})))
   || (has({{ . }}.preferredDuringSchedulingIgnoredDuringExecution) && {{ . }}.preferredDuringSchedulingIgnoredDuringExecution != null
     && {{ . }}.preferredDuringSchedulingIgnoredDuringExecution.exists(p, has(p.preference.matchExpressions) && p.preference.matchExpressions != null
-      && p.preference.matchExpressions.exists(e, {{ include "gpushare.slips.expression" . | nindent 6 | trim }}))))
+      && p.preference.matchExpressions.exists(e, {{ include "gpushare.mistakes.expression" . | nindent 6 | trim }}))))
 {{- end }}
 
 {{/* CEL: what of the expressions of a term no node can have, as a text. Takes the term. */}}
-{{- define "gpushare.slips.unmetIn" -}}
-{{ . }}.?matchExpressions.orValue([]).map(e, {{ include "gpushare.slips.nodeKey" "e.key" }}
+{{- define "gpushare.mistakes.unmetIn" -}}
+{{ . }}.?matchExpressions.orValue([]).map(e, {{ include "gpushare.mistakes.nodeKey" "e.key" }}
     ? e.key + ' (write ack.node.gpu.schedule, ack.node.gpu.placement or ack.node.gpu.max-pod)'
     : !(e.operator in ['In', 'NotIn']) ? ''
-    : e.?values.orValue([]).filter(v, {{ include "gpushare.slips.nodeValue" (dict "key" "e.key" "value" "v") | nindent 6 | trim }})
-      .map(v, e.key + '=' + v + {{ include "gpushare.slips.nodeValues" (dict "key" "e.key" "value" "v") | nindent 6 | trim }}).join(', '))
+    : e.?values.orValue([]).filter(v, {{ include "gpushare.mistakes.nodeValue" (dict "key" "e.key" "value" "v") | nindent 6 | trim }})
+      .map(v, e.key + '=' + v + {{ include "gpushare.mistakes.nodeValues" (dict "key" "e.key" "value" "v") | nindent 6 | trim }}).join(', '))
   .filter(s, s != '').join(', ')
 {{- end }}
 
 {{/* CEL: whether the name of a scheduler is nearly ours. Takes the name. */}}
-{{- define "gpushare.slips.scheduler" -}}
+{{- define "gpushare.mistakes.scheduler" -}}
 ({{ . }} != 'ack-co-scheduler'
   && {{ . }}.matches(r'(?i)^(ac?k[-_.]?(gpu[-_.]?)?(co|gpu-?share)?[-_.]?s(ch?|h)ed[a-z]*|(ack[-_.]?)?co[-_.]?s(ch?|h)ed[a-z]*|gpu-?share(-?s(ch?|h)ed[a-z]*)?)$'))
 {{- end }}
 
 {{/* CEL: what to write for resource r. */}}
-{{- define "gpushare.slips.meant" -}}
+{{- define "gpushare.mistakes.meant" -}}
 (r.matches('(?i)mem.*(percent|ratio)') ? 'gpushare.dev/gpu-memory.percentage'
   : r.matches('(?i)mem') ? 'aliyun.com/gpu-mem in units, or gpushare.dev/gpu-memory such as 6Gi'
   : r.matches('(?i)core|percent|comput') ? 'aliyun.com/gpu-core.percentage'
@@ -132,7 +132,7 @@ k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io
 {{- end }}
 
 {{/* CEL: what to do instead with label or annotation k. */}}
-{{- define "gpushare.slips.instead" -}}
+{{- define "gpushare.mistakes.instead" -}}
 (k in ['gpushare.dev/admission', 'aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container', 'gpushare.dev/compute-class'] ? 'it is a label: write it under labels'
   : k == 'gpushare.dev/defragmentation' ? 'it is an annotation: write it under annotations'
   : k in ['aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage', 'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage']
@@ -152,7 +152,7 @@ k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io
 {{- end }}
 
 {{/* The policy. Takes (dict "root" $ "pod" PATH "resources" LIST), as the rules on requests do. */}}
-{{- define "gpushare.admission.slips" -}}
+{{- define "gpushare.admission.mistakes" -}}
 {{- $old := .pod | replace "object" "oldObject" -}}
 # What only warns holds nothing up when it fails, either.
 failurePolicy: Ignore
@@ -164,21 +164,21 @@ matchConditions:
   - name: has-what-looks-like-ours
     expression: >-
       ({{ .pod }}.spec.containers + {{ .pod }}.spec.?initContainers.orValue([])).exists(c,
-        c.?resources.limits.orValue({}).exists(r, {{ include "gpushare.slips.resource" "r" | nindent 10 | trim }}
-          || (r == 'aliyun.com/gpu-mem' && {{ include "gpushare.slips.amount" "c.resources.limits[r]" }})
-          {{ include "gpushare.slips.maybeSmall" (dict "root" .root "pod" .pod) | nindent 10 | trim }}))
+        c.?resources.limits.orValue({}).exists(r, {{ include "gpushare.mistakes.resource" "r" | nindent 10 | trim }}
+          || (r == 'aliyun.com/gpu-mem' && {{ include "gpushare.mistakes.amount" "c.resources.limits[r]" }})
+          {{ include "gpushare.mistakes.maybeSmall" (dict "root" .root "pod" .pod) | nindent 10 | trim }}))
       || {{ .pod }}.?metadata.?labels.orValue({}).exists(k,
-        k == 'gpushare.dev/admission' || {{ include "gpushare.slips.label" "k" | nindent 8 | trim }})
+        k == 'gpushare.dev/admission' || {{ include "gpushare.mistakes.label" "k" | nindent 8 | trim }})
       || {{ .pod }}.?metadata.?annotations.orValue({}).exists(k,
-        k == 'gpushare.dev/defragmentation' || {{ include "gpushare.slips.annotation" "k" | nindent 8 | trim }})
+        k == 'gpushare.dev/defragmentation' || {{ include "gpushare.mistakes.annotation" "k" | nindent 8 | trim }})
       || {{ .pod }}.spec.?nodeSelector.orValue({}).exists(k,
-        {{ include "gpushare.slips.nodeKey" "k" }}
-        || {{ include "gpushare.slips.nodeValue" (dict "key" "k" "value" (print .pod ".spec.nodeSelector[k]")) | nindent 8 | trim }})
-      || ({{ .pod }}.spec.?affinity.?nodeAffinity.hasValue() && {{ include "gpushare.slips.affinity" (print .pod ".spec.affinity.nodeAffinity") | nindent 8 | trim }})
-      || (({{ .pod }}.?metadata.?labels.orValue({}).exists(k, {{ include "gpushare.slips.gang" . }})
-          || {{ include "gpushare.slips.scheduler" (print .pod ".spec.?schedulerName.orValue('')") | nindent 10 | trim }})
+        {{ include "gpushare.mistakes.nodeKey" "k" }}
+        || {{ include "gpushare.mistakes.nodeValue" (dict "key" "k" "value" (print .pod ".spec.nodeSelector[k]")) | nindent 8 | trim }})
+      || ({{ .pod }}.spec.?affinity.?nodeAffinity.hasValue() && {{ include "gpushare.mistakes.affinity" (print .pod ".spec.affinity.nodeAffinity") | nindent 8 | trim }})
+      || (({{ .pod }}.?metadata.?labels.orValue({}).exists(k, {{ include "gpushare.mistakes.gang" . }})
+          || {{ include "gpushare.mistakes.scheduler" (print .pod ".spec.?schedulerName.orValue('')") | nindent 10 | trim }})
         && ({{ .pod }}.spec.containers + {{ .pod }}.spec.?initContainers.orValue([])).exists(c,
-          c.?resources.limits.orValue({}).exists(r, {{ include "gpushare.slips.asks" . }})))
+          c.?resources.limits.orValue({}).exists(r, {{ include "gpushare.mistakes.asks" . }})))
   {{- if eq .pod "object" }}
   - name: is-new
     expression: request.operation == 'CREATE'
@@ -200,7 +200,7 @@ variables:
   - name: unknown
     expression: >-
       variables.containers.filter(c, c.?resources.limits.orValue({}).exists(r,
-        {{ include "gpushare.slips.resource" "r" | nindent 8 | trim }}))
+        {{ include "gpushare.mistakes.resource" "r" | nindent 8 | trim }}))
   # What admission has counted itself was asked for in clear units.
   - name: tooLarge
     expression: >-
@@ -213,53 +213,53 @@ variables:
         && quantity(string(c.?resources.limits[?'aliyun.com/gpu'].orValue('0'))).compareTo(quantity('0')) == 0
         && !c.?resources.limits.orValue({}).exists(r,
           r in ['aliyun.com/gpu-core.percentage', 'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage']))
-  {{- $least := include "gpushare.slips.contextUnits" .root | int }}
+  {{- $least := include "gpushare.mistakes.contextUnits" .root | int }}
   {{- if ge $least 2 }}
   # A GPU that is given whole is no share; MiB are rounded up to units.
   - name: small
     expression: >-
       variables.labels[?'ack.gpushare.placement'].orValue('') == 'require-whole-device' ? []
       : variables.containers.filter(c, c.?resources.limits.orValue({}).exists(r,
-        {{ include "gpushare.slips.small" .root | nindent 8 | trim }}))
+        {{ include "gpushare.mistakes.small" .root | nindent 8 | trim }}))
   {{- end }}
   - name: asks
     expression: >-
-      variables.containers.exists(c, c.?resources.limits.orValue({}).exists(r, {{ include "gpushare.slips.asks" . }}))
+      variables.containers.exists(c, c.?resources.limits.orValue({}).exists(r, {{ include "gpushare.mistakes.asks" . }}))
   - name: scheduler
     expression: {{ .pod }}.spec.?schedulerName.orValue('')
   - name: selector
     expression: {{ .pod }}.spec.?nodeSelector.orValue({})
   - name: unmet
     expression: >-
-      variables.selector.filter(k, {{ include "gpushare.slips.nodeKey" "k" }})
+      variables.selector.filter(k, {{ include "gpushare.mistakes.nodeKey" "k" }})
       .map(k, k + ' (write ack.node.gpu.schedule, ack.node.gpu.placement or ack.node.gpu.max-pod)')
       + ['ack.node.gpu.schedule', 'ack.node.gpu.placement'].filter(k, k in variables.selector
-        && {{ include "gpushare.slips.nodeValue" (dict "key" "k" "value" "variables.selector[k]") | nindent 8 | trim }})
-      .map(k, k + '=' + variables.selector[k] + {{ include "gpushare.slips.nodeValues" (dict "key" "k" "value" "variables.selector[k]") | nindent 6 | trim }})
+        && {{ include "gpushare.mistakes.nodeValue" (dict "key" "k" "value" "variables.selector[k]") | nindent 8 | trim }})
+      .map(k, k + '=' + variables.selector[k] + {{ include "gpushare.mistakes.nodeValues" (dict "key" "k" "value" "variables.selector[k]") | nindent 6 | trim }})
   # In full, not by a variable: one that is optional is read as if nothing were there.
   - name: unmetInTerms
     expression: >-
       {{ .pod }}.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.?nodeSelectorTerms.orValue([])
-      .map(t, {{ include "gpushare.slips.unmetIn" "t" | nindent 6 | trim }}).filter(s, s != '')
+      .map(t, {{ include "gpushare.mistakes.unmetIn" "t" | nindent 6 | trim }}).filter(s, s != '')
       + {{ .pod }}.spec.?affinity.?nodeAffinity.?preferredDuringSchedulingIgnoredDuringExecution.orValue([])
-      .map(p, {{ include "gpushare.slips.unmetIn" "p.preference" | nindent 6 | trim }}).filter(s, s != '')
+      .map(p, {{ include "gpushare.mistakes.unmetIn" "p.preference" | nindent 6 | trim }}).filter(s, s != '')
   - name: gang
     expression: variables.labels[?'pod-group.scheduling.sigs.k8s.io/name'].orValue('')
   - name: least
     expression: variables.labels[?'pod-group.scheduling.sigs.k8s.io/min-available'].orValue('')
   - name: unread
     expression: >-
-      variables.labels.filter(k, {{ include "gpushare.slips.label" "k" | nindent 6 | trim }})
-      .map(k, 'label ' + k + ' (' + {{ include "gpushare.slips.instead" . | nindent 6 | trim }} + ')')
-      + variables.annotations.filter(k, {{ include "gpushare.slips.annotation" "k" | nindent 6 | trim }})
-      .map(k, 'annotation ' + k + ' (' + {{ include "gpushare.slips.instead" . | nindent 6 | trim }} + ')')
+      variables.labels.filter(k, {{ include "gpushare.mistakes.label" "k" | nindent 6 | trim }})
+      .map(k, 'label ' + k + ' (' + {{ include "gpushare.mistakes.instead" . | nindent 6 | trim }} + ')')
+      + variables.annotations.filter(k, {{ include "gpushare.mistakes.annotation" "k" | nindent 6 | trim }})
+      .map(k, 'annotation ' + k + ' (' + {{ include "gpushare.mistakes.instead" . | nindent 6 | trim }} + ')')
 validations:
   - expression: size(variables.unknown) == 0
     messageExpression: >-
       'gpushare knows no such resource, and a pod waits for ever for what no node offers: '
       + variables.unknown.map(c, 'container ' + c.name + ' asks for '
-        + c.resources.limits.filter(r, {{ include "gpushare.slips.resource" "r" | nindent 8 | trim }})
-        .map(r, r + ' (write ' + {{ include "gpushare.slips.meant" . | nindent 8 | trim }} + ')').join(' and ')).join(', ')
+        + c.resources.limits.filter(r, {{ include "gpushare.mistakes.resource" "r" | nindent 8 | trim }})
+        .map(r, r + ' (write ' + {{ include "gpushare.mistakes.meant" . | nindent 8 | trim }} + ')').join(' and ')).join(', ')
   - expression: size(variables.tooLarge) == 0
     messageExpression: >-
       'aliyun.com/gpu-mem is a number of units of {{ include "gpushare.unitName" .root }}, without Mi or Gi, and no GPU has as many: '
@@ -275,7 +275,7 @@ validations:
     messageExpression: >-
       'less of each GPU than a CUDA context may take, some hundred MiB (518 on an H200): '
       + variables.small.map(c, 'container ' + c.name + ' asks for '
-        + c.resources.limits.filter(r, {{ include "gpushare.slips.small" .root | nindent 8 | trim }})
+        + c.resources.limits.filter(r, {{ include "gpushare.mistakes.small" .root | nindent 8 | trim }})
         .map(r, r + ': ' + string(c.resources.limits[r])).join(' and ')).join(', ') + '; a program that is held to that may not start: ask for aliyun.com/gpu-mem {{ $least }} or more, '
       + 'in units of {{ include "gpushare.unitName" .root }}'
   {{- end }}
@@ -291,7 +291,7 @@ validations:
       label pod-group.scheduling.sigs.k8s.io/min-available says nothing without pod-group.scheduling.sigs.k8s.io/name beside it,
       the gang's name: the pod runs by itself
   - expression: >-
-      !variables.asks || !{{ include "gpushare.slips.scheduler" "variables.scheduler" | nindent 6 | trim }}
+      !variables.asks || !{{ include "gpushare.mistakes.scheduler" "variables.scheduler" | nindent 6 | trim }}
     messageExpression: >-
       'schedulerName ' + variables.scheduler + ' is nearly ack-co-scheduler, and gpushare does not answer to it: '
       + 'write ack-co-scheduler, or leave it out'
@@ -315,16 +315,16 @@ validations:
 {{- end }}
 
 {{/* CEL: whether a pod that has a node is given another label that is read when it is placed, and then alone; without optional types. */}}
-{{- define "gpushare.slips.placedBy" -}}
+{{- define "gpushare.mistakes.placedBy" -}}
 ['aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container', 'gpushare.dev/compute-class']
 {{- end }}
-{{- define "gpushare.slips.relabelled" -}}
+{{- define "gpushare.mistakes.relabelled" -}}
 has(object.spec.nodeName) && object.spec.nodeName != ''
-&& {{ include "gpushare.webhook.changed" (dict "place" "labels" "names" (include "gpushare.slips.placedBy" .)) }}
+&& {{ include "gpushare.webhook.changed" (dict "place" "labels" "names" (include "gpushare.mistakes.placedBy" .)) }}
 {{- end }}
 
 {{/* The policy on pods that have a node. Takes the root. */}}
-{{- define "gpushare.admission.slips.bound" -}}
+{{- define "gpushare.admission.mistakes.bound" -}}
 failurePolicy: Ignore
 matchConstraints:
   {{- include "gpushare.admission.namespaces" . | nindent 2 }}
@@ -333,7 +333,7 @@ matchConstraints:
 matchConditions:
   - name: has-a-node-and-another-label
     expression: >-
-      {{ include "gpushare.slips.relabelled" . | nindent 6 | trim }}
+      {{ include "gpushare.mistakes.relabelled" . | nindent 6 | trim }}
   - name: asks-for-gpu
     expression: >-
       {{ include "gpushare.webhook.asks" "object" | nindent 6 | trim }}
@@ -341,34 +341,34 @@ validations:
   - expression: "false"
     messageExpression: >-
       'read only when a pod is placed, and this one has its node: '
-      + {{ include "gpushare.slips.placedBy" . }}.filter(k, object.?metadata.?labels.orValue({})[?k] != oldObject.?metadata.?labels.orValue({})[?k])
+      + {{ include "gpushare.mistakes.placedBy" . }}.filter(k, object.?metadata.?labels.orValue({})[?k] != oldObject.?metadata.?labels.orValue({})[?k])
         .map(k, 'label ' + k).join(', ')
       + '; what it holds stays as it is: change its template, and recreate it'
 {{- end }}
 
 {{/* As the policy's condition, for the webhook: a list of containers, and the labels and annotations, of a pod or template at PATH. Takes
 (dict "root" $ "pod" PATH), the list of containers its NAME, too ("list"). */}}
-{{- define "gpushare.webhook.slipsIn" -}}
+{{- define "gpushare.webhook.mistakesIn" -}}
 (has({{ .pod }}.spec.{{ .list }}) && {{ .pod }}.spec.{{ .list }} != null && {{ .pod }}.spec.{{ .list }}.exists(c, has(c.resources) && has(c.resources.limits)
-  && c.resources.limits.exists(r, {{ include "gpushare.slips.resource" "r" | nindent 4 | trim }}
-    || (r == 'aliyun.com/gpu-mem' && {{ include "gpushare.slips.amount" "c.resources.limits[r]" }})
-    {{ include "gpushare.slips.maybeSmall" (dict "root" .root "pod" .pod) | nindent 4 | trim }})))
+  && c.resources.limits.exists(r, {{ include "gpushare.mistakes.resource" "r" | nindent 4 | trim }}
+    || (r == 'aliyun.com/gpu-mem' && {{ include "gpushare.mistakes.amount" "c.resources.limits[r]" }})
+    {{ include "gpushare.mistakes.maybeSmall" (dict "root" .root "pod" .pod) | nindent 4 | trim }})))
 {{- end }}
-{{- define "gpushare.webhook.slips" -}}
-{{ include "gpushare.webhook.slipsIn" (dict "root" .root "pod" .pod "list" "containers") }}
-|| {{ include "gpushare.webhook.slipsIn" (dict "root" .root "pod" .pod "list" "initContainers") }}
+{{- define "gpushare.webhook.mistakes" -}}
+{{ include "gpushare.webhook.mistakesIn" (dict "root" .root "pod" .pod "list" "containers") }}
+|| {{ include "gpushare.webhook.mistakesIn" (dict "root" .root "pod" .pod "list" "initContainers") }}
 {{- with .pod }}
 || (has({{ . }}.metadata) && has({{ . }}.metadata.labels) && {{ . }}.metadata.labels.exists(k,
-  k == 'gpushare.dev/admission' || {{ include "gpushare.slips.label" "k" | nindent 2 | trim }}))
+  k == 'gpushare.dev/admission' || {{ include "gpushare.mistakes.label" "k" | nindent 2 | trim }}))
 || (has({{ . }}.metadata) && has({{ . }}.metadata.annotations) && {{ . }}.metadata.annotations.exists(k,
-  k == 'gpushare.dev/defragmentation' || {{ include "gpushare.slips.annotation" "k" | nindent 2 | trim }}))
+  k == 'gpushare.dev/defragmentation' || {{ include "gpushare.mistakes.annotation" "k" | nindent 2 | trim }}))
 || (has({{ . }}.spec.nodeSelector) && {{ . }}.spec.nodeSelector != null && {{ . }}.spec.nodeSelector.exists(k,
-  {{ include "gpushare.slips.nodeKey" "k" }}
-  || {{ include "gpushare.slips.nodeValue" (dict "key" "k" "value" (print . ".spec.nodeSelector[k]")) | nindent 2 | trim }}))
+  {{ include "gpushare.mistakes.nodeKey" "k" }}
+  || {{ include "gpushare.mistakes.nodeValue" (dict "key" "k" "value" (print . ".spec.nodeSelector[k]")) | nindent 2 | trim }}))
 || (has({{ . }}.spec.affinity) && {{ . }}.spec.affinity != null && has({{ . }}.spec.affinity.nodeAffinity) && {{ . }}.spec.affinity.nodeAffinity != null
-  && {{ include "gpushare.slips.affinity" (print . ".spec.affinity.nodeAffinity") | nindent 2 | trim }})
-|| (((has({{ . }}.metadata) && has({{ . }}.metadata.labels) && {{ . }}.metadata.labels.exists(k, {{ include "gpushare.slips.gang" . }}))
-    || (has({{ . }}.spec.schedulerName) && {{ include "gpushare.slips.scheduler" (print . ".spec.schedulerName") | nindent 4 | trim }}))
+  && {{ include "gpushare.mistakes.affinity" (print . ".spec.affinity.nodeAffinity") | nindent 2 | trim }})
+|| (((has({{ . }}.metadata) && has({{ . }}.metadata.labels) && {{ . }}.metadata.labels.exists(k, {{ include "gpushare.mistakes.gang" . }}))
+    || (has({{ . }}.spec.schedulerName) && {{ include "gpushare.mistakes.scheduler" (print . ".spec.schedulerName") | nindent 4 | trim }}))
   && ({{ include "gpushare.webhook.asks" . }}))
 {{- end }}
 {{- end }}

@@ -140,7 +140,7 @@ def _annotated(key: str, told: str) -> PodCase:
     return PodCase(f"annotation-{key}", (box(),), annotations={key: "x"}, warns=warns)
 
 
-SLIPS: tuple[PodCase, ...] = (
+MISTAKES: tuple[PodCase, ...] = (
     # --- resources that are none
     *(
         PodCase(f"asks-{name}", (box(**{name: "3"}),), warns=(unknown_words(("c", name, meant)),))
@@ -429,7 +429,7 @@ SLIPS: tuple[PodCase, ...] = (
         "scheduler-of-no-gpu", (box(),), spec={"schedulerName": "ack-scheduler"}, scheduler="ack-scheduler"
     ),
     PodCase(
-        "slips-of-all-kinds",
+        "mistakes-of-all-kinds",
         (box("a", mem="4Gi"), box("b", **{"aliyun.com/gpu-memory": "3"})),
         labels={LABEL: "no", "ack.node.gpu.schedule": "share"},
         annotations={ANNOTATION: "maybe"},
