@@ -1,20 +1,22 @@
 """What was allocated to a ResourceClaim on this node, and as what shares of GPUs. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from gpushare.api import names
 from gpushare.api.allocation.allocation import GpuShare
+from gpushare.api.allocation.resource_claim import (
+    AllocationResult,
+    Configuration,
+    decode_resource_claim,
+    device_name,
+)
 from gpushare.api.errors import InvalidQuantity
 from gpushare.api.node.device import Device
-from gpushare.api.quantity import parse_amount
-from gpushare.nodeagent.dra.slices import COMPUTE, MEMORY, device_name
 from gpushare.nodeagent.errors import AllocationRefused
 from gpushare.nodeagent.isolation.options import CorePolicy
-
-_MIB: Final = 1 << 20
 
 
 class ClaimReference(NamedTuple):
@@ -45,16 +47,6 @@ class AllocatedDevice(NamedTuple):
     admin_access: bool = False
 
 
-class _Result(msgspec.Struct, rename="camel"):
-    request: str
-    driver: str
-    pool: str
-    device: str
-    admin_access: bool | None = None
-    share_id: str | None = msgspec.field(default=None, name="shareID")
-    consumed_capacity: dict[str, str] | None = None
-
-
 class ShareConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Parameters of a claim, or of a DeviceClass, for our driver. What is empty is as the node has it."""
 
@@ -75,47 +67,12 @@ class ShareConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 NO_CONFIG: Final = ShareConfig("gpushare.dev/v1", "ShareConfig")
 
 
-class _Parameters(msgspec.Struct):
-    driver: str = ""
-    parameters: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class _Configuration(msgspec.Struct):
-    """``requests``: to which it applies; all of them where there are none."""
-
-    requests: list[str] | None = None
-    opaque: _Parameters | None = None
-
-
-class _Devices(msgspec.Struct):
-    results: list[_Result] | None = None
-    config: list[_Configuration] | None = None
-
-
-class _Allocation(msgspec.Struct):
-    devices: _Devices = msgspec.field(default_factory=_Devices)
-
-
-class _Status(msgspec.Struct):
-    allocation: _Allocation | None = None
-
-
-class _Metadata(msgspec.Struct):
-    uid: str = ""
-
-
-class _Claim(msgspec.Struct):
-    metadata: _Metadata
-    status: _Status | None = None
-
-
-_CLAIM: Final = msgspec.json.Decoder(_Claim)
 _CONFIG: Final = msgspec.json.Decoder(ShareConfig)
 
 
 def claim_uid(raw: bytes) -> str:
     """The UID of the claim in ``raw``, JSON; raises ``msgspec.DecodeError``."""
-    return _CLAIM.decode(raw).metadata.uid
+    return decode_resource_claim(raw).metadata.uid
 
 
 class Allocated(NamedTuple):
@@ -128,16 +85,14 @@ class Allocated(NamedTuple):
 def allocated_devices(raw: bytes, claim: ClaimReference, pool: str) -> Allocated:
     """What the claim in ``raw`` (JSON) was allocated of our devices in ``pool``; raises ``AllocationRefused``."""
     try:
-        found = _CLAIM.decode(raw)
+        found = decode_resource_claim(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _refused(claim, f"the API server's answer is no claim ({error})") from None
     if found.metadata.uid != claim.uid:
         raise _refused(
             claim, f"it has UID {found.metadata.uid}, not {claim.uid}: the claim was replaced meanwhile"
         )
-    allocation = found.status.allocation if found.status is not None else None
-    devices = allocation.devices if allocation is not None else _Devices()
-    ours = [one for one in devices.results or () if one.driver == names.DRA_DRIVER and one.pool == pool]
+    ours = found.results_in(pool)
     if not ours:
         raise _refused(claim, f"it is allocated no GPU of node {pool}")
     allocated = [_allocated(claim, one) for one in ours]
@@ -145,7 +100,9 @@ def allocated_devices(raw: bytes, claim: ClaimReference, pool: str) -> Allocated
         raise _refused(
             claim, "some of its requests have adminAccess and some are for shares; use a claim for each"
         )
-    return Allocated(allocated, _config(claim, devices.config or (), {one.request for one in allocated}))
+    return Allocated(
+        allocated, _config(claim, found.devices.config or (), {one.request for one in allocated})
+    )
 
 
 def shares_of(
@@ -171,15 +128,13 @@ def shares_of(
     return tuple(found.values())
 
 
-def _allocated(claim: ClaimReference, result: _Result) -> AllocatedDevice:
+def _allocated(claim: ClaimReference, result: AllocationResult) -> AllocatedDevice:
     # A request with alternatives is told as request/alternative; containers name the request.
     request = result.request.partition("/")[0]
     if result.admin_access:
         return AllocatedDevice(request, result.pool, result.device, result.share_id or "", 0, 0, True)
-    consumed: dict[str, Any] = result.consumed_capacity or {}
     try:
-        mib = parse_amount(consumed.get(MEMORY, "0"), MEMORY) // _MIB
-        core_percent = parse_amount(consumed.get(COMPUTE, "0"), COMPUTE)
+        mib, core_percent = result.consumed()
     except InvalidQuantity as error:
         raise _refused(claim, str(error)) from None
     if mib < 1 or core_percent > 100:
@@ -192,7 +147,7 @@ def _allocated(claim: ClaimReference, result: _Result) -> AllocatedDevice:
 
 
 def _config(
-    claim: ClaimReference, configurations: Iterable[_Configuration], requests: Collection[str]
+    claim: ClaimReference, configurations: Iterable[Configuration], requests: Collection[str]
 ) -> ShareConfig:
     """The parameters of a claim, which come after those of its classes and override them."""
     merged = NO_CONFIG

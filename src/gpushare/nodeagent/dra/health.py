@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
+from gpushare.api.allocation.resource_claim import device_name
 from gpushare.api.node.device import Device
 from gpushare.kube.clock import Clock
 from gpushare.kubeletapi import drahealth_pb2 as pb
 from gpushare.kubeletapi.drahealth_pb2_grpc import DRAResourceHealthServicer
-from gpushare.nodeagent.dra.slices import device_name
 
 #: Seconds between two reports without a change.
 REPORT_S: Final = 10.0

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from gpushare.api import names
+from gpushare.api.allocation.resource_claim import COMPUTE, MEMORY, SHARES, device_name
 from gpushare.api.errors import InvalidQuantity
 from gpushare.api.node.device import Device
 from gpushare.api.quantity import parse_quantity
@@ -19,10 +20,6 @@ from gpushare.nodeagent.driver.nvml import Hardware
 
 Json = dict[str, Any]
 
-#: What claims consume of a GPU.
-MEMORY: Final = "memory"
-COMPUTE: Final = "compute"
-SHARES: Final = "shares"
 #: Compute is requested in steps of so many percent, as with extended resources.
 COMPUTE_STEP: Final = 5
 
@@ -59,11 +56,6 @@ class Published(msgspec.Struct, frozen=True):
     def is_shared(self) -> bool:
         """Whether the API server kept that devices may be allocated more than once: it drops fields of features that are off."""
         return all(one.get("allowMultipleAllocations") for one in self.devices)
-
-
-def device_name(uuid: str) -> str:
-    """The name of a GPU in slices and allocations."""
-    return uuid.lower()
 
 
 def slice_name(node: str) -> str:

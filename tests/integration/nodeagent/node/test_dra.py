@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gpushare.api import names
+from gpushare.api.allocation.resource_claim import device_name
 from gpushare.nodeagent.dra import driver, health, plugin
-from gpushare.nodeagent.dra.slices import device_name
 from gpushare.nodeagent.runtime.selection import Asked
 from tests.integration.nodeagent.cluster_objects import NODE
 from tests.integration.nodeagent.conftest import World
