@@ -27,8 +27,18 @@ from gpushare.reasons.summary import Example, Summary
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.framework.preemption_results import Preemption, Victim
 from gpushare.scheduler.plugins.explain.decision_log import DECISIONS, Decision, DecisionLog, Placed, Waiting
-from gpushare.scheduler.plugins.explain.kept_room_api import Kept, KeptFor, kept_for_all, kept_now
-from gpushare.scheduler.plugins.explain.pending_pods import each_besides, each_waiting, longest_first, waiting
+from gpushare.scheduler.plugins.explain.kept_room_api import (
+    GangReservation,
+    Reservation,
+    all_reservations,
+    gang_reservations,
+)
+from gpushare.scheduler.plugins.explain.pending_pods import (
+    each_non_gpu_pod,
+    each_waiting,
+    longest_first,
+    waiting,
+)
 
 
 class Scheduler(msgspec.Struct, frozen=True, rename="camel"):
@@ -50,14 +60,14 @@ class Line(msgspec.Struct, frozen=True, rename="camel"):
     scheduler: Scheduler
     waiting: list[Waiting]
     besides: list[Waiting]
-    kept: list[KeptFor]
+    kept: list[Reservation]
 
 
 class Keeping(msgspec.Struct, frozen=True, rename="camel"):
     """What gangs keep."""
 
     scheduler: Scheduler
-    kept: list[Kept]
+    kept: list[GangReservation]
 
 
 class Gpu(msgspec.Struct, frozen=True, rename="camel"):
@@ -177,17 +187,17 @@ class Teller:
     async def line(self) -> Line:
         """All that wait; where these are thousands, others have their turn meanwhile."""
         waits = await _in_turns(each_waiting(self._decisions))
-        besides = await _in_turns(each_besides(self._decisions))
+        besides = await _in_turns(each_non_gpu_pod(self._decisions))
         return Line(
             self._scheduler(),
             longest_first(waits),
             longest_first(besides),
-            kept_for_all(self._view, self._decisions.gangs),
+            all_reservations(self._view, self._decisions.gangs),
         )
 
     def keeping(self) -> Keeping:
         """What gangs keep now."""
-        return Keeping(self._scheduler(), kept_now(self._decisions.gangs, self._decisions.now_s))
+        return Keeping(self._scheduler(), gang_reservations(self._decisions.gangs, self._decisions.now_s))
 
     def record(self, key: str, *, each: bool = False) -> Record:
         """All that is known of the pod ``namespace/name``; ``each``: node by node too."""
