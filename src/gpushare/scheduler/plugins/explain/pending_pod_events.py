@@ -17,7 +17,7 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
 
 if TYPE_CHECKING:
-    from gpushare.scheduler.plugins.explain.decision_log import DecisionLog, Waiting
+    from gpushare.scheduler.plugins.explain.decision_log import DecisionLog, PendingPod
 
 GaugeFn = Callable[[str, str, Callable[[], float]], None]
 GaugeByFn = Callable[[str, str, str, Callable[[], Mapping[str, float]]], None]
@@ -53,7 +53,7 @@ class Known(Protocol):
     def since_s(self, uid: str) -> float:
         """When the pod was created, in seconds since 1970."""
 
-    def waiting(self, uid: str) -> "Waiting | None":
+    def waiting(self, uid: str) -> "PendingPod | None":
         """The pod with its reason; ``None`` if it is no longer pending."""
 
 
@@ -93,9 +93,9 @@ class FromDecisions:
         since_s: float = self._pending_pods.epoch_s(self._decisions.view.waiting[uid].created)
         return since_s
 
-    def waiting(self, uid: str) -> "Waiting | None":
+    def waiting(self, uid: str) -> "PendingPod | None":
         """The pod with its reason; ``None`` if it is no longer pending."""
-        pod: Waiting | None = self._pending_pods.waiting(self._decisions, uid)
+        pod: PendingPod | None = self._pending_pods.waiting(self._decisions, uid)
         return pod
 
 

@@ -10,7 +10,14 @@ from gpushare.reasons import kube_scheduler
 from gpushare.reasons.categories import Category, category_of
 from gpushare.reasons.summary import Summary, fitting_text, reason_text, sampled, summarized
 from gpushare.scheduler.cache.pod_records import PodRecord
-from gpushare.scheduler.plugins.explain.decision_log import Bind, Cut, Decision, DecisionLog, Waiting, cut
+from gpushare.scheduler.plugins.explain.decision_log import (
+    Bind,
+    Decision,
+    DecisionLog,
+    PendingPod,
+    SampledAnswer,
+    sample,
+)
 from gpushare.scheduler.plugins.explain.suggestions import Suggestions
 
 #: Seconds after which a pod that has room but is not bound counts as left by kube-scheduler.
@@ -33,7 +40,7 @@ def categories(decisions: DecisionLog) -> dict[str, int]:
     return counts
 
 
-def each_waiting(decisions: DecisionLog) -> Iterator[Waiting]:
+def each_waiting(decisions: DecisionLog) -> Iterator[PendingPod]:
     """Every pending pod, in no particular order. The cluster may change during the iteration."""
     suggestions = _suggestions(decisions)
     for uid in list(decisions.view.waiting):
@@ -41,22 +48,22 @@ def each_waiting(decisions: DecisionLog) -> Iterator[Waiting]:
             yield _explained(decisions, record, suggestions)
 
 
-def each_non_gpu_pod(decisions: DecisionLog) -> Iterator[Waiting]:
+def each_non_gpu_pod(decisions: DecisionLog) -> Iterator[PendingPod]:
     """Every pending pod that requests no GPU of ours and was refused a node; see ``each_waiting``."""
     suggestions = _suggestions(decisions)
     for uid in decisions.uids():
-        if (record := decisions.besides(uid)) is not None:
+        if (record := decisions.pending_non_gpu_pod(uid)) is not None:
             yield _explained(decisions, record, suggestions)
 
 
-def longest_first(pods: Iterable[Waiting]) -> list[Waiting]:
+def longest_first(pods: Iterable[PendingPod]) -> list[PendingPod]:
     """Sort pods for display: the longest pending first."""
     return sorted(pods, key=lambda pod: (pod.since, pod.key))
 
 
-def waiting(decisions: DecisionLog, uid: str) -> Waiting | None:
+def waiting(decisions: DecisionLog, uid: str) -> PendingPod | None:
     """The pending pod with its reason; ``None`` if it is not pending or this scheduler does not hold it back."""
-    record = decisions.view.waiting.get(uid) or decisions.besides(uid)
+    record = decisions.view.waiting.get(uid) or decisions.pending_non_gpu_pod(uid)
     return None if record is None else _explained(decisions, record, _suggestions(decisions))
 
 
@@ -72,10 +79,10 @@ def _suggestions(decisions: DecisionLog) -> Suggestions:
     )
 
 
-def _explained(decisions: DecisionLog, record: PodRecord, suggestions: Suggestions) -> Waiting:
+def _explained(decisions: DecisionLog, record: PodRecord, suggestions: Suggestions) -> PendingPod:
     decision = decisions.of(record.uid)
     category, reason = _category_and_reason(decisions, record, decision)
-    return Waiting(
+    return PendingPod(
         key=record.pod,
         uid=record.uid,
         since=epoch_s(record.created),
@@ -105,7 +112,9 @@ def _category_and_reason(
     summary = None if decision is None else decision.summary
     if decision is not None and decision.raw is not None:
         # A sample of the raw answer is enough for one reason; the full summary would cost more.
-        summary = sampled(*(decision.raw if isinstance(decision.raw, Cut) else cut(decision.raw)))
+        summary = sampled(
+            *(decision.raw if isinstance(decision.raw, SampledAnswer) else sample(decision.raw))
+        )
     if decision is not None and _refused_by_kube_scheduler_since(decisions, record, decision, summary):
         return _never_asked(decisions, record)
     if decision is not None and decision.bind is not None:
