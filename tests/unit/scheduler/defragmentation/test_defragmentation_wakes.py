@@ -1,7 +1,7 @@
 """Nobody but us wakes a pod whose room is there: it is asked for again until somebody tries it."""
 
 from gpushare.api import names
-from gpushare.scheduler.plugins.defragmentation.plugin import AGAIN_S, KEPT_S
+from gpushare.scheduler.plugins.defragmentation.plugin import AGAIN_S, RESERVED_S
 from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.defragmentation.moving import INTERVAL_S, Moving
 
@@ -42,7 +42,7 @@ async def test_who_was_refused_for_the_sake_of_kept_room_is_tried_when_it_is_giv
     await moving.look(INTERVAL_S)
     moving.made("other", 16, "")
     assert not moving.ask("other")
-    await moving.look(KEPT_S)
+    await moving.look(RESERVED_S)
     assert "uid-other" in moving.hurried
     assert "uid-wide" in moving.hurried
 

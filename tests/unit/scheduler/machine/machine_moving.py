@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gpushare.api import names
-from gpushare.scheduler.plugins.defragmentation.plugin import KEPT_S
+from gpushare.scheduler.plugins.defragmentation.plugin import RESERVED_S
 from tests.unit.scheduler.machine.machine_owners import budget
 from tests.unit.scheduler.machine.replicas import LIMITS, Replica
 from tests.unit.scheduler.machine.watched import Cluster, given
@@ -224,7 +224,9 @@ class Moving(RuleBasedStateMachine):
             for uid, since_s in {**places, **kept}.items():
                 key = (id(replica.world), uid, since_s)
                 self._since[key] = before.get(key, (now_s, self.cluster.switches))
-                assert now_s - self._since[key][0] <= KEPT_S + _LATE_S, f"room is kept for {uid} for too long"
+                assert now_s - self._since[key][0] <= RESERVED_S + _LATE_S, (
+                    f"room is kept for {uid} for too long"
+                )
             for uid, since_s in kept.items():
                 # Another replica that is asked meanwhile knows nothing of it (decision 8).
                 if self._since[id(replica.world), uid, since_s][1] == self.cluster.switches:

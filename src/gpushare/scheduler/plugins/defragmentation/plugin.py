@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 #: Seconds: between two looks, how long what is freed and the places of those that moved are kept, and how long a pod that
 #: was refused before its watch told of it is remembered.
 LOOK_S: Final = 1.0
-KEPT_S: Final = 180.0
+RESERVED_S: Final = 180.0
 #: Seconds until a pod for which room is kept, and which nobody tries, is asked for again; twice as long each time.
 AGAIN_S: Final = 4.0
 _UNSEEN_S: Final = 10.0
@@ -251,7 +251,7 @@ class Defragmenter:
         for uid, kept in list(self._kept.items()):
             if not self._ledger.nominations.node_of(uid):
                 del self._kept[uid]
-            elif now_s > kept.since_s + KEPT_S:
+            elif now_s > kept.since_s + RESERVED_S:
                 del self._kept[uid]
                 self._give_back(uid)
             elif now_s >= kept.try_s and not kept.leaving & self._view.bound.keys():
@@ -259,7 +259,7 @@ class Defragmenter:
                 kept.try_s, kept.again_s = now_s + kept.again_s, 2 * kept.again_s
                 self._retry([uid])
         for place in self._places[:]:
-            if now_s > place.since_s + KEPT_S:
+            if now_s > place.since_s + RESERVED_S:
                 self._places.remove(place)
                 self._give_back(place.key)
 
