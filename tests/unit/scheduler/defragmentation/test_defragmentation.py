@@ -55,7 +55,7 @@ async def test_who_moves_has_a_place_and_who_waited_gets_the_room(moving: Moving
     assert moving.used_mib("n") == [12288, 10240]
     assert moving.used_mib("m") == [16384]
     await moving.look()
-    assert not moving.mover._kept
+    assert not moving.mover._reservations
     assert not moving.mover._places
 
 

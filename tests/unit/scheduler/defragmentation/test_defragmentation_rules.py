@@ -161,7 +161,7 @@ async def test_nobody_is_moved_for_a_pod_that_ends_while_it_is_noted_that_others
     await moving.look(INTERVAL_S)
     assert [name for name, _ in moving.api.annotated] == ["wide"]
     assert not moving.api.evicted
-    assert not moving.mover._kept
+    assert not moving.mover._reservations
     assert not moving.mover._places
 
 

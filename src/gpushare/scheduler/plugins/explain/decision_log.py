@@ -222,7 +222,7 @@ class DecisionLog:
         verdict: Verdict,
         left_out: str = "",
     ) -> None:
-        """``filter`` answered for the pod ``key`` (``namespace/name``) about the nodes ``names``. The arguments must not change afterwards."""
+        """``filter`` answered for the pod ``key`` (``namespace/name``) about the nodes ``names``. The arguments must not be modified later."""
         decision = self._note(uid, key)
         decision.asked_s = self.last_asked_s = self._clock.time_ns() / 1e9
         if self.first_asked_s is None:
