@@ -222,7 +222,7 @@ class DecisionLog:
         verdict: Verdict,
         left_out: str = "",
     ) -> None:
-        """``filter`` answered for the pod ``key`` (``namespace/name``) about the nodes ``names``. The arguments must not be modified later."""
+        """``filter`` answered for the pod ``key`` (``namespace/name``) about the nodes ``names``. No argument may be modified later."""
         decision = self._note(uid, key)
         decision.asked_s = self.last_asked_s = self._clock.time_ns() / 1e9
         if self.first_asked_s is None:
@@ -399,9 +399,9 @@ class DecisionLog:
 
     def waiting(self) -> list[PendingPod]:
         """Every pending pod, the longest pending first."""
-        from gpushare.scheduler.plugins.explain.pending_pods import each_waiting, longest_first
+        from gpushare.scheduler.plugins.explain.pending_pods import each_pending_pod, longest_first
 
-        return longest_first(each_waiting(self))
+        return longest_first(each_pending_pod(self))
 
     def pending_non_gpu_pod(self, uid: str) -> "PodRecord | None":
         """The pod, if it is pending, requests no GPU of ours, and is counted by a policy or quota."""

@@ -41,9 +41,9 @@ from gpushare.scheduler.plugins.explain.kept_room_api import (
 )
 from gpushare.scheduler.plugins.explain.pending_pods import (
     each_non_gpu_pod,
-    each_waiting,
+    each_pending_pod,
     longest_first,
-    waiting,
+    pending_pod,
 )
 
 
@@ -192,7 +192,7 @@ class DecisionPages:
 
     async def pending_pods(self) -> PendingPods:
         """All pending pods. Yields to other tasks, as there may be thousands."""
-        pending = await _collected(each_waiting(self._decisions))
+        pending = await _collected(each_pending_pod(self._decisions))
         non_gpu_pods = await _collected(each_non_gpu_pod(self._decisions))
         return PendingPods(
             self._scheduler(),
@@ -212,7 +212,7 @@ class DecisionPages:
         decisions, view = self._decisions, self._view
         uid = decisions.uid_of(key)
         decision = decisions.of(uid)
-        pending = waiting(decisions, uid)
+        pending = pending_pod(decisions, uid)
         held = view.ledger.held(uid)
         state = "waiting" if pending is not None else "bound" if uid in view.bound or held else "unknown"
         if state == "unknown" and decision is not None and decision.request is None:

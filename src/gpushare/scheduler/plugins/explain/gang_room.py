@@ -86,7 +86,7 @@ class Trial:
     def _reserve(self, uid: str, pod: str, request: Request) -> bool:
         ledger, quotas, nodes = self._view.ledger, self._quotas, self._nodes_of(uid)
         held = ledger.held(uid)
-        if held is not None:  # an earlier Binding may still arrive there
+        if held is not None:  # an earlier Binding to this node may still take effect
             return held.node in nodes
         if self._by_quotas and quotas.refusal(uid):
             return False

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 GaugeFn = Callable[[str, str, Callable[[], float]], None]
 GaugeByFn = Callable[[str, str, str, Callable[[], Mapping[str, float]]], None]
 
-REASON_WAITING: Final = "GPUSchedulingPending"
+REASON_PENDING: Final = "GPUSchedulingPending"
 #: Seconds between two looks.
 EVERY_S: Final = 5.0
 #: Pods younger than this, in seconds, are skipped: most are bound soon.
 PATIENCE_S: Final = 10.0
 #: Seconds after which an unchanged event is recorded again: the API server drops an event one hour after its last write.
-AGAIN_S: Final = 45 * 60.0
+REPEAT_S: Final = 45 * 60.0
 #: Most events recorded in one look; the remaining pods follow in the next look.
-MOST_TOLD: Final = 50
+MAX_EVENTS: Final = 50
 
 
 #: Pods that are examined before other tasks of the event loop run.
@@ -41,7 +41,7 @@ _NOT_REPORTED: Final = frozenset({"unasked", "scheduler", "binding"})
 _GATES: Final = "gates"
 
 
-class Known(Protocol):
+class PendingPodSource(Protocol):
     """Source of the pending pods."""
 
     def uids(self) -> Collection[str]:
@@ -66,7 +66,7 @@ class Leads(Protocol):
 
 
 class FromDecisions:
-    """``Known`` from the record of decisions."""
+    """``PendingPodSource`` from the record of decisions."""
 
     def __init__(self, decisions: "DecisionLog") -> None:
         self._decisions = decisions
@@ -95,7 +95,7 @@ class FromDecisions:
 
     def waiting(self, uid: str) -> "PendingPod | None":
         """The pod with its reason; ``None`` if it is no longer pending."""
-        pod: PendingPod | None = self._pending_pods.waiting(self._decisions, uid)
+        pod: PendingPod | None = self._pending_pods.pending_pod(self._decisions, uid)
         return pod
 
 
@@ -112,8 +112,8 @@ class _Reported(NamedTuple):
 class PendingPodEvents:
     """Records the events and exports the metrics. ``leads``: whether this scheduler leads; only the leader records events."""
 
-    def __init__(self, known: Known, events: Recorder, clock: Clock, leads: Leads) -> None:
-        self._known = known
+    def __init__(self, source: PendingPodSource, events: Recorder, clock: Clock, leads: Leads) -> None:
+        self._source = source
         self._events = events
         self._clock = clock
         self._leads = leads
@@ -134,7 +134,7 @@ class PendingPodEvents:
         gauge(
             "gpushare_scheduler_longest_pending_seconds",
             "Age of the oldest pending pod that requests a GPU, those with scheduling gates left out; 0 where none is pending.",
-            self.waits_s,
+            self.longest_pending_s,
         )
 
     async def run(self) -> None:
@@ -145,24 +145,24 @@ class PendingPodEvents:
 
     async def look(self) -> None:
         """Count pending pods and record new reasons. Yields to other tasks in between."""
-        uids = list(self._known.uids())
+        uids = list(self._source.uids())
         self._reported = {uid: reported for uid in uids if (reported := self._reported.get(uid)) is not None}
         counts = Counter(dict.fromkeys(self.by_reason, 0))
         created_before_s = self._clock.time_ns() / 1e9 - PATIENCE_S
-        oldest_s, remaining = 0.0, MOST_TOLD if self._leads.leads else 0
+        oldest_s, remaining = 0.0, MAX_EVENTS if self._leads.leads else 0
         for number, uid in enumerate(uids):
             if number % _BATCH == _BATCH - 1:
                 await asyncio.sleep(0)
-            category = self._known.category(uid)
+            category = self._source.category(uid)
             if not category:
                 continue
             counts[category] += 1
             reported = self._reported.get(uid)
             if reported is None:
-                reported = self._reported[uid] = _Reported(self._known.since_s(uid))
+                reported = self._reported[uid] = _Reported(self._source.since_s(uid))
             if category != _GATES:
                 oldest_s = min(oldest_s or reported.since_s, reported.since_s)
-            changed = category != reported.category or self._clock.monotonic() - reported.at_s >= AGAIN_S
+            changed = category != reported.category or self._clock.monotonic() - reported.at_s >= REPEAT_S
             if (
                 remaining
                 and changed
@@ -174,13 +174,13 @@ class PendingPodEvents:
                 await asyncio.sleep(0)
         self.by_reason, self.oldest_s = counts, oldest_s
 
-    def waits_s(self) -> float:
+    def longest_pending_s(self) -> float:
         """Age of the oldest pending pod, in seconds."""
         return max(0.0, self._clock.time_ns() / 1e9 - self.oldest_s) if self.oldest_s else 0.0
 
     def _report(self, uid: str, category: str, previous: _Reported) -> bool:
         reported = previous._replace(category=category, at_s=self._clock.monotonic())
-        pod = self._known.waiting(uid)
+        pod = self._source.waiting(uid)
         if pod is None:
             self._reported[uid] = reported
             return False
@@ -199,7 +199,7 @@ class PendingPodEvents:
         self._events.record(
             ObjectReference("Pod", name, namespace, uid),
             kind="Normal" if category == _GATES else "Warning",
-            reason=REASON_WAITING,
+            reason=REASON_PENDING,
             action="Scheduling",
             note=note,
             cause=cause,

@@ -40,7 +40,7 @@ def categories(decisions: DecisionLog) -> dict[str, int]:
     return counts
 
 
-def each_waiting(decisions: DecisionLog) -> Iterator[PendingPod]:
+def each_pending_pod(decisions: DecisionLog) -> Iterator[PendingPod]:
     """Every pending pod, in no particular order. The cluster may change during the iteration."""
     suggestions = _suggestions(decisions)
     for uid in list(decisions.view.waiting):
@@ -49,7 +49,7 @@ def each_waiting(decisions: DecisionLog) -> Iterator[PendingPod]:
 
 
 def each_non_gpu_pod(decisions: DecisionLog) -> Iterator[PendingPod]:
-    """Every pending pod that requests no GPU of ours and was refused a node; see ``each_waiting``."""
+    """Every pending pod that requests no GPU of ours and was refused a node; see ``each_pending_pod``."""
     suggestions = _suggestions(decisions)
     for uid in decisions.uids():
         if (record := decisions.pending_non_gpu_pod(uid)) is not None:
@@ -61,7 +61,7 @@ def longest_first(pods: Iterable[PendingPod]) -> list[PendingPod]:
     return sorted(pods, key=lambda pod: (pod.since, pod.key))
 
 
-def waiting(decisions: DecisionLog, uid: str) -> PendingPod | None:
+def pending_pod(decisions: DecisionLog, uid: str) -> PendingPod | None:
     """The pending pod with its reason; ``None`` if it is not pending or this scheduler does not hold it back."""
     record = decisions.view.waiting.get(uid) or decisions.pending_non_gpu_pod(uid)
     return None if record is None else _explained(decisions, record, _suggestions(decisions))

@@ -1,6 +1,6 @@
 """Reserves room for pods that kube-scheduler preempts for: on the nominated node, once the pods being deleted there free enough.
 
-kube-scheduler's own filters count a nominated pod as if it ran on the node. An extender is not told of nominations, and only the extender
+kube-scheduler's own filters count a nominated pod as if it ran on the node. An extender does not learn of nominations, and only the extender
 counts GPUs. Without a reservation, a less important pod could be allocated what the first victim frees, before the last victim is gone.
 """
 
