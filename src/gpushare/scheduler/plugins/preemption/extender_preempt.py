@@ -285,9 +285,7 @@ def _look(
                 if len(look.rooms) == ENOUGH or tried == MOST_TRIED:
                     return look._replace(ended_early=True)
                 uids = victims[node].uids
-                if claim is not None and not all(
-                    claim.may_end(node_victims, lesser=True) for node_victims in uids
-                ):
+                if claim is not None and not all(claim.may_end(victim, lesser=True) for victim in uids):
                     look.failures[node] = BELOW_MIN
                     continue
                 tried += 1
@@ -296,9 +294,7 @@ def _look(
                 if plan is None:
                     look.failures[node] = NOT_ENOUGH
                     continue
-                extra_victims = tuple(
-                    node_victims for node_victims in plan.victims if node_victims not in forced
-                )
+                extra_victims = tuple(victim for victim in plan.victims if victim not in forced)
                 leaving_uids = (*uids, *extra_victims)
                 if request.whole_device and not quotas.whole_is_let_in(pod, request, node, leaving_uids):
                     look.failures[node] = BELOW_MIN
