@@ -20,7 +20,7 @@ from gpushare.ledger import Ledger
 from gpushare.scheduler.cache.cache import ClusterCache, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
-from gpushare.scheduler.plugins.explain.pending_pods import waiting as of_waiting
+from gpushare.scheduler.plugins.explain.pending_pods import pending_pod
 
 MODES = (NodeMode.SHARE, NodeMode.SHARE, NodeMode.CORE_MEM, NodeMode.CGPU, NodeMode.TOPOLOGY)
 TIMES = 5
@@ -77,7 +77,7 @@ def main() -> None:
         listed.append(time.perf_counter() - started)
         assert len(found) == options.pods
         started = time.perf_counter()
-        of_waiting(decisions, "waits-0")
+        pending_pod(decisions, "waits-0")
         single.append(time.perf_counter() - started)
     print(
         f"all of {options.pods} pods with {options.requests} requests, {options.nodes} nodes: {1e3 * min(listed):.1f} ms"

@@ -33,7 +33,7 @@ from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.framework.runtime import Enabled, Framework
 from gpushare.scheduler.plugins.explain.decision_log import DECISIONS, DecisionLog
-from gpushare.scheduler.plugins.explain.decisions_api import told
+from gpushare.scheduler.plugins.explain.decisions_api import decisions_response
 from tests.at_once import at_once
 from tests.integration.dashboard.bed import Bed, Look, browser, looking
 
@@ -145,7 +145,7 @@ def line_of(nodes: Iterable[bytes], pods: Iterable[bytes], waits: Iterable[dict[
         if not pod["spec"]["schedulingGates"]:
             asked = Bodies().read(json.dumps({"Pod": pod, "NodeNames": offered}).encode())
             filter_nodes(cluster.view, asked, framework)
-    return json.loads(at_once(told(decisions, DECISIONS)))["waiting"]
+    return json.loads(at_once(decisions_response(decisions, DECISIONS)))["waiting"]
 
 
 async def pictures(look: Look, into: Path, hurry: int, node: str, pod: str) -> None:

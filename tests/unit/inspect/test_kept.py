@@ -11,7 +11,7 @@ from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node, Pod
 from gpushare.inspect.render import look
 from gpushare.inspect.view_result import Shown
-from gpushare.scheduler.plugins.explain.decisions_api import told
+from gpushare.scheduler.plugins.explain.decisions_api import decisions_response
 from tests.at_once import at_once
 from tests.unit.inspect.clusters import device, node
 from tests.unit.inspect.test_views import DECISIONS, Answers, both, options
@@ -57,7 +57,9 @@ def cluster(nodes: list[Node], pods: list[Any], world: World) -> Kubectl:
         f"/api/v1/pods?limit=1&fieldSelector=spec.nodeName%3D%2Cstatus.phase%3DPending&labelSelector={names.LABEL_GANG_NAME.replace('/', '%2F')}": one,
         "/api/v1/pods?limit=5000&fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed%2Cspec.nodeName": b'{"items":[]}',
         "/api/v1/pods?": found,
-        DECISIONS: lambda path: at_once(told(world.decisions, path[path.index("/gpushare/") :])),
+        DECISIONS: lambda path: at_once(
+            decisions_response(world.decisions, path[path.index("/gpushare/") :])
+        ),
         **{f"/api/v1/nodes/{one.metadata.name}": msgspec.json.encode(one) for one in nodes},
         "/api/v1/nodes": msgspec.json.encode({"items": nodes}),
     }

@@ -19,7 +19,7 @@ from gpushare.inspect.views.documents import written
 from gpushare.inspect.views.explain import why
 from gpushare.inspect.views.json_output import encoded
 from gpushare.inspect.views.pending import waiting
-from gpushare.scheduler.plugins.explain.decisions_api import told
+from gpushare.scheduler.plugins.explain.decisions_api import decisions_response
 from tests.at_once import at_once
 from tests.unit.inspect.clusters import device, node, placed, seen
 from tests.unit.inspect.reads import Reads
@@ -84,7 +84,9 @@ def browser(world: World) -> Browser:
 def cluster(world: World, **more: Any) -> Answers:
     """The scheduler of ``world`` behind the API server's proxy, and its pods."""
     known: dict[str, Any] = {
-        DECISIONS: lambda path: at_once(told(world.decisions, path[path.index("/gpushare/") :])),
+        DECISIONS: lambda path: at_once(
+            decisions_response(world.decisions, path[path.index("/gpushare/") :])
+        ),
         "/api/v1/namespaces/default/events": {"items": []},
     }
     for key, pod in world.api.pods.items():

@@ -296,7 +296,7 @@ class World:
             quotas=self.quotas,
         )
         self.preemptor.decided.subscribe(self.decisions.preempted)
-        self.nominated = Nominations(self.view, self.preemptor.kept, self.quotas)
+        self.nominated = Nominations(self.view, self.preemptor.room_reserved, self.quotas)
 
     def verb(self, policies: NodePolicies | None = None, decisions: Decisions | None = None) -> PreemptVerb:
         return PreemptVerb(

@@ -23,7 +23,7 @@ _HEAD = ("NAMESPACE", "NAME", "ASKS", "GOES TO", "ONCE THESE HAVE MOVED")
 
 Fits = Literal["now", "once moved", "not", "not looked at"]
 PendingPodsFn = Callable[[], Iterable[dict[str, Any]]]
-"""Gives the pods that wait as the scheduler tells them (``scheduler.plugins.explain.decision_log.Waiting``); none where it does not answer."""
+"""Gives the pods that wait as the scheduler tells them (``scheduler.plugins.explain.decision_log.PendingPod``); none where it does not answer."""
 
 
 class Way(NamedTuple):

@@ -81,7 +81,7 @@ def built_in(core: Core, handle: Handle, *, without: Container[str] = ()) -> Ite
             yield Enabled("preempt-verb", verb)
     yield from _off_by_default(core, handle, policies, quotas, without)
     if preemptor is not None and "nominations" not in without:
-        yield Enabled("nominations", Nominations(cache, preemptor.kept, quotas))
+        yield Enabled("nominations", Nominations(cache, preemptor.room_reserved, quotas))
     if decisions is not None:
         yield Enabled("decisions", decisions)
 

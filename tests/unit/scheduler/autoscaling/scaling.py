@@ -131,7 +131,7 @@ class Scaling(World):
             found = decode_placeholder(msgspec.json.encode(raw)) if key.startswith("placeholders/") else None
             if found is not None:
                 seen[found[1].stands_for] = found[1]
-        for last in list(self.placeholders._there.values()):
+        for last in list(self.placeholders._existing.values()):
             if last.stands_for not in seen:
                 self.placeholders.remove("", last)
         for one in seen.values():

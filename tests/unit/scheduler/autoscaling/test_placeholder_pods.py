@@ -196,7 +196,7 @@ async def test_only_the_one_whose_kube_scheduler_leads_writes_and_the_next_goes_
     successor.read = True
     await successor.look(WAIT_S)
     assert successor.there() == {"large": BOTH}
-    (told,) = successor.placeholders._there.values()
+    (told,) = successor.placeholders._existing.values()
     assert told.told, "what the last one did not come to is done"
     assert not successor.ask("large", "n1")
     for _ in range(3):
@@ -282,7 +282,7 @@ async def test_what_fails_is_tried_again_and_what_is_forbidden_is_told(scaling: 
     await scaling.look(4 * SETTLE_S)
     assert scaling.there()
     # One that is there already, which the watch has not told of: the same name, so nothing is doubled.
-    scaling.placeholders._there.clear()
+    scaling.placeholders._existing.clear()
     await scaling.placeholders.look()
     scaling.clock.now_s += 600
     await scaling.placeholders.look()
@@ -337,7 +337,7 @@ async def test_the_label_that_means_a_kind_may_be_changed(scaling: Scaling) -> N
     await scaling.look(SETTLE_S + 1)
     await scaling.look(SETTLE_S + 1)
     await scaling.look(60)
-    (one,) = scaling.placeholders._there.values()
+    (one,) = scaling.placeholders._existing.values()
     assert one.likeness.key == "pool"
 
 

@@ -66,7 +66,7 @@ class Tainted:
         self.taints = StartupTaints(api, self.clock, Leading(api, lease))
 
     def see(self, one: dict[str, Any]) -> None:
-        self.taints.seen("n", msgspec.json.encode(one))
+        self.taints.node_seen("n", msgspec.json.encode(one))
 
     async def run(self, *seconds: float) -> None:
         running = asyncio.create_task(self.taints.run())
@@ -104,7 +104,7 @@ async def test_a_node_that_lost_its_gpus_or_is_gone_is_left_alone() -> None:
         if change == "seen":
             tainted.see(node(OURS, units=0))
         elif change == "gone":
-            tainted.taints.gone("n")
+            tainted.taints.forget("n")
         elif change == "read":
             tainted.api.nodes = [node(OURS, units=0)]
         elif change == "clean":

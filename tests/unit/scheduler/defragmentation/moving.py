@@ -59,7 +59,7 @@ class Moving(World):
         self.api: MoverApi = MoverApi()
         self.binder._pods = self.api
         self.retries._pods = self.api
-        self.preemptor._pods = self.preemptor._ending._pods = self.api
+        self.preemptor._pods = self.preemptor._victim_evictor._pods = self.api
         self.policies = Policies(self.clock)
         self.leads: Callable[[], bool] = lambda: True
         self.told: list[str] = []

@@ -9,7 +9,7 @@ import pytest
 from gpushare.api import names
 from gpushare.kube.client.errors import ApiError
 from gpushare.scheduler.framework.binder import BindRefused
-from gpushare.scheduler.plugins.defragmentation.plugin import KEPT_S, Limits
+from gpushare.scheduler.plugins.defragmentation.plugin import RESERVED_S, Limits
 from gpushare.scheduler.plugins.preemption.plugin import SETTLE_S
 from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.defragmentation.moving import DECODE, INTERVAL_S, WAIT_S, MoverApi, Moving
@@ -55,7 +55,7 @@ async def test_who_moves_has_a_place_and_who_waited_gets_the_room(moving: Moving
     assert moving.used_mib("n") == [12288, 10240]
     assert moving.used_mib("m") == [16384]
     await moving.look()
-    assert not moving.mover._kept
+    assert not moving.mover._reservations
     assert not moving.mover._places
 
 
@@ -240,7 +240,7 @@ async def test_room_and_places_that_nobody_comes_for_are_given_up(moving: Moving
     moving.end("a")
     moving.made("other", 16, "")
     assert not moving.ask("other")
-    await moving.look(KEPT_S)
+    await moving.look(RESERVED_S)
     assert moving.ask("other") == ["n", "m"]
 
 

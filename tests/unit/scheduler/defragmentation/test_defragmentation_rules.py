@@ -8,7 +8,7 @@ import pytest
 from gpushare.api import names
 from gpushare.api.crd.resource_policy import decode_policy, policy_pod_of
 from gpushare.api.objects import decode_pod
-from gpushare.scheduler.plugins.defragmentation.plugin import KEPT_S
+from gpushare.scheduler.plugins.defragmentation.plugin import RESERVED_S
 from tests.unit.scheduler.defragmentation.moving import INTERVAL_S, Moving
 from tests.unit.scheduler.elastic_quota.test_quotas import tree
 from tests.unit.scheduler.resource_policy.policy_samples import written
@@ -69,7 +69,7 @@ async def test_a_place_that_the_policy_lets_it_have_counts_in_its_unit_until_it_
     await moving.look(INTERVAL_S)
     assert moving.api.evicted == ["a"]
     assert [one.unit for one in book.booked.values()] == [1]
-    await moving.look(KEPT_S + 1)
+    await moving.look(RESERVED_S + 1)
     assert not book.booked
 
     moving = await governed({**A, "max": 2}, {**B, "max": 1})
@@ -116,7 +116,7 @@ async def test_the_place_of_who_moves_is_charged_to_its_quota(moving: Moving) ->
     assert "32 of 35" in moving.quotas.refusal("uid-thief"), "another tree forgets nobody's place"
     moving.made("a2", 10)
     assert moving.quotas.refusal("uid-a2") == ""
-    await moving.look(KEPT_S + 1)
+    await moving.look(RESERVED_S + 1)
     assert moving.quotas.refusal("uid-thief") == ""
 
 
@@ -161,7 +161,7 @@ async def test_nobody_is_moved_for_a_pod_that_ends_while_it_is_noted_that_others
     await moving.look(INTERVAL_S)
     assert [name for name, _ in moving.api.annotated] == ["wide"]
     assert not moving.api.evicted
-    assert not moving.mover._kept
+    assert not moving.mover._reservations
     assert not moving.mover._places
 
 

@@ -1,7 +1,7 @@
 """Nobody but us wakes a pod whose room is there: it is asked for again until somebody tries it."""
 
 from gpushare.api import names
-from gpushare.scheduler.plugins.defragmentation.plugin import AGAIN_S, KEPT_S
+from gpushare.scheduler.plugins.defragmentation.plugin import RESERVED_S, RETRY_S
 from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.defragmentation.moving import INTERVAL_S, Moving
 
@@ -11,16 +11,16 @@ async def test_a_pod_whose_room_is_there_is_asked_for_again_until_somebody_tries
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
     await moving.look(INTERVAL_S)
-    await moving.look(AGAIN_S)
+    await moving.look(RETRY_S)
     assert not moving.hurried, "who was to move is still there"
     moving.see("a")
     moving.end("a")
-    for turn_s, times in ((0.0, 1), (1.0, 1), (AGAIN_S, 2), (AGAIN_S, 2), (AGAIN_S, 3)):
+    for turn_s, times in ((0.0, 1), (1.0, 1), (RETRY_S, 2), (RETRY_S, 2), (RETRY_S, 3)):
         await moving.look(turn_s)
         assert moving.hurried == ["uid-wide"] * times
     await moving.binder.bind(BindingArgs("default", "wide", "uid-wide", "n"))
     moving.see("wide")
-    await moving.look(10 * AGAIN_S)
+    await moving.look(10 * RETRY_S)
     assert moving.hurried == ["uid-wide"] * 3
 
 
@@ -31,7 +31,7 @@ async def test_so_is_what_replaces_a_pod_that_moved(moving: Moving) -> None:
     await moving.look(INTERVAL_S)
     moving.made("a2", 10)
     assert moving.hurried == ["uid-a2"]
-    await moving.look(AGAIN_S)
+    await moving.look(RETRY_S)
     assert moving.hurried == ["uid-a2"] * 2
 
 
@@ -42,7 +42,7 @@ async def test_who_was_refused_for_the_sake_of_kept_room_is_tried_when_it_is_giv
     await moving.look(INTERVAL_S)
     moving.made("other", 16, "")
     assert not moving.ask("other")
-    await moving.look(KEPT_S)
+    await moving.look(RESERVED_S)
     assert "uid-other" in moving.hurried
     assert "uid-wide" in moving.hurried
 

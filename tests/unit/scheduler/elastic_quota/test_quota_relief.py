@@ -7,7 +7,7 @@ import msgspec
 from gpushare.api import names
 from gpushare.api.disruption import DisruptionBudget
 from gpushare.kube.client.errors import ApiError
-from gpushare.scheduler.plugins.preemption.non_gpu_reclaim import KEPT_S
+from gpushare.scheduler.plugins.preemption.non_gpu_reclaim import RESERVED_S
 from gpushare.scheduler.plugins.preemption.plugin import REASON_NO_BUDGET
 from tests.unit.scheduler.elastic_quota.test_quotas import (
     HALVES,
@@ -262,7 +262,7 @@ async def test_a_sum_that_a_pod_without_a_gpu_does_not_come_for_is_free_in_the_e
     assert not ask(world, "z", "again")[0]
     hurried: list[str] = []
     world.preemptor.retry_wanted.subscribe(hurried.extend)
-    world.clock.now_s += KEPT_S
+    world.clock.now_s += RESERVED_S
     await look(world)
     assert ask(world, "z", "again")[0] == ["n1"]
     assert "uid-again" in hurried

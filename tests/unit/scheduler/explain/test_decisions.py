@@ -356,7 +356,7 @@ async def test_a_new_leader_says_that_the_pod_was_bound_before_its_time(
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     await give(browser, world, "pod", "n1", 2)
-    world.decisions.gone("uid-pod")
+    world.decisions.forget("uid-pod")
 
     told = await get(browser, "/default/pod")
 
@@ -378,8 +378,8 @@ async def test_what_is_not_there_is_said_plainly(browser: Browser, world: World)
 
 async def test_records_go_when_pods_are_gone(browser: Browser, world: World) -> None:
     await ask(browser, world, "pod", "n1")
-    world.decisions.gone("uid-pod")
-    world.decisions.gone("uid-pod")
+    world.decisions.forget("uid-pod")
+    world.decisions.forget("uid-pod")
     assert len(world.decisions) == 0
     assert world.decisions.of("uid-pod") is None
 
@@ -387,7 +387,7 @@ async def test_records_go_when_pods_are_gone(browser: Browser, world: World) -> 
 async def test_another_pod_of_the_same_name_has_a_record_of_its_own(browser: Browser, world: World) -> None:
     await ask(browser, world, "pod", "n1")
     await browser.post("filter", filter_body(pod_object("pod", 3, uid="new"), "n1"))
-    world.decisions.gone("uid-pod")
+    world.decisions.forget("uid-pod")
     assert world.decisions.of("new") is not None
 
 

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from gpushare.api.node.modes import NodeMode
-from gpushare.scheduler.plugins.explain.decision_log import Waiting
+from gpushare.scheduler.plugins.explain.decision_log import PendingPod
 from tests.unit.scheduler.explain.test_decisions import GIB, ask, give
 from tests.unit.scheduler.server.test_app import Browser
 from tests.unit.scheduler.world import World, gpu_node, pod_object
@@ -15,7 +15,7 @@ SELECTOR = "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/
 pytestmark = pytest.mark.usefixtures("without_nodes")
 
 
-def selects(world: World, mode: str, mem: int = 2) -> Waiting:
+def selects(world: World, mode: str, mem: int = 2) -> PendingPod:
     """A pod that wants nodes of a mode in which there is none, as the watch shows it."""
     pod = pod_object("waits", mem)
     pod["spec"]["nodeSelector"] = {"ack.node.gpu.schedule": mode}
@@ -26,7 +26,7 @@ def selects(world: World, mode: str, mem: int = 2) -> Waiting:
     return waits(world)
 
 
-def waits(world: World) -> Waiting:
+def waits(world: World) -> PendingPod:
     return next(one for one in world.decisions.waiting() if one.key == "default/waits")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from gpushare.reasons.kube_scheduler import says, would_help
 from gpushare.reasons.unscheduled import LONGEST_SAID, Unplaced, unplaced_of
-from gpushare.scheduler.plugins.explain.decision_log import Waiting
+from gpushare.scheduler.plugins.explain.decision_log import PendingPod
 from gpushare.scheduler.plugins.explain.pending_pod_events import FromDecisions, PendingPodEvents
 from tests.unit.scheduler.explain.test_decisions import GIB, ask, bind, give
 from tests.unit.scheduler.server.test_app import Browser, filter_body
@@ -34,7 +34,7 @@ def see(
     world.see(name)
 
 
-def only(world: World) -> Waiting:
+def only(world: World) -> PendingPod:
     (one,) = world.decisions.waiting()
     assert world.decisions.categories()[one.category] == 1
     return one

@@ -11,7 +11,7 @@ from gpushare.inspect.views.explain import why
 from gpushare.inspect.views.pending import waiting
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
-from gpushare.scheduler.plugins.explain.decisions_api import told
+from gpushare.scheduler.plugins.explain.decisions_api import decisions_response
 from tests.at_once import at_once
 from tests.unit.inspect.test_views import cluster
 from tests.unit.scheduler.elastic_quota.test_quotas import tree
@@ -45,7 +45,7 @@ def ask(world: PolicyWorld, name: str) -> None:
 
 
 def line(world: World) -> Any:
-    return json.loads(at_once(told(world.decisions, "/gpushare/decisions")))
+    return json.loads(at_once(decisions_response(world.decisions, "/gpushare/decisions")))
 
 
 async def test_a_pod_that_its_policy_keeps_waiting_is_told_why(governed: PolicyWorld) -> None:

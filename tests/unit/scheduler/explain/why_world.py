@@ -14,7 +14,7 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import Request, request_of
 from gpushare.ledger.results import Held
 from gpushare.scheduler.observability.metrics import Metrics
-from gpushare.scheduler.plugins.explain.decisions_api import told_of_pod
+from gpushare.scheduler.plugins.explain.decisions_api import pod_response
 from gpushare.scheduler.server.app import ExtenderApp
 from tests.unit.ledger.naive_arrivals import NaiveArrivals
 from tests.unit.ledger.naive_ledger import Holding
@@ -176,7 +176,7 @@ class Scene:
         )
 
     def says(self, name: str) -> Any:
-        return msgspec.json.decode(told_of_pod(self.decisions, f"/gpushare/decisions/default/{name}/nodes"))
+        return msgspec.json.decode(pod_response(self.decisions, f"/gpushare/decisions/default/{name}/nodes"))
 
     async def post(self, verb: str, body: Any) -> Any:
         answered = self.app.quick(f"/gpushare/{verb}".encode())(msgspec.json.encode(body))  # type: ignore[misc]
@@ -228,14 +228,14 @@ class Scene:
         record = self.world.view.bound[uid]
         self.world.gone(uid.removeprefix("uid-"))
         self.world.view.remove_pod(record)
-        self.decisions.gone(uid)
+        self.decisions.forget(uid)
         del self.naive.holdings[uid]
 
     def leave(self, name: str) -> None:
         """A waiting pod is deleted."""
         self.world.view.remove_pod(self.world.view.waiting[f"uid-{name}"])
         self.world.gone(name)
-        self.decisions.gone(f"uid-{name}")
+        self.decisions.forget(f"uid-{name}")
 
     # --- what should happen -------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from gpushare.api.disruption import decode_budget
 from gpushare.kube.client.errors import ApiError
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.plugins.gangs.plugin import PATIENCE_S
-from gpushare.scheduler.plugins.preemption.plugin import KEPT_S
+from gpushare.scheduler.plugins.preemption.plugin import RESERVED_S
 from tests.unit.scheduler.preemption.test_preemption import ask, bound, end, kube_scheduler_ends, look
 from tests.unit.scheduler.world import World, gpu_node
 
@@ -249,7 +249,7 @@ async def test_room_of_a_lesser_gang_gives_way_as_a_whole(world: World) -> None:
     await look(world)
     assert world.ledger.nominations.node_of("uid-high") == "n1"
     assert not any(world.ledger.nominations.node_of(f"uid-g-{number}") for number in range(2))
-    await world.clock.turn(KEPT_S + 1)
+    await world.clock.turn(RESERVED_S + 1)
     await look(world)
     assert world.ledger.nominations.node_of("uid-high") == ""
 

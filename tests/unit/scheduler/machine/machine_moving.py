@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gpushare.api import names
-from gpushare.scheduler.plugins.defragmentation.plugin import KEPT_S
+from gpushare.scheduler.plugins.defragmentation.plugin import RESERVED_S
 from tests.unit.scheduler.machine.machine_owners import budget
 from tests.unit.scheduler.machine.replicas import LIMITS, Replica
 from tests.unit.scheduler.machine.watched import Cluster, given
@@ -179,7 +179,7 @@ class Moving(RuleBasedStateMachine):
         request = replica.world.view.waiting[uid].request
         assert request is not None
         on = {share.uuid for share in given(self._pod(name)).gpus}
-        moved = replica.mover._kept[uid].leaving
+        moved = replica.mover._reservations[uid].leaving
         devices = self.cluster.nodes[where]
         found = []
         for gpu in devices.devices:
@@ -218,13 +218,19 @@ class Moving(RuleBasedStateMachine):
         for replica in self.cluster.replicas:
             ledger, mover = replica.world.ledger, replica.mover
             places = {place.key: place.since_s for place in mover._places}
-            kept = {uid: one.since_s for uid, one in mover._kept.items() if ledger.nominations.node_of(uid)}
+            kept = {
+                uid: one.since_s
+                for uid, one in mover._reservations.items()
+                if ledger.nominations.node_of(uid)
+            }
             lost = [uid for uid in ledger.nominations.all() if uid.startswith("moved:") and uid not in places]
             assert not lost, f"room is kept for {lost} for ever"
             for uid, since_s in {**places, **kept}.items():
                 key = (id(replica.world), uid, since_s)
                 self._since[key] = before.get(key, (now_s, self.cluster.switches))
-                assert now_s - self._since[key][0] <= KEPT_S + _LATE_S, f"room is kept for {uid} for too long"
+                assert now_s - self._since[key][0] <= RESERVED_S + _LATE_S, (
+                    f"room is kept for {uid} for too long"
+                )
             for uid, since_s in kept.items():
                 # Another replica that is asked meanwhile knows nothing of it (decision 8).
                 if self._since[id(replica.world), uid, since_s][1] == self.cluster.switches:
@@ -232,7 +238,7 @@ class Moving(RuleBasedStateMachine):
 
     def _is_its_own(self, replica: Replica, uid: str) -> None:
         record, ledger = replica.world.view.waiting.get(uid), replica.world.ledger
-        leaving = replica.mover._kept[uid].leaving & replica.world.view.bound.keys()
+        leaving = replica.mover._reservations[uid].leaving & replica.world.view.bound.keys()
         if record is None or record.request is None or leaving or ledger.held(uid) is not None:
             return
         node = ledger.nominations.node_of(uid)

@@ -32,7 +32,7 @@ class Governed(World):
         self.api: WatchedApi = api
         self.gangs._patience_s = PATIENCE_S
         self.retries._pods = face
-        self.preemptor._pods = self.preemptor._ending._pods = face
+        self.preemptor._pods = self.preemptor._victim_evictor._pods = face
         self.policies = Policies(clock, kept_on=self.ledger.nominations.node_of)
         self.in_turn = self.policies.by_unit
         self.governs = self.policies.governs

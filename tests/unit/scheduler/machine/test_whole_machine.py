@@ -387,7 +387,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
             kept = {
                 name: world.ledger.nominations.node_of(uid)
                 for name in self.cluster.waiting()
-                if (uid := self._uid(name)) not in replica.mover._kept
+                if (uid := self._uid(name)) not in replica.mover._reservations
             }
             assert not any(kept.values()), kept
             sums = [name for name in kept if world.quotas.keeps(self._uid(name))]

@@ -15,10 +15,10 @@ from gpushare.scheduler.leader.lease import LeaderWatch, Leading
 from gpushare.scheduler.observability.cluster_metrics import REASON_STALE, ClusterMetrics
 from gpushare.scheduler.observability.metrics import Metrics
 from gpushare.scheduler.plugins.explain.pending_pod_events import (
-    AGAIN_S,
-    MOST_TOLD,
+    MAX_EVENTS,
     PATIENCE_S,
-    REASON_WAITING,
+    REASON_PENDING,
+    REPEAT_S,
     FromDecisions,
     PendingPodEvents,
 )
@@ -108,7 +108,7 @@ def news(pods: list[Waiting], *, leads: bool = True) -> tuple[PendingPodEvents, 
 
 
 def told(events: Recorded) -> list[tuple[str, str]]:
-    return [(one.regarding.name, one.note) for one in events.told if one.reason == REASON_WAITING]
+    return [(one.regarding.name, one.note) for one in events.told if one.reason == REASON_PENDING]
 
 
 async def test_a_pod_that_waits_says_once_why_and_what_would_help_and_again_when_the_reason_is_another() -> (
@@ -139,7 +139,7 @@ async def test_a_pod_that_waits_on_is_told_of_again_before_the_server_forgets_it
     pod = Waiting("default/a", "u1", 980.0, "memory")
     watched, events, clock = news([pod])
     await watched.look()
-    clock.now_s += AGAIN_S - 1.0
+    clock.now_s += REPEAT_S - 1.0
     await watched.look()
     assert len(events.told) == 1
     clock.now_s += 1.0
@@ -148,17 +148,17 @@ async def test_a_pod_that_waits_on_is_told_of_again_before_the_server_forgets_it
     first, again = events.told
     assert again == first, "the same words count on the event that is there"
     pod.suggestion = "1 GiB more free on one GPU of node n9"
-    clock.now_s += AGAIN_S - 1.0
+    clock.now_s += REPEAT_S - 1.0
     await watched.look()
     assert len(events.told) == 2
     clock.now_s += 1.0
     await watched.look()
     assert events.told[2].note.endswith("What would help: 1 GiB more free on one GPU of node n9")
     assert events.told[2].cause not in {"memory", first.cause}, "a written event keeps its text"
-    clock.now_s += AGAIN_S
+    clock.now_s += REPEAT_S
     await watched.look()
     assert events.told[3] == events.told[2]
-    clock.now_s += AGAIN_S
+    clock.now_s += REPEAT_S
     pod.category = "binding"
     await watched.look()
     assert len(events.told) == 4, "it has found a place"
@@ -168,11 +168,11 @@ async def test_pods_with_gates_are_told_of_and_do_not_count_as_the_longest_wait(
     gated = Waiting("default/gated", "u1", 100.0, "gates", reason="gates: example.com/later", suggestion="")
     watched, events, _ = news([gated, Waiting("default/a", "u2", 940.0, "memory")])
     await watched.look()
-    assert (watched.by_reason, watched.waits_s()) == ({"gates": 1, "memory": 1}, 60.0)
+    assert (watched.by_reason, watched.longest_pending_s()) == ({"gates": 1, "memory": 1}, 60.0)
     assert [name for name, _ in told(events)] == ["gated", "a"]
     only, *_ = news([gated])
     await only.look()
-    assert only.waits_s() == 0.0
+    assert only.longest_pending_s() == 0.0
 
 
 async def test_a_young_pod_and_one_of_another_leader_are_counted_and_not_told_of() -> None:
@@ -185,7 +185,11 @@ async def test_a_young_pod_and_one_of_another_leader_are_counted_and_not_told_of
     assert len(told(events)) == 1
     other, silent, _ = news([young, old], leads=False)
     await other.look()
-    assert (told(silent), other.by_reason, other.waits_s()) == ([], {"memory": 1, "quota": 1}, 100.0)
+    assert (told(silent), other.by_reason, other.longest_pending_s()) == (
+        [],
+        {"memory": 1, "quota": 1},
+        100.0,
+    )
 
 
 async def test_a_reason_that_nobody_waits_for_any_more_is_told_as_none() -> None:
@@ -194,7 +198,7 @@ async def test_a_reason_that_nobody_waits_for_any_more_is_told_as_none() -> None
     await watched.look()
     waiting.clear()
     await watched.look()
-    assert (watched.by_reason, watched.waits_s()) == ({"memory": 0}, 0.0)
+    assert (watched.by_reason, watched.longest_pending_s()) == ({"memory": 0}, 0.0)
 
 
 async def test_kinds_that_are_no_news_and_pods_that_are_gone_meanwhile_are_passed_over() -> None:
@@ -226,7 +230,7 @@ async def test_of_very_many_some_are_told_of_at_each_look() -> None:
     for _ in range(4):
         await watched.look()
         counts.append(len(told(events)))
-    assert counts == [MOST_TOLD, 2 * MOST_TOLD, 120, 120]
+    assert counts == [MAX_EVENTS, 2 * MAX_EVENTS, 120, 120]
 
 
 async def test_it_looks_again_and_again() -> None:

@@ -7,7 +7,7 @@ from gpushare.api import names
 from gpushare.scheduler.framework.binder import BindRefused
 from gpushare.scheduler.plugins.preemption import nominations as nominated_module
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
-from gpushare.scheduler.plugins.preemption.plugin import KEPT_S
+from gpushare.scheduler.plugins.preemption.plugin import RESERVED_S
 from gpushare.scheduler.server.protocol import read_preemption
 from tests.unit.scheduler.preemption.test_preemption import args, ask, bound, look
 from tests.unit.scheduler.world import World, gpu_node
@@ -84,7 +84,7 @@ async def test_room_that_it_does_not_come_for_is_given_up_and_not_kept_again_for
     world.create("high", 8, priority=9)
     nominates(world, "high")
     assert world.ledger.nominations.node_of("uid-high") == "n1"
-    await world.clock.turn(KEPT_S)
+    await world.clock.turn(RESERVED_S)
     await look(world)
     assert world.ledger.nominations.node_of("uid-high") == ""
     world.see("high")

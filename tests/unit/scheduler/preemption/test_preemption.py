@@ -13,7 +13,7 @@ from gpushare.scheduler.framework.binder import BindRefused
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
-from gpushare.scheduler.plugins.preemption.plugin import KEPT_S, SETTLE_S
+from gpushare.scheduler.plugins.preemption.plugin import RESERVED_S, SETTLE_S
 from gpushare.scheduler.plugins.preemption.ranks import lesser
 from gpushare.scheduler.server.protocol import BindingArgs, read_preemption
 from tests.unit.scheduler.world import World, gpu_node, pod_object
@@ -198,7 +198,7 @@ async def test_room_that_nobody_comes_for_is_given_up(world: World) -> None:
     assert not ask(world, "other")
     hurried: list[str] = []
     world.preemptor.retry_wanted.subscribe(hurried.extend)
-    await world.clock.turn(KEPT_S)
+    await world.clock.turn(RESERVED_S)
     await look(world)
     assert set(hurried) == {"uid-high", "uid-other"}, "nothing in the cluster tells kube-scheduler of it"
     assert ask(world, "other") == ["n1"]
@@ -364,7 +364,7 @@ async def test_room_for_a_less_important_pod_of_the_other_kind_gives_way_whereve
     plan = world.ledger.evictions.plan(request, ("n1",), lesser(world.view, 5))
     assert plan is not None
     world.ledger.nominations.add("uid-memory", request, plan)
-    world.preemptor.kept("uid-memory")
+    world.preemptor.room_reserved("uid-memory")
     world.create("compute", 8, core=30, priority=9)
     assert not ask(world, "compute")
     await look(world)

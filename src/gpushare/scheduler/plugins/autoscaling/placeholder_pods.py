@@ -1,11 +1,11 @@
-"""Makes placeholder pods for pods that a node's sum would hold and no single GPU does: cluster-autoscaler sees sums, and would make no node.
+"""Creates placeholder pods for pods that fit a node's GPUs in sum but no single GPU. cluster-autoscaler only sees sums and adds no node.
 
-A placeholder pod asks for the same, on none of the nodes that refused the pod, and on a kind of node of which an empty one would hold it, by
-the ledger's own word. So a node is made for it, and one is enough: when that is there the placeholder pod fits it. It goes when its pod has a
-node, is gone, or gets room in another way.
+A placeholder pod has the same request. It excludes the nodes that refused the pod, and requires a kind of node of which an empty one
+would hold the pod, by the ledger's calculation. So cluster-autoscaler adds a node for it. One node is enough, as the placeholder pod fits
+the new node. The placeholder pod is deleted when its pod is bound, deleted, or gets room in another way.
 
-Nothing is kept: placeholder pods are read from the API server, their names follow from their pods', and whoever leads next goes on. Each write is
-one that may be repeated, so a process that is killed at any moment leaves at most a placeholder pod that the next one takes away.
+Nothing is persisted: placeholder pods are read from the API server, their names are derived from their pods' names, and a new leader
+carries on. Every write is idempotent, so a process that is killed leaves at most one placeholder pod that the next process deletes.
 """
 
 import asyncio
@@ -43,43 +43,45 @@ from gpushare.scheduler.requeue.last_refusals import RefusingNodes
 
 logger = logging.getLogger(__name__)
 
-#: Seconds: between two looks; how long a new refusal is given to pass (of a node that has just come, say) before a placeholder pod is made
-#: anew for it; the longest wait between two that are made for one pod; how long a pod is remembered of which no watch tells.
+#: Seconds between two looks.
 LOOK_S: Final = 1.0
+#: Seconds for which a new refusal may pass by itself (a node that was just added, say) before the pod is evaluated again.
 SETTLE_S: Final = 5.0
-_MOST_WAIT_S: Final = 600.0
+#: Longest time, in seconds, between two placeholder pods for one pod.
+_MAX_WAIT_S: Final = 600.0
+#: Seconds for which a refused pod is remembered that the watch has not reported.
 _UNSEEN_S: Final = 10.0
-#: Pods worked on in one look, and nodes of one kind that are asked whether an empty one would do.
-_LOOKED_AT: Final = 16
+#: Most pods evaluated in one look, and nodes examined per kind as to whether an empty one would hold the pod.
+_MAX_EVALUATIONS: Final = 16
 _EXAMPLES: Final = 3
-#: Nodes of the right kinds that were not asked about and are looked at one by one.
-_OTHERS: Final = 64
+#: Most nodes of the right kinds, not asked about by kube-scheduler, that are examined one by one.
+_MAX_OTHERS: Final = 64
 
 REASON_MADE: Final = "ScaleUpRequested"
 REASON_NONE: Final = "ScaleUpNotPossible"
 
 
 class Pods(Protocol):
-    """What is asked of the API server (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
+    """Calls of the API server for pods (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
 
     async def get_guest(self, namespace: str, name: str) -> Guest:
-        """The pod as it is."""
+        """The current pod."""
 
     async def create_pod(self, manifest: Mapping[str, Any]) -> None:
-        """Make a pod."""
+        """Create a pod."""
 
     async def delete_pod(self, namespace: str, name: str, *, uid: str) -> None:
-        """Delete a pod at once."""
+        """Delete a pod without a grace period."""
 
     async def set_condition(
         self, namespace: str, name: str, condition: Mapping[str, str], *, uid: str
     ) -> None:
-        """Give a pod its first condition."""
+        """Set the pod's first condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What a node is called in its labels: its ``hostname``, and its ``kind`` (empty: none)."""
+    """Values of a node's labels: its ``hostname`` and its ``kind`` (empty: no such label)."""
 
     hostname: str
     kind: str
@@ -87,25 +89,25 @@ class Marks:
 
 @dataclass(slots=True)
 class _Refused:
-    """Since when the pod is refused, and when it was last; what follows from that, and what was done.
+    """When the pod was first and last refused, the result of its evaluation, and the attempts so far.
 
-    ``wrong_s``: since when its placeholder pod is not what it should be.
+    ``wrong_since_s``: since when its placeholder pod no longer matches what is needed.
     """
 
     since_s: float
-    heard_s: float
+    last_refused_s: float
     hosts: set[str] = field(default_factory=set)
     kinds: set[str] = field(default_factory=set)
-    thought_s: float = float("-inf")
+    evaluated_s: float = float("-inf")
     helps: bool = False
-    wrong_s: float = float("inf")
-    said: str = ""
-    made: int = 0
-    next_s: float = float("-inf")
+    wrong_since_s: float = float("inf")
+    reported_reason: str = ""
+    attempts: int = 0
+    next_attempt_s: float = float("-inf")
 
 
 class PlaceholderPods:
-    """``marks`` are of known nodes, by name; ``ready`` tells whether pods, nodes and placeholder pods were read."""
+    """Creates and deletes placeholder pods. ``marks``: those of known nodes by name. ``ready``: whether all watches have listed."""
 
     def __init__(
         self,
@@ -132,19 +134,19 @@ class PlaceholderPods:
         self._ready = ready
         self._refused: dict[str, _Refused] = {}
         self._nodes = RefusingNodes()
-        self._there: dict[str, PlaceholderPod] = {}
+        self._existing: dict[str, PlaceholderPod] = {}
         self._woken = asyncio.Event()
         self._backoff = Backoff(first_s=LOOK_S)
 
     @property
     def count(self) -> int:
-        """How many there are."""
-        return len(self._there)
+        """Number of placeholder pods."""
+        return len(self._existing)
 
-    # --- what filter and the informers tell -----------------------------------------------------
+    # --- called by filter and the informers -----------------------------------------------------
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
-        """No node took the pod; ``nodes`` would if others were not there. It need not be known yet."""
+        """No node took the pod; ``nodes`` would without other pods. The watch need not have reported the pod yet."""
         if not nodes:
             return
         now_s = self._clock.monotonic()
@@ -154,29 +156,29 @@ class PlaceholderPods:
             self._refused[uid] = _Refused(now_s, now_s)
             self._woken.set()
         else:
-            known.heard_s = now_s
+            known.last_refused_s = now_s
 
     def synced(self) -> None:
         """The first list of placeholder pods is complete."""
 
     def upsert(self, item: PlaceholderPod) -> None:
-        """A placeholder pod is there."""
-        self._there[item.stands_for] = item
+        """A placeholder pod was listed, added or changed."""
+        self._existing[item.stands_for] = item
         self._woken.set()
 
     def remove(self, key: str, last: PlaceholderPod) -> None:
-        """A placeholder pod is gone."""
-        known = self._there.get(last.stands_for)
+        """A placeholder pod was deleted."""
+        known = self._existing.get(last.stands_for)
         if known is not None and known.uid == last.uid:
-            del self._there[last.stands_for]
+            del self._existing[last.stands_for]
 
     # --- the loop -------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep the placeholder pods that are needed, for ever; after a failure with longer and longer waits."""
+        """Maintain the placeholder pods until cancelled, with exponential backoff after failures."""
         wait_s = LOOK_S
         while True:
-            if not self._refused and not self._there:
+            if not self._refused and not self._existing:
                 await self._woken.wait()
             self._woken.clear()
             await self._clock.sleep(wait_s)
@@ -190,23 +192,29 @@ class PlaceholderPods:
                 wait_s = LOOK_S
 
     async def look(self) -> None:
-        """Take away, mend and make what is due once; raises ``KubeError`` at the first failure that may pass."""
+        """Delete, mark and create placeholder pods once. Raises ``KubeError`` at the first temporary failure."""
         if not self._ready():
             return
         now_s = self._clock.monotonic()
         self._forget(now_s)
         wanted = self._wanted(now_s)
-        there = [one for one in self._there.values() if not one.leaving]
-        needless = [one for one in there if self._needless(one, now_s)]
-        untold = [one for one in there if not one.told and one not in needless]
-        missing = [uid for uid in wanted if uid not in self._there and now_s >= self._refused[uid].next_s]
-        missing = missing[: max(self._limits.most - len(self._there), 0)]
-        if not (needless or untold or missing) or not await self._leading.leads():
+        existing = [placeholder for placeholder in self._existing.values() if not placeholder.leaving]
+        needless = [placeholder for placeholder in existing if self._is_needless(placeholder, now_s)]
+        unmarked = [
+            placeholder for placeholder in existing if not placeholder.told and placeholder not in needless
+        ]
+        missing = [
+            uid for uid in wanted if uid not in self._existing and now_s >= self._refused[uid].next_attempt_s
+        ]
+        missing = missing[: max(self._limits.most - len(self._existing), 0)]
+        if not (needless or unmarked or missing) or not await self._leading.leads():
             return
-        for one in needless:
-            await self._write(self._pods.delete_pod(self._limits.namespace, one.name, uid=one.uid))
-        for one in untold:
-            await self._tell_autoscaler(one.name, one.uid)
+        for placeholder in needless:
+            await self._write(
+                self._pods.delete_pod(self._limits.namespace, placeholder.name, uid=placeholder.uid)
+            )
+        for placeholder in unmarked:
+            await self._mark_unschedulable(placeholder.name, placeholder.uid)
         for uid in missing:
             await self._make(uid, now_s)
 
@@ -217,31 +225,34 @@ class PlaceholderPods:
                 self._nodes.forget(uid)
 
     def _wanted(self, now_s: float) -> list[str]:
-        """Pods for which a placeholder pod helps, the most important first, then who waits for longest."""
+        """UIDs of the pods for which a placeholder pod helps: highest priority first, then the longest refused."""
         due = sorted(
             (-record.priority, refused.since_s, uid)
             for uid, refused in self._refused.items()
             if now_s >= refused.since_s + self._limits.wait_s
             and (refused.helps or self._nodes.of(uid))
             and (record := self._view.waiting.get(uid)) is not None
-            and self._may_have_one(record)
+            and self._is_eligible(record)
         )
-        looks = _LOOKED_AT
-        found: list[str] = []
+        evaluations_left = _MAX_EVALUATIONS
+        wanted: list[str] = []
         for _, _, uid in due:
             refused, request = self._refused[uid], self._view.waiting[uid].request
-            news = refused.thought_s <= refused.heard_s and bool(self._nodes.of(uid))
-            if news and now_s >= refused.thought_s + SETTLE_S and looks:
-                looks -= 1
+            refused_again = refused.evaluated_s <= refused.last_refused_s and bool(self._nodes.of(uid))
+            if refused_again and now_s >= refused.evaluated_s + SETTLE_S and evaluations_left:
+                evaluations_left -= 1
                 assert request is not None
-                self._think(uid, refused, request)
-                refused.thought_s = now_s
+                self._evaluate(uid, refused, request)
+                refused.evaluated_s = now_s
             if refused.helps:
-                found.append(uid)
-        return found
+                wanted.append(uid)
+        return wanted
 
-    def _may_have_one(self, record: PodRecord) -> bool:
-        """Not where quotas keep it back, or room is made for it; gangs have rules of their own, and whole GPUs are counted by sums rightly."""
+    def _is_eligible(self, record: PodRecord) -> bool:
+        """Whether the pod may have a placeholder pod.
+
+        Not if quotas refuse it or room is being made for it. Gangs have their own rules. For whole GPUs sums are accurate.
+        """
         request = record.request
         return (
             request is not None
@@ -252,16 +263,18 @@ class PlaceholderPods:
             and not self._quotas.refusal(record.uid)
         )
 
-    def _think(self, uid: str, refused: _Refused, request: Request) -> None:
-        """Whether a new node would help that cluster-autoscaler does not see to be needed, of which kind, and where it may not be."""
+    def _evaluate(self, uid: str, refused: _Refused, request: Request) -> None:
+        """Determine whether a node would help that cluster-autoscaler would not add itself, of which kinds, and which nodes to exclude."""
         refused.helps = False
         known = [name for name in self._nodes.of(uid) if name in self._marks and self._has_gpus(name)]
-        if not self._sum_would_do(request, known) or self._ledger.best(request, known) is not None:
-            # Sums say the same as GPUs, so it sees by itself; or it is for another reason than its GPU that the pod waits.
+        if not self._sum_suffices(request, known) or self._ledger.best(request, known) is not None:
+            # Either the sums do not suffice, which cluster-autoscaler sees, or the pod is pending for a reason other than its GPU.
             return
-        if (there := self._there.get(uid)) is not None and there.likeness.key == self._limits.kind_label:
-            refused.hosts |= there.likeness.hosts
-            refused.kinds |= there.likeness.kinds
+        if (
+            existing := self._existing.get(uid)
+        ) is not None and existing.likeness.key == self._limits.kind_label:
+            refused.hosts |= existing.likeness.hosts
+            refused.kinds |= existing.likeness.kinds
         refused.kinds |= self._kinds_that_hold(request, known)
         refused.hosts &= {marks.hostname for marks in self._marks.values()}
         refused.hosts |= {
@@ -269,23 +282,27 @@ class PlaceholderPods:
         }
         if not refused.kinds:
             kind = self._limits.kind_label
-            self._say_none(uid, f"no node with a label {kind} would hold it even if it were empty")
+            self._report_obstacle(uid, f"no node with a label {kind} would hold it even if it were empty")
         elif len(refused.hosts) > MOST_NAMED:
-            self._say_none(uid, f"more than {MOST_NAMED} nodes have room for it on their GPUs together")
+            self._report_obstacle(
+                uid, f"more than {MOST_NAMED} nodes have room for it on their GPUs together"
+            )
         else:
             refused.helps = True
 
     def _has_gpus(self, name: str) -> bool:
-        """Of a node that has just come nothing can be said yet."""
+        """Whether the node has reported its GPUs; a new node may not have yet."""
         node = self._ledger.node(name)
         return node is not None and bool(node.devices)
 
-    def _sum_would_do(self, request: Request, nodes: list[str]) -> bool:
-        """Whether all GPUs of one of the nodes together have enough, which is what cluster-autoscaler asks."""
-        in_all = msgspec.structs.replace(request, memory_units=request.memory_units * request.gpu_count)
-        found = self._ledger.evictions.scattered(in_all, nodes)
+    def _sum_suffices(self, request: Request, nodes: list[str]) -> bool:
+        """Whether the GPUs of one of the nodes together have enough, which is what cluster-autoscaler checks."""
+        total_request = msgspec.structs.replace(
+            request, memory_units=request.memory_units * request.gpu_count
+        )
+        with_enough_memory = self._ledger.evictions.scattered(total_request, nodes)
         core_percent = request.core_percent * request.gpu_count
-        return any(self._free_core(name) >= core_percent for name in found)
+        return any(self._free_core(name) >= core_percent for name in with_enough_memory)
 
     def _free_core(self, name: str) -> int:
         gpus = self._ledger.usage(name).gpus
@@ -299,47 +316,50 @@ class PlaceholderPods:
                 examples.setdefault(kind, []).append(name)
         return {
             kind
-            for kind, some in examples.items()
+            for kind, node_names in examples.items()
             if any(
                 (node := self._ledger.node(name)) is not None and would_hold(node, request)
-                for name in some[:_EXAMPLES]
+                for name in node_names[:_EXAMPLES]
             )
         }
 
     def _others(self, request: Request, refused: _Refused, known: Collection[str]) -> list[str]:
-        """Nodes of the same kinds that were not asked about, or never will do (a GPU is cordoned, say): its sum may hold it all the same."""
-        passed = set(known)
-        some = (
-            name for name, marks in self._marks.items() if marks.kind in refused.kinds and name not in passed
+        """Other nodes of the same kinds that cannot take the pod now, though their sums may suffice (a GPU is cordoned, say)."""
+        asked = set(known)
+        unasked = (
+            name for name, marks in self._marks.items() if marks.kind in refused.kinds and name not in asked
         )
         return [
             name
-            for name in islice(some, _OTHERS)
+            for name in islice(unasked, _MAX_OTHERS)
             if self._has_gpus(name) and self._ledger.best(request, [name]) is None
         ]
 
-    def _needless(self, one: PlaceholderPod, now_s: float) -> bool:
-        """Whether its pod does not need it, or needs another. Of a pod that nobody has asked about since we lead only that it waits is known."""
-        record = self._view.waiting.get(one.stands_for)
-        if record is None or not self._may_have_one(record):
+    def _is_needless(self, placeholder: PlaceholderPod, now_s: float) -> bool:
+        """Whether its pod does not need it, or needs a different one.
+
+        It stays while its pod is pending and kube-scheduler has not asked about the pod since this scheduler leads.
+        """
+        record = self._view.waiting.get(placeholder.stands_for)
+        if record is None or not self._is_eligible(record):
             return True
-        refused = self._refused.get(one.stands_for)
-        if refused is None or refused.thought_s == float("-inf"):
+        refused = self._refused.get(placeholder.stands_for)
+        if refused is None or refused.evaluated_s == float("-inf"):
             return False
-        likeness = one.likeness
+        likeness = placeholder.likeness
         fits = refused.hosts <= likeness.hosts and refused.kinds <= likeness.kinds
         if refused.helps and fits and likeness.key == self._limits.kind_label:
-            refused.wrong_s = float("inf")
+            refused.wrong_since_s = float("inf")
             return False
-        refused.wrong_s = min(refused.wrong_s, now_s)
-        return now_s >= refused.wrong_s + SETTLE_S
+        refused.wrong_since_s = min(refused.wrong_since_s, now_s)
+        return now_s >= refused.wrong_since_s + SETTLE_S
 
     # --- writes ---------------------------------------------------------------------------------
 
     async def _make(self, uid: str, now_s: float) -> None:
         refused, record = self._refused.get(uid), self._view.waiting.get(uid)
         if refused is None or record is None:
-            return  # bound or gone while others were seen to
+            return  # bound or deleted while other pods were processed
         namespace, _, name = record.pod.partition("/")
         try:
             guest = await self._pods.get_guest(namespace, name)
@@ -349,10 +369,10 @@ class PlaceholderPods:
             raise
         if guest.metadata.uid != uid or guest.spec.node_name or guest.metadata.deletion_timestamp is not None:
             return
-        refused.next_s = now_s + min(SETTLE_S * 2**refused.made, _MOST_WAIT_S)
-        refused.made += 1
-        if why := obstacle(guest):
-            self._say_none(uid, why)
+        refused.next_attempt_s = now_s + min(SETTLE_S * 2**refused.attempts, _MAX_WAIT_S)
+        refused.attempts += 1
+        if reason := obstacle(guest):
+            self._report_obstacle(uid, reason)
             return
         likeness = Likeness(frozenset(refused.hosts), self._limits.kind_label, frozenset(refused.kinds))
         manifest = placeholder_for(guest, likeness, self._limits.namespace)
@@ -360,18 +380,18 @@ class PlaceholderPods:
             await self._pods.create_pod(manifest)
         except ApiError as error:
             if error.conflict:
-                return  # it is there: the watch tells of it in a moment
+                return  # it exists: the watch will report it
             if error.passing:
                 raise
-            self._say_none(uid, f"its placeholder pod was refused: {error.problem}")
+            self._report_obstacle(uid, f"its placeholder pod was refused: {error.problem}")
             return
         kinds = ", ".join(sorted(likeness.kinds))
         note = f"its node's sum would do and no single GPU of {counted(len(likeness.hosts), 'node')} does: placeholder pod {manifest['metadata']['name']} asks cluster-autoscaler for a node of kind {kinds}"
         logger.info("pod %s: %s", record.pod, note, extra=about(pod=record.pod, uid=uid))
-        self._tell(record, REASON_MADE, note, kind="Normal")
+        self._record_event(record, REASON_MADE, note, kind="Normal")
 
-    async def _tell_autoscaler(self, name: str, uid: str) -> None:
-        """kube-scheduler says of its own pods that they are unschedulable; of these nobody does."""
+    async def _mark_unschedulable(self, name: str, uid: str) -> None:
+        """Set the condition Unschedulable, which kube-scheduler sets only for pods that it schedules itself."""
         note = "no single GPU of the nodes that are there holds the pod that it stands for"
         condition = {**UNSCHEDULABLE, "message": note}
         await self._write(self._pods.set_condition(self._limits.namespace, name, condition, uid=uid))
@@ -381,17 +401,19 @@ class PlaceholderPods:
             await writing
         except ApiError as error:
             if not (error.not_found or error.conflict):
-                raise  # else it is gone, or another by now
+                raise  # otherwise it was deleted, or replaced by a pod of the same name
 
-    def _say_none(self, uid: str, why: str) -> None:
-        """Once for each reason."""
+    def _report_obstacle(self, uid: str, obstacle_text: str) -> None:
+        """Record an event about why no node is requested, once per reason."""
         refused, record = self._refused[uid], self._view.waiting.get(uid)
-        if record is not None and refused.said != why:
-            refused.said = why
-            note = f"no single GPU holds it and cluster-autoscaler does not see that; no node is asked for: {why}"
-            self._tell(record, REASON_NONE, note, kind="Warning")
+        if record is not None and refused.reported_reason != obstacle_text:
+            refused.reported_reason = obstacle_text
+            note = f"no single GPU holds it and cluster-autoscaler does not see that; no node is asked for: {obstacle_text}"
+            self._record_event(record, REASON_NONE, note, kind="Warning")
 
-    def _tell(self, record: PodRecord, reason: str, note: str, *, kind: Literal["Normal", "Warning"]) -> None:
+    def _record_event(
+        self, record: PodRecord, reason: str, note: str, *, kind: Literal["Normal", "Warning"]
+    ) -> None:
         self._events.record(
             record.reference(),
             kind=kind,

@@ -1,4 +1,4 @@
-"""The parts of the extender for autoscaling, put together; imported only where one of them is asked for."""
+"""The autoscaling plugin: startup taints and placeholder pods. Imported only if one of them is enabled."""
 
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -28,17 +28,17 @@ _LABELLED: Final = msgspec.json.Decoder(_Labelled)
 
 
 class Autoscaler:
-    """What cluster-autoscaler cannot know by itself: when a node has its GPUs, and which pods need a node of their own."""
+    """Lets cluster-autoscaler know what it cannot see itself: when a node has its GPUs, and which pods need a new node."""
 
-    def __init__(self, handle: Handle, asked: Autoscaling, quotas: PodQuotas) -> None:
+    def __init__(self, handle: Handle, settings: Autoscaling, quotas: PodQuotas) -> None:
         client, clock = handle.client, handle.clock
         leading = Leading(client, handle.lease)
         self._marks: dict[str, Marks] = {}
-        self._taints = StartupTaints(client, clock, leading) if asked.startup_taint else None
+        self._taints = StartupTaints(client, clock, leading) if settings.startup_taint else None
         self._placeholders: PlaceholderPods | None = None
         self._kind_label = ""
-        if asked.placeholders is not None:
-            limits = asked.placeholders
+        if settings.placeholders is not None:
+            limits = settings.placeholders
             self._kind_label = limits.kind_label
             self._placeholders = PlaceholderPods(
                 handle.cache,
@@ -51,7 +51,7 @@ class Autoscaler:
                 marks=self._marks,
                 ready=lambda: handle.synced() and self._watch.synced.is_set(),
             )
-            # All namespaces are watched for pods already; here only those of one, with a label.
+            # All pods are watched already; this watch covers only the labelled pods of one namespace.
             self._watch = Informer(
                 handle.session,
                 f"/api/v1/namespaces/{limits.namespace}/pods",
@@ -66,19 +66,19 @@ class Autoscaler:
         )
 
     def post_filter(self, uid: str, nodes: Collection[str]) -> None:
-        """No node took the pod, as ``PlaceholderPods.refused`` has it."""
+        """No node took the pod; see ``PlaceholderPods.refused``."""
         if self._placeholders is not None:
             self._placeholders.refused(uid, nodes)
 
     @property
     def placeholders(self) -> int:
-        """How many there are."""
+        """Number of placeholder pods."""
         return 0 if self._placeholders is None else self._placeholders.count
 
     def node_read(self, name: str, raw: bytes) -> None:
         """A node was listed, added or changed."""
         if self._taints is not None:
-            self._taints.seen(name, raw)
+            self._taints.node_seen(name, raw)
         if self._placeholders is not None:
             labels = _LABELLED.decode(raw).metadata.labels or {}
             self._marks[name] = Marks(labels.get(HOSTNAME, name), labels.get(self._kind_label, ""))
@@ -87,10 +87,10 @@ class Autoscaler:
         """A node is gone."""
         self._marks.pop(name, None)
         if self._taints is not None:
-            self._taints.gone(name)
+            self._taints.forget(name)
 
     def tasks(self) -> Iterable[Task]:
-        """What runs for as long as the process."""
+        """Background tasks that run for the lifetime of the process."""
         if self._taints is not None:
             yield "startup taints", self._taints.run()
         if self._placeholders is not None:

@@ -1,4 +1,4 @@
-"""What is asked for of autoscaling: all of it is off unless something is."""
+"""Settings of the autoscaling plugin. Each part is off by default."""
 
 import re
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ _LABEL: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,6
 
 
 class PlaceholderLimits(msgspec.Struct, frozen=True):
-    """At most ``most`` placeholder pods in ``namespace``, for pods that have waited for ``wait_s``.
+    """At most ``most`` placeholder pods in ``namespace``, for pods that have been pending for ``wait_s`` seconds.
 
     Nodes with the same value of the label ``kind_label`` have the same GPUs.
     """
@@ -23,7 +23,7 @@ class PlaceholderLimits(msgspec.Struct, frozen=True):
     most: int = 10
 
     def __post_init__(self) -> None:
-        """Raises ``ValueError`` that names the option."""
+        """Raises ``ValueError`` with the name of the option."""
         if not _NAMESPACE.fullmatch(self.namespace):
             raise ValueError(f"--placeholder-pods {self.namespace}: write the name of a namespace")
         if not _LABEL.fullmatch(self.kind_label):
@@ -33,14 +33,14 @@ class PlaceholderLimits(msgspec.Struct, frozen=True):
 
 
 class Autoscaling(msgspec.Struct, frozen=True):
-    """``placeholders``: ``None`` makes none. ``startup_taint``: whether it is taken from nodes that have their GPUs."""
+    """``placeholders``: ``None`` disables placeholder pods. ``startup_taint``: whether to remove the taint once a node has its GPUs."""
 
     placeholders: PlaceholderLimits | None = None
     startup_taint: bool = False
 
 
 def autoscaling_of(options: SimpleNamespace) -> Autoscaling | None:
-    """What was asked for; ``None``: nothing. Raises ``ValueError``."""
+    """The settings of the command line; ``None`` if no part is enabled. Raises ``ValueError``."""
     limits = None
     if options.placeholder_pods is not None:
         limits = PlaceholderLimits(

@@ -1,7 +1,7 @@
-"""Takes the startup taint from nodes that have their GPUs, so that cluster-autoscaler counts them as ready no earlier.
+"""Removes the startup taint from nodes once they have their GPUs, so that cluster-autoscaler does not count them as ready before.
 
-What is due is seen from nodes as they pass by, and nothing is kept: whoever leads next sees the same. Before a write the node is read
-once more, and the write holds only for what was read.
+The work follows from the watched nodes, and nothing is persisted: a new leader sees the same nodes. Before a write the node is read again,
+and the write only succeeds if the node has not changed since (``resourceVersion``).
 """
 
 import asyncio
@@ -23,17 +23,17 @@ _LOOK_S: Final = 1.0
 
 
 class Nodes(Protocol):
-    """What is asked of the API server (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
+    """Calls of the API server for nodes (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
 
     async def list_tainted(self, name: str) -> list[TaintedNode]:
-        """The node as it is, or none."""
+        """The current node in a list, which is empty if the node does not exist."""
 
     async def set_taints(self, name: str, taints: list[dict[str, Any]], *, resource_version: str) -> None:
         """Replace the node's taints."""
 
 
 class StartupTaints:
-    """Which nodes have the taint and could do without."""
+    """Finds nodes that have the taint and no longer need it, and removes it."""
 
     def __init__(self, nodes: Nodes, clock: Clock, leading: Leading) -> None:
         self._nodes = nodes
@@ -44,29 +44,29 @@ class StartupTaints:
         self._woken = asyncio.Event()
         self._backoff = Backoff(first_s=_LOOK_S)
 
-    def seen(self, name: str, raw: bytes) -> None:
-        """A node's JSON passes by."""
+    def node_seen(self, name: str, raw: bytes) -> None:
+        """A node was listed, added or changed; ``raw`` is its JSON."""
         if not has_startup_taint(raw):
-            self.gone(name)
+            self.forget(name)
             return
-        why = lacks(decode_node(raw))
-        if why != self._lacking.get(name):
-            self._lacking[name] = why
-            if why:
-                logger.info("node %s keeps its startup taint: %s", name, why, extra=about(node=name))
-        if why:
+        reason = lacks(decode_node(raw))
+        if reason != self._lacking.get(name):
+            self._lacking[name] = reason
+            if reason:
+                logger.info("node %s keeps its startup taint: %s", name, reason, extra=about(node=name))
+        if reason:
             self._ready.discard(name)
         else:
             self._ready.add(name)
             self._woken.set()
 
-    def gone(self, name: str) -> None:
-        """A node is gone, or has no such taint."""
+    def forget(self, name: str) -> None:
+        """A node was deleted, or does not have the taint."""
         self._ready.discard(name)
         self._lacking.pop(name, None)
 
     async def run(self) -> None:
-        """Take taints away, for ever; after a failure with longer and longer waits."""
+        """Remove taints until cancelled, with exponential backoff after failures."""
         wait_s = 0.0
         while True:
             if not self._ready:
@@ -76,7 +76,7 @@ class StartupTaints:
             try:
                 if await self._leading.leads():
                     for name in sorted(self._ready):
-                        await self._take_away(name)
+                        await self._remove_taint(name)
             except KubeError as error:
                 wait_s = self._backoff.next_s()
                 logger.warning("startup taints: %s; trying again in %.1f s", error, wait_s)
@@ -84,26 +84,26 @@ class StartupTaints:
                 self._backoff.reset()
                 wait_s = _LOOK_S if self._ready else 0.0
 
-    async def _take_away(self, name: str) -> None:
-        # Before the read: what the watch tells while that is answered may be newer, and is not to be lost.
+    async def _remove_taint(self, name: str) -> None:
+        # Before the read: the watch may add the node again in the meantime, and that must not be lost.
         self._ready.discard(name)
         try:
-            await self._take_away_read(name)
+            await self._read_and_remove_taint(name)
         except ApiError as error:
             self._ready.add(name)
             if not (error.conflict or error.not_found):
-                raise  # else somebody else wrote: it is looked at again
+                raise  # otherwise another client changed or deleted the node, and it is retried
         except KubeError:
             self._ready.add(name)
             raise
 
-    async def _take_away_read(self, name: str) -> None:
-        found = await self._nodes.list_tainted(name)
-        node = found[0] if found else None
+    async def _read_and_remove_taint(self, name: str) -> None:
+        nodes = await self._nodes.list_tainted(name)
+        node = nodes[0] if nodes else None
         taints = [] if node is None else node.spec.taints or []
-        left = [one for one in taints if one.get("key") != STARTUP_TAINT]
-        if node is None or len(left) == len(taints) or lacks(node):
-            return  # the watch tells when that changes
-        await self._nodes.set_taints(name, left, resource_version=node.metadata.resource_version)
-        about_it = about(node=name)
-        logger.info("node %s has its GPUs: the taint %s is gone", name, STARTUP_TAINT, extra=about_it)
+        remaining = [taint for taint in taints if taint.get("key") != STARTUP_TAINT]
+        if node is None or len(remaining) == len(taints) or lacks(node):
+            return  # the watch reports when that changes
+        await self._nodes.set_taints(name, remaining, resource_version=node.metadata.resource_version)
+        log_fields = about(node=name)
+        logger.info("node %s has its GPUs: the taint %s is gone", name, STARTUP_TAINT, extra=log_fields)

@@ -1,1 +1,1 @@
-"""Pods moved so that a pending one fits."""
+"""Moves pods so that a pending pod fits."""

@@ -1,4 +1,4 @@
-"""Which pods may be moved: read from the manifests only where defragmentation is on, so that it costs nothing elsewhere."""
+"""Which pods may be moved: read from their manifests only if defragmentation is enabled, so that it costs nothing otherwise."""
 
 from typing import Final
 
@@ -8,9 +8,9 @@ from gpushare.api import names
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.interface import DecodePodFn
 
-#: Controllers that make a pod anew when it is evicted, wherever there is room. A Job's would lose its work and count as a
-#: failure of it, a DaemonSet's would come back where it was; of others nobody knows.
-_MADE_ANEW: Final = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
+#: Kinds of controllers that recreate an evicted pod wherever there is room. A Job's pod would lose its work and count as a failure, and a
+#: DaemonSet's pod would be recreated on the same node. The behaviour of other kinds is unknown.
+_RECREATING_KINDS: Final = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
 
 
 class _Owner(msgspec.Struct, gc=False):
@@ -32,29 +32,29 @@ _OWNED = msgspec.json.Decoder(_Owned)
 
 
 def with_mobility(decode: DecodePodFn) -> DecodePodFn:
-    """``decode`` with ``owner`` and ``room_made`` of the record filled in."""
+    """Wraps ``decode`` so that it also sets ``owner`` and ``room_made`` of the record."""
 
-    def decode_more(raw: bytes) -> tuple[str, PodRecord] | None:
-        found = decode(raw)
-        if found is None:
+    def decode_with_mobility(raw: bytes) -> tuple[str, PodRecord] | None:
+        decoded = decode(raw)
+        if decoded is None:
             return None
-        key, record = found
+        key, record = decoded
         meta = _OWNED.decode(raw).metadata
         annotations = meta.annotations or {}
         room_made = "" if record.node else annotations.get(names.ANN_ROOM_MADE, "")
-        owner = "" if record.gang is not None else _mover(meta, annotations)
+        owner = "" if record.gang is not None else _recreating_controller(meta, annotations)
         if owner or room_made:
             record = msgspec.structs.replace(record, owner=owner, room_made=room_made)
         return key, record
 
-    return decode_more
+    return decode_with_mobility
 
 
-def _mover(meta: _Meta, annotations: dict[str, str]) -> str:
-    """The controller that would make the pod anew, if it may be moved: a value that is not known forbids it."""
-    owner = next((one for one in meta.owner_references or () if one.controller), None)
+def _recreating_controller(meta: _Meta, annotations: dict[str, str]) -> str:
+    """UID of the controller that would recreate the pod; empty if the pod may not be moved. An unknown annotation value forbids moving."""
+    owner = next((reference for reference in meta.owner_references or () if reference.controller), None)
     if owner is None:
         return ""
-    wish = annotations.get(names.ANN_DEFRAGMENTATION)
-    allowed = owner.kind in _MADE_ANEW if wish is None else wish == "true"
+    annotation = annotations.get(names.ANN_DEFRAGMENTATION)
+    allowed = owner.kind in _RECREATING_KINDS if annotation is None else annotation == "true"
     return owner.uid if allowed and owner.kind != "DaemonSet" else ""

@@ -1,7 +1,7 @@
-"""Whether pods may be moved to where the planner would have them go, as the cluster stands at this moment.
+"""Checks whether pods may be moved to the planner's targets, in the cluster's current state.
 
-The planner (``gpushare.planning.defragmentation``) knows GPUs alone. Who is to move must be there yet, its new node must take it, its ResourcePolicy
-and its elastic quotas must let it in again, and its disruption budgets must let it go.
+The planner (``gpushare.planning.defragmentation``) only knows GPUs. The pod to be moved must still exist, the target node must take it, its
+ResourcePolicy and elastic quotas must admit it again, and its PodDisruptionBudgets must allow its eviction.
 """
 
 import logging
@@ -20,61 +20,61 @@ from gpushare.scheduler.framework.services import MoveTargets, PodQuotas
 logger = logging.getLogger(__name__)
 
 
-class Guests(Protocol):
-    """What is asked of the API server (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
+class PodReader(Protocol):
+    """Reads from the API server (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
 
     async def get_guest(self, namespace: str, name: str) -> Guest:
-        """The pod as it is."""
+        """The current pod."""
 
     async def list_guests(self, node: str) -> list[Guest]:
-        """The pods of a node."""
+        """The pods on a node."""
 
     async def list_hosting(self, node: str) -> list[HostingNode]:
-        """The node as it is, or none."""
+        """The current node in a list, which is empty if the node does not exist."""
 
     async def list_budgets(self) -> list[DisruptionBudget]:
         """Every PodDisruptionBudget."""
 
 
-class Barred(dict[str, str]):
-    """UIDs of pods that cannot be moved now, and why; ``by_budget``: one of them for its budget's sake."""
+class Unmovable(dict[str, str]):
+    """Reasons by UID why pods cannot be moved now. ``by_budget``: whether a PodDisruptionBudget is one of the reasons."""
 
     by_budget = False
 
 
-class Movable:
-    """Asks about pods that are to be moved."""
+class MoveChecker:
+    """Checks planned moves against the API server's current state."""
 
-    def __init__(self, view: ClusterCache, pods: Guests, places: MoveTargets, quotas: PodQuotas) -> None:
+    def __init__(self, view: ClusterCache, pods: PodReader, targets: MoveTargets, quotas: PodQuotas) -> None:
         self._view = view
         self._pods = pods
-        self._places = places
+        self._targets = targets
         self._quotas = quotas
 
-    async def bar(self, found: Outlook, barred: Barred) -> dict[str, Guest] | None:
-        """Who moves, as they are, if all of them may and each target would take its pod; else who may not is in ``barred``."""
+    async def check(self, outlook: Outlook, unmovable: Unmovable) -> dict[str, Guest] | None:
+        """The pods to be moved, by UID, if all moves are allowed; otherwise ``None``, with the reasons added to ``unmovable``."""
         guests: dict[str, Guest] = {}
-        there: dict[str, list[Guest]] = {}
-        for move in found.moves:
+        guests_by_node: dict[str, list[Guest]] = {}
+        for move in outlook.moves:
             record = self._view.bound.get(move.pod)
             guest = None if record is None else await self._read(record)
             if record is None or guest is None:
-                barred[move.pod] = "it ends, is gone, or is not to be moved any more"
+                unmovable[move.pod] = "it ends, is gone, or is not to be moved any more"
                 continue
-            why = await self._objection(record, guest, move, there)
-            if why:
-                barred[move.pod] = why
-                about_it = about(pod=guest.key, uid=move.pod, node=move.target.node)
-                logger.info("pod %s is not moved to %s: %s", guest.key, move.target, why, extra=about_it)
+            reason = await self._objection(record, guest, move, guests_by_node)
+            if reason:
+                unmovable[move.pod] = reason
+                log_fields = about(pod=guest.key, uid=move.pod, node=move.target.node)
+                logger.info("pod %s is not moved to %s: %s", guest.key, move.target, reason, extra=log_fields)
                 continue
             guests[move.pod] = guest
-        if len(guests) < len(found.moves):
+        if len(guests) < len(outlook.moves):
             return None
-        guarded = protected(guests.values(), await self._pods.list_budgets())
-        if not guarded:
+        protected_uids = protected(guests.values(), await self._pods.list_budgets())
+        if not protected_uids:
             return guests
-        barred.update(dict.fromkeys(guarded, "its PodDisruptionBudget"))
-        barred.by_budget = True
+        unmovable.update(dict.fromkeys(protected_uids, "its PodDisruptionBudget"))
+        unmovable.by_budget = True
         return None
 
     async def _read(self, record: PodRecord) -> Guest | None:
@@ -85,24 +85,26 @@ class Movable:
             if error.not_found:
                 return None
             raise
-        same = guest.metadata.uid == record.uid and guest.metadata.deletion_timestamp is None
-        # What its owner has just written may not have been told yet.
-        wish = (guest.metadata.annotations or {}).get(names.ANN_DEFRAGMENTATION, "true")
-        return guest if same and wish == "true" else None
+        unchanged = guest.metadata.uid == record.uid and guest.metadata.deletion_timestamp is None
+        # The watch may not have reported a new annotation yet.
+        annotation = (guest.metadata.annotations or {}).get(names.ANN_DEFRAGMENTATION, "true")
+        return guest if unchanged and annotation == "true" else None
 
     async def _objection(
-        self, record: PodRecord, guest: Guest, move: Move, there: dict[str, list[Guest]]
+        self, record: PodRecord, guest: Guest, move: Move, guests_by_node: dict[str, list[Guest]]
     ) -> str:
-        """Why a pod like it may not have the place; ``there``: who is on the nodes looked at, and comes to them."""
+        """Why a replacement may not run on the target; empty if it may. ``guests_by_node`` includes pods moved there by earlier moves."""
         node = move.target.node
-        refusal = self._places.objection(guest, node) or self._quotas.again(record)
+        refusal = self._targets.objection(guest, node) or self._quotas.again(record)
         if refusal:
             return refusal
         hosting = await self._pods.list_hosting(node)
         if not hosting:
             return f"node {node} is gone"
-        if node not in there:
-            there[node] = [one for one in await self._pods.list_guests(node) if not one.finished]
-        why = objection(guest, hosting[0], there[node], new=node != move.source.node)
-        there[node].append(guest)
-        return why
+        if node not in guests_by_node:
+            guests_by_node[node] = [
+                other for other in await self._pods.list_guests(node) if not other.finished
+            ]
+        reason = objection(guest, hosting[0], guests_by_node[node], new=node != move.source.node)
+        guests_by_node[node].append(guest)
+        return reason

@@ -1,13 +1,13 @@
-"""Moves pods so that one fits that waits although there is room in all. Off unless asked for.
+"""Moves pods so that a pending pod fits where free memory is sufficient in total but fragmented. Off by default.
 
-A pod that no node took for a while is looked at: the cheapest one or two pods that would have to leave a GPU for others
-(``gpushare.planning.defragmentation``). They are evicted, as their disruption budgets allow; their controllers make them anew. What they free is
-kept for the pod that waits, and a place for each of them is kept for what replaces it, from the decision on.
+For a pod that no node has taken for a while, the planner finds the cheapest one or two pods that would have to leave a GPU
+(``gpushare.planning.defragmentation``). These are evicted as their PodDisruptionBudgets allow, and their controllers recreate them. From
+the decision on, the room that they free is reserved for the pending pod, and a place on a target node is reserved for each replacement.
 
-How often is bounded whoever dies when: between two acts lies at least ``Limits.interval_s``, counted from the start of this
-process and from the last act that it made or saw. Each act is first noted on the pod that waits (``gpushare.dev/room-made``), so that
-every scheduler that runs sees it. What is kept is not stored: a new leader decides anew, after the interval. Whoever does not
-lead any more moves nobody, also for those about whom it was asked before.
+The rate is bounded even if processes die: between two acts lie at least ``Limits.interval_s`` seconds, counted from the start of this
+process and from the last act that it made or saw. Each act is first written on the pending pod (annotation ``gpushare.dev/room-made``),
+so that all running schedulers see it. Reservations are not persisted: a new leader decides again after the interval. A scheduler that no
+longer leads moves no pods, not even for pods that it was asked about before.
 """
 
 import asyncio
@@ -34,43 +34,43 @@ from gpushare.scheduler.framework.services import NO_QUOTAS, MoveTargets, PodQuo
 from gpushare.scheduler.leader.lease import NotLeading
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
 from gpushare.scheduler.plugins.defragmentation.mobility import with_mobility
-from gpushare.scheduler.plugins.defragmentation.movable import Barred, Guests, Movable
+from gpushare.scheduler.plugins.defragmentation.movable import MoveChecker, PodReader, Unmovable
 from gpushare.scheduler.requeue.last_refusals import RefusingNodes
 
 logger = logging.getLogger(__name__)
 
-#: Seconds: between two looks, how long what is freed and the places of those that moved are kept, and how long a pod that
-#: was refused before its watch told of it is remembered.
+#: Seconds between two looks, and for which freed room and places for moved pods stay reserved.
 LOOK_S: Final = 1.0
-KEPT_S: Final = 180.0
-#: Seconds until a pod for which room is kept, and which nobody tries, is asked for again; twice as long each time.
-AGAIN_S: Final = 4.0
+RESERVED_S: Final = 180.0
+#: Seconds until a pod with reserved room that kube-scheduler has not tried is retried; doubles each time.
+RETRY_S: Final = 4.0
+#: Seconds for which a refused pod is remembered that the watch has not reported yet.
 _UNSEEN_S: Final = 10.0
-#: Waiting pods looked at for one act, and tries to find pods that may go. Acts of other schedulers that are remembered.
-_LOOKED_AT: Final = 16
-_TRIES: Final = 5
-_ACTS: Final = 1024
+#: Most pending pods examined for one act, most attempts to find pods that may move, and most acts of other schedulers that are remembered.
+_MAX_PODS_PER_ACT: Final = 16
+_MAX_ATTEMPTS: Final = 5
+_MAX_ACTS: Final = 1024
 
 REASON_MOVED: Final = "EvictedForDefragmentation"
 REASON_ROOM_MADE: Final = "DefragmentationSucceeded"
 REASON_REFUSED: Final = "DefragmentationRefused"
 
 
-class Mover(Guests, Protocol):
-    """What is asked of the API server (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
+class Mover(PodReader, Protocol):
+    """Calls of the API server for moving pods (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
 
     async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
-        """Have it ended as its budgets allow."""
+        """Evict the pod; the API server enforces its PodDisruptionBudgets."""
 
     async def annotate_pod(
         self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
     ) -> None:
-        """Set annotations."""
+        """Set annotations; ``None`` removes one."""
 
 
 @dataclass(slots=True)
 class _Refused:
-    """Since when the pod is refused, and when it was looked at in vain."""
+    """Since when the pod is refused, and when room was last sought for it."""
 
     since_s: float
     looked_s: float = float("-inf")
@@ -78,7 +78,7 @@ class _Refused:
 
 @dataclass(slots=True)
 class _Place:
-    """Room on ``node`` that is kept under ``key`` for what replaces a pod of ``owner``."""
+    """Room on ``node``, reserved under ``key`` for the replacement of a pod of ``owner``."""
 
     key: str
     owner: str
@@ -88,27 +88,27 @@ class _Place:
 
 
 @dataclass(slots=True)
-class _Kept:
-    """Room that is kept for a waiting pod since then, who has to leave for it yet, and when it is to be tried (again)."""
+class _Reservation:
+    """Room reserved for a pending pod since ``since_s``; the UIDs of the pods that must leave for it, and when to retry the pod."""
 
     since_s: float
     leaving: set[str] = field(default_factory=set)
-    try_s: float = 0.0
-    again_s: float = AGAIN_S
+    retry_at_s: float = 0.0
+    retry_interval_s: float = RETRY_S
 
 
-class _NotWanted(Exception):
-    """The pod for which others move has ended, has a node, or its room is another's by now."""
+class _NoLongerWanted(Exception):
+    """The pod for which others move is finished or bound, or its reserved room went to another pod."""
 
 
-def _nobody(uid: str) -> Rank | None:
+def _no_victims(uid: str) -> Rank | None:
     return None
 
 
 class Defragmenter:
-    """Has pods moved for others that wait. ``retry`` has pods tried again soon; ``count`` counts what came of each act.
+    """Moves pods for pending ones. ``retry`` has pods retried soon; ``count`` counts the outcome of each act.
 
-    ``must_lead`` is awaited right before each eviction, and raises ``NotLeading`` where another replica leads.
+    ``must_lead`` is awaited right before each eviction, and raises ``NotLeading`` if another replica leads.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Defragmenter:
         events: Recorder,
         clock: Clock,
         limits: Limits,
-        places: MoveTargets,
+        targets: MoveTargets,
         *,
         quotas: PodQuotas = NO_QUOTAS,
         must_lead: Callable[[], Awaitable[None]],
@@ -131,24 +131,24 @@ class Defragmenter:
         self._events = events
         self._clock = clock
         self._limits = limits
-        self._policies = places
+        self._targets = targets
         self._must_lead = must_lead
         self._quotas = quotas
-        self._movable = Movable(view, pods, places, quotas)
+        self._move_checker = MoveChecker(view, pods, targets, quotas)
         self._retry = retry
         self._count = count
         self._refused: dict[str, _Refused] = {}
         self._nodes = RefusingNodes()
-        self._kept: dict[str, _Kept] = {}
+        self._reservations: dict[str, _Reservation] = {}
         self._places: list[_Place] = []
         self._acts: OrderedDict[str, str] = OrderedDict()
         self._acted_s = clock.monotonic()
         self._woken = asyncio.Event()
 
-    # --- what filter and the informer tell ------------------------------------------------------
+    # --- called by filter and the informer ------------------------------------------------------
 
     def post_filter(self, uid: str, nodes: Collection[str]) -> None:
-        """No node took the pod; ``nodes`` would if others were not there. It need not be known yet."""
+        """No node took the pod; ``nodes`` would without other pods. The watch need not have reported the pod yet."""
         if not nodes or self._ledger.nominations.node_of(uid):
             return
         self._nodes.note(uid, nodes)
@@ -157,90 +157,92 @@ class Defragmenter:
             self._woken.set()
 
     def pods_listed(self) -> None:
-        """The first list of pods is complete: whom others left room to, and the process that knew it is gone, is tried at once."""
-        left = [uid for uid in self._acts if uid in self._view.waiting]
-        if left:
-            self._retry(left)
+        """The first list of pods is complete: retry pods for which a previous process made room, as its reservations are lost."""
+        pending = [uid for uid in self._acts if uid in self._view.waiting]
+        if pending:
+            self._retry(pending)
 
     def pod_decoder(self, decode: DecodePodFn) -> DecodePodFn:
-        """Which pods may be moved, and for which room was made, is read only where this plugin is enabled."""
+        """Also reads which pods may be moved and for which room was made. Only this plugin needs that."""
         return with_mobility(decode)
 
     def pod_leaving(self, last: PodRecord) -> None:
-        """Its place is kept for what replaces it."""
+        """Nothing to do: the place stays reserved for the replacement."""
 
     def pod_arriving(self, record: PodRecord) -> None:
-        """A pod was added or changed; the cache does not know yet."""
+        """A pod was added or changed; the cache still has the previous state."""
         if record.room_made and self._acts.get(record.uid) != record.room_made:
             self._acts[record.uid] = record.room_made
             self._acted_s = self._clock.monotonic()
-            if len(self._acts) > _ACTS:
+            if len(self._acts) > _MAX_ACTS:
                 self._acts.popitem(last=False)
         if self._places and record.owner and not record.finished:
-            self._place_is_taken(record)
+            self._assign_place(record)
 
-    def _place_is_taken(self, record: PodRecord) -> None:
-        """What comes anew of a controller of which a pod was moved replaces that pod: the place is its own."""
+    def _assign_place(self, record: PodRecord) -> None:
+        """Assign a reserved place to a new pod of the controller whose pod was moved."""
         if record.uid in self._view.waiting or record.uid in self._view.bound:
             return
-        place = next((one for one in self._places if one.owner == record.owner), None)
+        place = next((place for place in self._places if place.owner == record.owner), None)
         if place is None:
             return
         self._places.remove(place)
-        self._unkeep(place.key)
+        self._cancel(place.key)
         if record.node or record.request is None:
             self._view.capacity_freed()
             return
-        plan = self._ledger.evictions.plan(record.request, (place.node,), _nobody)
+        plan = self._ledger.evictions.plan(record.request, (place.node,), _no_victims)
         if plan is not None:
             self._ledger.nominations.add(record.uid, record.request, plan)
             now_s = self._clock.monotonic()
-            self._kept[record.uid] = _Kept(now_s, try_s=now_s + AGAIN_S)
-            # kube-scheduler may have asked about it already, and was told that its place is taken.
+            self._reservations[record.uid] = _Reservation(now_s, retry_at_s=now_s + RETRY_S)
+            # kube-scheduler may have asked about the pod already, when its place was still reserved under another key.
             self._retry([record.uid])
 
     # --- the loop -------------------------------------------------------------------------------
 
     def tasks(self) -> Iterable[Task]:
-        """What runs for as long as the process."""
+        """Background tasks that run for the lifetime of the process."""
         return [("defragmentation", self.run())]
 
     async def run(self) -> None:
-        """Look after refused pods for ever; at most one act in each interval."""
+        """Make room for refused pods, at most one act per interval, until cancelled."""
         while True:
-            if not self._refused and not self._kept and not self._places:
+            if not self._refused and not self._reservations and not self._places:
                 await self._woken.wait()
             self._woken.clear()
             await self._clock.sleep(LOOK_S)
-            self._forget()
+            self._clean_up()
             if self._clock.monotonic() < self._acted_s + self._limits.interval_s:
                 continue
             for uid in self._due():
                 refused, record = self._refused.get(uid), self._view.waiting.get(uid)
                 if refused is None or record is None:
-                    continue  # bound or gone while others were looked at
+                    continue  # bound or deleted while other pods were examined
                 refused.looked_s = self._clock.monotonic()
                 try:
                     if await self._make_room(record, self._nodes.of(uid)):
                         break
                 except NotLeading:
-                    about_it = about(pod=record.pod, uid=record.uid)
+                    log_fields = about(pod=record.pod, uid=record.uid)
                     logger.info(
-                        "pod %s: nobody is moved for it, another scheduler leads", record.pod, extra=about_it
+                        "pod %s: nobody is moved for it, another scheduler leads",
+                        record.pod,
+                        extra=log_fields,
                     )
                     self._refused.clear()
                     self._nodes.clear()
                     break
                 except KubeError as error:
                     self._count("failed")
-                    about_it = about(pod=record.pod, uid=record.uid)
+                    log_fields = about(pod=record.pod, uid=record.uid)
                     logger.warning(
-                        "pod %s: nobody could be moved for it: %s", record.pod, error, extra=about_it
+                        "pod %s: nobody could be moved for it: %s", record.pod, error, extra=log_fields
                     )
                     break
 
-    def _forget(self) -> None:
-        """Give up what nobody came for, and forget who was bound or is gone."""
+    def _clean_up(self) -> None:
+        """Release expired reservations, retry pods whose room is free, and forget bound and deleted pods."""
         now_s = self._clock.monotonic()
         for uid, refused in list(self._refused.items()):
             if self._ledger.nominations.node_of(uid) or (
@@ -248,36 +250,39 @@ class Defragmenter:
             ):
                 del self._refused[uid]
                 self._nodes.forget(uid)
-        for uid, kept in list(self._kept.items()):
+        for uid, reservation in list(self._reservations.items()):
             if not self._ledger.nominations.node_of(uid):
-                del self._kept[uid]
-            elif now_s > kept.since_s + KEPT_S:
-                del self._kept[uid]
-                self._give_back(uid)
-            elif now_s >= kept.try_s and not kept.leaving & self._view.bound.keys():
-                # One try may be lost: kube-scheduler may find that node shut, or its caches behind, and has no reason to ask again.
-                kept.try_s, kept.again_s = now_s + kept.again_s, 2 * kept.again_s
+                del self._reservations[uid]
+            elif now_s > reservation.since_s + RESERVED_S:
+                del self._reservations[uid]
+                self._release(uid)
+            elif now_s >= reservation.retry_at_s and not reservation.leaving & self._view.bound.keys():
+                # A retry may fail: kube-scheduler may find the node unschedulable or have a stale cache, and has no reason to ask again.
+                reservation.retry_at_s, reservation.retry_interval_s = (
+                    now_s + reservation.retry_interval_s,
+                    2 * reservation.retry_interval_s,
+                )
                 self._retry([uid])
         for place in self._places[:]:
-            if now_s > place.since_s + KEPT_S:
+            if now_s > place.since_s + RESERVED_S:
                 self._places.remove(place)
-                self._give_back(place.key)
+                self._release(place.key)
 
-    def _unkeep(self, *keys: str) -> None:
+    def _cancel(self, *keys: str) -> None:
         for key in keys:
-            self._policies.give_up(key)
+            self._targets.give_up(key)
             self._ledger.nominations.remove(key)
 
-    def _give_back(self, *keys: str) -> None:
-        self._unkeep(*keys)
-        # Nothing happens in the cluster when room is not kept any more, so nobody but us wakes those who were refused for it.
+    def _release(self, *keys: str) -> None:
+        self._cancel(*keys)
+        # A release changes no object in the cluster, so only we can have the pods retried that were refused because of it.
         self._retry([uid for uid in (*keys, *self._nodes) if uid in self._view.waiting])
         self._view.capacity_freed()
 
     def _due(self) -> list[str]:
-        """Whom to look at, the most important first, then who waits for longest."""
+        """UIDs of the pods to examine: highest priority first, then the longest refused."""
         now_s = self._clock.monotonic()
-        found = [
+        due = [
             (-record.priority, refused.since_s, uid)
             for uid, refused in self._refused.items()
             if (record := self._view.waiting.get(uid)) is not None
@@ -290,26 +295,26 @@ class Defragmenter:
             and now_s >= refused.since_s + self._limits.wait_s
             and now_s >= refused.looked_s + self._limits.interval_s
         ]
-        return [uid for _, _, uid in sorted(found)[:_LOOKED_AT]]
+        return [uid for _, _, uid in sorted(due)[:_MAX_PODS_PER_ACT]]
 
     async def _make_room(self, record: PodRecord, nodes: list[str]) -> bool:
-        """Whether something was done, or tried."""
-        barred = Barred()
-        for _ in range(_TRIES):
-            found = await self._cheapest(record, nodes, barred)
-            if not found.moves:
+        """Try to move pods for ``record``; returns whether a move was made or attempted."""
+        unmovable = Unmovable()
+        for _ in range(_MAX_ATTEMPTS):
+            outlook = await self._cheapest(record, nodes, unmovable)
+            if not outlook.moves:
                 break
-            guests = await self._movable.bar(found, barred)
+            guests = await self._move_checker.check(outlook, unmovable)
             if guests is not None:
-                return await self._move(record, found, guests)
-        if barred.by_budget:
+                return await self._move(record, outlook, guests)
+        if unmovable.by_budget:
             self._count("protected")
             note = "room could be made only by moving pods that a PodDisruptionBudget protects now"
-            self._tell(record, REASON_REFUSED, note, kind="Warning")
+            self._record_event(record, REASON_REFUSED, note, kind="Warning")
         return False
 
-    async def _cheapest(self, record: PodRecord, nodes: list[str], barred: Collection[str]) -> Outlook:
-        """The cheapest way; others get their turn all the while."""
+    async def _cheapest(self, record: PodRecord, nodes: list[str], unmovable: Collection[str]) -> Outlook:
+        """The cheapest way to make room. Yields to other tasks while it searches."""
         request = record.request
         assert request is not None
 
@@ -320,7 +325,7 @@ class Defragmenter:
                 and bool(other.owner)
                 and not other.leaving
                 and other.priority <= record.priority
-                and uid not in barred
+                and uid not in unmovable
             )
 
         roomy: list[Host] = []
@@ -329,137 +334,137 @@ class Defragmenter:
             if host is not None:
                 roomy.append(host)
             await asyncio.sleep(0)
-        elsewhere = roomiest(roomy)
+        targets = roomiest(roomy)
         best = Outlook(None)
         for name in self._ledger.evictions.scattered(request, nodes):
             host = self._ledger.evictions.host(name, may_move)
             if host is None:
                 continue
             if room_now(host, request) is not None:
-                self._retry([record.uid])  # it is only to be tried again
+                self._retry([record.uid])  # there is room already, so a retry is enough
                 return Outlook(None)
-            ways = cheaper_ways(host, elsewhere, request, best, most_moves=self._limits.most_moves)
+            ways = cheaper_ways(host, targets, request, best, most_moves=self._limits.most_moves)
             for best in ways:  # noqa: B007 (the last one counts)
                 await asyncio.sleep(0)
         return best
 
     # --- the act --------------------------------------------------------------------------------
 
-    async def _move(self, record: PodRecord, found: Outlook, guests: dict[str, Guest]) -> bool:
-        movers = {uid: one for uid in guests if (one := self._view.bound.get(uid)) is not None}
-        places = self._keep(record, found, guests, movers)
+    async def _move(self, record: PodRecord, outlook: Outlook, guests: dict[str, Guest]) -> bool:
+        movers = {uid: mover for uid in guests if (mover := self._view.bound.get(uid)) is not None}
+        places = self._reserve(record, outlook, guests, movers)
         if places is None:
-            return False  # something has changed while it was thought about
+            return False  # the state has changed since the plan was made
         self._acted_s = now_s = self._clock.monotonic()
-        self._kept[record.uid] = _Kept(now_s, set(movers))
+        self._reservations[record.uid] = _Reservation(now_s, set(movers))
         self._places += places.values()
-        left: list[PodRecord] = []
+        evicted: list[PodRecord] = []
         try:
             namespace, _, name = record.pod.partition("/")
             stamp = {names.ANN_ROOM_MADE: str(self._clock.time_ns())}
             await self._must_lead()
             await self._pods.annotate_pod(namespace, name, stamp, uid=record.uid)
-            for move in found.moves:
+            for move in outlook.moves:
                 await self._evict(movers[move.pod], record, move)
-                left.append(movers[move.pod])
-        except (KubeError, NotLeading, _NotWanted) as error:
-            self._undo(record, [places[uid] for uid in places if movers[uid] not in left])
-            if isinstance(error, _NotWanted):
-                about_it = about(pod=record.pod, uid=record.uid)
-                logger.info("pod %s: nobody moves for it any more", record.pod, extra=about_it)
+                evicted.append(movers[move.pod])
+        except (KubeError, NotLeading, _NoLongerWanted) as error:
+            self._undo(record, [places[uid] for uid in places if movers[uid] not in evicted])
+            if isinstance(error, _NoLongerWanted):
+                log_fields = about(pod=record.pod, uid=record.uid)
+                logger.info("pod %s: nobody moves for it any more", record.pod, extra=log_fields)
                 return True
             if isinstance(error, ApiError) and error.status == 429:
                 self._count("protected")
                 note = "a pod that was to be moved is protected by its PodDisruptionBudget now"
-                self._tell(record, REASON_REFUSED, note, kind="Warning")
+                self._record_event(record, REASON_REFUSED, note, kind="Warning")
                 return True
             raise
         self._count("made")
-        moved = ", ".join(f"{movers[move.pod].pod} to {move.target.node}" for move in found.moves)
-        self._tell(record, REASON_ROOM_MADE, f"on {found.spot}, by moving {moved}")
+        moved = ", ".join(f"{movers[move.pod].pod} to {move.target.node}" for move in outlook.moves)
+        self._record_event(record, REASON_ROOM_MADE, f"on {outlook.spot}, by moving {moved}")
         return True
 
-    def _keep(
+    def _reserve(
         self,
         record: PodRecord,
-        found: Outlook,
+        outlook: Outlook,
         guests: dict[str, Guest],
         movers: dict[str, PodRecord],
     ) -> dict[str, _Place] | None:
-        """Keep what becomes free for ``record``, and a place for each that moves; ``None``: it does not work out, nothing is kept.
+        """Reserve the freed room for ``record`` and a place for each moved pod. ``None``: that is not possible, and nothing is reserved.
 
-        The ledger has the last word, between two awaits: the planner sees less than it does, and time has passed.
+        Must not await: the ledger has the final say, as it knows more than the planner, and time has passed since the plan was made.
         """
-        uid, request, spot = record.uid, record.request, found.spot
+        uid, request, spot = record.uid, record.request, outlook.spot
         assert request is not None
         assert spot is not None
-        here = (spot.node,)
-        now = self._view.waiting.get(uid)
+        spot_node = (spot.node,)
+        pending = self._view.waiting.get(uid)
         if (
-            now is None
-            or now.request != request
+            pending is None
+            or pending.request != request
             or self._ledger.held(uid) is not None
             or self._ledger.nominations.node_of(uid)
             or len(movers) < len(guests)
-            or self._ledger.evictions.plan(request, here, self._view.leaving)
-            is not None  # room is made, or there is some
+            or self._ledger.evictions.plan(request, spot_node, self._view.leaving)
+            is not None  # room is being made, or there is some already
         ):
             return None
-        plan = self._ledger.evictions.plan(request, here, _nobody, forced=movers.keys())
+        plan = self._ledger.evictions.plan(request, spot_node, _no_victims, forced=movers.keys())
         if plan is None:
             return None
         self._ledger.nominations.add(uid, request, plan)
         now_s = self._clock.monotonic()
         places: dict[str, _Place] = {}
-        for move in found.moves:
+        for move in outlook.moves:
             mover, guest, node = movers[move.pod], guests[move.pod], move.target.node
-            # The pod's own UID would end with it; this one is of no pod.
+            # A reservation under the moved pod's own UID would end with that pod, so the key is no pod's UID.
             key = f"moved:{mover.uid}"
             try:
-                asked = request_of(guest)
+                mover_request = request_of(guest)
             except InvalidRequest:
-                asked = None
-            # Those that move count no more: what comes in their place may stay on the node, at its cap of pods.
-            target = (
+                mover_request = None
+            # Moved pods no longer count: a replacement may stay on the same node even at its cap of pods.
+            target_plan = (
                 None
-                if asked is None
-                else self._ledger.evictions.plan(asked, (node,), _nobody, forced=movers.keys())
+                if mover_request is None
+                else self._ledger.evictions.plan(mover_request, (node,), _no_victims, forced=movers.keys())
             )
-            if asked is None or target is None or self._policies.take(key, guest, node):
-                self._unkeep(uid, *(one.key for one in places.values()))
+            if mover_request is None or target_plan is None or self._targets.take(key, guest, node):
+                self._cancel(uid, *(place.key for place in places.values()))
                 return None
-            # What is kept for it is charged to the quotas of its namespace, as the pod is that comes anew.
+            # The reservation is charged to the quotas of the namespace, as the replacement will be.
             self._quotas.observe(key, mover.pod, mover.amounts)
-            self._ledger.nominations.add(key, asked, target)
-            places[move.pod] = _Place(key, mover.owner, node, asked, now_s)
+            self._ledger.nominations.add(key, mover_request, target_plan)
+            places[move.pod] = _Place(key, mover.owner, node, mover_request, now_s)
         return places
 
     def _undo(self, record: PodRecord, places: Iterable[_Place]) -> None:
-        """Those whose ``places`` these are stay where they are, so there will be no room for ``record``."""
-        self._kept.pop(record.uid, None)
-        found = list(places)
-        self._places = [one for one in self._places if one not in found]
-        self._give_back(record.uid, *(one.key for one in found))
+        """Cancel the act: the pods of ``places`` are not moved, so there will be no room for ``record``."""
+        self._reservations.pop(record.uid, None)
+        cancelled = list(places)
+        self._places = [place for place in self._places if place not in cancelled]
+        self._release(record.uid, *(place.key for place in cancelled))
 
     async def _evict(self, mover: PodRecord, record: PodRecord, move: Move) -> None:
         namespace, _, name = mover.pod.partition("/")
         await self._must_lead()
         if not self._ledger.nominations.node_of(record.uid):
-            raise _NotWanted  # the API server was asked twice since that was looked at
-        # A line each: whoever follows either of them finds it.
-        about_it = about(pod=mover.pod, uid=mover.uid, node=mover.node)
-        logger.info("pod %s leaves %s for pod %s", mover.pod, move.source, record.pod, extra=about_it)
-        about_it = about(pod=record.pod, uid=record.uid, node=mover.node)
-        logger.info("pod %s: pod %s leaves %s for it", record.pod, mover.pod, move.source, extra=about_it)
+            raise _NoLongerWanted  # checked again, as the API server was called twice since
+        # One line per pod, so that a search for either of them finds it.
+        log_fields = about(pod=mover.pod, uid=mover.uid, node=mover.node)
+        logger.info("pod %s leaves %s for pod %s", mover.pod, move.source, record.pod, extra=log_fields)
+        log_fields = about(pod=record.pod, uid=record.uid, node=mover.node)
+        logger.info("pod %s: pod %s leaves %s for it", record.pod, mover.pod, move.source, extra=log_fields)
         try:
             await self._pods.evict_pod(namespace, name, uid=mover.uid)
         except ApiError as error:
             if not (error.not_found or error.conflict):
-                raise  # else it is gone, or another by now
+                raise  # otherwise it was deleted, or replaced by a pod of the same name
         note = f"moved so that pod {record.pod} fits on {move.source}; a place is kept on node {move.target.node}"
-        self._tell(mover, REASON_MOVED, note)
+        self._record_event(mover, REASON_MOVED, note)
 
-    def _tell(
+    def _record_event(
         self, record: PodRecord, reason: str, note: str, *, kind: Literal["Normal", "Warning"] = "Normal"
     ) -> None:
         self._events.record(

@@ -1,12 +1,11 @@
-"""What the scheduler decided of each pod last, and why: kept in memory, in bounds, for those who ask.
+"""The scheduler's last decision for each pod, and why. Held in memory, within bounds.
 
-A decision is noted in a few microseconds, with references to what it has computed anyway. Soon after, when nobody waits for an
-answer, the reasons of its nodes are summed up, so that thousands of texts are not kept for each of thousands of pods. Nothing of
-this is stored: a new leader knows what it has decided itself, and says so.
+Recording a decision takes a few microseconds: it only stores references to objects that exist anyway. Soon after, when no verb is being
+answered, the reasons of the nodes are summarized, so that thousands of texts are not held for each of thousands of pods. Nothing is
+persisted: a new leader knows only its own decisions, and its responses say so.
 
-Bounds: ``MOST_PODS`` pods, of each a ``Summary``; what was said node by node for as many as ``EACH_BYTES`` hold, the latest; and
-the ``MOST_RAW`` answers that are not summed up yet. Where decisions come faster than there is time for that, the reasons of a
-few nodes stand for all, and the summary says so.
+Bounds: ``MOST_PODS`` pods with a ``Summary`` each; the latest per-node answers, up to ``EACH_BYTES``; and ``MOST_RAW`` answers that are
+not summarized yet. If decisions come faster than they can be summarized, the reasons of a few nodes stand for all, and the summary says so.
 """
 
 import asyncio
@@ -34,31 +33,31 @@ if TYPE_CHECKING:
     from gpushare.scheduler.framework.preemption_results import Preemption
 
 DECISIONS: Final = f"{PREFIX}/decisions"
-"""Where decisions are read."""
+"""URL path of the decisions."""
 MOST_PODS: Final = 4096
 MOST_RAW: Final = 4
 EACH_BYTES: Final = 8 * 1024 * 1024
-#: Seconds without a verb after which answers about many nodes are summed up; those about few are summed up at once.
+#: Seconds without a verb after which answers about many nodes are summarized. Answers about few nodes are summarized after ``SOON_S``.
 IDLE_S: Final = 0.02
 SOON_S: Final = 0.002
 _FEW_NODES: Final = 512
-#: Nodes of each kind of answer that stand for all of them where there is no time.
-_SOME: Final = 32
-#: Scores that are kept of one pod: of the best nodes.
-_BEST: Final = 5
-#: Names of schedulers that are remembered.
+#: Nodes of each kind of answer (fits, refused, hopeless) in a sample.
+_SAMPLE: Final = 32
+#: Scores recorded per pod: those of the best nodes.
+_TOP: Final = 5
+#: Most scheduler names that are remembered.
 _MOST_SCHEDULERS: Final = 16
 #: Why nodes are neither among those that take a pod nor refused: a reason for each of thousands takes too long to write.
 _LEFT_OUT_BY_GANG: Final = "another node is its own, in the plan for its whole gang"
 _LEFT_OUT_BY_POLICY: Final = "not in the unit of its ResourcePolicy that comes first and has room"
-#: Characters of an error that are kept.
+#: Most characters of an error that are recorded.
 _LONGEST_ERROR: Final = 400
 
 
-class Waiting(msgspec.Struct, frozen=True):
-    """A pod that waits. ``since``: when it was made, in seconds since 1970. ``asks``: as people write it.
+class PendingPod(msgspec.Struct, frozen=True):
+    """A pending pod. ``since``: its creation time, in seconds since 1970. ``asks``: its request as text.
 
-    ``category`` is one of ``Category``; ``reason`` is one line; ``suggestion`` says what would let it fit.
+    ``category`` is one of ``Category``; ``reason`` is one line; ``suggestion`` says what would make the pod fit.
     """
 
     key: str
@@ -71,7 +70,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Placed(NamedTuple):
-    """Where GPUs were chosen for a pod, of which, and by what preference."""
+    """The node on which GPUs were chosen for a pod, by which placement policy and among which candidates."""
 
     node: str
     placement: Placement
@@ -80,7 +79,7 @@ class Placed(NamedTuple):
 
 
 class Bind(NamedTuple):
-    """How a call of bind ended; ``error`` is empty where the pod was bound."""
+    """Outcome of the verb ``bind``; ``error`` is empty if the pod was bound."""
 
     node: str
     error: str
@@ -88,9 +87,9 @@ class Bind(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """What ``prioritize`` said: the best nodes and by how much each stands above the least, of how many nodes, how many have the most.
+    """Answer of ``prioritize``: the best nodes with their scores above the lowest, the number of nodes, and how many share the top score.
 
-    ``best`` may hold all that stand out until it is summed up.
+    Until it is summarized, ``best`` may hold all nodes above the lowest score.
     """
 
     best: Sequence[tuple[str, int]]
@@ -98,15 +97,15 @@ class Scores(NamedTuple):
     equals: int = 0
 
 
-class Raw(NamedTuple):
-    """An answer as it was given."""
+class RawAnswer(NamedTuple):
+    """A complete answer of ``filter``."""
 
     names: Sequence[str]
     verdict: Verdict
 
 
-class Cut(NamedTuple):
-    """An answer of which only some refusals are kept: how many nodes were asked about, took the pod, refused it."""
+class SampledAnswer(NamedTuple):
+    """An answer of ``filter`` reduced to a sample: the numbers of nodes asked about, fitting and refusing, and some of the verdicts."""
 
     nodes: int
     fits: int
@@ -115,7 +114,7 @@ class Cut(NamedTuple):
 
 
 class Decision:
-    """What is kept of one pod. Times are seconds since 1970."""
+    """The last decision for one pod. Times are seconds since 1970."""
 
     __slots__ = (
         "asked_s",
@@ -138,8 +137,8 @@ class Decision:
         self.request: Request | None = None
         self.asked_s = 0.0
         self.left_out = ""
-        """Why nodes were left out in silence, where some were."""
-        self.raw: Raw | Cut | None = None
+        """Why nodes were left out of the answer without a reason; empty if none were."""
+        self.raw: RawAnswer | SampledAnswer | None = None
         self.summary: Summary | None = None
         self.each: Each | None = None
         self.scores: Scores | None = None
@@ -149,7 +148,7 @@ class Decision:
 
 
 class DecisionLog:
-    """The record of each pod, by UID, the latest last. Not for several threads."""
+    """The last decision for each pod by UID, in order of recording. Not thread-safe."""
 
     page_prefix: str = DECISIONS
 
@@ -169,33 +168,33 @@ class DecisionLog:
         self._of: OrderedDict[str, Decision] = OrderedDict()
         self._uid_of: dict[str, str] = {}
         self._raw: deque[Decision] = deque()
-        self._each: OrderedDict[str, int] = OrderedDict()
+        self._each_sizes: OrderedDict[str, int] = OrderedDict()
         self._each_bytes = 0
         self._names: Sequence[str] = ()
         self._woken = asyncio.Event()
         self._last_s = 0.0
         self.started_s = clock.time_ns() / 1e9
         self.first_asked_s: float | None = None
-        """When kube-scheduler first asked: since then this scheduler leads, or led."""
+        """When kube-scheduler first asked this scheduler; ``None``: never. From then on it leads, or has led."""
         self.last_asked_s: float | None = None
         self.asked_by: set[str] = set()
-        """Names of the schedulers (``schedulerName``) whose pods this one was asked about."""
+        """Names of the schedulers (``schedulerName``) whose pods this scheduler was asked about."""
         self.leads: Final = leads
         """Whether this scheduler leads (``LeaderWatch.known``)."""
         self.by_ledger: dict[Request, tuple[float, Summary]] = {}
-        """What the ledger said, and when, of requests about which nobody asked (``waiting``)."""
+        """Cache of the ledger's answers for requests that kube-scheduler has not asked about, with their times (``pending_pods``)."""
         self.in_turn: Final = in_turn
-        """Those of some nodes that the policy of a pod (UID) lets it have now (``Policies.by_unit``)."""
+        """Returns the nodes of a list that the ResourcePolicy of a pod (UID) allows now, unit by unit (``Policies.by_unit``)."""
         self.without_gpu: Final = without_gpu or view.waiting_besides.get
-        """The pod (UID) that waits and asks for no GPU of ours, where a policy or a quota counts such pods; ``None`` for all others."""
+        """Returns the pending pod (UID) if it requests no GPU of ours and a policy or quota counts such pods; otherwise ``None``."""
         self.gangs: Final = gangs
         self.quotas: Final = quotas
-        view.ledger.gpus_chosen.subscribe(self._chosen)
+        view.ledger.gpus_chosen.subscribe(self._on_gpus_chosen)
 
     def __len__(self) -> int:
         return len(self._of)
 
-    # --- what the verbs decided -------------------------------------------------------------------
+    # --- called by the verbs ----------------------------------------------------------------------
 
     def after_filter(self, state: CycleState, verdict: Verdict) -> None:
         """``filter`` answered."""
@@ -223,119 +222,119 @@ class DecisionLog:
         verdict: Verdict,
         left_out: str = "",
     ) -> None:
-        """``filter`` answered for the pod ``key`` (``namespace/name``) about the nodes ``names``; none of it changes any more."""
-        one = self._note(uid, key)
-        one.asked_s = self.last_asked_s = self._clock.time_ns() / 1e9
+        """``filter`` answered for the pod ``key`` (``namespace/name``) about the nodes ``names``. No argument may be modified later."""
+        decision = self._note(uid, key)
+        decision.asked_s = self.last_asked_s = self._clock.time_ns() / 1e9
         if self.first_asked_s is None:
-            self.first_asked_s = one.asked_s
-        one.request = request
-        one.left_out = left_out
-        one.summary = one.each = one.scores = one.bind = None
-        # Room that was set aside before (for a gang) is what it was chosen as.
-        if one.placed is not None and self._view.ledger.held(uid) is None:
-            one.placed = None
-        if not isinstance(one.raw, Raw):
-            self._raw.append(one)
-        one.raw = Raw(names, verdict)
+            self.first_asked_s = decision.asked_s
+        decision.request = request
+        decision.left_out = left_out
+        decision.summary = decision.each = decision.scores = decision.bind = None
+        # The choice of GPUs still holds if the pod's room was reserved before (for its gang).
+        if decision.placed is not None and self._view.ledger.held(uid) is None:
+            decision.placed = None
+        if not isinstance(decision.raw, RawAnswer):
+            self._raw.append(decision)
+        decision.raw = RawAnswer(names, verdict)
         if len(self._raw) > MOST_RAW:
-            _cut_off(self._raw.popleft())
+            _shrink_raw(self._raw.popleft())
         self._woken.set()
 
     def note_scheduler(self, scheduler: str) -> None:
-        """A pod that names this scheduler was asked about."""
+        """Remember ``scheduler`` as one whose pods this scheduler is asked about."""
         if len(self.asked_by) < _MOST_SCHEDULERS:
             self.asked_by.add(scheduler)
 
     def scored(self, uid: str, above: Sequence[tuple[str, int]], nodes: int) -> None:
-        """``prioritize`` answered about so many nodes: those above the least of them, and by how much."""
+        """``prioritize`` answered about ``nodes`` nodes. ``above``: the nodes above the lowest score, and by how much."""
         self._last_s = self._clock.monotonic()
-        one = self._of.get(uid)
-        if one is not None:
-            one.scores = Scores(above, nodes)
-            if one.raw is None:
-                one.scores = _best(one.scores)
+        decision = self._of.get(uid)
+        if decision is not None:
+            decision.scores = Scores(above, nodes)
+            if decision.raw is None:
+                decision.scores = _top_scores(decision.scores)
 
     def bind_ended(self, uid: str, key: str, node: str, error: str = "") -> None:
-        """``bind`` answered; ``error`` as it was told, empty where the pod was bound."""
-        one = self._note(uid, key)
-        one.bind = Bind(node, error[:_LONGEST_ERROR], self._clock.time_ns() / 1e9)
+        """``bind`` answered with ``error``, which is empty if the pod was bound."""
+        decision = self._note(uid, key)
+        decision.bind = Bind(node, error[:_LONGEST_ERROR], self._clock.time_ns() / 1e9)
 
-    def preempted(self, uid: str, key: str, request: Request | None, found: "Preemption") -> None:
-        """It was looked whose end would make room for the pod."""
-        one = self._note(uid, key)
-        one.preemption = found
-        one.request = one.request or request
+    def preempted(self, uid: str, key: str, request: Request | None, preemption: "Preemption") -> None:
+        """Record which victims would make room for the pod."""
+        decision = self._note(uid, key)
+        decision.preemption = preemption
+        decision.request = decision.request or request
 
-    def ends_for(self, uid: str) -> list[Decision]:
-        """For whom this pod has to end, or would have to: pods that wait, the latest first."""
+    def preemptors_of(self, uid: str) -> list[Decision]:
+        """Decisions for pending pods for which this pod is, or would be, evicted; the latest first."""
         return [
-            one
-            for one in reversed(self._of.values())
-            if one.preemption is not None
-            and one.uid in self._view.waiting
-            and any(victim.uid == uid for room in one.preemption.room for victim in room.victims)
+            decision
+            for decision in reversed(self._of.values())
+            if decision.preemption is not None
+            and decision.uid in self._view.waiting
+            and any(victim.uid == uid for room in decision.preemption.room for victim in room.victims)
         ]
 
     def pod_updated(self, record: PodRecord) -> None:
-        """A pod was added or changed; of one that has ended nothing is kept."""
+        """A pod was added or changed. A finished pod's decision is dropped."""
         if record.finished:
-            self.gone(record.uid)
+            self.forget(record.uid)
 
     def pod_removed(self, last: PodRecord) -> None:
         """A pod is gone."""
-        self.gone(last.uid)
+        self.forget(last.uid)
 
-    def gone(self, uid: str) -> None:
-        """The pod has ended, or is no more."""
-        one = self._of.pop(uid, None)
-        if one is not None:
-            self._drop(one)
+    def forget(self, uid: str) -> None:
+        """Drop the decision of a pod that has finished or was deleted."""
+        decision = self._of.pop(uid, None)
+        if decision is not None:
+            self._drop(decision)
 
-    def _chosen(self, uid: str, node: str, candidates: Sequence[Candidate]) -> None:
-        one = self._of.get(uid)
+    def _on_gpus_chosen(self, uid: str, node: str, candidates: Sequence[Candidate]) -> None:
+        decision = self._of.get(uid)
         devices = self._view.ledger.node(node)
         if devices is None:
             return
-        if one is None:
-            # A gang's pod that was not asked about yet: its room is found with another's.
-            waits = self._view.waiting.get(uid)
-            if waits is None:
+        if decision is None:
+            # A pod of a gang for which room is reserved together with another pod's, before kube-scheduler asks about it.
+            pending = self._view.waiting.get(uid)
+            if pending is None:
                 return
-            one = self._of[uid] = Decision(uid, waits.pod)
-            self._uid_of[waits.pod] = uid
-            one.request = waits.request
-        one.placed = Placed(node, devices.placement, candidates, self._clock.time_ns() / 1e9)
+            decision = self._of[uid] = Decision(uid, pending.pod)
+            self._uid_of[pending.pod] = uid
+            decision.request = pending.request
+        decision.placed = Placed(node, devices.placement, candidates, self._clock.time_ns() / 1e9)
 
     def _note(self, uid: str, key: str) -> Decision:
-        one = self._of.get(uid)
-        if one is None:
-            one = self._of[uid] = Decision(uid, key)
+        decision = self._of.get(uid)
+        if decision is None:
+            decision = self._of[uid] = Decision(uid, key)
             self._uid_of[key] = uid
             if len(self._of) > MOST_PODS:
                 self._drop(self._of.popitem(last=False)[1])
         else:
             self._of.move_to_end(uid)
         self._last_s = self._clock.monotonic()
-        return one
+        return decision
 
-    def _drop(self, one: Decision) -> None:
-        if self._uid_of.get(one.key) == one.uid:
-            del self._uid_of[one.key]
-        if isinstance(one.raw, Raw):
-            self._raw.remove(one)
-        self._each_bytes -= self._each.pop(one.uid, 0)
+    def _drop(self, decision: Decision) -> None:
+        if self._uid_of.get(decision.key) == decision.uid:
+            del self._uid_of[decision.key]
+        if isinstance(decision.raw, RawAnswer):
+            self._raw.remove(decision)
+        self._each_bytes -= self._each_sizes.pop(decision.uid, 0)
 
-    # --- summing up -------------------------------------------------------------------------------
+    # --- summaries --------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Sum up, when nobody waits for an answer, for ever."""
+        """Summarize answers while no verb is being answered, until cancelled."""
         while True:
             await self._woken.wait()
             self._woken.clear()
             await self._clock.sleep(SOON_S)
             while self._raw:
                 raw = self._raw[0].raw
-                assert isinstance(raw, Raw)
+                assert isinstance(raw, RawAnswer)
                 rest_s = self._last_s + IDLE_S - self._clock.monotonic()
                 if len(raw.names) > _FEW_NODES and rest_s > 0:
                     await self._clock.sleep(rest_s)
@@ -343,48 +342,49 @@ class DecisionLog:
                 self._sum_up(self._raw.popleft())
                 await self._clock.sleep(0)
 
-    def _sum_up(self, one: Decision) -> None:
-        # Nobody waits for this at the start, nor for what it imports.
+    def _sum_up(self, decision: Decision) -> None:
+        # Imported late, to keep startup short.
         from gpushare.reasons.summary import sampled, summarized
 
-        raw, one.raw = one.raw, None
+        raw, decision.raw = decision.raw, None
         assert raw is not None
-        if one.scores is not None:
-            one.scores = _best(one.scores)
-        self._each_bytes -= self._each.pop(one.uid, 0)
-        if isinstance(raw, Cut):
-            one.summary = sampled(*raw)
+        if decision.scores is not None:
+            decision.scores = _top_scores(decision.scores)
+        self._each_bytes -= self._each_sizes.pop(decision.uid, 0)
+        if isinstance(raw, SampledAnswer):
+            decision.summary = sampled(*raw)
             return
-        # Pods after pods are offered the same nodes: one list stands for all of them.
+        # Consecutive pods are usually offered the same nodes, so one list is shared.
         if raw.names != self._names:
             self._names = raw.names
-        one.summary, one.each = summarized(self._names, raw.verdict)
-        self._each[one.uid] = one.each.bytes
-        self._each_bytes += one.each.bytes
+        decision.summary, decision.each = summarized(self._names, raw.verdict)
+        self._each_sizes[decision.uid] = decision.each.bytes
+        self._each_bytes += decision.each.bytes
         while self._each_bytes > EACH_BYTES:
-            uid, size = self._each.popitem(last=False)
+            uid, size = self._each_sizes.popitem(last=False)
             self._each_bytes -= size
             self._of[uid].each = None
 
-    # --- for those who ask --------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------
 
     def of(self, uid: str) -> Decision | None:
-        """What is kept of the pod with that UID, summed up; ``None`` where nothing is."""
-        one = self._of.get(uid)
-        if one is not None and one.raw is not None:
-            if isinstance(one.raw, Raw):
-                self._raw.remove(one)
-            self._sum_up(one)
-        return one
+        """The decision for the pod with that UID, summarized; ``None`` if there is none."""
+        decision = self._of.get(uid)
+        if decision is not None and decision.raw is not None:
+            if isinstance(decision.raw, RawAnswer):
+                self._raw.remove(decision)
+            self._sum_up(decision)
+        return decision
 
     async def page(self, path: str) -> bytes:
-        """What is read at ``path``, as JSON; raises ``Refusal``."""
-        from gpushare.scheduler.plugins.explain.decisions_api import told  # nobody waits for it at the start
+        """The JSON response for ``path``; raises ``Refusal``."""
+        # Imported late, to keep startup short.
+        from gpushare.scheduler.plugins.explain.decisions_api import decisions_response
 
-        return await told(self, path)
+        return await decisions_response(self, path)
 
     def uid_of(self, key: str) -> str:
-        """UID of the pod ``namespace/name``, of those that wait, hold something, or were asked about; empty where there is none."""
+        """UID of the pod ``namespace/name`` if it is pending, bound or was asked about; otherwise empty."""
         for pods in (self._view.waiting, self._view.bound):
             for uid, record in pods.items():
                 if record.pod == key:
@@ -392,32 +392,33 @@ class DecisionLog:
         return self._uid_of.get(key, "")
 
     def categories(self) -> dict[str, int]:
-        """How many pods wait, by ``Category``: quick, for metrics. All categories are there."""
+        """Number of pending pods by ``Category``, including categories without a pod. Cheap, for metrics."""
         from gpushare.scheduler.plugins.explain.pending_pods import categories
 
         return categories(self)
 
-    def waiting(self) -> list[Waiting]:
-        """Every pod that waits, the longest first."""
-        from gpushare.scheduler.plugins.explain.pending_pods import each_waiting, longest_first
+    def waiting(self) -> list[PendingPod]:
+        """Every pending pod, the longest pending first."""
+        from gpushare.scheduler.plugins.explain.pending_pods import each_pending_pod, longest_first
 
-        return longest_first(each_waiting(self))
+        return longest_first(each_pending_pod(self))
 
-    def besides(self, uid: str) -> "PodRecord | None":
-        """The pod where it is one of ``waiting_besides``."""
-        one = self._of.get(uid)
-        if one is None or one.request is not None or uid in self._view.waiting:
+    def pending_non_gpu_pod(self, uid: str) -> "PodRecord | None":
+        """The pod, if it is pending, requests no GPU of ours, and is counted by a policy or quota."""
+        decision = self._of.get(uid)
+        if decision is None or decision.request is not None or uid in self._view.waiting:
             return None
-        if one.bind is not None and not one.bind.error:
-            return None  # the watch may be behind, and tells of it no more where its policy is gone
+        if decision.bind is not None and not decision.bind.error:
+            # The watch may be behind, and no longer covers the pod if its policy was deleted.
+            return None
         return self.without_gpu(uid)
 
     def uids(self) -> list[str]:
-        """Those of the pods of which something is kept."""
+        """UIDs of the pods that have a decision."""
         return list(self._of)
 
     def get(self, uid: str) -> Decision | None:
-        """What is kept of the pod with that UID, as it is."""
+        """The decision for the pod with that UID, perhaps not summarized yet; ``None`` if there is none."""
         return self._of.get(uid)
 
     @property
@@ -426,26 +427,28 @@ class DecisionLog:
         return self._clock.time_ns() / 1e9
 
 
-def cut(raw: Raw) -> Cut:
-    """What stands for an answer, in a few microseconds."""
-    said = raw.verdict
-    some = Verdict(
-        said.fits[:_SOME],
-        dict(islice(said.refused.items(), _SOME)),
-        dict(islice(said.hopeless.items(), _SOME)),
+def sample(raw: RawAnswer) -> SampledAnswer:
+    """Reduce an answer to a sample; takes a few microseconds."""
+    verdict = raw.verdict
+    sampled = Verdict(
+        verdict.fits[:_SAMPLE],
+        dict(islice(verdict.refused.items(), _SAMPLE)),
+        dict(islice(verdict.hopeless.items(), _SAMPLE)),
     )
-    return Cut(len(raw.names), len(said.fits), len(said.refused) + len(said.hopeless), some)
+    return SampledAnswer(
+        len(raw.names), len(verdict.fits), len(verdict.refused) + len(verdict.hopeless), sampled
+    )
 
 
-def _cut_off(one: Decision) -> None:
-    """Let go of most of an answer."""
-    assert isinstance(one.raw, Raw)
-    one.raw = cut(one.raw)
-    if one.scores is not None:
-        one.scores = one.scores._replace(best=one.scores.best[:_SOME])
+def _shrink_raw(decision: Decision) -> None:
+    """Reduce the raw answer to a sample, and the scores likewise."""
+    assert isinstance(decision.raw, RawAnswer)
+    decision.raw = sample(decision.raw)
+    if decision.scores is not None:
+        decision.scores = decision.scores._replace(best=decision.scores.best[:_SAMPLE])
 
 
-def _best(scores: Scores) -> Scores:
-    best = sorted(scores.best, key=lambda one: -one[1])
+def _top_scores(scores: Scores) -> Scores:
+    best = sorted(scores.best, key=lambda node_score: -node_score[1])
     equals = sum(score == best[0][1] for _, score in best) if best else scores.nodes
-    return Scores(best[:_BEST], scores.nodes, scores.equals or equals)
+    return Scores(best[:_TOP], scores.nodes, scores.equals or equals)

@@ -1,9 +1,9 @@
-"""What is read of the scheduler over HTTP, beside probes and metrics: its decisions. Nothing here changes anything.
+"""The scheduler's decisions over HTTP. Read-only.
 
-``GET /gpushare/decisions``: every pod that waits. ``GET /gpushare/decisions/NAMESPACE/NAME``: the record of one pod, and with
-``/nodes`` after it what was said of each node. ``GET /gpushare/decisions/kept``: the room that gangs keep. Behind the API server's
-proxy (``services/proxy``) these are read by people who show a token (``gpushare.httpserver.authorization``); the verbs are not there. Times are
-seconds since 1970.
+``GET /gpushare/decisions``: every pending pod. ``GET /gpushare/decisions/NAMESPACE/NAME``: the record of one pod; with ``/nodes``
+appended, also the answer for each node. ``GET /gpushare/decisions/kept``: room reserved for gangs. Users read these through the API
+server's proxy (``services/proxy``) with a token (``gpushare.httpserver.authorization``); the verbs are not served there. Times are seconds
+since 1970.
 """
 
 import asyncio
@@ -26,13 +26,29 @@ from gpushare.ledger.placement.policies import POLICIES
 from gpushare.reasons.summary import Example, Summary
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.framework.preemption_results import Preemption, Victim
-from gpushare.scheduler.plugins.explain.decision_log import DECISIONS, Decision, DecisionLog, Placed, Waiting
-from gpushare.scheduler.plugins.explain.kept_room_api import Kept, KeptFor, kept_for_all, kept_now
-from gpushare.scheduler.plugins.explain.pending_pods import each_besides, each_waiting, longest_first, waiting
+from gpushare.scheduler.plugins.explain.decision_log import (
+    DECISIONS,
+    Decision,
+    DecisionLog,
+    PendingPod,
+    Placed,
+)
+from gpushare.scheduler.plugins.explain.kept_room_api import (
+    GangReservation,
+    Reservation,
+    all_reservations,
+    gang_reservations,
+)
+from gpushare.scheduler.plugins.explain.pending_pods import (
+    each_non_gpu_pod,
+    each_pending_pod,
+    longest_first,
+    pending_pod,
+)
 
 
 class Scheduler(msgspec.Struct, frozen=True, rename="camel"):
-    """Who answers. ``first_asked``: since when kube-scheduler asks it; ``None``: it never did. ``leads``: ``None`` where it is not known."""
+    """The responding scheduler. ``first_asked``: when kube-scheduler first asked it; ``None``: never. ``leads``: ``None`` if unknown."""
 
     name: str
     started: float
@@ -41,29 +57,29 @@ class Scheduler(msgspec.Struct, frozen=True, rename="camel"):
     leads: bool | None = None
 
 
-class Line(msgspec.Struct, frozen=True, rename="camel"):
-    """All pods that wait. ``besides``: those that ask for no GPU of ours, and that a ResourcePolicy or an elastic quota keeps.
+class PendingPods(msgspec.Struct, frozen=True, rename="camel"):
+    """All pending pods. ``besides``: those that request no GPU of ours, held back by a ResourcePolicy or an elastic quota.
 
-    ``kept``: room on GPUs that is given to nobody else, and for whom it is.
+    ``kept``: reserved room on GPUs, and for which gang or pod it is reserved.
     """
 
     scheduler: Scheduler
-    waiting: list[Waiting]
-    besides: list[Waiting]
-    kept: list[KeptFor]
+    waiting: list[PendingPod]
+    besides: list[PendingPod]
+    kept: list[Reservation]
 
 
-class Keeping(msgspec.Struct, frozen=True, rename="camel"):
-    """What gangs keep."""
+class GangReservations(msgspec.Struct, frozen=True, rename="camel"):
+    """Room reserved for gangs."""
 
     scheduler: Scheduler
-    kept: list[Kept]
+    kept: list[GangReservation]
 
 
 class Gpu(msgspec.Struct, frozen=True, rename="camel"):
-    """A GPU that could have been given: MiB free before, and left over after, pods on it; ``grown``: by how much fragments grow.
+    """A candidate GPU: free MiB before and after the allocation, pods on it, and by how much fragmentation grows (``grown``).
 
-    Of one that is given whole to a pod that asked for memory, what it has beyond that counts as left over: by that it is chosen.
+    If the whole GPU is allocated to a pod that requested memory, the memory beyond the request counts as left over: the choice goes by it.
     """
 
     index: int
@@ -75,7 +91,7 @@ class Gpu(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Choice(msgspec.Struct, frozen=True, rename="camel"):
-    """Which GPUs of the node were chosen, by which placement, among which."""
+    """The GPUs that were chosen on the node, by which placement policy, and the candidates."""
 
     node: str
     at: float
@@ -85,9 +101,9 @@ class Choice(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Share(msgspec.Struct, frozen=True, rename="camel"):
-    """What the pod holds of a GPU. ``out_of_service`` says why the GPU takes nothing new; empty where it does.
+    """The pod's share of a GPU. ``out_of_service``: why the GPU takes no new pods; empty if it does.
 
-    ``containers``: those that have a part of it, where not all containers of the pod have the same GPUs; left out otherwise.
+    ``containers``: the containers that have a part of the share. Left out if all containers of the pod have the same GPUs.
     """
 
     index: int
@@ -100,9 +116,9 @@ class Share(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Holding(msgspec.Struct, frozen=True, rename="camel"):
-    """What the ledger holds for the pod; ``confirmed``: the API server has said so.
+    """The pod's allocation in the ledger. ``confirmed``: the API server has reported it.
 
-    ``not_held`` says why the node does not hold containers to what it gives now; empty where it does, or nobody says.
+    ``not_held``: why the node does not enforce the allocation on containers now; empty if it does or that is not known.
     """
 
     node: str
@@ -112,7 +128,7 @@ class Holding(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Scored(msgspec.Struct, frozen=True, rename="camel"):
-    """Of ``nodes`` the best, by how much each stands above the least, and how many have as much as the best."""
+    """The best of ``nodes`` nodes, by how much each scores above the lowest, and how many share the top score."""
 
     nodes: int
     equals: int
@@ -120,15 +136,15 @@ class Scored(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Bound(msgspec.Struct, frozen=True, rename="camel"):
-    """How a call of bind ended."""
+    """Outcome of the verb ``bind``."""
 
     node: str
     at: float
     error: str
 
 
-class EndsFor(msgspec.Struct, frozen=True, rename="camel"):
-    """A pod that waits for the end of this one, or would: see ``Preemption``."""
+class EvictedFor(msgspec.Struct, frozen=True, rename="camel"):
+    """A pending pod for which this pod is, or would be, evicted; see ``Preemption``."""
 
     pod: str
     by: str
@@ -136,12 +152,12 @@ class EndsFor(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel"):
-    """What is known of one pod. ``state``: ``waiting``, ``bound`` or ``unknown``.
+    """All that is known about one pod. ``state``: ``waiting``, ``bound`` or ``unknown``.
 
-    ``asked`` to ``bind`` are of this scheduler's last decision, and ``None`` where it made none, which ``said`` tells in words.
-    ``not_offered``: nodes with GPUs that kube-scheduler did not ask about. ``kept``: the node on which room is made for it.
-    ``preemption``: whose end would make room for it, as it was found last; of these ``awaited`` are there still. ``ends_for``: who waits
-    for the end of this one. ``nodes``: what was said of each node, where that was asked for and is kept still.
+    ``asked`` to ``bind`` describe this scheduler's last decision. They are ``None`` if it made none; ``said`` explains that in words.
+    ``not_offered``: number of nodes with GPUs that kube-scheduler did not ask about. ``kept``: the node on which room is being made for
+    the pod. ``preemption``: the victims found last that would make room for it; ``awaited``: those of them that are still there.
+    ``ends_for``: pending pods for which this pod is evicted. ``nodes``: the answer for each node, if requested and still recorded.
     """
 
     scheduler: Scheduler
@@ -149,7 +165,7 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
     uid: str
     state: str
     said: str
-    waiting: Waiting | None
+    waiting: PendingPod | None
     asks: str
     asked: float | None
     answer: Summary | None
@@ -162,67 +178,71 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
     kept: str
     preemption: Preemption | None
     awaited: list[Victim]
-    ends_for: list[EndsFor]
+    ends_for: list[EvictedFor]
     nodes: list[Example] | None
 
 
-class Teller:
-    """Writes decisions for those who ask."""
+class DecisionPages:
+    """Builds the responses from the decision log."""
 
     def __init__(self, decisions: DecisionLog, view: ClusterCache) -> None:
         self._decisions = decisions
         self._view = view
         self._name = socket.gethostname()
 
-    async def line(self) -> Line:
-        """All that wait; where these are thousands, others have their turn meanwhile."""
-        waits = await _in_turns(each_waiting(self._decisions))
-        besides = await _in_turns(each_besides(self._decisions))
-        return Line(
+    async def pending_pods(self) -> PendingPods:
+        """All pending pods. Yields to other tasks, as there may be thousands."""
+        pending = await _collected(each_pending_pod(self._decisions))
+        non_gpu_pods = await _collected(each_non_gpu_pod(self._decisions))
+        return PendingPods(
             self._scheduler(),
-            longest_first(waits),
-            longest_first(besides),
-            kept_for_all(self._view, self._decisions.gangs),
+            longest_first(pending),
+            longest_first(non_gpu_pods),
+            all_reservations(self._view, self._decisions.gangs),
         )
 
-    def keeping(self) -> Keeping:
-        """What gangs keep now."""
-        return Keeping(self._scheduler(), kept_now(self._decisions.gangs, self._decisions.now_s))
+    def gang_reservations(self) -> GangReservations:
+        """Room currently reserved for gangs."""
+        return GangReservations(
+            self._scheduler(), gang_reservations(self._decisions.gangs, self._decisions.now_s)
+        )
 
     def record(self, key: str, *, each: bool = False) -> Record:
-        """All that is known of the pod ``namespace/name``; ``each``: node by node too."""
+        """All that is known about the pod ``namespace/name``; ``each``: also the answer for each node."""
         decisions, view = self._decisions, self._view
         uid = decisions.uid_of(key)
-        one = decisions.of(uid)
-        waits = waiting(decisions, uid)
+        decision = decisions.of(uid)
+        pending = pending_pod(decisions, uid)
         held = view.ledger.held(uid)
-        state = "waiting" if waits is not None else "bound" if uid in view.bound or held else "unknown"
-        if state == "unknown" and one is not None and one.request is None:
-            one = None  # without a GPU, and bound since, or gone
+        state = "waiting" if pending is not None else "bound" if uid in view.bound or held else "unknown"
+        if state == "unknown" and decision is not None and decision.request is None:
+            decision = None  # a pod without a GPU that is bound by now, or deleted
         nodes = None
-        if each and one is not None and one.each is not None:
-            nodes = list(one.each.answers(one.left_out))
-        asking = one or view.waiting.get(uid)
-        summary = None if one is None else one.summary
+        if each and decision is not None and decision.each is not None:
+            nodes = list(decision.each.answers(decision.left_out))
+        requester = decision or view.waiting.get(uid)
+        summary = None if decision is None else decision.summary
         return Record(
             scheduler=self._scheduler(),
             key=key,
             uid=uid,
             state=state,
-            said=self._said(state, one),
-            waiting=waits,
-            asks="" if asking is None else asks_text(asking.request),
-            asked=None if one is None or summary is None else one.asked_s,
+            said=self._missing_decision_text(state, decision),
+            waiting=pending,
+            asks="" if requester is None else asks_text(requester.request),
+            asked=None if decision is None or summary is None else decision.asked_s,
             answer=summary,
-            left_out="" if one is None or not summary or not summary.left_out else one.left_out,
+            left_out="" if decision is None or not summary or not summary.left_out else decision.left_out,
             not_offered=0 if summary is None else max(view.ledger.totals().nodes - summary.nodes, 0),
             scores=None
-            if one is None or one.scores is None
-            else Scored(one.scores.nodes, one.scores.equals, list(one.scores.best)),
-            choice=None if one is None or one.placed is None else self._choice(one, one.placed),
+            if decision is None or decision.scores is None
+            else Scored(decision.scores.nodes, decision.scores.equals, list(decision.scores.best)),
+            choice=None
+            if decision is None or decision.placed is None
+            else self._choice(decision, decision.placed),
             bind=None
-            if one is None or one.bind is None
-            else Bound(one.bind.node, one.bind.at_s, one.bind.error),
+            if decision is None or decision.bind is None
+            else Bound(decision.bind.node, decision.bind.at_s, decision.bind.error),
             holds=None
             if held is None
             else Holding(
@@ -232,9 +252,9 @@ class Teller:
                 self._not_held(held.node, held.allocation),
             ),
             kept=view.ledger.nominations.node_of(uid),
-            preemption=None if one is None else one.preemption,
-            awaited=self._awaited(one),
-            ends_for=self._ends_for(uid),
+            preemption=None if decision is None else decision.preemption,
+            awaited=self._awaited(decision),
+            ends_for=self._evicted_for(uid),
             nodes=nodes,
         )
 
@@ -242,42 +262,48 @@ class Teller:
         containers = allocation.containers_by_gpu()
         return [
             Share(
-                one.index,
-                one.uuid,
-                one.units,
-                one.mib,
-                one.core_percent,
-                self._out_of(node, one),
+                share.index,
+                share.uuid,
+                share.units,
+                share.mib,
+                share.core_percent,
+                self._out_of_service_text(node, share),
                 containers[number] if containers else msgspec.UNSET,
             )
-            for number, one in enumerate(allocation.gpus)
+            for number, share in enumerate(allocation.gpus)
         ]
 
     def _not_held(self, name: str, allocation: Allocation) -> str:
         node = self._view.ledger.node(name)
         return "" if node is None else not_held(node, allocation.gpus)
 
-    def _out_of(self, name: str, share: GpuShare) -> str:
-        """What ails the GPU on which a pod holds a share; nothing is said of one that the node no longer describes."""
+    def _out_of_service_text(self, name: str, share: GpuShare) -> str:
+        """Why the GPU of ``share`` is out of service; empty if it is not, or if the node no longer reports that GPU."""
         node = self._decisions.view.ledger.node(name)
         device = None if node is None else node.device_of(share.uuid, share.index)
-        # One that waits for the pods that hold it is no news to them.
+        # A GPU that is only held back until its pods have left is no problem for these pods.
         return "" if device is None or device.kept_back else unhealthy_text((device,))
 
     def _scheduler(self) -> Scheduler:
-        one = self._decisions
-        return Scheduler(self._name, one.started_s, one.first_asked_s, one.last_asked_s, one.leads())
+        decisions = self._decisions
+        return Scheduler(
+            self._name,
+            decisions.started_s,
+            decisions.first_asked_s,
+            decisions.last_asked_s,
+            decisions.leads(),
+        )
 
-    def _said(self, state: str, one: Decision | None) -> str:
+    def _missing_decision_text(self, state: str, decision: Decision | None) -> str:
         if state == "unknown":
             return "no pod of that name asks for a GPU here or holds a part of one"
         leads = self._decisions.leads()
         if self._decisions.first_asked_s is None and not leads:
-            told = "no kube-scheduler has asked this scheduler anything since it started"
+            text = "no kube-scheduler has asked this scheduler anything since it started"
             return (
-                f"{told}: another one leads" if leads is False else f"{told}; whether it leads is not known"
+                f"{text}: another one leads" if leads is False else f"{text}; whether it leads is not known"
             )
-        if one is not None:
+        if decision is not None:
             return ""
         if state == "bound":
             return "the pod was bound before this scheduler led: of that decision there is the pod's own record alone"
@@ -285,30 +311,34 @@ class Teller:
             return "this scheduler leads, and kube-scheduler has asked it about no pod yet"
         return "kube-scheduler has not asked about the pod since this scheduler leads"
 
-    def _awaited(self, one: Decision | None) -> list[Victim]:
-        """Who has to end still, on the node on which we keep room for it, or to which kube-scheduler has nominated it."""
-        waits = None if one is None else self._view.waiting.get(one.uid)
-        if one is None or one.preemption is None or waits is None:
+    def _awaited(self, decision: Decision | None) -> list[Victim]:
+        """Victims that are still there, on the node where we reserve room for the pod or to which kube-scheduler nominated it."""
+        pending = None if decision is None else self._view.waiting.get(decision.uid)
+        if decision is None or decision.preemption is None or pending is None:
             return []
-        node = self._view.ledger.nominations.node_of(one.uid) or waits.unplaced.nominated
+        node = self._view.ledger.nominations.node_of(decision.uid) or pending.unplaced.nominated
         return [
             victim
-            for room in one.preemption.room
+            for room in decision.preemption.room
             if room.node == node
             for victim in room.victims
             if self._view.with_node(victim.uid) is not None
         ]
 
-    def _ends_for(self, uid: str) -> list[EndsFor]:
-        ends = self._view.with_node(uid)
-        if ends is None:
+    def _evicted_for(self, uid: str) -> list[EvictedFor]:
+        victim = self._view.with_node(uid)
+        if victim is None:
             return []
-        node = ends.node
-        found = self._decisions.ends_for(uid)
-        return [EndsFor(one.key, one.preemption.by, node) for one in found[:_MOST_ENDS_FOR] if one.preemption]
+        node = victim.node
+        preemptors = self._decisions.preemptors_of(uid)
+        return [
+            EvictedFor(preemptor.key, preemptor.preemption.by, node)
+            for preemptor in preemptors[:_MOST_EVICTED_FOR]
+            if preemptor.preemption
+        ]
 
-    def _choice(self, one: Decision, placed: Placed) -> Choice:
-        held = self._view.ledger.held(one.uid)
+    def _choice(self, decision: Decision, placed: Placed) -> Choice:
+        held = self._view.ledger.held(decision.uid)
         devices = self._view.ledger.node(placed.node)
         chosen = (
             set() if held is None or held.node != placed.node else {gpu.index for gpu in held.allocation.gpus}
@@ -321,52 +351,52 @@ class Teller:
             for index, gpu in ((index_of.get(gpu.row, gpu.row), gpu) for gpu in placed.candidates)
         ]
         few = devices is None or len(devices.devices) <= MOST_GPUS
-        why = _preference(placed.placement, one.request, by_nearness=few)
+        why = _preference(placed.placement, decision.request, by_nearness=few)
         return Choice(placed.node, placed.at_s, placed.placement.value, why, gpus)
 
 
 def _preference(placement: Placement, request: Request | None, *, by_nearness: bool) -> str:
-    """What ``ledger.placement.policies`` goes by; ``by_nearness``: the node has not too many GPUs for all sets of them to be compared."""
+    """The preference of ``ledger.placement.policies`` in words. ``by_nearness``: the node has few enough GPUs to compare all their sets."""
     if request is not None and request.by_gpu:
         return _WHOLE if by_nearness else _LOWEST
     several = by_nearness and request is not None and request.gpu_count > 1
     return POLICIES[placement].said + (_TOGETHER if several else "")
 
 
-_MOST_ENDS_FOR: Final = 8
-#: How long others wait at most while waiting pods are listed.
+_MOST_EVICTED_FOR: Final = 8
+#: Longest time, in seconds, before other tasks run while pending pods are listed.
 _TURN_S: Final = 0.001
 _WHOLE: Final = "the free GPUs that are nearest to each other, then those that leave the nearest to others, then the lower index"
 _LOWEST: Final = "the free GPUs with the lowest indices"
 _TOGETHER: Final = "; of several GPUs those that are nearest to each other come first"
 
 
-async def _in_turns(each: Iterator[Waiting]) -> list[Waiting]:
-    found: list[Waiting] = []
+async def _collected(pending: Iterator[PendingPod]) -> list[PendingPod]:
+    pods: list[PendingPod] = []
     until_s = time.perf_counter() + _TURN_S
-    for one in each:
-        found.append(one)
+    for pod in pending:
+        pods.append(pod)
         if time.perf_counter() > until_s:
             await asyncio.sleep(0)
             until_s = time.perf_counter() + _TURN_S
-    return found
+    return pods
 
 
-async def told(decisions: DecisionLog, path: str) -> bytes:
-    """The answer to a GET of ``path``, which begins with ``DECISIONS``, as JSON; raises ``Refusal``."""
+async def decisions_response(decisions: DecisionLog, path: str) -> bytes:
+    """The JSON response to a GET of ``path``, which begins with ``DECISIONS``; raises ``Refusal``."""
     if path.removeprefix(DECISIONS) in ("", "/"):
-        return msgspec.json.encode(await Teller(decisions, decisions.view).line())
-    return told_of_pod(decisions, path)
+        return msgspec.json.encode(await DecisionPages(decisions, decisions.view).pending_pods())
+    return pod_response(decisions, path)
 
 
-def told_of_pod(decisions: DecisionLog, path: str) -> bytes:
-    """The same of one pod, and of what is kept."""
-    teller = Teller(decisions, decisions.view)
+def pod_response(decisions: DecisionLog, path: str) -> bytes:
+    """The JSON response about one pod or about gang reservations; raises ``Refusal``."""
+    pages = DecisionPages(decisions, decisions.view)
     match path.removeprefix(DECISIONS).split("/"):
         case ["", "kept"]:
-            return msgspec.json.encode(teller.keeping())
+            return msgspec.json.encode(pages.gang_reservations())
         case ["", namespace, name] if namespace and name:
-            return msgspec.json.encode(teller.record(f"{namespace}/{name}"))
+            return msgspec.json.encode(pages.record(f"{namespace}/{name}"))
         case ["", namespace, name, "nodes"] if namespace and name:
-            return msgspec.json.encode(teller.record(f"{namespace}/{name}", each=True))
+            return msgspec.json.encode(pages.record(f"{namespace}/{name}", each=True))
     raise Refusal(404, f"nothing at {path}; there is {DECISIONS}/NAMESPACE/NAME, and /nodes after it")

@@ -1,4 +1,4 @@
-"""What would let a pod in that runs together with others of its gang, or not at all."""
+"""Suggestions for pending pods of a gang, whose pods run together or not at all."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from gpushare.api.request.request import Request
 
 BY_ITSELF: Final = "nothing: it is tried again by itself"
-_LEAVES: Final = "nothing: it is being deleted, and its gang goes on without it"
-#: Pods for which room is looked for, of all gangs together, while one list is made: that of a gang of 300 takes as long as a decision.
+_DELETED: Final = "nothing: it is being deleted, and its gang goes on without it"
+#: Most pods for which room is looked for while one list is made, over all gangs. For a gang of 300 pods it takes as long as a decision.
 _MOST_PODS: Final = 1024
-#: Between a pod's UID and the number of one like it that is missing.
+#: Separates a pod's UID from the number of a missing pod that is assumed to be like it.
 _COPY: Final = "+"
 
 NodeNamesFn = Callable[[], list[str]]
@@ -27,7 +27,7 @@ TextFn = Callable[[], str]
 
 
 class GangSuggestions:
-    """Words for the gangs of one moment: what was found for a pod holds for others of its gang that ask the same."""
+    """Suggestions for gangs at one moment. The result for a pod is cached for pods of its gang with the same request."""
 
     def __init__(self, view: ClusterCache, quotas: PodQuotas) -> None:
         self._view = view
@@ -41,68 +41,83 @@ class GangSuggestions:
         gang: Gang,
         standing: Standing,
         nodes: NodeNamesFn,
-        alone: TextFn,
-        kept: TextFn,
+        own_suggestion: TextFn,
+        reserved_text: TextFn,
     ) -> str:
-        """For a pod whose gang needs others beside it. ``nodes``: those that it may have now; ``alone``: what would let it in by itself.
+        """Suggestion for a pod whose gang needs more pods to run.
 
-        ``kept``: whose room it would have, were it not kept for that one.
+        ``nodes``: the nodes that the pod may have now. ``own_suggestion``: what would make the pod fit by itself.
+        ``reserved_text``: names the holder of reserved room that the pod could use otherwise.
         """
         if record.leaving:
-            return _LEAVES
-        lack = gang.least - standing.there
-        if lack > 0:
-            told = f"{lack} more {'pod' if lack == 1 else 'pods'} of gang {gang.key}: {standing.there} of {gang.least} {are(standing.there)} there"
-            then = self._for_room(record, gang, _completed(standing, lack), nodes, alone, kept, lack=lack)
-            return f"{told}; and then {then}" if then else told
+            return _DELETED
+        missing = gang.least - standing.there
+        if missing > 0:
+            missing_text = f"{missing} more {'pod' if missing == 1 else 'pods'} of gang {gang.key}: {standing.there} of {gang.least} {are(standing.there)} there"
+            room_text = self._room_suggestion(
+                record,
+                gang,
+                _with_missing_pods(standing, missing),
+                nodes,
+                own_suggestion,
+                reserved_text,
+                missing=missing,
+            )
+            return f"{missing_text}; and then {room_text}" if room_text else missing_text
         if standing.planned:
             return f"there is room by now, on node {standing.planned}: kube-scheduler asks again by itself"
         if standing.is_planned or standing.resting:
             return BY_ITSELF
-        return self._for_room(record, gang, standing, nodes, alone, kept) or (
+        return self._room_suggestion(record, gang, standing, nodes, own_suggestion, reserved_text) or (
             f"there is room by now, for {pods(standing.need)} of gang {gang.key} at once: kube-scheduler asks again by itself"
         )
 
-    def _for_room(
+    def _room_suggestion(
         self,
         record: PodRecord,
         gang: Gang,
         standing: Standing,
         nodes: NodeNamesFn,
-        alone: TextFn,
-        kept: TextFn,
+        own_suggestion: TextFn,
+        reserved_text: TextFn,
         *,
-        lack: int = 0,
+        missing: int = 0,
     ) -> str:
-        """Empty where nothing more is needed."""
+        """What room the gang lacks; empty if it lacks none."""
         if len(standing.candidates) < standing.need:
-            return _for_others(gang, standing)
-        together = f"{pods(standing.need)} of gang {gang.key} at once"
-        room = self._room(gang, standing, nodes, lack=lack)
+            return _other_pods_suggestion(gang, standing)
+        pods_text = f"{pods(standing.need)} of gang {gang.key} at once"
+        room = self._available_room(gang, standing, nodes, missing=missing)
         if room is None:
-            return f"room for {together}"
-        at_most, quota = room, ""
+            return f"room for {pods_text}"
+        room_by_quotas, quota_text = room, ""
         if self._quotas.in_use:
-            # Pods that are not there yet have no quota's leave: of these the sum is looked at.
-            at_most = room if lack else self._room(gang, standing, nodes, by_quotas=True) or room
-            quota = self._for_quota(record, gang, standing, lack, room) if lack or not at_most.enough else ""
-        if at_most.enough and not quota:
-            return ""
-        fewer = "" if lack else _for_fewer(standing, at_most)
-        if quota:
-            return f"{quota}{fewer}" + (
-                "" if room.enough else f"; and room for {together}, which is not there now"
+            # Quotas do not know pods that do not exist yet. For these the sum of the requests is checked instead.
+            room_by_quotas = (
+                room if missing else self._available_room(gang, standing, nodes, by_quotas=True) or room
             )
-        if not at_most.most and (would_help := alone()):
-            return f"room for {together}, and this pod alone has none: {would_help}"
-        return f"room for {together}{fewer}{kept()}"
+            quota_text = (
+                self._quota_suggestion(record, gang, standing, missing, room)
+                if missing or not room_by_quotas.enough
+                else ""
+            )
+        if room_by_quotas.enough and not quota_text:
+            return ""
+        fewer_text = "" if missing else _fewer_pods_suggestion(standing, room_by_quotas)
+        if quota_text:
+            return f"{quota_text}{fewer_text}" + (
+                "" if room.enough else f"; and room for {pods_text}, which is not there now"
+            )
+        if not room_by_quotas.most and (pod_suggestion := own_suggestion()):
+            return f"room for {pods_text}, and this pod alone has none: {pod_suggestion}"
+        return f"room for {pods_text}{fewer_text}{reserved_text()}"
 
-    def _room(
-        self, gang: Gang, standing: Standing, nodes: NodeNamesFn, *, lack: int = 0, by_quotas: bool = False
+    def _available_room(
+        self, gang: Gang, standing: Standing, nodes: NodeNamesFn, *, missing: int = 0, by_quotas: bool = False
     ) -> Room | None:
-        """``None`` where as much as is looked for at a time was looked for already."""
+        """Room for the gang, cached; ``None`` once ``_MOST_PODS`` is used up."""
         _, _, request = standing.candidates[0]
-        key = (gang.key, request, by_quotas, lack)
+        key = (gang.key, request, by_quotas, missing)
         if key not in self._rooms:
             self._pods_left -= standing.need
             self._rooms[key] = (
@@ -112,40 +127,40 @@ class GangSuggestions:
             )
         return self._rooms[key]
 
-    def _for_quota(self, record: PodRecord, gang: Gang, standing: Standing, lack: int, room: Room) -> str:
-        """By what as many of its pods ask for together as have to run, or are given where there is room; empty where quotas let them in."""
+    def _quota_suggestion(
+        self, record: PodRecord, gang: Gang, standing: Standing, missing: int, room: Room
+    ) -> str:
+        """What would help with quotas, by what the needed pods request together (or get, if there is room); empty if quotas admit them."""
         quotas = self._quotas
-        asking = [(uid.partition(_COPY)[0], units) for uid, units in room.given.items()]
+        requested = [(uid.partition(_COPY)[0], units) for uid, units in room.units_by_pod.items()]
         if not room.enough:
             others = (uid for uid, *_ in standing.candidates[1:] if uid in self._view.waiting)
-            uids = [*[record.uid] * (1 + lack), *quotas.least_asking(others)]
-            asking = [(uid, 0) for uid in uids[: standing.need]]
-        over, alone = quotas.over_together(asking, standing.members)
+            uids = [*[record.uid] * (1 + missing), *quotas.least_asking(others)]
+            requested = [(uid, 0) for uid in uids[: standing.need]]
+        over, alone = quotas.over_together(requested, standing.members)
         return quota_suggestions.would_help_gang(over, gang, alone=alone) if over else ""
 
 
-def _completed(standing: Standing, lack: int) -> Standing:
-    """As if the pods that are missing were there, and asked as this one does."""
+def _with_missing_pods(standing: Standing, missing: int) -> Standing:
+    """``standing`` as if the missing pods existed and had the same request as this pod."""
     uid, pod, request = standing.candidates[0]
     first, *others = standing.candidates
-    more = [(f"{uid}{_COPY}{number}", pod, request) for number in range(lack)]
-    return standing._replace(candidates=[first, *more, *others])
+    copies = [(f"{uid}{_COPY}{number}", pod, request) for number in range(missing)]
+    return standing._replace(candidates=[first, *copies, *others])
 
 
-def _for_others(gang: Gang, standing: Standing) -> str:
-    wrong = standing.wrong
-    if wrong is not None:
-        return (
-            f"another request of pod {wrong.pod}, without which gang {gang.key} does not run: {wrong.problem}"
-        )
+def _other_pods_suggestion(gang: Gang, standing: Standing) -> str:
+    invalid = standing.wrong
+    if invalid is not None:
+        return f"another request of pod {invalid.pod}, without which gang {gang.key} does not run: {invalid.problem}"
     return (
         f"the pods of gang {gang.key} that ask for no GPU, which are to be bound first: `kubectl describe pod` tells "
         "why they wait"
     )
 
 
-def _for_fewer(standing: Standing, room: Room) -> str:
-    """With how many it would run now; empty where not even the pod itself has room."""
+def _fewer_pods_suggestion(standing: Standing, room: Room) -> str:
+    """Suggests the lower minimum with which the gang would run now; empty if not even the pod itself has room."""
     if not room.most:
         return ""
     return f', or {names.LABEL_GANG_LEAST}: "{standing.running + room.most}" on each of its pods: there is room for so many now'

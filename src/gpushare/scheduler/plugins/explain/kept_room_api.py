@@ -1,4 +1,4 @@
-"""What is kept for gangs and for single pods, as it is read over HTTP beside decisions."""
+"""Room that is reserved for gangs and single pods, as served over HTTP next to the decisions."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,8 @@ from gpushare.scheduler.framework.binder import RESERVATION_TTL_S
 from gpushare.scheduler.framework.services import Gangs
 
 
-class KeptShare(msgspec.Struct, frozen=True, rename="camel"):
-    """What is kept of one GPU, for all pods of a gang together; ``gpu`` is its index."""
+class ReservedShare(msgspec.Struct, frozen=True, rename="camel"):
+    """What is reserved on one GPU, for all pods of a gang together. ``gpu``: the GPU's index."""
 
     node: str
     gpu: int
@@ -22,56 +22,56 @@ class KeptShare(msgspec.Struct, frozen=True, rename="camel"):
     core_percent: int
 
 
-class Kept(msgspec.Struct, frozen=True, rename="camel"):
-    """What is kept for the gang ``namespace/name``, of whose ``least`` pods so many run or have ``come`` to be bound.
+class GangReservation(msgspec.Struct, frozen=True, rename="camel"):
+    """What is reserved for the gang ``namespace/name``. Of the ``least`` pods that it needs, ``come`` run or are being bound.
 
-    ``until``: when it is given up at the latest where no more of them come, in seconds since 1970.
+    ``until``: when the reservation expires if no more of the gang's pods are bound, in seconds since 1970.
     """
 
     gang: str
     come: int
     least: int
     until: int
-    shares: list[KeptShare]
+    shares: list[ReservedShare]
 
 
-class KeptFor(msgspec.Struct, frozen=True, rename="camel"):
-    """What is kept for ``whom``: ``gang NAMESPACE/NAME`` or ``pod NAMESPACE/NAME``."""
+class Reservation(msgspec.Struct, frozen=True, rename="camel"):
+    """What is reserved for ``whom``: ``gang NAMESPACE/NAME`` or ``pod NAMESPACE/NAME``."""
 
     whom: str
-    shares: list[KeptShare]
+    shares: list[ReservedShare]
 
 
-def kept_for_all(view: ClusterCache, gangs: Gangs) -> list[KeptFor]:
-    """For whom room is kept now: gangs whose pods come, pods that wait until others have ended, and pods that move."""
-    found = [KeptFor(f"gang {one.key}", _shares(one.held)) for one in gangs.kept_rooms()]
+def all_reservations(view: ClusterCache, gangs: Gangs) -> list[Reservation]:
+    """All current reservations: for gangs, for pods that are pending until victims are gone, and for pods that move."""
+    reservations = [Reservation(f"gang {room.key}", _shares(room.held)) for room in gangs.kept_rooms()]
     for uid, (node, shares) in view.ledger.nominations.all().items():
-        waits = view.waiting.get(uid)
-        # One that moves is known by a key that its replacement has not come for.
-        whom = f"pod {waits.pod}" if waits is not None else "a pod that moves"
-        found.append(KeptFor(whom, [_share(node, one) for one in shares]))
-    return sorted(found, key=lambda one: one.whom)
+        pending = view.waiting.get(uid)
+        # A place for a moved pod is reserved under a key that is no pod's UID.
+        holder = f"pod {pending.pod}" if pending is not None else "a pod that moves"
+        reservations.append(Reservation(holder, [_share(node, share) for share in shares]))
+    return sorted(reservations, key=lambda reservation: reservation.whom)
 
 
-def _share(node: str, share: GpuShare) -> KeptShare:
-    return KeptShare(node, share.index, share.uuid, share.units, share.mib, share.core_percent)
+def _share(node: str, share: GpuShare) -> ReservedShare:
+    return ReservedShare(node, share.index, share.uuid, share.units, share.mib, share.core_percent)
 
 
-def kept_now(gangs: Gangs, now_s: float) -> list[Kept]:
-    """Of each gang that keeps room; ``now_s`` is the time in seconds since 1970."""
-    found: list[Kept] = []
-    for one in gangs.kept_rooms():
-        # Who is asked about until then keeps its reservation for as long as one lasts.
-        until = round(now_s + one.left_s + RESERVATION_TTL_S)
-        found.append(Kept(one.key, one.come, one.least, until, _shares(one.held)))
-    return sorted(found, key=lambda one: one.gang)
+def gang_reservations(gangs: Gangs, now_s: float) -> list[GangReservation]:
+    """The reservation of each gang that has one; ``now_s`` is the time in seconds since 1970."""
+    reservations: list[GangReservation] = []
+    for room in gangs.kept_rooms():
+        # A pod that is asked about just before the deadline holds its own reservation for the full TTL.
+        until = round(now_s + room.left_s + RESERVATION_TTL_S)
+        reservations.append(GangReservation(room.key, room.come, room.least, until, _shares(room.held)))
+    return sorted(reservations, key=lambda reservation: reservation.gang)
 
 
-def _shares(held: Sequence[Held]) -> list[KeptShare]:
+def _shares(held: Sequence[Held]) -> list[ReservedShare]:
     sums: dict[tuple[str, int, str], list[int]] = {}
-    for one in held:
-        for share in one.allocation.gpus:
-            its = sums.setdefault((one.node, share.index, share.uuid), [0, 0, 0])
-            for at, amount in enumerate((share.units, share.mib, share.core_percent)):
-                its[at] += amount
-    return [KeptShare(*place, *sums[place]) for place in sorted(sums)]
+    for reserved in held:
+        for share in reserved.allocation.gpus:
+            amounts = sums.setdefault((reserved.node, share.index, share.uuid), [0, 0, 0])
+            for position, amount in enumerate((share.units, share.mib, share.core_percent)):
+                amounts[position] += amount
+    return [ReservedShare(*gpu_key, *sums[gpu_key]) for gpu_key in sorted(sums)]

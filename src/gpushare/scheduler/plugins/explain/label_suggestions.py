@@ -1,4 +1,4 @@
-"""What would help a pod where no node has the labels that its nodeSelector wants."""
+"""Suggestions for pods whose nodeSelector matches no node."""
 
 from collections.abc import Callable
 from typing import Final
@@ -10,18 +10,18 @@ from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.services import PodQuotas
 
-_ELSE: Final = "; or another selector"
+_OTHER_SELECTOR: Final = "; or another selector"
 
 AllowedNodesFn = Callable[[str, list[str]], list[str]]
-"""Those of some nodes that the policy of a pod (UID) lets it have; the same list where it has none."""
+"""The nodes of a list that the ResourcePolicy of a pod (UID) allows; the same list object if it has no policy."""
 FitsFn = Callable[[str, Request, list[str]], tuple[str, list[str]]]
-"""The first of some nodes that takes a pod (UID) with its request, empty for none; and more."""
+"""The first of some nodes that takes a pod (UID) with its request (empty: none), and the nodes with room on their GPUs."""
 
 
 class LabelSuggestions:
-    """Words for many pods of one moment: what was worked out for one holds for the next that asks and wants the same.
+    """Suggestions for many pods at one moment, cached for pods with the same request and selector.
 
-    ``nodes``: all that there are, those with the most free first.
+    ``nodes``: all nodes, those with the most free memory first.
     """
 
     def __init__(
@@ -29,49 +29,51 @@ class LabelSuggestions:
         view: ClusterCache,
         quotas: PodQuotas,
         nodes: Callable[[], list[str]],
-        let: AllowedNodesFn,
+        allowed_nodes: AllowedNodesFn,
         fits: FitsFn,
     ) -> None:
         self._view = view
         self._quotas = quotas
         self._nodes = nodes
-        self._let = let
+        self._allowed_nodes = allowed_nodes
         self._fits = fits
-        self._open: list[str] | None = None
-        self._told: dict[tuple[object, ...], str] = {}
+        self._schedulable: list[str] | None = None
+        self._suggestions: dict[tuple[object, ...], str] = {}
 
     def of(self, record: PodRecord) -> str:
-        """For a pod whose scheduler says that labels keep it off nodes."""
+        """Suggestion for a pod that, by its scheduler's message, is kept off nodes by labels."""
         unplaced, request = record.unplaced, record.request
         if not unplaced.selector:
             return kube_scheduler.OTHER_LABELS
-        if self._open is None:
-            self._open = [node for node in self._nodes() if node not in self._view.cordoned]
-        nodes = self._let(record.uid, self._open)
-        whole = request is not None and request.whole_device and self._quotas.in_use
-        which = None if nodes is self._open else frozenset(nodes)
-        alone = kube_scheduler.of_labels_alone(unplaced)
-        key = (request, unplaced.selector, alone, which, record.uid if whole else "")
-        found = self._told.get(key)
-        if found is None:
-            found = self._told[key] = self._wanted(record, nodes, alone=alone) + _ELSE
-        return found
+        if self._schedulable is None:
+            self._schedulable = [node for node in self._nodes() if node not in self._view.cordoned]
+        nodes = self._allowed_nodes(record.uid, self._schedulable)
+        by_pod = request is not None and request.whole_device and self._quotas.in_use
+        allowed = None if nodes is self._schedulable else frozenset(nodes)
+        labels_only = kube_scheduler.of_labels_alone(unplaced)
+        key = (request, unplaced.selector, labels_only, allowed, record.uid if by_pod else "")
+        suggestion = self._suggestions.get(key)
+        if suggestion is None:
+            suggestion = self._suggestions[key] = (
+                self._labelled_node(record, nodes, labels_only=labels_only) + _OTHER_SELECTOR
+            )
+        return suggestion
 
-    def _wanted(self, record: PodRecord, nodes: list[str], *, alone: bool) -> str:
-        """``alone``: nothing else than its labels keeps the pod off any node."""
+    def _labelled_node(self, record: PodRecord, nodes: list[str], *, labels_only: bool) -> str:
+        """Which node to label. ``labels_only``: nothing but labels keeps the pod off any node."""
         ledger, request, selector = self._view.ledger, record.request, record.unplaced.selector
-        found = modes.selected(ledger, request, selector, nodes)
-        if found:
-            return found
-        told = f"a node with what its nodeSelector wants, {selector.replace(' ', ' and ')}"
+        in_mode = modes.selected(ledger, request, selector, nodes)
+        if in_mode:
+            return in_mode
+        wanted = f"a node with what its nodeSelector wants, {selector.replace(' ', ' and ')}"
         mode, labels = modes.without_mode(selector)
         if request is None or not labels:
-            return f"{told}: `kubectl label node NODE {selector}`"
-        some = [name for name in nodes if not mode or modes.is_in(ledger, name, mode)]
-        node, _ = self._fits(record.uid, request, some)
+            return f"{wanted}: `kubectl label node NODE {selector}`"
+        candidates = [name for name in nodes if not mode or modes.is_in(ledger, name, mode)]
+        node, _ = self._fits(record.uid, request, candidates)
         if not node:
-            which = f"node in mode {mode}" if mode else "node"
-            besides = " that is not cordoned" if self._view.cordoned else ""
-            return f"{told}: no {which}{besides} has room for the pod now, whatever its labels"
-        if_so = "" if alone else ", if no other rule keeps the pod off"
-        return f"{told}: `kubectl label node {node} {labels}` (it has room for the pod{if_so})"
+            node_kind = f"node in mode {mode}" if mode else "node"
+            schedulable = " that is not cordoned" if self._view.cordoned else ""
+            return f"{wanted}: no {node_kind}{schedulable} has room for the pod now, whatever its labels"
+        condition = "" if labels_only else ", if no other rule keeps the pod off"
+        return f"{wanted}: `kubectl label node {node} {labels}` (it has room for the pod{condition})"

@@ -1,9 +1,9 @@
-"""Tells people of pods that wait: an event on the pod at each change of the reason, and figures for Prometheus.
+"""Reports pending pods: an event on the pod whenever the reason changes, and Prometheus metrics.
 
-kube-scheduler's own event (``FailedScheduling``) counts our reasons node by node, and is cut after 1,024 bytes: with thousands of
-nodes that name different figures it says neither why nor what would help. This one says both in one line. It is told by
-the scheduler that leads, after a while in which most pods find their place, for some pods a turn; and again before an API
-server forgets it, in today's words.
+kube-scheduler's own event (``FailedScheduling``) lists our reasons node by node and is cut after 1,024 bytes. With thousands of nodes
+whose figures differ, it says neither why the pod is pending nor what would help. Our event says both in one line. Only the leader
+records it, for a limited number of pods at a time, and only once a pod has been pending longer than most pods are. It is recorded again,
+with the current text, before the API server drops it.
 """
 
 import asyncio
@@ -17,44 +17,44 @@ from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
 
 if TYPE_CHECKING:
-    from gpushare.scheduler.plugins.explain.decision_log import DecisionLog, Waiting
+    from gpushare.scheduler.plugins.explain.decision_log import DecisionLog, PendingPod
 
 GaugeFn = Callable[[str, str, Callable[[], float]], None]
 GaugeByFn = Callable[[str, str, str, Callable[[], Mapping[str, float]]], None]
 
-REASON_WAITING: Final = "GPUSchedulingPending"
-#: Between two looks.
+REASON_PENDING: Final = "GPUSchedulingPending"
+#: Seconds between two looks.
 EVERY_S: Final = 5.0
-#: Pods younger than this are passed over: mostly they are placed meanwhile.
+#: Pods younger than this, in seconds, are skipped: most are bound soon.
 PATIENCE_S: Final = 10.0
-#: An API server keeps an event for an hour since it was written last: what lasts longer is told again before that.
-AGAIN_S: Final = 45 * 60.0
-#: Events that are noted at one look; those pods that are left are next.
-MOST_TOLD: Final = 50
+#: Seconds after which an unchanged event is recorded again: the API server drops an event one hour after its last write.
+REPEAT_S: Final = 45 * 60.0
+#: Most events recorded in one look; the remaining pods follow in the next look.
+MAX_EVENTS: Final = 50
 
 
-#: Pods that are looked at without a pause for others.
-_AT_ONCE: Final = 100
-#: Kinds that are no news: the first cycle is still to come, or it has succeeded.
-_NO_NEWS: Final = frozenset({"unasked", "scheduler", "binding"})
-#: Somebody has set the gates on purpose: no fault, and nobody is kept waiting.
+#: Pods that are examined before other tasks of the event loop run.
+_BATCH: Final = 100
+#: Categories without an event: the first cycle is still to come, or it has succeeded.
+_NOT_REPORTED: Final = frozenset({"unasked", "scheduler", "binding"})
+#: Category of pods with scheduling gates. Gates are set on purpose, so these pods are not reported as a problem.
 _GATES: Final = "gates"
 
 
-class Known(Protocol):
-    """Who knows the pods that wait."""
+class PendingPodSource(Protocol):
+    """Source of the pending pods."""
 
     def uids(self) -> Collection[str]:
-        """Of all of them."""
+        """UIDs of all pending pods."""
 
     def category(self, uid: str) -> str:
-        """What kind of reason, one of a few words; empty where it waits no longer."""
+        """Category of the reason; empty if the pod is no longer pending."""
 
     def since_s(self, uid: str) -> float:
-        """When it was made, in seconds since 1970."""
+        """When the pod was created, in seconds since 1970."""
 
-    def waiting(self, uid: str) -> "Waiting | None":
-        """All that is known of it; ``None`` where it waits no longer."""
+    def waiting(self, uid: str) -> "PendingPod | None":
+        """The pod with its reason; ``None`` if it is no longer pending."""
 
 
 class Leads(Protocol):
@@ -62,45 +62,45 @@ class Leads(Protocol):
 
     @property
     def leads(self) -> bool:
-        """As far as is known."""
+        """Whether this scheduler leads, as far as is known."""
 
 
 class FromDecisions:
-    """``Known`` from the record of decisions."""
+    """``PendingPodSource`` from the record of decisions."""
 
     def __init__(self, decisions: "DecisionLog") -> None:
         self._decisions = decisions
-        # Not by the start, which is timed.
-        self._asked: Any = None
+        # Imported on first use: startup time is measured.
+        self._module: Any = None
 
     @property
-    def _waiting(self) -> Any:
-        if self._asked is None:
-            self._asked = importlib.import_module("gpushare.scheduler.plugins.explain.pending_pods")
-        return self._asked
+    def _pending_pods(self) -> Any:
+        if self._module is None:
+            self._module = importlib.import_module("gpushare.scheduler.plugins.explain.pending_pods")
+        return self._module
 
     def uids(self) -> Collection[str]:
-        """Of all pods that wait."""
+        """UIDs of all pending pods."""
         return self._decisions.view.waiting.keys()
 
     def category(self, uid: str) -> str:
-        """What kind of reason; empty where it waits no longer."""
-        found: str = self._waiting.category(self._decisions, uid)
-        return found
+        """Category of the reason; empty if the pod is no longer pending."""
+        category: str = self._pending_pods.category(self._decisions, uid)
+        return category
 
     def since_s(self, uid: str) -> float:
-        """When it was made, in seconds since 1970."""
-        since_s: float = self._waiting.epoch_s(self._decisions.view.waiting[uid].created)
+        """When the pod was created, in seconds since 1970."""
+        since_s: float = self._pending_pods.epoch_s(self._decisions.view.waiting[uid].created)
         return since_s
 
-    def waiting(self, uid: str) -> "Waiting | None":
-        """All that is known of it; ``None`` where it waits no longer."""
-        found: Waiting | None = self._waiting.waiting(self._decisions, uid)
-        return found
+    def waiting(self, uid: str) -> "PendingPod | None":
+        """The pod with its reason; ``None`` if it is no longer pending."""
+        pod: PendingPod | None = self._pending_pods.pending_pod(self._decisions, uid)
+        return pod
 
 
-class _Told(NamedTuple):
-    """What is told of a pod: the kind of reason, when (monotonic), the text, and as news of which cause."""
+class _Reported(NamedTuple):
+    """What was last reported for a pod: category, time (monotonic), text, and the ``cause`` by which the recorder tells events apart."""
 
     since_s: float
     category: str = ""
@@ -110,18 +110,18 @@ class _Told(NamedTuple):
 
 
 class PendingPodEvents:
-    """``leads``: whether this scheduler is the one that tells."""
+    """Records the events and exports the metrics. ``leads``: whether this scheduler leads; only the leader records events."""
 
-    def __init__(self, known: Known, events: Recorder, clock: Clock, leads: Leads) -> None:
-        self._known = known
+    def __init__(self, source: PendingPodSource, events: Recorder, clock: Clock, leads: Leads) -> None:
+        self._source = source
         self._events = events
         self._clock = clock
         self._leads = leads
-        self._told: dict[str, _Told] = {}
+        self._reported: dict[str, _Reported] = {}
         self.by_reason: Mapping[str, int] = {}
-        """How many wait for each kind of reason, as of the last look. A kind that was seen once stays, with 0."""
+        """Number of pending pods by category, as of the last look. A category that was seen once stays, with 0."""
         self.oldest_s: float = 0.0
-        """When the pod was made that has waited longest, in seconds since 1970; 0 where none waits. Pods with gates do not count."""
+        """Creation time of the oldest pending pod, in seconds since 1970; 0 if none is pending. Pods with scheduling gates do not count."""
 
     def export(self, gauge: GaugeFn, gauge_by: GaugeByFn) -> None:
         """Register the metrics."""
@@ -134,7 +134,7 @@ class PendingPodEvents:
         gauge(
             "gpushare_scheduler_longest_pending_seconds",
             "Age of the oldest pending pod that requests a GPU, those with scheduling gates left out; 0 where none is pending.",
-            self.waits_s,
+            self.longest_pending_s,
         )
 
     async def run(self) -> None:
@@ -144,61 +144,66 @@ class PendingPodEvents:
             await self._clock.sleep(EVERY_S)
 
     async def look(self) -> None:
-        """Count who waits, and tell what is new; others get their turn meanwhile."""
-        uids = list(self._known.uids())
-        self._told = {uid: told for uid in uids if (told := self._told.get(uid)) is not None}
+        """Count pending pods and record new reasons. Yields to other tasks in between."""
+        uids = list(self._source.uids())
+        self._reported = {uid: reported for uid in uids if (reported := self._reported.get(uid)) is not None}
         counts = Counter(dict.fromkeys(self.by_reason, 0))
-        before_s = self._clock.time_ns() / 1e9 - PATIENCE_S
-        oldest_s, left = 0.0, MOST_TOLD if self._leads.leads else 0
+        created_before_s = self._clock.time_ns() / 1e9 - PATIENCE_S
+        oldest_s, remaining = 0.0, MAX_EVENTS if self._leads.leads else 0
         for number, uid in enumerate(uids):
-            if number % _AT_ONCE == _AT_ONCE - 1:
+            if number % _BATCH == _BATCH - 1:
                 await asyncio.sleep(0)
-            category = self._known.category(uid)
+            category = self._source.category(uid)
             if not category:
                 continue
             counts[category] += 1
-            told = self._told.get(uid)
-            if told is None:
-                told = self._told[uid] = _Told(self._known.since_s(uid))
+            reported = self._reported.get(uid)
+            if reported is None:
+                reported = self._reported[uid] = _Reported(self._source.since_s(uid))
             if category != _GATES:
-                oldest_s = min(oldest_s or told.since_s, told.since_s)
-            new = category != told.category or self._clock.monotonic() - told.at_s >= AGAIN_S
-            if left and new and category not in _NO_NEWS and told.since_s <= before_s:
-                left -= self._tell(uid, category, told)
-                # To say what would help may take a look at every node.
+                oldest_s = min(oldest_s or reported.since_s, reported.since_s)
+            changed = category != reported.category or self._clock.monotonic() - reported.at_s >= REPEAT_S
+            if (
+                remaining
+                and changed
+                and category not in _NOT_REPORTED
+                and reported.since_s <= created_before_s
+            ):
+                remaining -= self._report(uid, category, reported)
+                # A suggestion may have to examine every node.
                 await asyncio.sleep(0)
         self.by_reason, self.oldest_s = counts, oldest_s
 
-    def waits_s(self) -> float:
-        """How long the pod has waited that waits longest, in seconds."""
+    def longest_pending_s(self) -> float:
+        """Age of the oldest pending pod, in seconds."""
         return max(0.0, self._clock.time_ns() / 1e9 - self.oldest_s) if self.oldest_s else 0.0
 
-    def _tell(self, uid: str, category: str, before: _Told) -> bool:
-        told = before._replace(category=category, at_s=self._clock.monotonic())
-        one = self._known.waiting(uid)
-        if one is None:
-            self._told[uid] = told
+    def _report(self, uid: str, category: str, previous: _Reported) -> bool:
+        reported = previous._replace(category=category, at_s=self._clock.monotonic())
+        pod = self._source.waiting(uid)
+        if pod is None:
+            self._reported[uid] = reported
             return False
-        namespace, _, name = one.key.partition("/")
-        why = f"waits for {one.asks}: {one.reason}" if one.asks else f"waits: {one.reason}"
-        note = f"{why}. What would help: {one.suggestion}" if one.suggestion else why
-        if category != before.category:
-            # The figures in the text change with every pod that comes and goes; the kind of reason does not.
+        namespace, _, name = pod.key.partition("/")
+        reason_text = f"waits for {pod.asks}: {pod.reason}" if pod.asks else f"waits: {pod.reason}"
+        note = f"{reason_text}. What would help: {pod.suggestion}" if pod.suggestion else reason_text
+        if category != previous.category:
+            # The figures in the text change with every pod that is created or deleted; the category does not.
             cause = category
-        elif note == before.note:
-            cause = before.cause
+        elif note == previous.note:
+            cause = previous.cause
         else:
-            # A written event keeps its text: today's is an event of its own, and the old one goes within the hour.
+            # The text of a written event cannot change: the new text is a separate event, and the old one expires within the hour.
             cause = f"{category}: {note}"
-        self._told[uid] = told._replace(note=note, cause=cause)
+        self._reported[uid] = reported._replace(note=note, cause=cause)
         self._events.record(
             ObjectReference("Pod", name, namespace, uid),
             kind="Normal" if category == _GATES else "Warning",
-            reason=REASON_WAITING,
+            reason=REASON_PENDING,
             action="Scheduling",
             note=note,
             cause=cause,
-            # Whoever led before may have told it; and what a pod waits for once more counts on.
+            # The previous leader may have recorded the same event; if a reason recurs, its event's count goes up.
             telling="standing",
         )
         return True

@@ -1,4 +1,4 @@
-"""Why each pod waits, in one line and in one of few kinds, and what would let it fit: worked out when somebody asks."""
+"""Why each pod is pending: a category, a one-line reason and a suggestion. Computed on demand."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -10,60 +10,67 @@ from gpushare.reasons import kube_scheduler
 from gpushare.reasons.categories import Category, category_of
 from gpushare.reasons.summary import Summary, fitting_text, reason_text, sampled, summarized
 from gpushare.scheduler.cache.pod_records import PodRecord
-from gpushare.scheduler.plugins.explain.decision_log import Bind, Cut, Decision, DecisionLog, Waiting, cut
+from gpushare.scheduler.plugins.explain.decision_log import (
+    Bind,
+    Decision,
+    DecisionLog,
+    PendingPod,
+    SampledAnswer,
+    sample,
+)
 from gpushare.scheduler.plugins.explain.suggestions import Suggestions
 
-#: Seconds after which a pod that has room and no binding is said to be left by kube-scheduler.
-_UNDER_WAY_S: Final = 30.0
-#: Seconds after which a pod on which no scheduler has written anything is said to have none.
-_NOBODY_S: Final = 10.0
-#: Seconds after a question in which its outcome is not on the pod yet: what stands there may be of an earlier cycle.
-_WRITTEN_S: Final = 2.0
-#: Seconds for which holds what the ledger said of a request, and how many requests that is looked up for in that time.
-_HOLDS_S: Final = 10.0
-_MOST_REQUESTS: Final = 8
+#: Seconds after which a pod that has room but is not bound counts as left by kube-scheduler.
+_BINDING_GRACE_S: Final = 30.0
+#: Seconds after which a pod on which no scheduler has written anything counts as having no scheduler.
+_UNSERVED_S: Final = 10.0
+#: Seconds that kube-scheduler may take to write the outcome of a cycle on the pod. Until then the pod may show that of an earlier cycle.
+_STATUS_DELAY_S: Final = 2.0
+#: Seconds for which the ledger's answer for a request is cached, and the most requests cached at a time.
+_LEDGER_CACHE_S: Final = 10.0
+_MAX_CACHED_REQUESTS: Final = 8
 
 
 def categories(decisions: DecisionLog) -> dict[str, int]:
-    """How many pods wait, by ``Category``."""
-    found = dict.fromkeys((one.value for one in Category), 0)
+    """Number of pending pods by ``Category``."""
+    counts = dict.fromkeys((kind.value for kind in Category), 0)
     for record in decisions.view.waiting.values():
-        category, _ = _why(decisions, record, decisions.get(record.uid))
-        found[category.value] += 1
-    return found
+        category, _ = _category_and_reason(decisions, record, decisions.get(record.uid))
+        counts[category.value] += 1
+    return counts
 
 
-def each_waiting(decisions: DecisionLog) -> Iterator[Waiting]:
-    """Every pod that waits, in no order; the cluster may change between two of them."""
+def each_pending_pod(decisions: DecisionLog) -> Iterator[PendingPod]:
+    """Every pending pod, in no particular order. The cluster may change during the iteration."""
     suggestions = _suggestions(decisions)
     for uid in list(decisions.view.waiting):
         if (record := decisions.view.waiting.get(uid)) is not None:
-            yield _waiting(decisions, record, suggestions)
+            yield _explained(decisions, record, suggestions)
 
 
-def each_besides(decisions: DecisionLog) -> Iterator[Waiting]:
-    """Every pod without a GPU of ours that was refused a node and waits, as ``each_waiting``."""
+def each_non_gpu_pod(decisions: DecisionLog) -> Iterator[PendingPod]:
+    """Every pending pod that requests no GPU of ours and was refused a node; see ``each_pending_pod``."""
     suggestions = _suggestions(decisions)
     for uid in decisions.uids():
-        if (record := decisions.besides(uid)) is not None:
-            yield _waiting(decisions, record, suggestions)
+        if (record := decisions.pending_non_gpu_pod(uid)) is not None:
+            yield _explained(decisions, record, suggestions)
 
 
-def longest_first(found: Iterable[Waiting]) -> list[Waiting]:
-    """In the order in which people read them."""
-    return sorted(found, key=lambda one: (one.since, one.key))
+def longest_first(pods: Iterable[PendingPod]) -> list[PendingPod]:
+    """Sort pods for display: the longest pending first."""
+    return sorted(pods, key=lambda pod: (pod.since, pod.key))
 
 
-def waiting(decisions: DecisionLog, uid: str) -> Waiting | None:
-    """The pod as it waits; ``None`` where it does not, or nothing of ours keeps it."""
-    record = decisions.view.waiting.get(uid) or decisions.besides(uid)
-    return None if record is None else _waiting(decisions, record, _suggestions(decisions))
+def pending_pod(decisions: DecisionLog, uid: str) -> PendingPod | None:
+    """The pending pod with its reason; ``None`` if it is not pending or this scheduler does not hold it back."""
+    record = decisions.view.waiting.get(uid) or decisions.pending_non_gpu_pod(uid)
+    return None if record is None else _explained(decisions, record, _suggestions(decisions))
 
 
 def category(decisions: DecisionLog, uid: str) -> str:
-    """What kind of reason the pod has to wait; empty where it does not."""
+    """Category of the reason why the pod is pending; empty if it is not pending."""
     record = decisions.view.waiting.get(uid)
-    return "" if record is None else _why(decisions, record, decisions.of(uid))[0].value
+    return "" if record is None else _category_and_reason(decisions, record, decisions.of(uid))[0].value
 
 
 def _suggestions(decisions: DecisionLog) -> Suggestions:
@@ -72,10 +79,10 @@ def _suggestions(decisions: DecisionLog) -> Suggestions:
     )
 
 
-def _waiting(decisions: DecisionLog, record: PodRecord, suggestions: Suggestions) -> Waiting:
-    one = decisions.of(record.uid)
-    category, reason = _why(decisions, record, one)
-    return Waiting(
+def _explained(decisions: DecisionLog, record: PodRecord, suggestions: Suggestions) -> PendingPod:
+    decision = decisions.of(record.uid)
+    category, reason = _category_and_reason(decisions, record, decision)
+    return PendingPod(
         key=record.pod,
         uid=record.uid,
         since=epoch_s(record.created),
@@ -85,60 +92,73 @@ def _waiting(decisions: DecisionLog, record: PodRecord, suggestions: Suggestions
         suggestion=suggestions.of(
             record,
             category,
-            None if one is None else _asked(one),
+            None if decision is None else _last_asked_nodes(decision),
         ),
     )
 
 
-def _asked(one: Decision) -> Sequence[str] | None:
-    """The nodes of kube-scheduler's last question, where they are still kept."""
-    return one.each.names if one.each is not None else None
+def _last_asked_nodes(decision: Decision) -> Sequence[str] | None:
+    """The nodes that kube-scheduler last asked about; ``None`` if they are no longer recorded."""
+    return decision.each.names if decision.each is not None else None
 
 
-def _why(decisions: DecisionLog, record: PodRecord, one: Decision | None) -> tuple[Category, str]:
+def _category_and_reason(
+    decisions: DecisionLog, record: PodRecord, decision: Decision | None
+) -> tuple[Category, str]:
     if record.problem:
         return Category.REQUEST, record.problem
     if record.unplaced.gates:
         return Category.GATES, kube_scheduler.gated_text(record.unplaced)
-    summary = None if one is None else one.summary
-    if one is not None and one.raw is not None:
-        # Not all of it is summed up: what stands for the pod is needed alone.
-        summary = sampled(*(one.raw if isinstance(one.raw, Cut) else cut(one.raw)))
-    if one is not None and _refused_later(decisions, record, one, summary):
-        return _unasked(decisions, record)
-    if one is not None and one.bind is not None:
-        return _of_bind(one.bind)
-    if one is None or summary is None:
-        return _unasked(decisions, record)
+    summary = None if decision is None else decision.summary
+    if decision is not None and decision.raw is not None:
+        # A sample of the raw answer is enough for one reason; the full summary would cost more.
+        summary = sampled(
+            *(decision.raw if isinstance(decision.raw, SampledAnswer) else sample(decision.raw))
+        )
+    if decision is not None and _refused_by_kube_scheduler_since(decisions, record, decision, summary):
+        return _never_asked(decisions, record)
+    if decision is not None and decision.bind is not None:
+        return _bind_reason(decision.bind)
+    if decision is None or summary is None:
+        return _never_asked(decisions, record)
     if summary.fits:
-        ago_s = decisions.now_s - one.asked_s
-        own = kube_scheduler.says(record.unplaced)
-        if own and ago_s >= _UNDER_WAY_S:
-            return Category.RULES, f"{fitting_text(summary.fitting, summary.fits)}, but {own}"
-        then = "its binding is awaited" if ago_s < _UNDER_WAY_S else "kube-scheduler has not bound it"
-        return Category.SCHEDULER, f"{fitting_text(summary.fitting, summary.fits)}: {then}"
+        ago_s = decisions.now_s - decision.asked_s
+        kube_scheduler_reason = kube_scheduler.says(record.unplaced)
+        if kube_scheduler_reason and ago_s >= _BINDING_GRACE_S:
+            return (
+                Category.RULES,
+                f"{fitting_text(summary.fitting, summary.fits)}, but {kube_scheduler_reason}",
+            )
+        status = "its binding is awaited" if ago_s < _BINDING_GRACE_S else "kube-scheduler has not bound it"
+        return Category.SCHEDULER, f"{fitting_text(summary.fitting, summary.fits)}: {status}"
     category = summary.category if summary.nodes else Category.NODE
     return category, reason_text(summary)
 
 
-def _refused_later(decisions: DecisionLog, record: PodRecord, one: Decision, summary: Summary | None) -> bool:
-    """Whether kube-scheduler has looked at the pod since, and its own rules left no node to ask about.
+def _refused_by_kube_scheduler_since(
+    decisions: DecisionLog, record: PodRecord, decision: Decision, summary: Summary | None
+) -> bool:
+    """Whether kube-scheduler has tried the pod again since, and its own rules left no node to ask us about.
 
-    After a cycle in which we refused nodes it writes our reasons on the pod: where none of them is there any more, a later cycle ended
-    without us. (When that was it does not write.) Of a pod that had room what stands there may be of the cycle before.
+    After a cycle in which we refused nodes, kube-scheduler writes our reasons on the pod. If none of them is there any more, a later
+    cycle failed without asking us; kube-scheduler does not write when. For a pod that had room, the status may be that of the cycle before.
     """
-    if one.bind is not None:
-        last_s, refused = one.bind.at_s, bool(one.bind.error)
+    if decision.bind is not None:
+        answered_s, refused = decision.bind.at_s, bool(decision.bind.error)
     else:
-        last_s, refused = one.asked_s, summary is not None and not summary.fits
-    return refused and decisions.now_s - last_s >= _WRITTEN_S and kube_scheduler.refuse_all(record.unplaced)
+        answered_s, refused = decision.asked_s, summary is not None and not summary.fits
+    return (
+        refused
+        and decisions.now_s - answered_s >= _STATUS_DELAY_S
+        and kube_scheduler.refuse_all(record.unplaced)
+    )
 
 
-def _unasked(decisions: DecisionLog, record: PodRecord) -> tuple[Category, str]:
-    """kube-scheduler asks about nodes alone that pass its own rules: where none does, it has said so on the pod.
+def _never_asked(decisions: DecisionLog, record: PodRecord) -> tuple[Category, str]:
+    """Reason for a pod that kube-scheduler has not asked about. It asks only about nodes that pass its own rules.
 
-    Where it has none with enough by its own sums of GPUs, the ledger says more. What that says of a request holds for ``_HOLDS_S``:
-    thousands of pods ask for the same, and metrics ask often.
+    If no node passes, kube-scheduler has written so on the pod. If that is because of its own sums of GPUs, the ledger knows more. The
+    ledger's answer for a request is cached for ``_LEDGER_CACHE_S``, as thousands of pods request the same and metrics need it often.
     """
     refusal = decisions.quotas.refusal(record.uid)
     if refusal:
@@ -146,37 +166,41 @@ def _unasked(decisions: DecisionLog, record: PodRecord) -> tuple[Category, str]:
     request = record.request
     unplaced = record.unplaced
     age_s = decisions.now_s - epoch_s(record.created)
-    if kube_scheduler.nobody(unplaced, decisions.asked_by) and age_s >= _NOBODY_S:
+    if kube_scheduler.nobody(unplaced, decisions.asked_by) and age_s >= _UNSERVED_S:
         return Category.UNSERVED, kube_scheduler.unserved_text(unplaced)
-    own = kube_scheduler.says(unplaced)
+    kube_scheduler_reason = kube_scheduler.says(unplaced)
     summary = None if request is None else _by_ledger(decisions, request)
     if summary is not None and summary.nodes and not summary.fits:
-        if own and not kube_scheduler.of_gpus(unplaced):
-            return Category.RULES, f"{own}; and of their GPUs {reason_text(summary)}"
+        if kube_scheduler_reason and not kube_scheduler.of_gpus(unplaced):
+            return Category.RULES, f"{kube_scheduler_reason}; and of their GPUs {reason_text(summary)}"
         return summary.category, f"kube-scheduler has not asked about any node; {reason_text(summary)}"
-    if own:
-        return Category.RULES, own
+    if kube_scheduler_reason:
+        return Category.RULES, kube_scheduler_reason
     since = "it started" if decisions.first_asked_s is None else "it leads"
     return Category.UNASKED, f"kube-scheduler has not asked this scheduler about it since {since}"
 
 
 def _by_ledger(decisions: DecisionLog, request: Request) -> Summary | None:
-    """What the ledger says of every node now, or said a moment ago; ``None`` where too many different requests wait."""
-    known = decisions.by_ledger
-    found = known.get(request)
-    if found is not None and found[0] > decisions.now_s - _HOLDS_S:
-        return found[1]
-    for old in [one for one, (at_s, _) in known.items() if at_s <= decisions.now_s - _HOLDS_S]:
-        del known[old]
-    if len(known) >= _MOST_REQUESTS:
+    """The ledger's answer about all nodes, at most ``_LEDGER_CACHE_S`` old; ``None`` if too many different requests are pending."""
+    cache = decisions.by_ledger
+    cached = cache.get(request)
+    if cached is not None and cached[0] > decisions.now_s - _LEDGER_CACHE_S:
+        return cached[1]
+    for expired in [
+        cached_request
+        for cached_request, (at_s, _) in cache.items()
+        if at_s <= decisions.now_s - _LEDGER_CACHE_S
+    ]:
+        del cache[expired]
+    if len(cache) >= _MAX_CACHED_REQUESTS:
         return None
     names = decisions.view.ledger.node_names()
     summary, _ = summarized(names, decisions.view.ledger.filter(request, names))
-    known[request] = (decisions.now_s, summary)
+    cache[request] = (decisions.now_s, summary)
     return summary
 
 
-def _of_bind(bind: Bind) -> tuple[Category, str]:
+def _bind_reason(bind: Bind) -> tuple[Category, str]:
     if not bind.error:
         return Category.BINDING, f"bound to node {bind.node} a moment ago"
     category = category_of(bind.error.removeprefix(f"node {bind.node}: "))
@@ -184,7 +208,7 @@ def _of_bind(bind: Bind) -> tuple[Category, str]:
 
 
 def epoch_s(stamp: str) -> float:
-    """Seconds since 1970 of an RFC 3339 time; 0 where there is none."""
+    """Seconds since 1970 of an RFC 3339 time; 0 if it cannot be parsed."""
     try:
         return datetime.fromisoformat(stamp).timestamp()
     except ValueError:

@@ -1,4 +1,4 @@
-"""The plugin ``decisions``: why pods are pending or where they are, in records, pages, events and metrics."""
+"""The plugin ``decisions``: records, pages, events and metrics that say why pods are pending or where they are."""
 
 from gpushare.scheduler.framework.interface import Handle, Task
 from gpushare.scheduler.framework.services import Gangs, NodePolicies, PodQuotas
@@ -7,16 +7,16 @@ from gpushare.scheduler.plugins.explain.pending_pod_events import FromDecisions,
 
 
 class Explanations(DecisionLog):
-    """Decisions with what is made of them."""
+    """The decision log, and the events and metrics derived from it."""
 
     def __init__(self, handle: Handle, gangs: Gangs, policies: NodePolicies, quotas: PodQuotas) -> None:
-        waiting_besides = handle.cache.waiting_besides
+        pending_non_gpu_pods = handle.cache.waiting_besides
         super().__init__(
             handle.cache,
             handle.clock,
             leads=lambda: handle.leading.known,
             in_turn=policies.by_unit,
-            without_gpu=lambda uid: waiting_besides.get(uid) or policies.kept(uid),
+            without_gpu=lambda uid: pending_non_gpu_pods.get(uid) or policies.kept(uid),
             gangs=gangs,
             quotas=quotas,
         )
@@ -24,5 +24,5 @@ class Explanations(DecisionLog):
         self._events.export(handle.gauge, handle.gauge_by)
 
     def tasks(self) -> list[Task]:
-        """What runs for as long as the process."""
+        """Background tasks that run for the lifetime of the process."""
         return [("decisions", self.run()), ("pending pods", self._events.run())]

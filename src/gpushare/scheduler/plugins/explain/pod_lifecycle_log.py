@@ -1,6 +1,6 @@
-"""What the log says of a pod of ours that the watch tells of: that it waits, where it is, and its end, each once.
+"""Logs a pod's life cycle as the watch reports it: that it is pending, that it is bound, and its end, each once.
 
-With what is told of its cycle (``cycle_log``) one search for its UID shows its whole life with this scheduler.
+Together with the lines of its scheduling cycles (``cycle_log``), a search for its UID shows the pod's whole life with this scheduler.
 """
 
 import logging
@@ -16,42 +16,42 @@ logger = logging.getLogger(__name__)
 
 
 class PodLifecycleLog:
-    """Follows pods before the cache does, by which it sees what is new."""
+    """Handles pod events before the cache does, so that the cache still shows the previous state."""
 
     def __init__(self, view: ClusterCache, decisions: DecisionLog | None = None) -> None:
         self._view = view
         self._decisions = decisions
 
-    def pod_arriving(self, item: PodRecord) -> None:
+    def pod_arriving(self, record: PodRecord) -> None:
         """A pod was added or changed."""
-        waits = item.uid in self._view.waiting
-        if item.finished:
-            self.pod_leaving(item)
-        elif not item.node:
-            if not waits and not item.bystander:
-                _tell_waiting(item)
-        elif waits and not self._is_told_bound(item):
-            where = about(pod=item.pod, uid=item.uid, node=item.node)
-            logger.info("pod %s: is seen on node %s", item.pod, item.node, extra=where)
+        known_pending = record.uid in self._view.waiting
+        if record.finished:
+            self.pod_leaving(record)
+        elif not record.node:
+            if not known_pending and not record.bystander:
+                _log_pending(record)
+        elif known_pending and not self._binding_is_logged(record):
+            log_fields = about(pod=record.pod, uid=record.uid, node=record.node)
+            logger.info("pod %s: is seen on node %s", record.pod, record.node, extra=log_fields)
 
     def pod_leaving(self, last: PodRecord) -> None:
-        """A pod has finished, or is gone."""
+        """A pod has finished or was deleted."""
         uid = last.uid
         if uid not in self._view.waiting and self._view.ledger.held(uid) is None:
-            return  # that was told, or there is nothing to tell
-        how = "is gone" if not last.finished else "has succeeded" if last.succeeded else "has failed"
-        logger.info("pod %s: %s", last.pod, how, extra=about(pod=last.pod, uid=uid, node=last.node))
+            return  # already logged, or never known
+        outcome = "is gone" if not last.finished else "has succeeded" if last.succeeded else "has failed"
+        logger.info("pod %s: %s", last.pod, outcome, extra=about(pod=last.pod, uid=uid, node=last.node))
 
-    def _is_told_bound(self, item: PodRecord) -> bool:
-        """Whether we have bound it and said so, or will when the answer to our Binding has come."""
-        one = None if self._decisions is None else self._decisions.get(item.uid)
-        if one is not None and one.bind is not None:
-            return not one.bind.error
-        held = self._view.ledger.held(item.uid)
-        return held is not None and held.node == item.node
+    def _binding_is_logged(self, record: PodRecord) -> bool:
+        """Whether we bound the pod and have logged that, or will log it once the API server answers our Binding."""
+        decision = None if self._decisions is None else self._decisions.get(record.uid)
+        if decision is not None and decision.bind is not None:
+            return not decision.bind.error
+        held = self._view.ledger.held(record.uid)
+        return held is not None and held.node == record.node
 
 
-def _tell_waiting(record: PodRecord) -> None:
+def _log_pending(record: PodRecord) -> None:
     gates, requested = record.unplaced.gates, record.unplaced.requested
     logger.info(
         "pod %s: waits for %s, asks for %s%s%s",

@@ -1,1 +1,1 @@
-"""Lower-priority pods evicted for a pending one."""
+"""Evicts lower-priority pods for a pending pod."""

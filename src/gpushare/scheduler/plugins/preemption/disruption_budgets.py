@@ -1,4 +1,4 @@
-"""What PodDisruptionBudgets say of pods that would have to end: read from the API server when it comes to that, and once a decision."""
+"""PodDisruptionBudgets that cover possible victims: read from the API server on demand, at most once per decision."""
 
 import asyncio
 from collections.abc import Collection
@@ -11,27 +11,27 @@ from gpushare.scheduler.cache.cache import ClusterCache
 
 
 class BudgetReader(Protocol):
-    """What is asked of the API server (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
+    """Reads from the API server (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
-        """The pod as it is."""
+        """The current pod."""
 
     async def list_budgets(self) -> list[DisruptionBudget]:
         """Every PodDisruptionBudget."""
 
 
 class Evictor(BudgetReader, Protocol):
-    """What is asked of the API server (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
+    """Calls of the API server for preemption (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
 
     async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
-        """Have it ended as its budgets allow."""
+        """Evict the pod; the API server enforces its PodDisruptionBudgets."""
 
     async def nominate(self, namespace: str, name: str, node: str, *, uid: str) -> None:
-        """Note for which node it waits."""
+        """Set the pod's ``nominatedNodeName``."""
 
 
 class BudgetReading:
-    """Budgets, and the pods that they may cover, as they were when they were first asked for."""
+    """Budgets and the pods that they may cover, cached from the first read."""
 
     def __init__(self, view: ClusterCache, api: BudgetReader) -> None:
         self._view = view
@@ -46,12 +46,13 @@ class BudgetReading:
         return self._budgets
 
     async def pods(self, uids: Collection[str]) -> list[Pod]:
-        """Those of ``uids``, in this order, that some budget may cover, and that are what we know of them."""
-        spaces = {one.metadata.namespace for one in await self.budgets()}
+        """The pods of ``uids``, in this order, that a budget may cover and that still exist under these UIDs."""
+        namespaces = {budget.metadata.namespace for budget in await self.budgets()}
         keys = {
             uid: record.pod
             for uid in uids
-            if (record := self._view.with_node(uid)) is not None and record.pod.partition("/")[0] in spaces
+            if (record := self._view.with_node(uid)) is not None
+            and record.pod.partition("/")[0] in namespaces
         }
         await asyncio.gather(*(self._read(uid, key) for uid, key in keys.items() if uid not in self._pods))
         return [pod for uid in uids if (pod := self._pods.get(uid)) is not None]

@@ -1,4 +1,4 @@
-"""Has pods ended for a more important one, and tells their owners for whom."""
+"""Evicts victims for a more important pod, with an event on each victim that names that pod."""
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 REASON_PREEMPTED: Final = "Preempted"
 
 
-class Ending:
-    """Asks the API server for the end of pods. ``must_lead`` is awaited right before each; it raises ``NotLeading``."""
+class VictimEvictor:
+    """Evicts pods through the API server. ``must_lead`` is awaited right before each eviction; it raises ``NotLeading``."""
 
     def __init__(
         self,
@@ -36,71 +36,76 @@ class Ending:
         self._pods = pods
         self._events = events
         self._must_lead = must_lead
-        self.left: set[str] = set()
-        """UIDs of pods that kube-scheduler has come to make room for meanwhile: nobody ends for them here."""
+        self.left_to_scheduler: set[str] = set()
+        """UIDs of pods for which kube-scheduler itself has started to make room: nothing is evicted for them here."""
 
-    def stands(self, places: Mapping[str, str]) -> bool:
-        """Whether all of ``places`` (UID → node; empty: a sum) wait yet for what is kept for them, there, and kube-scheduler for none."""
+    def reservations_hold(self, places: Mapping[str, str]) -> bool:
+        """Whether all pods of ``places`` are still pending with their reservations, and kube-scheduler makes room for none of them.
+
+        ``places`` maps UIDs to nodes. An empty node stands for a reserved amount of a quota.
+        """
         for uid, node in places.items():
-            waits = (self._view.waiting if node else self._view.waiting_besides).get(uid)
-            kept = self._view.ledger.nominations.node_of(uid) == node if node else self._quotas.keeps(uid)
-            if waits is None or waits.leaving or not kept or uid in self.left:
+            pending = (self._view.waiting if node else self._view.waiting_besides).get(uid)
+            reserved = self._view.ledger.nominations.node_of(uid) == node if node else self._quotas.keeps(uid)
+            if pending is None or pending.leaving or not reserved or uid in self.left_to_scheduler:
                 return False
         return True
 
-    async def for_room(self, record: PodRecord, plan: Plan, places: Mapping[str, str]) -> bool:
-        """Note on the pod for which node it waits, and have ``plan``'s victims ended, as ``end`` does."""
+    async def evict_for_room(self, record: PodRecord, plan: Plan, places: Mapping[str, str]) -> bool:
+        """Nominate the pod to the plan's node and evict the plan's victims as ``evict`` does."""
         if not any(self._view.with_node(uid) for uid in plan.victims):
-            return True  # those that leave already are enough
+            return True  # pods that are already being deleted free enough
         namespace, _, name = record.pod.partition("/")
         await self._must_lead()
-        if not self.stands(places):
+        if not self.reservations_hold(places):
             return False
         await self._pods.nominate(namespace, name, plan.node, uid=record.uid)
-        return await self.end(record, plan.victims, places, plan.node)
+        return await self.evict(record, plan.victims, places, plan.node)
 
-    async def end(
+    async def evict(
         self, record: PodRecord, uids: Collection[str], places: Mapping[str, str], node: str = ""
     ) -> bool:
-        """Have the pods of these UIDs ended for ``record``'s pod, on whatever nodes where ``node`` is empty.
+        """Evict the pods ``uids`` for the pod of ``record``; an empty ``node`` means that they are on any nodes.
 
-        No more of them once ``places`` do not stand; whether they did to the end.
-        Raises ``KubeError``, ``NotLeading``; those asked for before are told of then.
+        Stops once the reservations of ``places`` no longer hold, and returns whether they held to the end.
+        Raises ``KubeError`` or ``NotLeading``; victims evicted before that have been logged and have their events.
         """
-        if not self.stands(places):
+        if not self.reservations_hold(places):
             return False
-        victims = [one for uid in uids if (one := self._view.with_node(uid)) is not None]
+        victims = [victim for uid in uids if (victim := self._view.with_node(uid)) is not None]
         where = f" on node {node}" if node else ""
         logger.info(
             "pod %s (priority %d): room is made%s by ending %s",
             record.pod,
             record.priority,
             where,
-            ", ".join(f"{one.pod} (priority {one.priority})" for one in victims),
+            ", ".join(f"{victim.pod} (priority {victim.priority})" for victim in victims),
             extra=about(pod=record.pod, uid=record.uid, node=node),
         )
         claim = self._quotas.claim(record.uid, record.pod, record.amounts)
-        # All at once: a claim is one on the tree of this moment.
-        told = [(one, "" if claim is None else claim.words(one.uid)) for one in victims]
-        for victim, why in told:
+        # All reasons are computed before the first await: a claim reflects the quota tree at this moment.
+        victims_and_reasons = [
+            (victim, "" if claim is None else claim.words(victim.uid)) for victim in victims
+        ]
+        for victim, reason in victims_and_reasons:
             await self._must_lead()
-            if not self.stands(places):
+            if not self.reservations_hold(places):
                 return False
-            await self._evict(victim, record, where, why)
+            await self._evict(victim, record, where, reason)
         return True
 
-    async def _evict(self, victim: PodRecord, record: PodRecord, where: str, why: str) -> None:
+    async def _evict(self, victim: PodRecord, record: PodRecord, where: str, reason: str) -> None:
         namespace, _, name = victim.pod.partition("/")
         try:
             await self._pods.evict_pod(namespace, name, uid=victim.uid)
         except ApiError as error:
             if error.not_found or error.conflict:
-                return  # gone, or another by now
+                return  # deleted, or replaced by a pod of the same name
             raise
-        about_it = about(pod=victim.pod, uid=victim.uid, node=victim.node)
-        logger.info("pod %s: its end is asked for, room for pod %s", victim.pod, record.pod, extra=about_it)
+        log_fields = about(pod=victim.pod, uid=victim.uid, node=victim.node)
+        logger.info("pod %s: its end is asked for, room for pod %s", victim.pod, record.pod, extra=log_fields)
         if self._view.with_node(victim.uid) is victim:
-            # The informer will say so; until then nobody else has it ended once more.
+            # The informer will report the deletion; until then this keeps the pod from being evicted twice.
             self._view.upsert_pod(msgspec.structs.replace(victim, leaving=True))
         self._quotas.ended(victim.uid)
         self._events.record(
@@ -109,5 +114,5 @@ class Ending:
             reason=REASON_PREEMPTED,
             action="Preempting",
             note=f"ended for pod {record.pod} (priority {record.priority}){where}"
-            + (f": {why}" if why else ""),
+            + (f": {reason}" if reason else ""),
         )

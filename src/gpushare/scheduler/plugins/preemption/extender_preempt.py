@@ -1,8 +1,8 @@
-"""The verb preempt: of the nodes on which kube-scheduler would end others, which have room on GPUs then, and who must go besides.
+"""The verb preempt: which of kube-scheduler's candidate nodes have room on their GPUs after preemption, and which extra victims that takes.
 
-kube-scheduler deletes whom we add as it deletes its own victims, without asking for their PodDisruptionBudgets. So of those that
-budgets protect nobody is added where another node has room, and where none has they count as violations, of which kube-scheduler
-takes the fewest. Budgets are read when somebody would be added, and not before: mostly nobody is.
+kube-scheduler deletes the victims that we add as it deletes its own, without checking their PodDisruptionBudgets. So no protected pod is
+added if another node has room without that. If no node has, protected victims count as violations, and kube-scheduler prefers the
+node with the fewest. Budgets are read only once victims would be added, which is rare.
 """
 
 import asyncio
@@ -27,105 +27,114 @@ from gpushare.scheduler.server import protocol
 
 logger = logging.getLogger(__name__)
 
-#: Looks for nodes where nobody who is protected has to be added.
-_TRIES: Final = 5
-#: Seconds that all reading of budgets may take: kube-scheduler waits, with all of its pods.
+#: Attempts to find nodes where no protected pod has to be added.
+_MAX_ATTEMPTS: Final = 5
+#: Seconds that reading budgets may take in all. kube-scheduler schedules no pod while it waits for the answer.
 _PATIENCE_S: Final = 3.0
 
 ViolatingFn = Callable[[Collection[str]], set[str]]
-"""Of pods (UIDs) that end together, in this order, those whose PodDisruptionBudgets do not allow it."""
+"""Of pods (UIDs) that are evicted together, in this order, those whose PodDisruptionBudgets do not allow it."""
 
 
 class _Look(NamedTuple):
-    """Nodes that have room once their victims are gone; of these ``more`` are ours; and why others were looked at in vain."""
+    """Nodes with room once their victims are gone, the victims that we added (``extra_victims``), and why other nodes fail."""
 
     rooms: dict[str, protocol.Victims]
-    more: dict[str, tuple[str, ...]]
-    vain: dict[str, str]
+    extra_victims: dict[str, tuple[str, ...]]
+    failures: dict[str, str]
     ended_early: bool
 
 
-class _Found(NamedTuple):
+class _Result(NamedTuple):
     request: Request | None
     offered: Mapping[str, protocol.Victims]
-    left: Mapping[str, protocol.Victims]
-    """What policies have left of them."""
+    allowed: Mapping[str, protocol.Victims]
+    """Those of ``offered`` that ResourcePolicies allow."""
     look: _Look
 
 
-Steps = Generator[_Look, set[str], _Found]
-"""Gives looks that have ``more``, takes those of these that budgets protect."""
+Steps = Generator[_Look, set[str], _Result]
+"""Yields looks with ``extra_victims``, and is sent those of these that budgets protect."""
 
 
-def _nobody(uids: Collection[str]) -> set[str]:
+def _none_protected(uids: Collection[str]) -> set[str]:
     return set()
 
 
 def preempt_pods(
     view: ClusterCache,
     args: protocol.PreemptionArgs,
-    on_found: Callable[[str], None],
+    on_scheduler_preempts: Callable[[str], None],
     policies: NodePolicies | None = None,
     decisions: Decisions | None = None,
     quotas: PodQuotas = NO_QUOTAS,
-    protected: ViolatingFn = _nobody,
+    protected: ViolatingFn = _none_protected,
 ) -> bytes:
-    """Answer a preempt body: on which of the nodes the victims, and who of ours must go besides, leave room on one GPU.
+    """Answer a preempt body with the nodes that have room on their GPUs without the victims and the extra victims that we add.
 
-    Nodes on which somebody would go whose elastic quota that would bring below its min are left out.
-    ``on_found`` is told the UID of a pod for which kube-scheduler will make room.
+    Nodes are left out if a victim's elastic quota would fall below its min.
+    ``on_scheduler_preempts`` is called with the UID of a pod for which kube-scheduler will make room.
     """
     steps = _steps(view, args, policies, quotas)
     try:
         look = next(steps)
         while True:
-            look = steps.send(_added(look, {node: protected(one.uids) for node, one in look.rooms.items()}))
-    except StopIteration as ended:
-        return _answer(view, args, ended.value, on_found, decisions)
+            look = steps.send(
+                _protected_extra_victims(
+                    look, {node: protected(victims.uids) for node, victims in look.rooms.items()}
+                )
+            )
+    except StopIteration as stop:
+        return _answer(view, args, stop.value, on_scheduler_preempts, decisions)
 
 
 async def preempt_within_budgets(
     view: ClusterCache,
     args: protocol.PreemptionArgs,
-    on_found: Callable[[str], None],
+    on_scheduler_preempts: Callable[[str], None],
     policies: NodePolicies | None,
     decisions: Decisions | None,
     reading: BudgetReading,
     quotas: PodQuotas = NO_QUOTAS,
 ) -> bytes:
-    """The same, with the budgets of ``reading``; where they cannot be read everybody whom we add counts as protected."""
+    """Like ``preempt_pods``, with the budgets of ``reading``. If they cannot be read, every extra victim counts as protected."""
     steps = _steps(view, args, policies, quotas)
-    until_s = asyncio.get_running_loop().time() + _PATIENCE_S
+    deadline_s = asyncio.get_running_loop().time() + _PATIENCE_S
     try:
         look = next(steps)
         while True:
             try:
-                async with asyncio.timeout_at(until_s):
-                    found = {node: await _violating(reading, one.uids) for node, one in look.rooms.items()}
+                async with asyncio.timeout_at(deadline_s):
+                    violations_by_node = {
+                        node: await _violating(reading, victims.uids) for node, victims in look.rooms.items()
+                    }
             except (KubeError, TimeoutError) as error:
-                if until_s:
-                    why = str(error) or f"no answer within {_PATIENCE_S:.0f} s"
+                if deadline_s:
+                    reason = str(error) or f"no answer within {_PATIENCE_S:.0f} s"
                     logger.warning(
                         "pod %s: PodDisruptionBudgets cannot be read, all who would end besides count as protected: %s",
                         args.pod.key,
-                        why,
+                        reason,
                         extra=about(pod=args.pod.key, uid=args.pod.metadata.uid),
                     )
-                until_s = 0.0  # not to be waited for once more
-                found = {node: set(one.uids) for node, one in look.rooms.items()}
-            look = steps.send(_added(look, found))
-    except StopIteration as ended:
-        return _answer(view, args, ended.value, on_found, decisions)
+                deadline_s = 0.0  # do not wait a second time
+                violations_by_node = {node: set(victims.uids) for node, victims in look.rooms.items()}
+            look = steps.send(_protected_extra_victims(look, violations_by_node))
+    except StopIteration as stop:
+        return _answer(view, args, stop.value, on_scheduler_preempts, decisions)
 
 
 class PreemptVerb:
-    """The verb ``preempt`` of the extender. ``on_found`` is called with the UID of a pod for which kube-scheduler will make room."""
+    """The verb ``preempt`` of the extender.
+
+    ``on_scheduler_preempts`` is called with the UID of a pod for which kube-scheduler will make room.
+    """
 
     def __init__(
         self,
         view: ClusterCache,
         api: BudgetReader,
-        on_found: Callable[[str], None],
+        on_scheduler_preempts: Callable[[str], None],
         policies: NodePolicies | None = None,
         decisions: Decisions | None = None,
         quotas: PodQuotas = NO_QUOTAS,
@@ -133,12 +142,12 @@ class PreemptVerb:
         self._view = view
         self._quotas = quotas
         self._api = api
-        self._on_found = on_found
+        self._on_scheduler_preempts = on_scheduler_preempts
         self._policies = policies
         self._decisions = decisions
 
     def verbs(self) -> Mapping[str, Callable[[bytes], Coroutine[Any, Any, bytes]]]:
-        """The verb by its name."""
+        """The verb's handler by name."""
         return {"preempt": self.preempt}
 
     async def preempt(self, body: bytes) -> bytes:
@@ -146,7 +155,7 @@ class PreemptVerb:
         return await preempt_within_budgets(
             self._view,
             protocol.read_preemption(body),
-            self._on_found,
+            self._on_scheduler_preempts,
             self._policies,
             self._decisions,
             BudgetReading(self._view, self._api),
@@ -158,79 +167,91 @@ async def _violating(reading: BudgetReading, uids: Collection[str]) -> set[str]:
     return violating(await reading.pods(uids), await reading.budgets())
 
 
-def _added(look: _Look, protected: Mapping[str, set[str]]) -> set[str]:
-    return {uid for node, more in look.more.items() for uid in more if uid in protected[node]}
+def _protected_extra_victims(look: _Look, protected: Mapping[str, set[str]]) -> set[str]:
+    return {
+        uid
+        for node, extra_victims in look.extra_victims.items()
+        for uid in extra_victims
+        if uid in protected[node]
+    }
 
 
 def _steps(
     view: ClusterCache, args: protocol.PreemptionArgs, policies: NodePolicies | None, quotas: PodQuotas
 ) -> Steps:
-    offered = left = args.victims()
+    offered = allowed = args.victims()
     if policies is not None and policies.in_use:
-        left = policies.preemptable(args.pod, offered)
+        allowed = policies.preemptable(args.pod, offered)
     try:
         request = request_of(args.pod)
     except InvalidRequest:
-        return _Found(None, offered, left, _Look({}, {}, {}, ended_early=False))
+        return _Result(None, offered, allowed, _Look({}, {}, {}, ended_early=False))
     if request is None:
-        return _Found(None, offered, left, _by_quotas(quotas, args.pod, left))
-    look = _look(view, quotas, args.pod, request, left)
-    against = (yield look) if look.more else set()
-    if not against:
-        return _Found(request, offered, left, look)
-    return _Found(
-        request, offered, left, (yield from _without(view, quotas, args.pod, request, left, look, against))
+        return _Result(None, offered, allowed, _by_quotas(quotas, args.pod, allowed))
+    look = _look(view, quotas, args.pod, request, allowed)
+    newly_protected = (yield look) if look.extra_victims else set()
+    if not newly_protected:
+        return _Result(request, offered, allowed, look)
+    return _Result(
+        request,
+        offered,
+        allowed,
+        (yield from _avoiding_protected(view, quotas, args.pod, request, allowed, look, newly_protected)),
     )
 
 
 def _by_quotas(quotas: PodQuotas, pod: Pod, victims: dict[str, protocol.Victims]) -> _Look:
-    """For a pod without a GPU: nodes on which nobody goes whose quota must keep it."""
+    """For a pod without a GPU: nodes where no victim's quota would fall below its min."""
     from gpushare.scheduler.framework.preemption_results import BELOW_MIN
 
     claim = quotas.claim(pod.metadata.uid, pod.key, amounts_of(pod))
     if claim is None:
         return _Look(victims, {}, {}, ended_early=False)
     rooms = {
-        node: one
-        for node, one in victims.items()
-        if all(claim.may_end(uid, lesser=True) for uid in one.uids)
-        and claim.together(one.uids, ()) is not None
+        node: node_victims
+        for node, node_victims in victims.items()
+        if all(claim.may_end(uid, lesser=True) for uid in node_victims.uids)
+        and claim.together(node_victims.uids, ()) is not None
     }
-    vain = dict.fromkeys(victims.keys() - rooms.keys(), BELOW_MIN)
-    return _Look(rooms, {}, vain, ended_early=False)
+    failures = dict.fromkeys(victims.keys() - rooms.keys(), BELOW_MIN)
+    return _Look(rooms, {}, failures, ended_early=False)
 
 
-def _without(
+def _avoiding_protected(
     view: ClusterCache,
     quotas: PodQuotas,
     pod: Pod,
     request: Request,
     victims: Mapping[str, protocol.Victims],
     look: _Look,
-    against: set[str],
+    newly_protected: set[str],
 ) -> Generator[_Look, set[str], _Look]:
-    """Nodes where nobody protected is added; where there are none without a violation, the others too."""
-    guarded = set(against)
-    room_for_them = set(look.rooms)
-    for _ in range(_TRIES - 1):
+    """Nodes where no protected pod is added; if each of them violates a budget, also nodes where protected pods are added."""
+    guarded = set(newly_protected)
+    nodes_with_room = set(look.rooms)
+    for _ in range(_MAX_ATTEMPTS - 1):
         look = _look(view, quotas, pod, request, victims, barred=guarded)
-        room_for_them |= look.rooms.keys()
-        against = (yield look) if look.more else set()
-        if not against:
+        nodes_with_room |= look.rooms.keys()
+        newly_protected = (yield look) if look.extra_victims else set()
+        if not newly_protected:
             break
-        guarded |= against
-    rooms = {node: one for node, one in look.rooms.items() if not against & {*look.more.get(node, ())}}
-    if any(one.violations == 0 for one in rooms.values()):
+        guarded |= newly_protected
+    rooms = {
+        node: node_victims
+        for node, node_victims in look.rooms.items()
+        if not newly_protected & {*look.extra_victims.get(node, ())}
+    }
+    if any(node_victims.violations == 0 for node_victims in rooms.values()):
         from gpushare.scheduler.framework.preemption_results import GUARDED
 
-        vain = look.vain | dict.fromkeys(room_for_them - rooms.keys(), GUARDED)
-        return look._replace(rooms=rooms, vain=vain)
-    others = {node: one for node, one in victims.items() if node not in rooms}
+        failures = look.failures | dict.fromkeys(nodes_with_room - rooms.keys(), GUARDED)
+        return look._replace(rooms=rooms, failures=failures)
+    others = {node: node_victims for node, node_victims in victims.items() if node not in rooms}
     last = _look(view, quotas, pod, request, others, spared=guarded)
-    against = (yield last) if last.more else set()
-    for node, one in last.rooms.items():
-        violations = one.violations + len(against & {*last.more.get(node, ())})
-        rooms[node] = protocol.Victims(one.uids, violations)
+    newly_protected = (yield last) if last.extra_victims else set()
+    for node, node_victims in last.rooms.items():
+        violations = node_victims.violations + len(newly_protected & {*last.extra_victims.get(node, ())})
+        rooms[node] = protocol.Victims(node_victims.uids, violations)
     return last._replace(rooms=rooms)
 
 
@@ -244,70 +265,70 @@ def _look(
     barred: Collection[str] = (),
     spared: Collection[str] = (),
 ) -> _Look:
-    """``barred`` ones (UIDs) are not added, ``spared`` ones where nobody else helps."""
+    """Examine nodes. Pods in ``barred`` (UIDs) are never added, pods in ``spared`` only as a last resort."""
     from gpushare.scheduler.framework.preemption_results import BELOW_MIN, NOT_ENOUGH
 
     uid = pod.metadata.uid
     priority = pod.spec.priority or 0
     look = _Look({}, {}, {}, ended_early=False)
     tried = 0
-    # Room that is kept for the pod itself, for it was refused on GPUs before, is its own here, too.
-    lifted = view.ledger.nominations.suspend((uid,))
+    # Room reserved for the pod itself, from an earlier refusal on GPUs, is available to it here.
+    suspended = view.ledger.nominations.suspend((uid,))
     try:
         claim = quotas.claim(uid, pod.key, amounts_of(pod))
         rank = lesser(view, priority, barred, claim, spared)
         below = reach(view, priority, claim)
-        # kube-scheduler names hundreds of nodes, and takes one; fewest violated budgets come first with it.
-        for violations in sorted({one.violations for one in victims.values()}):
-            nodes = [node for node, one in victims.items() if one.violations == violations]
+        # kube-scheduler offers hundreds of nodes, takes one, and prefers the fewest violated budgets.
+        for violations in sorted({node_victims.violations for node_victims in victims.values()}):
+            nodes = [node for node, node_victims in victims.items() if node_victims.violations == violations]
             for node in chain.from_iterable(view.ledger.evictions.stages(request, nodes, below)):
                 if len(look.rooms) == ENOUGH or tried == MOST_TRIED:
                     return look._replace(ended_early=True)
                 uids = victims[node].uids
-                if claim is not None and not all(claim.may_end(one, lesser=True) for one in uids):
-                    look.vain[node] = BELOW_MIN
+                if claim is not None and not all(claim.may_end(victim, lesser=True) for victim in uids):
+                    look.failures[node] = BELOW_MIN
                     continue
                 tried += 1
                 forced = set(uids)
                 plan = view.ledger.evictions.plan(request, (node,), rank, forced=forced, rule=claim)
                 if plan is None:
-                    look.vain[node] = NOT_ENOUGH
+                    look.failures[node] = NOT_ENOUGH
                     continue
-                more = tuple(one for one in plan.victims if one not in forced)
-                ended = (*uids, *more)
-                if request.whole_device and not quotas.whole_is_let_in(pod, request, node, ended):
-                    look.vain[node] = BELOW_MIN
+                extra_victims = tuple(victim for victim in plan.victims if victim not in forced)
+                leaving_uids = (*uids, *extra_victims)
+                if request.whole_device and not quotas.whole_is_let_in(pod, request, node, leaving_uids):
+                    look.failures[node] = BELOW_MIN
                     continue
-                look.rooms[node] = protocol.Victims(ended, violations)
-                if more:
-                    look.more[node] = more
+                look.rooms[node] = protocol.Victims(leaving_uids, violations)
+                if extra_victims:
+                    look.extra_victims[node] = extra_victims
     finally:
-        view.ledger.nominations.restore(lifted)
+        view.ledger.nominations.restore(suspended)
     return look
 
 
 def _answer(
     view: ClusterCache,
     args: protocol.PreemptionArgs,
-    found: _Found,
-    on_found: Callable[[str], None],
+    result: _Result,
+    on_scheduler_preempts: Callable[[str], None],
     decisions: Decisions | None,
 ) -> bytes:
-    uid, look = args.pod.metadata.uid, found.look
-    if found.request is not None:
+    uid, look = args.pod.metadata.uid, result.look
+    if result.request is not None:
         if look.rooms:
-            on_found(uid)
+            on_scheduler_preempts(uid)
         if decisions is not None:
             from gpushare.scheduler.framework.preemption_results import of_verb
 
-            told = of_verb(
+            preemption = of_verb(
                 view,
                 decisions.now_s,
-                found.offered,
-                found.left,
+                result.offered,
+                result.allowed,
                 look.rooms,
-                look.vain,
+                look.failures,
                 ended_early=look.ended_early,
             )
-            decisions.preempted(uid, args.pod.key, found.request, told)
+            decisions.preempted(uid, args.pod.key, result.request, preemption)
     return protocol.preemption_answer(look.rooms)

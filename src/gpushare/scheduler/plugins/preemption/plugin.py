@@ -1,10 +1,10 @@
-"""Makes room where only we refused: kube-scheduler then preempts nobody, for by its sums the pod would fit.
+"""Preempts for pods that only this scheduler refused. kube-scheduler does not preempt for them, as by its sums they would fit.
 
-A pod that no node took, though the end of less important ones would help, is looked at a moment later, when
-kube-scheduler has had its turn: if it ends pods itself, these leave already, and we end no others. What is freed, and
-what is free beside it, is kept for the pod from the decision on; it is asked for its disruption budgets first, and of
-those protected nobody is ended. Nothing of this is stored: a new leader decides anew, with those that leave counted, and whoever
-does not lead any more ends nobody, and forgets whom it was asked about.
+A refused pod that would fit without less important pods is examined a moment later, after kube-scheduler had time to preempt: if
+kube-scheduler evicts pods itself, these are already being deleted, and we evict no others. From the decision on, the room that is freed
+and the room that is free next to it are reserved for the pod. PodDisruptionBudgets are read before, and no protected pod is evicted.
+Nothing is persisted: a new leader decides again and counts the pods that are being deleted. A scheduler that no longer leads evicts
+nothing and forgets its queue.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ from gpushare.scheduler.framework.interface import Task
 from gpushare.scheduler.framework.services import NO_GANGS, NO_QUOTAS, Gangs, PodQuotas, Wanting
 from gpushare.scheduler.leader.lease import NotLeading, without_another
 from gpushare.scheduler.plugins.preemption.disruption_budgets import BudgetReading, Evictor
-from gpushare.scheduler.plugins.preemption.evictor import Ending
-from gpushare.scheduler.plugins.preemption.non_gpu_reclaim import Sums
+from gpushare.scheduler.plugins.preemption.evictor import VictimEvictor
+from gpushare.scheduler.plugins.preemption.non_gpu_reclaim import QuotaReservations
 from gpushare.scheduler.plugins.preemption.ranks import lesser, reach
 
 if TYPE_CHECKING:
@@ -40,39 +40,40 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds: what kube-scheduler is given to make room by itself, and how long room is kept for one pod.
+#: Seconds that kube-scheduler has to make room itself, and for which room stays reserved for a pod.
 SETTLE_S: Final = 1.0
-KEPT_S: Final = 180.0
-#: Seconds for which a pod is remembered of which the watch has not told yet.
+RESERVED_S: Final = 180.0
+#: Seconds for which a pod is remembered that the watch has not reported yet.
 _UNSEEN_S: Final = 10.0
-#: Pods that are remembered for a look, and tries to find victims that no budget protects.
+#: Most pods in the queue, and attempts to find victims that no budget protects.
 _REMEMBERED: Final = 1024
 _TRIES: Final = 5
-#: Waiting pods that are tried again when room is given up.
-_HURRIED: Final = 64
-#: Protected pods that are named.
+#: Most pending pods that are retried when reserved room is released.
+_RETRIED: Final = 64
+#: Most protected pods that are named in a reason.
 _NAMED: Final = 8
-#: How much further the next look at nodes begins: less than are looked at (of a rule's, half), so that in the end all were.
-_TURN: Final = MOST_TRIED_BY_RULE // 2 - 1
+#: Nodes by which the start of the next search advances. It is less than a search examines (half with a quota rule), so that all nodes
+#: are examined in the end.
+_ROTATION_STEP: Final = MOST_TRIED_BY_RULE // 2 - 1
 
 REASON_NO_BUDGET: Final = "PreemptionRefused"
 _GUARDED: Final = "room could be made only by ending pods that a PodDisruptionBudget protects now"
 
 
-class _Found(NamedTuple):
-    """A plan for one pod of a gang whose room is kept, and who was on its GPUs (UUIDs) then (UIDs)."""
+class _GangMemberPlan(NamedTuple):
+    """The plan for a pod of a gang, with its room reserved; ``pods_then``: UIDs of the pods on its GPUs (UUIDs) when it was made."""
 
     record: PodRecord
     plan: Plan
     gpus: frozenset[str]
-    there: frozenset[str]
+    pods_then: frozenset[str]
 
 
 class Preemptor:
-    """Ends pods for more important ones that only we refused.
+    """Evicts pods for more important ones that only this scheduler refused.
 
-    ``in_turn`` puts nodes for the pod of a UID in groups: in the first where it helps others are ended, in no other. ``must_lead`` is awaited
-    right before anybody is asked to end; it raises ``NotLeading``.
+    ``in_turn`` groups the nodes for a pod (UID): only in the first group where it helps are pods evicted. ``must_lead`` is awaited right
+    before each eviction; it raises ``NotLeading``.
     """
 
     def __init__(
@@ -95,22 +96,22 @@ class Preemptor:
         self._events = events
         self._clock = clock
         self._asked: OrderedDict[str, tuple[float, list[str]]] = OrderedDict()
-        self._kept_since: dict[str, float] = {}
-        self._sums = Sums(view, quotas, clock)
-        self._ending = Ending(view, quotas, pods, events, self._still_leads)
-        self._turn = 0
+        self._reserved_since: dict[str, float] = {}
+        self._quota_reservations = QuotaReservations(view, quotas, clock)
+        self._victim_evictor = VictimEvictor(view, quotas, pods, events, self._still_leads)
+        self._rotation = 0
         self._looking = False
         self._backoff = Backoff(first_s=SETTLE_S)
         self._woken = asyncio.Event()
         self.retry_wanted: Event[Iterable[str]] = Event()
-        """Called with the UIDs of pods that are to be tried soon."""
+        """Called with the UIDs of pods that should be retried soon."""
         self.decided: Event[str, str, Request | None, Preemption] = Event()
-        """Called with UID, key and request of a pod, and what was decided about room for it."""
+        """Called with UID, key and request of a pod, and the decision about preemption for it."""
         self._in_turn = in_turn
         self._must_lead = must_lead
 
     def post_filter(self, uid: str, nodes: Collection[str]) -> None:
-        """No node took the pod; on ``nodes`` room could be made. It need not be known yet."""
+        """No node took the pod, but room could be made on ``nodes``. The watch need not have reported the pod yet."""
         if not nodes or self._ledger.nominations.node_of(uid) or self._quotas.keeps(uid):
             return
         self._asked[uid] = (self._clock.monotonic(), list(nodes))
@@ -122,25 +123,25 @@ class Preemptor:
         """kube-scheduler makes room for the pod itself."""
         self._asked.pop(uid, None)
         if self._looking:
-            self._ending.left.add(uid)
+            self._victim_evictor.left_to_scheduler.add(uid)
 
-    def kept(self, uid: str) -> None:
-        """Room is kept for the pod without anybody being asked to end: it is given up in time, too."""
-        self._kept_since[uid] = self._clock.monotonic()
+    def room_reserved(self, uid: str) -> None:
+        """Room was reserved for the pod without an eviction of ours; it expires like other reservations."""
+        self._reserved_since[uid] = self._clock.monotonic()
         self._woken.set()
 
     def tasks(self) -> Iterable[Task]:
-        """What runs for as long as the process."""
+        """Background tasks that run for the lifetime of the process."""
         return [("preemption", self.run())]
 
     async def run(self) -> None:
-        """Look after refused pods for ever, the most important first."""
+        """Make room for refused pods, the most important first, until cancelled."""
         while True:
-            if not self._asked and not self._kept_since and not self._sums:
+            if not self._asked and not self._reserved_since and not self._quota_reservations:
                 await self._woken.wait()
             self._woken.clear()
             await self._clock.sleep(SETTLE_S)
-            self._forget()
+            self._release_expired()
             due_s = self._clock.monotonic() - SETTLE_S
             due = [
                 uid
@@ -148,47 +149,49 @@ class Preemptor:
                 if asked_s <= due_s and (asked_s <= due_s - _UNSEEN_S or self._view.knows(uid))
             ]
             nodes = {uid: self._asked.pop(uid)[1] for uid in due}
-            waiting = [(uid, record) for uid in due if (record := self._may_preempt(uid)) is not None]
-            self._looking = bool(waiting)
-            self._ending.left.clear()
-            for uid, record in sorted(waiting, key=lambda one: -one[1].priority):
+            pending = [(uid, record) for uid in due if (record := self._may_preempt(uid)) is not None]
+            self._looking = bool(pending)
+            self._victim_evictor.left_to_scheduler.clear()
+            for uid, record in sorted(pending, key=lambda uid_and_record: -uid_and_record[1].priority):
                 try:
                     if record.bystander:
-                        await self._make_sum(record, nodes[uid])
+                        await self._reclaim_quota(record, nodes[uid])
                     elif record.gang is None:
                         await self._make_room(record, nodes[uid])
                     else:
                         await self._make_room_for_gang(record, nodes[uid])
                 except NotLeading:
-                    about_it = about(pod=record.pod, uid=record.uid)
+                    log_fields = about(pod=record.pod, uid=record.uid)
                     logger.info(
                         "pod %s: nobody ends for it any more, another scheduler leads",
                         record.pod,
-                        extra=about_it,
+                        extra=log_fields,
                     )
-                    self._retire(uid)
+                    self._drop_all(uid)
                     break
                 except KubeError as error:
                     self._ledger.nominations.remove(uid)
-                    self._sums.give_up(uid)
-                    about_it = about(pod=record.pod, uid=uid)
+                    self._quota_reservations.release(uid)
+                    log_fields = about(pod=record.pod, uid=uid)
                     logger.warning(
-                        "pod %s: no room could be made for it: %s", record.pod, error, extra=about_it
+                        "pod %s: no room could be made for it: %s", record.pod, error, extra=log_fields
                     )
-                    self._tell_vain(record, nodes[uid], f"the API server did not let it be made: {error}")
-                    self._look_again(uid, nodes[uid], self._backoff.next_s())
+                    self._record_failure(
+                        record, nodes[uid], f"the API server did not let it be made: {error}"
+                    )
+                    self._requeue(uid, nodes[uid], self._backoff.next_s())
                 else:
                     self._backoff.reset()
             self._looking = False
 
-    def _retire(self, uid: str) -> None:
-        """Forget who waits for room, and what was just kept for one and its gang: the one that leads decides anew."""
+    def _drop_all(self, uid: str) -> None:
+        """Drop the queue and the latest reservations of the pod and its gang: the new leader decides again."""
         self._asked.clear()
         for other in self._gangs.together_with(uid):
             self._ledger.nominations.remove(other)
 
-    def _look_again(self, uid: str, nodes: list[str], in_s: float = 0.0) -> None:
-        """kube-scheduler may have no reason to ask about the pod again for minutes."""
+    def _requeue(self, uid: str, nodes: list[str], in_s: float = 0.0) -> None:
+        """Put the pod back into the queue, as kube-scheduler may have no reason to ask about it again for minutes."""
         self._asked.setdefault(uid, (self._clock.monotonic() + in_s, nodes))
 
     def _may_preempt(self, uid: str) -> PodRecord | None:
@@ -197,20 +200,20 @@ class Preemptor:
             return None
         return record if record.request is not None or record.bystander else None
 
-    def _forget(self) -> None:
-        """Give up room that nobody came for; a pod that was bound, or is gone, has given it up already."""
+    def _release_expired(self) -> None:
+        """Release reservations that have expired. Those of bound or deleted pods are released elsewhere."""
         now_s = self._clock.monotonic()
-        given_up = self._sums.forget()
-        for uid, since_s in list(self._kept_since.items()):
+        released = self._quota_reservations.release_expired()
+        for uid, since_s in list(self._reserved_since.items()):
             if not self._ledger.nominations.node_of(uid):
-                del self._kept_since[uid]
-            elif now_s > since_s + KEPT_S:
+                del self._reserved_since[uid]
+            elif now_s > since_s + RESERVED_S:
                 self._ledger.nominations.remove(uid)
-                given_up = True
-        if given_up:
-            # Nothing happens in the cluster by that: who was refused for it is woken by nobody but us.
-            for waiting in (self._view.waiting, self._view.waiting_besides):
-                self.retry_wanted(list(islice(waiting, _HURRIED)))
+                released = True
+        if released:
+            # A release changes no object in the cluster, so only we can have the pods retried that were refused because of it.
+            for pending in (self._view.waiting, self._view.waiting_besides):
+                self.retry_wanted(list(islice(pending, _RETRIED)))
             self._view.capacity_freed()
 
     async def _make_room(self, record: PodRecord, nodes: list[str]) -> None:
@@ -220,33 +223,33 @@ class Preemptor:
             if plan is None:
                 break
             protected = await self._protected(plan.victims)
-            if record.uid in self._ending.left:
+            if record.uid in self._victim_evictor.left_to_scheduler:
                 return
             if not protected:
                 # Time has passed: it must still be the same.
                 if self._plan(record, [plan.node], guarded) == plan:
-                    self._tell_room(record, len(nodes), plan)
+                    self._record_decision(record, len(nodes), plan)
                     assert record.request is not None
-                    self._keep(record, record.request, plan)
-                    await self._end_for((record, plan))
+                    self._reserve(record, record.request, plan)
+                    await self._evict_victims((record, plan))
                 else:
-                    self._look_again(record.uid, nodes)
+                    self._requeue(record.uid, nodes)
                 return
             guarded |= protected
-        self._tell_in_vain(record, nodes, guarded)
+        self._report_failure(record, nodes, guarded)
 
-    def _tell_in_vain(self, record: PodRecord, nodes: list[str], guarded: Collection[str]) -> None:
-        """Nobody ends for it; ``guarded`` (UIDs) could have."""
+    def _report_failure(self, record: PodRecord, nodes: list[str], guarded: Collection[str]) -> None:
+        """No victims were found; budgets protect the possible victims ``guarded`` (UIDs)."""
         from gpushare.scheduler.framework.preemption_results import NOBODY
 
         if guarded:
-            self._tell_guarded(record)
-            names = sorted(one.pod for uid in guarded if (one := self._view.with_node(uid)) is not None)
-            self._tell_vain(record, nodes, f"{_GUARDED}: {', '.join(names[:_NAMED])}")
-        elif self._waits(record):
-            self._tell_vain(record, nodes, NOBODY)
+            self._record_budget_event(record)
+            names = sorted(victim.pod for uid in guarded if (victim := self._view.with_node(uid)) is not None)
+            self._record_failure(record, nodes, f"{_GUARDED}: {', '.join(names[:_NAMED])}")
+        elif self._is_pending(record):
+            self._record_failure(record, nodes, NOBODY)
 
-    def _tell_guarded(self, record: PodRecord) -> None:
+    def _record_budget_event(self, record: PodRecord) -> None:
         self._events.record(
             record.reference(),
             kind="Warning",
@@ -256,141 +259,147 @@ class Preemptor:
             telling="standing",
         )
 
-    def _tell_vain(self, record: PodRecord, nodes: list[str], said: str) -> None:
+    def _record_failure(self, record: PodRecord, nodes: list[str], reason: str) -> None:
         from gpushare.scheduler.framework.preemption_results import in_vain
 
-        self.decided(record.uid, record.pod, record.request, in_vain(self._now_s, len(nodes), said))
+        self.decided(record.uid, record.pod, record.request, in_vain(self._now_s, len(nodes), reason))
 
-    def _tell_room(self, record: PodRecord, nodes: int, plan: Plan) -> None:
+    def _record_decision(self, record: PodRecord, nodes: int, plan: Plan) -> None:
         from gpushare.scheduler.framework.preemption_results import decided
 
-        found = decided(self._view, self._now_s, nodes, plan.node, plan.victims)
-        self.decided(record.uid, record.pod, record.request, found)
+        preemption = decided(self._view, self._now_s, nodes, plan.node, plan.victims)
+        self.decided(record.uid, record.pod, record.request, preemption)
 
     @property
     def _now_s(self) -> float:
         return self._clock.time_ns() / 1e9
 
-    async def _make_sum(self, record: PodRecord, nodes: list[str]) -> None:
-        """For a pod without a GPU that has room on ``nodes``, and is kept back by the max of a quota."""
+    async def _reclaim_quota(self, record: PodRecord, nodes: list[str]) -> None:
+        """Evict for a pod without a GPU that has room on ``nodes`` and is refused only because of the max of a quota."""
         if not any(self._in_turn(record.uid, nodes)):
             return
         guarded: set[str] = set()
         for _ in range(_TRIES):
-            victims = self._sums.plan(record, guarded)
+            victims = self._quota_reservations.plan(record, guarded)
             if not victims:
                 break
             protected = await self._protected(victims)
-            if record.uid in self._ending.left:
+            if record.uid in self._victim_evictor.left_to_scheduler:
                 return
             if not protected:
                 # Time has passed: it must still be the same.
-                if self._sums.plan(record, guarded) == victims:
-                    self._sums.keep(record)
-                    if not await self._ending.end(record, victims, {record.uid: ""}):
-                        self._sums.give_up(record.uid)
+                if self._quota_reservations.plan(record, guarded) == victims:
+                    self._quota_reservations.reserve(record)
+                    if not await self._victim_evictor.evict(record, victims, {record.uid: ""}):
+                        self._quota_reservations.release(record.uid)
                         self.retry_wanted((record.uid,))
                 else:
-                    self._look_again(record.uid, nodes)
+                    self._requeue(record.uid, nodes)
                 return
             guarded |= protected
         if guarded:
-            self._tell_guarded(record)
+            self._record_budget_event(record)
 
     async def _make_room_for_gang(self, record: PodRecord, nodes: list[str]) -> None:
-        """For all of a gang that need room at once, or for nobody: it is kept for them before anybody is asked to end."""
+        """Make room for all pods of a gang that need it at once, or for none. Room is reserved for all before the first eviction."""
         guarded: set[str] = set()
         for _ in range(_TRIES):
             plans = await self._plan_together(self._gangs.wanting(record.uid, nodes), guarded)
             if not plans:
                 break
             try:
-                protected = await self._protected([uid for one in plans for uid in one.plan.victims])
-                if any(one.record.uid in self._ending.left for one in plans):
-                    self._unkeep(plans)
+                protected = await self._protected([uid for member in plans for uid in member.plan.victims])
+                if any(member.record.uid in self._victim_evictor.left_to_scheduler for member in plans):
+                    self._cancel_reservations(plans)
                     return
                 if not protected:
-                    if all(map(self._holds, plans)):
-                        for one in plans:
-                            self._tell_room(one.record, len(nodes), one.plan)
-                        await self._end_for(*((one.record, one.plan) for one in plans))
+                    if all(map(self._still_valid, plans)):
+                        for member in plans:
+                            self._record_decision(member.record, len(nodes), member.plan)
+                        await self._evict_victims(*((member.record, member.plan) for member in plans))
                     else:
-                        self._unkeep(plans)
-                        self._look_again(record.uid, nodes)
+                        self._cancel_reservations(plans)
+                        self._requeue(record.uid, nodes)
                     return
             except KubeError:
-                self._unkeep(plans)
+                self._cancel_reservations(plans)
                 raise
-            self._unkeep(plans)
+            self._cancel_reservations(plans)
             guarded |= protected
-        self._tell_in_vain(record, nodes, guarded)
+        self._report_failure(record, nodes, guarded)
 
-    async def _plan_together(self, wanting: list[Wanting], guarded: set[str]) -> list[_Found]:
-        """A plan for each, whose room is kept then, with nobody in two of them; empty where one finds none.
+    async def _plan_together(self, wanting: list[Wanting], guarded: set[str]) -> list[_GangMemberPlan]:
+        """One plan per pod, with its room reserved and no victim in two plans; empty if there is no plan for one of the pods.
 
-        Others get their turn between two plans, each of which takes milliseconds on thousands of nodes. So whether all of it
-        holds yet is to be seen before anybody ends (``_holds``).
+        A plan takes milliseconds on thousands of nodes, so other tasks run between two plans. The caller must therefore check
+        that all plans are still valid before the first eviction (``_still_valid``).
         """
-        plans: list[_Found] = []
-        ended: set[str] = set()
+        plans: list[_GangMemberPlan] = []
+        victims: set[str] = set()
         for record, request, nodes in wanting:
             if plans:
                 await asyncio.sleep(0)
-            plan = self._plan(record, nodes, guarded, ended) if record.preempts else None
+            plan = self._plan(record, nodes, guarded, victims) if record.preempts else None
             if plan is None:
-                self._unkeep(plans)
+                self._cancel_reservations(plans)
                 return []
-            self._keep(record, request, plan)
+            self._reserve(record, request, plan)
             gpus = self._gpus_of(plan)
-            plans.append(_Found(record, plan, gpus, self._there(plan.node, gpus)))
-            ended.update(plan.victims)
+            plans.append(_GangMemberPlan(record, plan, gpus, self._pods_on(plan.node, gpus)))
+            victims.update(plan.victims)
         return plans
 
-    def _holds(self, found: _Found) -> bool:
-        """Whether nothing has come between: the pod waits for the same yet, and its room is kept, to which nobody else has come."""
-        record, plan, gpus, there = found
-        waits = self._view.waiting.get(record.uid)
-        if waits is None or waits.leaving or self._ledger.nominations.node_of(record.uid) != plan.node:
+    def _still_valid(self, member: _GangMemberPlan) -> bool:
+        """Whether the pod is pending and unchanged, its room is still reserved, and no other pod was added to its GPUs."""
+        record, plan, gpus, pods_then = member
+        pending = self._view.waiting.get(record.uid)
+        if pending is None or pending.leaving or self._ledger.nominations.node_of(record.uid) != plan.node:
             return False
-        same = (waits.request, waits.priority, waits.gang) == (record.request, record.priority, record.gang)
-        return same and self._there(plan.node, gpus) <= there
+        unchanged = (pending.request, pending.priority, pending.gang) == (
+            record.request,
+            record.priority,
+            record.gang,
+        )
+        return unchanged and self._pods_on(plan.node, gpus) <= pods_then
 
     def _gpus_of(self, plan: Plan) -> frozenset[str]:
         node = self._ledger.node(plan.node)
         assert node is not None
         return frozenset(node.devices[row].uuid for row in plan.rows)
 
-    def _there(self, node: str, gpus: frozenset[str]) -> frozenset[str]:
-        """UIDs of those who hold something of the GPUs."""
-        on_them = (gpu.pods for gpu in self._ledger.usage(node).gpus if gpu.uuid in gpus)
-        return frozenset(uid for pods in on_them for uid in pods)
+    def _pods_on(self, node: str, gpus: frozenset[str]) -> frozenset[str]:
+        """UIDs of the pods that hold shares of the GPUs."""
+        pods_by_gpu = (gpu.pods for gpu in self._ledger.usage(node).gpus if gpu.uuid in gpus)
+        return frozenset(uid for pods in pods_by_gpu for uid in pods)
 
-    def _unkeep(self, plans: list[_Found]) -> None:
-        for found in plans:
-            self._ledger.nominations.remove(found.record.uid)
+    def _cancel_reservations(self, plans: list[_GangMemberPlan]) -> None:
+        for member in plans:
+            self._ledger.nominations.remove(member.record.uid)
 
-    async def _end_for(self, *found: tuple[PodRecord, Plan]) -> None:
-        """Whom the plans name, for as long as all wait for the room that is kept for them; else it is given up, for all."""
-        places = {record.uid: plan.node for record, plan in found}
-        self._kept_since |= dict.fromkeys(places, self._clock.monotonic())
-        for record, plan in found:
-            if not await self._ending.for_room(record, plan, places):
+    async def _evict_victims(self, *records_and_plans: tuple[PodRecord, Plan]) -> None:
+        """Evict the plans' victims while all pods are pending with their reservations; otherwise release the reservations of all."""
+        places = {record.uid: plan.node for record, plan in records_and_plans}
+        self._reserved_since |= dict.fromkeys(places, self._clock.monotonic())
+        for record, plan in records_and_plans:
+            if not await self._victim_evictor.evict_for_room(record, plan, places):
                 for uid in places:
                     self._ledger.nominations.remove(uid)
-                self.retry_wanted([uid for uid in places if uid not in self._ending.left])
+                self.retry_wanted(
+                    [uid for uid in places if uid not in self._victim_evictor.left_to_scheduler]
+                )
                 return
 
     def _plan(
-        self, record: PodRecord, nodes: list[str], guarded: set[str], ended: Collection[str] = ()
+        self, record: PodRecord, nodes: list[str], guarded: set[str], evicted: Collection[str] = ()
     ) -> Plan | None:
-        """For one pod; ``ended`` (UIDs) end for others of its gang."""
-        if not self._waits(record):
+        """A plan for one pod; ``evicted`` (UIDs) are evicted for other pods of its gang."""
+        if not self._is_pending(record):
             return None
         assert record.request is not None
-        self._turn += _TURN
+        self._rotation += _ROTATION_STEP
         for unit in self._in_turn(record.uid, nodes):
-            for amounts, some in self._quotas.by_charge(record.amounts, record.request, unit):
-                plan = self._plan_among(record, some, guarded, ended, amounts)
+            for amounts, same_charge in self._quotas.by_charge(record.amounts, record.request, unit):
+                plan = self._plan_among(record, same_charge, guarded, evicted, amounts)
                 if plan is not None:
                     return plan
         return None
@@ -400,23 +409,23 @@ class Preemptor:
         record: PodRecord,
         nodes: list[str],
         guarded: set[str],
-        ended: Collection[str],
+        evicted: Collection[str],
         amounts: Amounts,
     ) -> Plan | None:
-        """On nodes where the pod is charged ``amounts``."""
+        """A plan on nodes where the pod's quotas charge ``amounts`` for it."""
         claim = self._quotas.claim(record.uid, record.pod, amounts)
         rank = lesser(self._view, record.priority, guarded, claim)
-        passed = None if claim is None else claim.passed(ended)
-        if claim is None or passed is None:
-            return self._cheapest(record, nodes, rank, claim, ended)
-        # Somebody of its quotas has to go, whatever room there is: one who makes room for it besides, or others anywhere.
-        there = {
-            one.node
-            for uid in claim.relieving(passed, ended)
-            if (one := self._view.bound.get(uid)) is not None and rank(uid) is not None
+        exceeded = None if claim is None else claim.passed(evicted)
+        if claim is None or exceeded is None:
+            return self._cheapest(record, nodes, rank, claim, evicted)
+        # A pod of its quotas must be evicted even if there is room: preferably one that also makes room, otherwise pods on any nodes.
+        victim_nodes = {
+            victim.node
+            for uid in claim.relieving(exceeded, evicted)
+            if (victim := self._view.bound.get(uid)) is not None and rank(uid) is not None
         }
-        plan = self._cheapest(record, [node for node in nodes if node in there], rank, claim, ended)
-        return plan or self._with_relief(record, nodes, rank, claim, ended)
+        plan = self._cheapest(record, [node for node in nodes if node in victim_nodes], rank, claim, evicted)
+        return plan or self._with_relief(record, nodes, rank, claim, evicted)
 
     def _with_relief(
         self,
@@ -424,16 +433,16 @@ class Preemptor:
         nodes: list[str],
         rank: RankFn,
         claim: Claim,
-        ended: Collection[str],
+        evicted: Collection[str],
     ) -> Plan | None:
-        """Others end on whatever nodes, so that its quotas let it in, and it goes to one of ``nodes``."""
+        """A plan that evicts pods on any nodes until the quotas admit the pod, and puts it on one of ``nodes``."""
         from gpushare.ledger.preemption.quota_relief import relief
 
-        others = relief(claim, rank, ended)
-        if others is None:
+        victims_elsewhere = relief(claim, rank, evicted)
+        if victims_elsewhere is None:
             return None
-        plan = self._cheapest(record, nodes, rank, claim, (*ended, *others))
-        return None if plan is None else plan._replace(victims=(*others, *plan.victims))
+        plan = self._cheapest(record, nodes, rank, claim, (*evicted, *victims_elsewhere))
+        return None if plan is None else plan._replace(victims=(*victims_elsewhere, *plan.victims))
 
     def _cheapest(
         self,
@@ -441,69 +450,73 @@ class Preemptor:
         nodes: list[str],
         rank: RankFn,
         claim: Claim | None,
-        ended: Collection[str],
+        evicted: Collection[str],
     ) -> Plan | None:
-        """Of plans on one node each, with room that is kept for less important pods or without it."""
-        turned = sequence_from(nodes, self._turn)
-        below = reach(self._view, record.priority, claim, ended)
+        """The cheapest plan on a single node. Room reserved for less important pods may be used if that is cheaper."""
+        rotated = sequence_from(nodes, self._rotation)
+        below = reach(self._view, record.priority, claim, evicted)
 
         def planned() -> Plan | None:
             assert record.request is not None
             return self._ledger.evictions.plan(
-                record.request, turned, rank, forced=ended, rule=claim, priority=below
+                record.request, rotated, rank, forced=evicted, rule=claim, priority=below
             )
 
         plan = planned()
-        less_important = self._kept_for_lesser(record)
+        less_important = self._reserved_for_less_important(record)
         if less_important and (plan is None or plan.victims):
-            lifted = self._ledger.nominations.suspend(less_important)
-            other = planned()
-            self._ledger.nominations.restore(lifted)
-            if other is not None and (plan is None or other.cost < plan.cost):
-                return other._replace(in_place_of_others=True)
+            suspended = self._ledger.nominations.suspend(less_important)
+            plan_without_reservations = planned()
+            self._ledger.nominations.restore(suspended)
+            if plan_without_reservations is not None and (
+                plan is None or plan_without_reservations.cost < plan.cost
+            ):
+                return plan_without_reservations._replace(in_place_of_others=True)
         return plan
 
-    def _waits(self, record: PodRecord) -> bool:
-        """Whether it waits as it did, and no room is kept for it: then others are moved for it, or were ended."""
+    def _is_pending(self, record: PodRecord) -> bool:
+        """Whether the pod is pending and unchanged, and no room is reserved for it by an earlier preemption or a move."""
         uid = record.uid
         if self._view.waiting.get(uid) is not record or record.leaving or self._ledger.held(uid) is not None:
             return False
         return not self._ledger.nominations.node_of(uid)
 
-    def _kept_for_lesser(self, record: PodRecord) -> list[str]:
-        """UIDs of less important pods for which room is kept: it gives way."""
+    def _reserved_for_less_important(self, record: PodRecord) -> list[str]:
+        """UIDs of less important pods whose reservations may be taken over."""
         return [
             uid
-            for uid in self._kept_since
+            for uid in self._reserved_since
             if self._ledger.nominations.node_of(uid)
-            and (waits := self._view.waiting.get(uid)) is not None
-            and waits.priority < record.priority
+            and (pending := self._view.waiting.get(uid)) is not None
+            and pending.priority < record.priority
         ]
 
-    def _keep(self, record: PodRecord, request: Request, plan: Plan) -> None:
-        """Keep what a plan has found, in place of less important pods, and of all of their gangs."""
+    def _reserve(self, record: PodRecord, request: Request, plan: Plan) -> None:
+        """Reserve the plan's room, in place of reservations for less important pods and their whole gangs."""
         if plan.in_place_of_others:
             node = self._ledger.node(plan.node)
             assert node is not None
-            taken = self._gpus_of(plan)
-            lifted = self._ledger.nominations.suspend(self._kept_for_lesser(record))
-            # Elsewhere on the node it may stay, but not for a pod of the other kind, nor where the node's cap counts it.
+            gpus = self._gpus_of(plan)
+            suspended = self._ledger.nominations.suspend(self._reserved_for_less_important(record))
+            # Reservations on other GPUs of the node may stay, unless only one of both requests compute, or the node's cap counts them.
             capped = node.max_node_pods is not None
-            giving = {
+            displaced = {
                 uid
-                for uid, (name, shares) in lifted.items()
+                for uid, (name, shares) in suspended.items()
                 if name == plan.node
                 and (
                     capped
                     or any(
-                        share.uuid in taken or (share.core_percent > 0) is not request.wants_core
+                        share.uuid in gpus or (share.core_percent > 0) is not request.wants_core
                         for share in shares
                     )
                 )
             }
-            gone = {other for uid in giving for other in self._gangs.together_with(uid)}
-            self._ledger.nominations.suspend(gone)
-            self._ledger.nominations.restore({uid: kept for uid, kept in lifted.items() if uid not in gone})
+            displaced_with_gangs = {other for uid in displaced for other in self._gangs.together_with(uid)}
+            self._ledger.nominations.suspend(displaced_with_gangs)
+            self._ledger.nominations.restore(
+                {uid: nomination for uid, nomination in suspended.items() if uid not in displaced_with_gangs}
+            )
             logger.info(
                 "pod %s: room on node %s that was kept for others is its own",
                 record.pod,
@@ -513,7 +526,7 @@ class Preemptor:
         self._ledger.nominations.add(record.uid, request, plan)
 
     async def _protected(self, victims: Collection[str]) -> set[str]:
-        """Those of the victims that budgets do not let go."""
+        """The victims whose PodDisruptionBudgets allow no eviction now."""
         if not victims:
             return set()
         reading = BudgetReading(self._view, self._pods)

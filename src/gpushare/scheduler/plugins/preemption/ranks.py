@@ -1,4 +1,4 @@
-"""Which bound pods may be ended for another, and in which order."""
+"""Which bound pods may be evicted for another pod, and in which order."""
 
 from collections.abc import Collection, Iterable
 from functools import lru_cache
@@ -9,7 +9,7 @@ from gpushare.ledger.priorities import ANY
 from gpushare.ledger.quota.reclaim import Claim
 from gpushare.scheduler.cache.cache import ClusterCache
 
-#: Pods that are looked at one by one to know on which nodes a quota may take something back: some ten milliseconds.
+#: Most pods examined one by one to learn on which nodes a quota may reclaim something; takes some ten milliseconds.
 _MOST_REACHED: Final = 8192
 
 
@@ -20,10 +20,10 @@ def lesser(
     claim: Claim | None = None,
     spared: Collection[str] = (),
 ) -> RankFn:
-    """The ranks of bound pods that may be ended for one of ``priority``; ``guarded`` ones (UIDs) may not, ``spared`` ones as a last resort.
+    """Ranks the bound pods that may be evicted for a pod of ``priority``.
 
-    Without a ``claim`` these are the pods with a lower priority; with one it says who of which priority. Pods that are being deleted
-    already count in any case.
+    ``guarded`` pods (UIDs) may not be evicted, ``spared`` ones only as a last resort. Without a ``claim``, pods of lower priority may be
+    evicted; with one, the claim decides. Pods that are already being deleted always have a rank.
     """
 
     def rank(uid: str) -> Rank | None:
@@ -31,16 +31,16 @@ def lesser(
         if record is None:
             record = cache.besides.get(uid)
             if record is None or not record.ours:
-                return None  # its successor would be placed at once, whatever its quota says
+                return None  # its replacement would be bound at once, whatever its quota says
         if uid in guarded:
             return None
-        lower, leaving = record.priority < priority, record.leaving
+        may_be_evicted, leaving = record.priority < priority, record.leaving
         if claim is not None:
             leaving = leaving or claim.leaves(uid)
-            lower = leaving or claim.may_end(uid, lesser=lower)
-        if not lower and not leaving:
+            may_be_evicted = leaving or claim.may_end(uid, lesser=may_be_evicted)
+        if not may_be_evicted and not leaving:
             return None
-        return Rank(record.priority, _made(record.created), leaving, uid in spared)
+        return Rank(record.priority, _creation_number(record.created), leaving, uid in spared)
 
     return rank
 
@@ -48,24 +48,24 @@ def lesser(
 def reach(
     cache: ClusterCache, priority: int, claim: Claim | None, forced: Iterable[str] = ()
 ) -> int | dict[str, int]:
-    """Below which priority pods may be ended as ``lesser`` has it: on every node, or with a ``claim`` node by node.
+    """The priority below which ``lesser`` allows evictions: one for all nodes or, with a ``claim``, by node.
 
-    With a claim pods of equal or higher priority may be ended, too, and on many nodes none; ``forced`` ones (UIDs) are. Where
-    it reaches very many pods the answer is as if all of them might.
+    With a claim, pods of equal or higher priority may be evicted too, and none at all on many nodes. ``forced`` pods (UIDs) are evicted
+    in any case. If a claim reaches more than ``_MOST_REACHED`` pods, the result allows all pods on all nodes.
     """
     if claim is None:
         return priority
-    found = claim.reach(_MOST_REACHED)
-    if found is None:
+    reachable = claim.reach(_MOST_REACHED)
+    if reachable is None:
         return ANY
-    lower, others = found
+    lower_priority, others = reachable
     limits: dict[str, int] = {}
-    for uids, limit in ((lower, priority), ((*others, *forced), ANY)):
+    for uids, limit in ((lower_priority, priority), ((*others, *forced), ANY)):
         limits.update((record.node, limit) for uid in uids if (record := cache.bound.get(uid)) is not None)
     return limits
 
 
 @lru_cache(maxsize=16384)
-def _made(created: str) -> int:
-    """A number that grows with the time."""
+def _creation_number(created: str) -> int:
+    """A number that grows with the creation time."""
     return int("".join(filter(str.isdecimal, created[:19])) or 0)
