@@ -192,7 +192,7 @@ class Reserve(Protocol):
     """
 
     def reserve(self, pod: PodToBind) -> str:
-        """Reserve, or return why the pod may not be bound, as a reason for its event. Called once per bind; not for a pod that holds a share."""
+        """Reserve, or return why the pod may not be bound, as a reason for its event. Not called again while the pod has a reservation."""
 
     def is_reserved(self, uid: str) -> bool:
         """Whether the plugin holds a reservation for the pod that is not in the ledger."""

@@ -68,7 +68,7 @@ class Wanting(NamedTuple):
 
 
 class GangRoom(NamedTuple):
-    """Room reserved for the gang ``key`` for another ``left_s`` seconds: ``come`` of ``least`` pods run or wait in ``Permit``."""
+    """Room reserved for the gang ``key`` for another ``left_s`` seconds: ``come`` of ``least`` pods run or have reached ``Permit``."""
 
     key: str
     come: int
@@ -348,4 +348,3 @@ class Decisions(Protocol):
 
     def preempted(self, uid: str, key: str, request: Request | None, found: "Preemption") -> None:
         """Record the result ``found`` of a search for victims that would make room for the pod."""
-

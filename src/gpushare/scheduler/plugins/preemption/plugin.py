@@ -257,9 +257,9 @@ class Preemptor:
         )
 
     def _tell_vain(self, record: PodRecord, nodes: list[str], said: str) -> None:
-        from gpushare.scheduler.framework.preemption_results import in_vain
+        from gpushare.scheduler.framework.preemption_results import without_victims
 
-        self.decided(record.uid, record.pod, record.request, in_vain(self._now_s, len(nodes), said))
+        self.decided(record.uid, record.pod, record.request, without_victims(self._now_s, len(nodes), said))
 
     def _tell_room(self, record: PodRecord, nodes: int, plan: Plan) -> None:
         from gpushare.scheduler.framework.preemption_results import decided
