@@ -49,7 +49,7 @@ class Core:
             self.observing.confirmed,
             isolated_cap=settings.isolated_cap,
         )
-        self.requeuer = Requeuer(ChainMap(self.cache.waiting, self.cache.waiting_besides), self.client, clock)
+        self.requeuer = Requeuer(ChainMap(self.cache.waiting, self.cache.waiting_non_gpu), self.client, clock)
         self.precompute = Precomputer(self.ledger, self.metrics.precomputed.inc)
         self._subscribe()
 
@@ -58,7 +58,7 @@ class Core:
         cache, requeuer = self.cache, self.requeuer
         cache.pod_arrived.subscribe(self.precompute.arrived)
         cache.capacity_freed.subscribe(requeuer.freed)
-        cache.reservation_released.subscribe(requeuer.given_back)
+        cache.reservation_released.subscribe(requeuer.reservation_released)
 
     def binder(self, framework: Framework) -> Binder:
         """Create the bind verb, with the plugins. Call this once."""

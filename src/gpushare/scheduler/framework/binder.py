@@ -273,7 +273,7 @@ class Binder:
         elif pod.spec.node_name:
             record = record_of(pod)
             if record is not None:
-                self._view.learn_pod(record)
+                self._view.count_read_pod(record)
             held = self._ledger.held(uid)
             if self._is_reserved_by_plugins(uid):
                 self._prolong(uid, pod.key)

@@ -55,8 +55,8 @@ class Quotas:
         self._ledger = cache.ledger
         self._waiting = cache.waiting
         self._bound = cache.bound
-        self._waiting_besides = cache.waiting_besides
-        self._besides = cache.besides
+        self._waiting_besides = cache.waiting_non_gpu
+        self._besides = cache.bound_non_gpu
         self._promised: dict[str, Charge] = {}
         self._kept: set[str] = set()
         self._events = events

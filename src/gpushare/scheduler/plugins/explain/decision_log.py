@@ -186,7 +186,7 @@ class DecisionLog:
         """What the ledger said, and when, of requests about which nobody asked (``waiting``)."""
         self.in_turn: Final = in_turn
         """Those of some nodes that the policy of a pod (UID) lets it have now (``Policies.by_unit``)."""
-        self.without_gpu: Final = without_gpu or view.waiting_besides.get
+        self.without_gpu: Final = without_gpu or view.waiting_non_gpu.get
         """The pod (UID) that waits and asks for no GPU of ours, where a policy or a quota counts such pods; ``None`` for all others."""
         self.gangs: Final = gangs
         self.quotas: Final = quotas
@@ -404,7 +404,7 @@ class DecisionLog:
         return longest_first(each_waiting(self))
 
     def besides(self, uid: str) -> "PodRecord | None":
-        """The pod where it is one of ``waiting_besides``."""
+        """The pod where it is one of ``waiting_non_gpu``."""
         one = self._of.get(uid)
         if one is None or one.request is not None or uid in self._view.waiting:
             return None

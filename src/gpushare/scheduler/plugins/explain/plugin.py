@@ -10,13 +10,13 @@ class Explanations(DecisionLog):
     """Decisions with what is made of them."""
 
     def __init__(self, handle: Handle, gangs: Gangs, policies: NodePolicies, quotas: PodQuotas) -> None:
-        waiting_besides = handle.cache.waiting_besides
+        waiting_non_gpu = handle.cache.waiting_non_gpu
         super().__init__(
             handle.cache,
             handle.clock,
             leads=lambda: handle.leading.known,
             in_turn=policies.by_unit,
-            without_gpu=lambda uid: waiting_besides.get(uid) or policies.kept(uid),
+            without_gpu=lambda uid: waiting_non_gpu.get(uid) or policies.kept(uid),
             gangs=gangs,
             quotas=quotas,
         )

@@ -42,7 +42,7 @@ class Ending:
     def stands(self, places: Mapping[str, str]) -> bool:
         """Whether all of ``places`` (UID → node; empty: a sum) wait yet for what is kept for them, there, and kube-scheduler for none."""
         for uid, node in places.items():
-            waits = (self._view.waiting if node else self._view.waiting_besides).get(uid)
+            waits = (self._view.waiting if node else self._view.waiting_non_gpu).get(uid)
             kept = self._view.ledger.nominations.node_of(uid) == node if node else self._quotas.keeps(uid)
             if waits is None or waits.leaving or not kept or uid in self.left:
                 return False

@@ -33,7 +33,7 @@ class Sums:
     def waits(self, record: PodRecord) -> bool:
         """Whether the pod waits as it did, and nothing is kept for it."""
         return (
-            self._view.waiting_besides.get(record.uid) is record
+            self._view.waiting_non_gpu.get(record.uid) is record
             and not record.leaving
             and not self._quotas.keeps(record.uid)
         )
