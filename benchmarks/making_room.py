@@ -110,7 +110,7 @@ def preemption(nodes: int) -> Figures:
         body = msgspec.json.encode({"Pod": msgspec.Raw(raw), "NodeNames": all_names})
         for one in records:
             assert one.gang is not None
-            gangs.asked_about(one.uid, one.gang, all_names)
+            gangs.remember_offer(one.uid, one.gang, all_names)
         filter_nodes(view, Bodies().read(body), Framework([Enabled("gangs", gangs)]))
         work = preemptor._make_room_for_gang(records[-1], all_names)  # noqa: SLF001 (one look, without the waits around it)
         found.append(asyncio.run(_longest_hold_ms(work)))
