@@ -45,9 +45,8 @@ def built_in(core: Core, handle: Handle, *, without: Container[str] = ()) -> Ite
             cache, clock, quotas=quotas, governs=rules.governs, retry=handle.retry, placed=handle.placed
         )
         handle.resynced.subscribe(gangs.give_up_all)
-    gangs_service: GangsOfPods = (
-        NO_GANGS if gangs is None else gangs
-    )  # not `gangs or`: it is false while it has no pods
+    # Not `gangs or NO_GANGS`: gangs is false while it has no pods.
+    gangs_service: GangsOfPods = NO_GANGS if gangs is None else gangs
     decisions = None if "decisions" in without else Explanations(handle, gangs_service, rules, quotas)
     preemptor = None
     if "preemption" not in without:
