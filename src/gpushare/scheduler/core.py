@@ -78,7 +78,7 @@ class Core:
             lease=self.settings.lease,
             must_lead=self.takeover.must_lead,
             retry=self.requeuer.hurry,
-            placed=self.requeuer.asked,
+            placed=self.requeuer.placed,
             resynced=self.takeover.resynced,
             synced=synced,
             relist_pods=relist_pods,

@@ -269,7 +269,7 @@ class World:
             quotas=self.quotas,
             governs=lambda namespace: self.governs(namespace),
             retry=self.retries.hurry,
-            placed=self.retries.asked,
+            placed=self.retries.placed,
         )
         self.plugins: list[object] = [self.gangs, self.quotas]
         self._frameworks: dict[tuple[object, ...], Framework] = {}

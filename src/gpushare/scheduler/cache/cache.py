@@ -167,7 +167,7 @@ class ClusterCache:
         self.pod_forgotten: Event[PodRecord] = Event()
         """Called with a pod that has ended, after it was removed from the cache."""
         self.pod_arrived: Event[Request] = Event()
-        """Called with the request of a new pod, mostly before kube-scheduler asks for the pod."""
+        """Called with the request of a new pod, mostly before kube-scheduler filters the pod."""
         self.isolated_cap = isolated_cap
         """The maximum number of pods per GPU on nodes that isolate, whatever their labels say; as in ``NodeReader``."""
         self.offers = KubeletCapacity(ledger)
@@ -439,8 +439,8 @@ def _request_from(record: PodRecord, allocation: Allocation) -> Request:
     gpus = allocation.gpus
     share = max(gpus, key=lambda share: share.units)
     units = share.units
-    whole = record.whole_device and all(one.units == one.device_units for one in gpus)
-    if whole:
+    holds_whole_gpus = record.whole_device and all(gpu.units == gpu.device_units for gpu in gpus)
+    if holds_whole_gpus:
         # The allocation may be larger than the minimum that the pod requested.
         units = record.amounts.get(names.GPU_MEM, 0) // 1000 // len(gpus) or units
-    return Request(units, share.core_percent, (), len(gpus), whole, cpu_milli=record.cpu_milli)
+    return Request(units, share.core_percent, (), len(gpus), holds_whole_gpus, cpu_milli=record.cpu_milli)

@@ -12,7 +12,7 @@ class CpuUsage:
     def __init__(self, on_change: Callable[[str, int], None]) -> None:
         self._on_change = on_change
         self._allocatable_milli: dict[str, int] = {}
-        self._taken_milli: dict[str, int] = {}
+        self._requested_milli: dict[str, int] = {}
         self._pods: dict[str, tuple[str, int]] = {}
 
     def set_node(self, name: str, allocatable_milli: int) -> None:
@@ -40,14 +40,14 @@ class CpuUsage:
             self._add(held[0], -held[1])
 
     def _add(self, node: str, milli: int) -> None:
-        taken = self._taken_milli.get(node, 0) + milli
-        if taken:
-            self._taken_milli[node] = taken
+        requested = self._requested_milli.get(node, 0) + milli
+        if requested:
+            self._requested_milli[node] = requested
         else:
-            self._taken_milli.pop(node, None)
+            self._requested_milli.pop(node, None)
         self._report(node)
 
     def _report(self, node: str) -> None:
         allocatable = self._allocatable_milli.get(node)
         if allocatable is not None:
-            self._on_change(node, max(allocatable - self._taken_milli.get(node, 0), 0))
+            self._on_change(node, max(allocatable - self._requested_milli.get(node, 0), 0))

@@ -75,7 +75,7 @@ def described_by(devices: NodeDevices) -> Sums:
     return Sums(*(capacity.get(resource, 0) for resource in COUNTED))
 
 
-def asked_by(request: Request) -> Sums:
+def requested_by(request: Request) -> Sums:
     """The sums that a pod with this request takes."""
     count = request.gpu_count
     if request.by_gpu:
@@ -102,13 +102,13 @@ class KubeletCapacity:
 
     def set_node(self, name: str, offered: Sums | None) -> bool:
         """Set the sums that the kubelet offers (``None``: as described). Returns whether a shortage has changed, so there may be more room."""
-        before = self._short.get(name)
+        previous = self._short.get(name)
         if offered is None:
             self._offered.pop(name, None)
         else:
             self._offered[name] = offered
         self._update_shortage(name)
-        return before is not None and self._short.get(name) != before
+        return previous is not None and self._short.get(name) != previous
 
     def remove_node(self, name: str) -> None:
         """A node was deleted. What its pods hold stays known."""
@@ -119,12 +119,12 @@ class KubeletCapacity:
         """A bound pod was added or changed, and its recorded allocation is in the ledger already."""
         held = self._ledger.held(record.uid)
         gpus = () if held is None else held.allocation.gpus
-        units, core, whole = (record.amounts.get(resource, 0) for resource in COUNTED)
+        units, core, whole_gpus = (record.amounts.get(resource, 0) for resource in COUNTED)
         # Whole GPUs are requested by number and recorded with all of their units.
         unrecorded = Sums(
             max(units // 1000 - sum(share.units for share in gpus), 0),
             max(core // 1000 - sum(share.core_percent for share in gpus), 0) if core else 0,
-            max(whole // 1000 - len(gpus), 0) if whole else 0,
+            max(whole_gpus // 1000 - len(gpus), 0) if whole_gpus else 0,
         )
         if unrecorded == _NONE:
             self.release(record.uid)
@@ -152,28 +152,33 @@ class KubeletCapacity:
 
     def refusals(self, request: Request, nodes: Iterable[str]) -> Mapping[str, str]:
         """The nodes of ``nodes`` whose sums are too small for ``request``, with reasons."""
-        asked = asked_by(request)
+        requested = requested_by(request)
         reasons: dict[str, str] = {}
         for node in self._short.keys() & set(nodes):
-            if reason := self._refusal(asked, node):
+            if reason := self._refusal(requested, node):
                 reasons[node] = reason
         return reasons
 
     def refusal(self, request: Request, node: str) -> str:
         """Why the sums of ``node`` are too small for ``request``; empty if they are not."""
-        return self._refusal(asked_by(request), node) if node in self._short else ""
+        return self._refusal(requested_by(request), node) if node in self._short else ""
 
-    def _refusal(self, asked: Sums, node: str) -> str:
+    def _refusal(self, requested: Sums, node: str) -> str:
         short = self._short[node]
-        for resource, requested, free, lacking, unrecorded in zip(
-            COUNTED, asked, _free(self._ledger.usage(node)), short.not_offered, short.unrecorded, strict=True
+        for resource, amount, free, lacking, unrecorded in zip(
+            COUNTED,
+            requested,
+            _free(self._ledger.usage(node)),
+            short.not_offered,
+            short.unrecorded,
+            strict=True,
         ):
-            if requested and lacking:
+            if amount and lacking:
                 return (
                     f"the kubelet offers {lacking} {resource} less than the node's GPUs have "
                     "(just started, a GPU has just come back, or its node agent is away)"
                 )
-            if requested and unrecorded and requested > free - unrecorded:
+            if amount and unrecorded and amount > free - unrecorded:
                 return (
                     f"the kubelet has {max(free - unrecorded, 0)} {resource} left to give: "
                     f"pods without a record hold {unrecorded}"

@@ -65,7 +65,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     unplaced: Unplaced = _PLACED
     """Of a pod without a node: what its status says about that."""
     ours: bool = False
-    """Of a bystander: whether its ``schedulerName`` is ours, so that kube-scheduler asks us for it."""
+    """Of a bystander: whether its ``schedulerName`` is ours, so that kube-scheduler sends it to us."""
     wish: bytes = b""
     """Its node requirements (``kubescheduler.required_nodes``), if these are tracked; empty: any node."""
 

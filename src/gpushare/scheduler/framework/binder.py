@@ -377,7 +377,7 @@ class Binder:
             elif pod.metadata.uid == uid and (pod.finished or pod.spec.node_name):
                 self._apply_read(pod)
             elif self._reservations.deadlines.get(uid) != deadline:
-                pass  # prolonged meanwhile: kube-scheduler has asked for its gang
+                pass  # prolonged meanwhile by a filter request for its gang
             elif held is None:
                 logger.info(
                     "pod %s: its binding never came, nothing is reserved for it any more",

@@ -1,4 +1,4 @@
-"""Precomputes the ledger's results for pending pods before kube-scheduler asks.
+"""Precomputes the ledger's results for pending pods before kube-scheduler filters them.
 
 The first filter request with a new size looks at every GPU; later ones look only at what changed since. Our watch shows a pod as early as
 kube-scheduler's does, and kube-scheduler then needs time for its queue and its own filters. That time is used here.
@@ -11,7 +11,7 @@ from typing import Final
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
 
-#: Maximum length of the queue. Further requests are computed when kube-scheduler asks for them.
+#: Maximum length of the queue. Further requests are computed when kube-scheduler filters their pods.
 _MOST_QUEUED: Final = 256
 
 
@@ -25,7 +25,7 @@ class Precomputer:
         self._not_empty = asyncio.Event()
 
     def arrived(self, request: Request) -> None:
-        """A new pod has this request: kube-scheduler will ask for it."""
+        """A new pod has this request, and kube-scheduler will filter it."""
         if len(self._queue) < _MOST_QUEUED:
             self._queue[request] = None
             self._not_empty.set()

@@ -1,7 +1,8 @@
 """Results of preemption for a pod, stored with its decision, with bounded size.
 
-kube-scheduler asks (verb ``preempt``) on which nodes the evictions that it proposes would free enough of the GPUs. If only the extender
-has refused a pod, the plugin ``preemption`` searches for victims itself. Times are seconds since 1970.
+With the verb ``preempt``, kube-scheduler proposes victims on nodes, and the extender selects the nodes on which their eviction frees
+enough of the GPUs. If only the extender has refused a pod, the plugin ``preemption`` searches for victims itself. Times are seconds
+since 1970.
 """
 
 from collections import Counter
@@ -25,7 +26,7 @@ NOT_ENOUGH: Final = "the ends in mind, and those of others that may go, leave no
 GUARDED: Final = "a PodDisruptionBudget protects who would have to end besides, and others have room without"
 NO_ROOM: Final = "even without the pods that may be ended there its GPUs lack the room"
 BY_POLICY: Final = "its ResourcePolicy has another node for it"
-NOBODY: Final = "on no node would there be room for it if all the pods that may be ended had ended"
+NO_ROOM_ANYWHERE: Final = "on no node would there be room for it if all the pods that may be ended had ended"
 LEAVING: Final = "pods that end there already leave room enough"
 
 
@@ -88,8 +89,8 @@ def of_verb(
     why an examined node has none.
     """
     counts, examples = Counter(without_room.values()), _examples(without_room)
-    rest = len(allowed) - len(found) - len(without_room)
-    counts[NOT_LOOKED_AT if ended_early else NO_ROOM] += rest
+    other_nodes = len(allowed) - len(found) - len(without_room)
+    counts[NOT_LOOKED_AT if ended_early else NO_ROOM] += other_nodes
     counts[BY_POLICY] += len(offered) - len(allowed)
     room = tuple(
         Room(node, len(victims.uids), _victims(view, victims.uids, set(offered[node].uids)))

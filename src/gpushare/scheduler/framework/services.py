@@ -41,7 +41,7 @@ class Standing(NamedTuple):
     ``need``: how many must find room at the same time, this pod included; zero or less if enough run.
     ``candidates``: the pods that could take that room, this pod first.
     ``members``: UIDs of all its pods.
-    ``offered``: by UID, the nodes that kube-scheduler offered when it last asked for the pod.
+    ``offered``: by UID, the nodes of kube-scheduler's last filter request for the pod.
     ``wrong``: a pod that can never be placed as it is written.
     ``planned``: the node that the gang's plan has for this pod; ``is_planned``: whether there is a plan.
     ``resting``: the gang gives way to others for some seconds.
@@ -141,7 +141,7 @@ class PodQuotas(Protocol):
         """Namespaces in which every pod is charged, pods without a GPU included."""
 
     def observe(self, uid: str, pod: str, amounts: Amounts) -> None:
-        """Note a pod (``namespace/name``) that kube-scheduler asks for, or that gets a reservation, perhaps before the watch shows it."""
+        """Note a pod (``namespace/name``) that is filtered, or gets a reservation, perhaps before the watch shows it."""
 
     def refusal(self, uid: str) -> str:
         """Why the quotas do not admit the pod's request now; empty if they do, or did."""

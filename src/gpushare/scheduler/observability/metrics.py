@@ -76,9 +76,9 @@ class Metrics(Exposition):
     async def answer(self, *, packed: bool) -> tuple[bytes, bool]:
         """As ``Exposition``. The lines of GPUs and the compression run in another thread, one scrape at a time."""
         async with self._turn:
-            taken = await self._snapshot()
+            snapshot = await self._snapshot()
             text = self.render()
-            return await asyncio.to_thread(self._complete, text, taken, packed), packed
+            return await asyncio.to_thread(self._complete, text, snapshot, packed), packed
 
     async def _snapshot(self) -> "Snapshot | None":
         if self._ledger is None:
@@ -89,12 +89,12 @@ class Metrics(Exposition):
                 importlib.import_module, "gpushare.scheduler.observability.gpu_metrics"
             )
             self._table = self._module.GpuTable()
-        taken: Snapshot = self._module.snapshot(self._ledger)
-        return taken
+        snapshot: Snapshot = self._module.snapshot(self._ledger)
+        return snapshot
 
-    def _complete(self, text: bytes, taken: "Snapshot | None", packed: bool) -> bytes:  # noqa: FBT001 - handed through a thread
-        if taken is not None and self._table is not None:
-            text += self._table.render(taken)
+    def _complete(self, text: bytes, snapshot: "Snapshot | None", packed: bool) -> bytes:  # noqa: FBT001 - handed through a thread
+        if snapshot is not None and self._table is not None:
+            text += self._table.render(snapshot)
         return zlib.compress(text, _EFFORT, _GZIP) if packed else text
 
     def watch_by(

@@ -1,8 +1,8 @@
 """Makes kube-scheduler retry pods that were refused shortly before capacity was freed.
 
-kube-scheduler retries a pending pod when it sees that another pod has ended. Its watch may be ahead of ours: then it asks
-before we know of the free capacity, the pod is refused, and kube-scheduler has no reason to retry it until something else
-happens, up to five minutes later. So a pod that was refused shortly before we see capacity freed, and was not retried
+kube-scheduler retries a pending pod when it sees that another pod has ended. Its watch may be ahead of ours: then it
+retries the pod before we know of the free capacity, and we refuse the pod. kube-scheduler then has no reason to retry it until
+something else happens, up to five minutes later. So a pod that was refused shortly before we see capacity freed, and was not retried
 since, is touched: one write of an annotation, which kube-scheduler sees as an event of that pod. Also touched are the pods of a
 gang for which room was found when another pod of it was filtered, and some of the pending pods when a reservation is released.
 """
@@ -78,7 +78,7 @@ class Requeuer:
             self._hurried[uid] = now_s
         self._woken.set()
 
-    def asked(self, uid: str) -> None:
+    def placed(self, uid: str) -> None:
         """The pod was filtered and has its room, so it need not be touched."""
         self._forget(uid)
 

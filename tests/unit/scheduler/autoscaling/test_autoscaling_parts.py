@@ -47,7 +47,7 @@ def autoscaler(asked: Autoscaling) -> tuple[Autoscaler, Metrics]:
         lease=None,
         must_lead=always_leads,
         retry=world.retries.hurry,
-        placed=world.retries.asked,
+        placed=world.retries.placed,
         resynced=Event(),
         leading=LeaderWatch(Leading(client, None), world.clock),
         synced=lambda: True,

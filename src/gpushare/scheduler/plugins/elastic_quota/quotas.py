@@ -136,7 +136,7 @@ class Quotas:
         )
 
     def _count_by(self, in_force: tuple[str, str, QuotaTree] | None) -> None:
-        before, self._in_force = self._in_force, in_force
+        previous, self._in_force = self._in_force, in_force
         tree = None if in_force is None else in_force[2]
         if self.books.tree == tree:
             return
@@ -155,7 +155,7 @@ class Quotas:
             *self._observed,
         ):
             self.update_charge(uid)
-        trees = [charge for charge in (tree, None if before is None else before[2]) if charge is not None]
+        trees = [charge for charge in (tree, None if previous is None else previous[2]) if charge is not None]
         self._try_again({namespace for charge in trees for namespace in charge.leaf_of})
 
     def _follow(self, tree: QuotaTree | None) -> None:
@@ -186,9 +186,9 @@ class Quotas:
         """Recompute the charge of a pod whose request, allocation, reservation or existence may have changed."""
         if self.books.tree is None:
             return
-        before = self.books.charged(uid)
+        previous = self.books.charged(uid)
         self.books.charge(uid, self._charge(uid))
-        if self.books.charged(uid) != before:
+        if self.books.charged(uid) != previous:
             self.changed()
 
     def _stored(self, record: PodRecord) -> None:
@@ -199,13 +199,13 @@ class Quotas:
 
     def _forgotten(self, record: PodRecord) -> None:
         uid = record.uid
-        kept, charge = self.keeps(uid), self.books.charged(uid)
+        was_kept, charge = self.keeps(uid), self.books.charged(uid)
         self.unreserve(uid)
         self.unkeep(uid)
         self.update_charge(uid)
         if charge is not None and charge.bound and not charge.on_gpus:
             self._cache.capacity_freed()
-        if kept:
+        if was_kept:
             self._cache.reservation_released()
 
     def _charge(self, uid: str) -> Charge | None:

@@ -30,7 +30,7 @@ class Rests:
         return last_s + min(REST_S * 2.0 ** min(times - 1, 16), MOST_REST_S) if times else 0.0
 
     def requires_every_request(self, namespace: str) -> bool:
-        """Whether a gang of the namespace gets room only after kube-scheduler has asked for every pod that needs it."""
+        """Whether a gang of the namespace gets room only after kube-scheduler has filtered every pod that needs it."""
         return namespace in self._failures
 
     def forget(self, now_s: float) -> None:

@@ -23,7 +23,7 @@ class Group:
     ``placed``: pods that ``Permit`` has admitted.
     ``opened``: set when ``Permit`` admits the waiting pods.
     ``planned_at_s``: when the plan was made.
-    ``last_new_request_s``: when kube-scheduler last asked for a pod for which it had not asked before.
+    ``last_new_request_s``: when kube-scheduler last filtered a pod for the first time.
     ``rests_until_s``: until when the gang gives way to others.
     """
 
@@ -58,7 +58,7 @@ class Group:
 
 
 def candidates_of(group: Group, first: Candidate, running: set[str]) -> list[Candidate]:
-    """The pods that may share the room: ``first``, then pods for which kube-scheduler has asked, then the others."""
+    """The pods that may share the room: ``first``, then pods that kube-scheduler has filtered, then the others."""
     others = [
         (uid, record.pod, record.request)
         for uid, record in group.pods.items()

@@ -1,6 +1,6 @@
 """Gangs: room for all of a gang's pods is reserved at once, and they are bound together or not at all.
 
-kube-scheduler asks pod by pod. The first filter request decides for the whole gang: the ledger reserves shares for as many
+kube-scheduler filters pod by pod. The first filter request decides for the whole gang: the ledger reserves shares for as many
 pods as must run together, or for none. From then on each of them is offered only its planned node, and no other
 pod gets that room, so two gangs never each hold half of what the other needs. In ``Permit`` the pods wait for each other,
 for a few seconds, or longer while more of them arrive. kube-scheduler retries a pod whose wait times out. Such a pod
@@ -58,8 +58,8 @@ MOST_PATIENCE_S: Final = 8.0
 _WAKE_S: Final = 1.0
 #: Reservations released within this time do not count as unused room.
 _FLEETING_S: Final = 5.0
-#: Maximum number of remembered pods for which kube-scheduler asked before our watch showed them; the oldest are dropped.
-_MOST_ASKED_TOO_EARLY: Final = 4096
+#: Maximum number of remembered pods that kube-scheduler filtered before our watch showed them; the oldest are dropped.
+_MOST_FILTERED_TOO_EARLY: Final = 4096
 _THE_OTHERS: Final = "others of it need what is here"
 _WITHOUT_GPU: Final = "those that ask for no GPU are to be bound first"
 
@@ -91,8 +91,8 @@ class Gangs:
         self._most_patience_s = MOST_PATIENCE_S
         self._groups: dict[str, Group] = {}
         self._group_of: dict[str, str] = {}
-        self._asked_too_early: OrderedDict[str, bool] = OrderedDict()
-        """Pods for which kube-scheduler asked before our watch showed them."""
+        self._filtered_too_early: OrderedDict[str, bool] = OrderedDict()
+        """Pods that kube-scheduler filtered before our watch showed them."""
         self.reserved: Event[str, str] = Event()
         """Called for each pod (UID, ``namespace/name``) whose reservation starts or is prolonged."""
         self.reservation_cancelled: Event[str] = Event()
@@ -168,22 +168,22 @@ class Gangs:
             group.planned.pop(record.uid, None)  # its share is released, while the others' reservations stay
             self._pod_left_plan(group, record.uid, record.gang)
             return
-        before = group.pods.get(record.uid)
-        new, early = before is None, self._asked_too_early.pop(record.uid, False)
+        previous = group.pods.get(record.uid)
+        new, early = previous is None, self._filtered_too_early.pop(record.uid, False)
         group.pods[record.uid] = record
         if record.leaving:
-            if before is None or not before.leaving:
+            if previous is None or not previous.leaving:
                 self._pod_left_plan(group, record.uid, record.gang)
         elif record.node:
             group.offered.pop(record.uid, None)
-            if record.bystander and before is not None and not before.node:
+            if record.bystander and previous is not None and not previous.node:
                 # Others may have been refused until it was bound.
                 self.retry_wanted([uid for uid in pending_of(group) if not group.pods[uid].bystander])
         elif new and (existing := existing_count(group, record.gang)) < record.gang.least:
             if early:
                 self.retry_wanted([record.uid])  # the reason of its refusal was not the right one
         elif new:
-            # kube-scheduler may have asked for it before we knew it, and for the others while it was missing.
+            # kube-scheduler may have filtered it before we knew it, and the others while it was missing.
             self.retry_wanted(pending_of(group) if existing == record.gang.least else [record.uid])
 
     def remove(self, uid: str) -> None:
@@ -274,9 +274,9 @@ class Gangs:
         group = self._groups.get(gang.key) or Group()
         if uid not in group.pods:
             # kube-scheduler's watch is ahead of ours, or behind. The pod is not added to the gang, as its deletion might never be reported.
-            self._asked_too_early[uid] = True
-            if len(self._asked_too_early) > _MOST_ASKED_TOO_EARLY:
-                self._asked_too_early.popitem(last=False)
+            self._filtered_too_early[uid] = True
+            if len(self._filtered_too_early) > _MOST_FILTERED_TOO_EARLY:
+                self._filtered_too_early.popitem(last=False)
             return _refused(nodes, f"gang {gang.key}: this pod is not known yet")
         if group.pods[uid].leaving:
             return _refused(nodes, f"gang {gang.key}: this pod is being deleted")
@@ -306,8 +306,8 @@ class Gangs:
                 self.satisfied(uid)
                 return _only(node)
         self._give_up(group)
-        if why := self._backoff_reason(group, gang, need, running):
-            return _refused(nodes, f"gang {gang.key}: {why}")
+        if reason := self._backoff_reason(group, gang, need, running):
+            return _refused(nodes, f"gang {gang.key}: {reason}")
         return self._plan(group, uid, pod, gang, request, need, running)
 
     def _backoff_reason(self, group: Group, gang: Gang, need: int, running: set[str]) -> str:
@@ -349,9 +349,9 @@ class Gangs:
                 else:
                     self._give_up(group)
         if failure is not None:
-            asked, offered, refusal = failure
+            failed_request, offered, refusal = failure
             head = f"gang {gang.key} needs room for {pods(need)} at once and there is room for {with_room}"
-            refused = self.room.with_gangs_named(asked, self._ledger.filter(asked, offered))
+            refused = self.room.with_gangs_named(failed_request, self._ledger.filter(failed_request, offered))
             self._ledger.nominations.restore(suspended)
             if refusal:
                 return _refused(nodes, f"{head}: {refusal}")
@@ -427,7 +427,7 @@ class Gangs:
         """The pods of a pod's gang that need room together with it, the largest first, for preemption.
 
         ``nodes`` are those that may take the pod itself. Empty if the gang is pending for another reason, or if room is being made for it
-        already. Also empty until kube-scheduler has asked for each of these pods, so that no pod is evicted on a node that is unsuitable.
+        already. Also empty until kube-scheduler has filtered each of these pods, so that no pod is evicted on a node that is unsuitable.
         """
         group = self._groups.get(self._group_of.get(uid, ""))
         record = None if group is None else group.pods.get(uid)
@@ -446,8 +446,8 @@ class Gangs:
         if len(chosen) < need or any(other != uid and other not in group.offered for other, _, _ in chosen):
             return []
         return [
-            Wanting(group.pods[other], asked, group.offered.get(other, nodes))
-            for other, _, asked in largest_first(chosen)
+            Wanting(group.pods[other], request, group.offered.get(other, nodes))
+            for other, _, request in largest_first(chosen)
         ]
 
     def keepers(self, request: Request, nodes: Collection[str]) -> dict[str, str]:

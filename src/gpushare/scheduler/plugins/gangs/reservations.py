@@ -8,7 +8,7 @@ from gpushare.ledger import Held, Ledger, Verdict
 from gpushare.scheduler.plugins.gangs.members import Group
 
 #: Seconds for which room stays reserved for a gang whose pods do not all reach ``Permit``.
-#: And seconds for which it stays while kube-scheduler has not asked for all planned pods and asks for no further one.
+#: And seconds for which it stays while kube-scheduler has not filtered all planned pods and filters no further one.
 KEPT_S: Final = 60.0
 UNASKED_S: Final = 15.0
 #: Maximum number of nodes examined per request, at about fifty microseconds each, so that a gang of thousands does not slow down others.
@@ -39,7 +39,7 @@ class GangReservations:
             return
         # Drop outdated entries of the nodes that get new ones.
         for node in set(group.planned.values()) & self._on_node.keys():
-            self._kept_on(node)
+            self._reserved_on(node)
         for uid, node in group.planned.items():
             self._on_node.setdefault(node, {})[uid] = group
 
@@ -73,34 +73,34 @@ class GangReservations:
 
         Examines at most ``_MOST_NODES`` nodes.
         """
-        reserved: dict[str, dict[str, str]] = {}
+        by_node: dict[str, dict[str, str]] = {}
         for node in list(self._on_node):
-            if node in nodes and (kept := self._kept_on(node)):
-                reserved[node] = kept
-                if len(reserved) == _MOST_NODES:
+            if node in nodes and (gangs_by_uid := self._reserved_on(node)):
+                by_node[node] = gangs_by_uid
+                if len(by_node) == _MOST_NODES:
                     break
-        fitting = set(self._ledger.fitting(request, list(reserved))) if reserved else ()
+        fitting = set(self._ledger.fitting(request, list(by_node))) if by_node else ()
         return {
-            node: _in_words(kept.values())
-            for node, kept in reserved.items()
-            if node not in fitting and self._ledger.evictions.fits_without(request, node, list(kept))
+            node: _in_words(gangs_by_uid.values())
+            for node, gangs_by_uid in by_node.items()
+            if node not in fitting and self._ledger.evictions.fits_without(request, node, list(gangs_by_uid))
         }
 
-    def _kept_on(self, node: str) -> dict[str, str]:
+    def _reserved_on(self, node: str) -> dict[str, str]:
         """UIDs of pods with a reservation on the node, and their gangs' keys. Drops pods that are bound, or planned elsewhere by now."""
-        known = self._on_node[node]
-        kept = {}
-        for uid, group in list(known.items()):
+        groups = self._on_node[node]
+        gangs_by_uid = {}
+        for uid, group in list(groups.items()):
             held = self._ledger.held(uid)
             if held is None or held.confirmed or held.node != node or group.planned.get(uid) != node:
-                del known[uid]
+                del groups[uid]
             elif (
                 uid not in group.placed and (pod := group.pods.get(uid)) is not None and pod.gang is not None
             ):
-                kept[uid] = pod.gang.key
-        if not known:
+                gangs_by_uid[uid] = pod.gang.key
+        if not groups:
             del self._on_node[node]
-        return kept
+        return gangs_by_uid
 
 
 def _in_words(keys: Iterable[str]) -> str:

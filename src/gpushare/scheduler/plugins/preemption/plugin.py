@@ -237,14 +237,14 @@ class Preemptor:
 
     def _tell_in_vain(self, record: PodRecord, nodes: list[str], guarded: Collection[str]) -> None:
         """Nobody ends for it; ``guarded`` (UIDs) could have."""
-        from gpushare.scheduler.framework.preemption_results import NOBODY
+        from gpushare.scheduler.framework.preemption_results import NO_ROOM_ANYWHERE
 
         if guarded:
             self._tell_guarded(record)
             names = sorted(one.pod for uid in guarded if (one := self._view.with_node(uid)) is not None)
             self._tell_vain(record, nodes, f"{_GUARDED}: {', '.join(names[:_NAMED])}")
         elif self._waits(record):
-            self._tell_vain(record, nodes, NOBODY)
+            self._tell_vain(record, nodes, NO_ROOM_ANYWHERE)
 
     def _tell_guarded(self, record: PodRecord) -> None:
         self._events.record(

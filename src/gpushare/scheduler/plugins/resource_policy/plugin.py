@@ -434,7 +434,7 @@ class Policies:
     # --- retries ----------------------------------------------------------------------------------
 
     def hurry(self) -> None:
-        """Retry pods that are due, and again every ``LOOK_AGAIN_S`` seconds until kube-scheduler asks for them."""
+        """Retry pods that are due, and again every ``LOOK_AGAIN_S`` seconds until kube-scheduler filters them."""
         now_s = self._clock.monotonic()
         due: list[str] = []
         for uid, due_s in [(uid, due_s) for uid, due_s in self._due.items() if due_s <= now_s]:
@@ -474,14 +474,14 @@ def _reasons_by_node(
 ) -> dict[str, str]:
     """By node of ``names`` without those of ``but``, why its unit is not for the pod."""
     reasons_by_node: dict[str, str] = {}
-    rest = np.ones(len(names), np.bool_) if but is None else ~but
+    remaining = np.ones(len(names), np.bool_) if but is None else ~but
     for number, mask in enumerate(masks):
         reasons_by_node |= dict.fromkeys(
-            compress(names, (mask & rest).tolist()),
+            compress(names, (mask & remaining).tolist()),
             f"ResourcePolicy {key}: unit {number + 1}: {reasons[number]}",
         )
-        rest &= ~mask
+        remaining &= ~mask
     reasons_by_node |= dict.fromkeys(
-        compress(names, rest.tolist()), f"ResourcePolicy {key}: the node is in none of its units"
+        compress(names, remaining.tolist()), f"ResourcePolicy {key}: the node is in none of its units"
     )
     return reasons_by_node

@@ -113,9 +113,9 @@ class Census:
         space = self._spaces.get(pod.namespace)
         if space is None:
             return  # the last policy was just deleted
-        before = space.pods.get(pod.uid)
-        if before is not None and before.node and before.node != pod.node:
-            self._leave_node(before)
+        previous = space.pods.get(pod.uid)
+        if previous is not None and previous.node and previous.node != pod.node:
+            self._leave_node(previous)
         space.pods[pod.uid] = pod
         self._space_of[pod.uid] = pod.namespace
         if pod.node:
@@ -180,11 +180,11 @@ class Census:
             self._assign(space, space.pods[uid])
 
     def _assign(self, space: _Space, pod: PolicyPod) -> None:
-        book, before = _book_in(space, pod.labels), space.governed.get(pod.uid)
-        if before is not None and before is not book:
-            before.drop(pod.uid)
-            before.unbook(pod.uid)
-            before.strays.discard(pod.uid)
+        book, previous = _book_in(space, pod.labels), space.governed.get(pod.uid)
+        if previous is not None and previous is not book:
+            previous.drop(pod.uid)
+            previous.unbook(pod.uid)
+            previous.strays.discard(pod.uid)
             del space.governed[pod.uid]
         if book is not None:
             space.governed[pod.uid] = book
