@@ -338,21 +338,21 @@ class Policies:
 
     def preemptable(self, asked: Pod, victims: Mapping[str, Victims]) -> dict[str, Victims]:
         """The nodes of ``victims`` on which pods may be evicted for the pod: those of the first unit that has any."""
-        nodes_of_victims = dict(victims)
+        victims_by_node = dict(victims)
         book = self.census.book_for(asked.metadata.namespace, asked.metadata.labels or {})
         if book is None:
-            return nodes_of_victims
+            return victims_by_node
         pod = policy_pod_of(asked)
         if asked.metadata.namespace in self.unread or isinstance(book.group_of(pod), str):
             return {}
         nowhere = list(book.masks(pod, self.census.nodes.places(())))
         choice = self._choose(book, pod, asked, nowhere)
         self._schedule_retry(asked.metadata.uid, choice, 0)
-        nodes = list(nodes_of_victims)
+        nodes = list(victims_by_node)
         masks = list(book.masks(pod, self.census.nodes.places(nodes)))
         for number in sorted(choice.ending):
             if masks[number].any():
-                return {name: nodes_of_victims[name] for name in compress(nodes, masks[number].tolist())}
+                return {name: victims_by_node[name] for name in compress(nodes, masks[number].tolist())}
         return {}
 
     def by_unit(self, uid: str, nodes: list[str]) -> list[list[str]]:
