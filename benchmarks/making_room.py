@@ -28,7 +28,7 @@ from gpushare.scheduler.cache.pod_records import PodRecord, record_of
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.framework.runtime import Enabled, Framework
-from gpushare.scheduler.leader.lease import without_another
+from gpushare.scheduler.leader.lease import always_leads
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
 from gpushare.scheduler.plugins.defragmentation.plugin import Defragmenter
 from gpushare.scheduler.plugins.gangs.plugin import Gangs
@@ -110,7 +110,7 @@ def preemption(nodes: int) -> Figures:
         body = msgspec.json.encode({"Pod": msgspec.Raw(raw), "NodeNames": all_names})
         for one in records:
             assert one.gang is not None
-            gangs.asked_about(one.uid, one.gang, all_names)
+            gangs.remember_offer(one.uid, one.gang, all_names)
         filter_nodes(view, Bodies().read(body), Framework([Enabled("gangs", gangs)]))
         work = preemptor._make_room_for_gang(records[-1], all_names)  # noqa: SLF001 (one look, without the waits around it)
         found.append(asyncio.run(_longest_hold_ms(work)))
@@ -157,7 +157,7 @@ def defragmentation(nodes: int) -> Figures:
         SYSTEM_CLOCK,
         Limits(300.0, 60.0),
         PolicyPlaces(Policies(SYSTEM_CLOCK)),
-        must_lead=without_another,
+        must_lead=always_leads,
         retry=lambda uids: None,
         count=lambda result: None,
     )

@@ -59,7 +59,7 @@ def _settings(options: SimpleNamespace) -> Settings:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the extender; 0 after SIGTERM, 2 on bad input, 1 when a part of it failed."""
+    """Run the extender. Exit status: 0 after SIGTERM, 2 on invalid input, 1 if a task failed."""
     try:
         options = read(ROLE, argv, os.environ)
         log_setup.configure(options.log_level, options.log_format, role=ROLE.name)

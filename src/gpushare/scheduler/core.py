@@ -1,4 +1,4 @@
-"""The core of the scheduler: ledger, cache, binding and leadership, and how each follows what happens to the others."""
+"""The core of the scheduler: ledger, cache, binding and leadership, and the events that connect them."""
 
 import socket
 from collections import ChainMap
@@ -29,7 +29,7 @@ _RECORDER: Final = "gpushare.dev/scheduler"
 
 
 class Core:
-    """The parts that are there whatever plugins are enabled."""
+    """The parts that exist whichever plugins are enabled."""
 
     def __init__(self, session: Session, settings: Settings, clock: Clock) -> None:
         self.session = session
@@ -49,26 +49,26 @@ class Core:
             self.observing.confirmed,
             isolated_cap=settings.isolated_cap,
         )
-        self.requeuer = Requeuer(ChainMap(self.cache.waiting, self.cache.waiting_besides), self.client, clock)
+        self.requeuer = Requeuer(ChainMap(self.cache.waiting, self.cache.waiting_non_gpu), self.client, clock)
         self.precompute = Precomputer(self.ledger, self.metrics.precomputed.inc)
-        self._follow_each_other()
+        self._subscribe()
 
-    def _follow_each_other(self) -> None:
-        """Who is called when something happens, in this order."""
+    def _subscribe(self) -> None:
+        """Subscribe the parts to each other's events. Subscribers are called in this order."""
         cache, requeuer = self.cache, self.requeuer
         cache.pod_arrived.subscribe(self.precompute.arrived)
         cache.capacity_freed.subscribe(requeuer.freed)
-        cache.reservation_released.subscribe(requeuer.given_back)
+        cache.reservation_released.subscribe(requeuer.reservation_released)
 
     def binder(self, framework: Framework) -> Binder:
-        """The verb bind, as the plugins extend it. To be made once."""
+        """Create the bind verb, with the plugins. Call this once."""
         binder = Binder(self.cache, self.client, self.reservations, self.clock, framework)
         binder.reservation_expired.subscribe(self.observing.stale)
         self.takeover.resynced.subscribe(binder.forget_reservations)
         return binder
 
     def handle(self, *, synced: Callable[[], bool], relist_pods: Callable[[], Awaitable[None]]) -> Handle:
-        """What plugins work with; see there for ``synced`` and ``relist_pods``."""
+        """Create the plugins' handle; ``Handle`` describes ``synced`` and ``relist_pods``."""
         return Handle(
             session=self.session,
             client=self.client,
@@ -78,7 +78,7 @@ class Core:
             lease=self.settings.lease,
             must_lead=self.takeover.must_lead,
             retry=self.requeuer.hurry,
-            placed=self.requeuer.asked,
+            placed=self.requeuer.placed,
             resynced=self.takeover.resynced,
             synced=synced,
             relist_pods=relist_pods,
@@ -88,7 +88,7 @@ class Core:
         )
 
     def tasks(self) -> list[Task]:
-        """What runs for as long as the process; without the watches."""
+        """The tasks that run as long as the process, without the watches."""
         return [
             ("events", self.recorder.run()),
             ("precompute", self.precompute.run()),
@@ -98,7 +98,7 @@ class Core:
 
 
 class Watches:
-    """What is followed of the cluster: nodes and pods; plugins follow their own kinds."""
+    """The informers of nodes and pods. Plugins watch further kinds themselves."""
 
     def __init__(self, core: Core, framework: Framework) -> None:
         settings, session = core.settings, core.session
@@ -121,7 +121,7 @@ class Watches:
         core.takeover.follow(self._nodes, self._pods, *self._kinds)
 
     def figures(self) -> dict[str, Watch]:
-        """How each of them fares now, by the kind that it follows."""
+        """The watches by kind, those of plugins included."""
         return {
             "nodes": self._nodes,
             "pods": self._pods,
@@ -129,27 +129,27 @@ class Watches:
         }
 
     def synced(self) -> bool:
-        """Whether pods and nodes were read."""
+        """Whether the first lists of pods and nodes are complete."""
         return self._nodes.synced.is_set() and self._pods.synced.is_set()
 
     def missing(self) -> str:
-        """What was not read yet, in words; empty once the scheduler may answer."""
-        read = {"nodes": self._nodes.synced.is_set(), "pods": self._pods.synced.is_set()}
-        missing = [kind for kind, done in read.items() if not done]
+        """The kinds that were not listed yet, in words; empty once the scheduler may serve requests."""
+        listed = {"nodes": self._nodes.synced.is_set(), "pods": self._pods.synced.is_set()}
+        missing = [kind for kind, done in listed.items() if not done]
         missing += filter(None, (one.not_listed() for one in self._kinds))
         return f"{' and '.join(missing)} not read yet" if missing else ""
 
     async def relist_pods(self) -> None:
-        """Return once all pods were listed again."""
+        """List all pods again and return when that is done."""
         await self._pods.relist()
 
     async def settled(self) -> None:
-        """Return once pods and nodes were read."""
+        """Wait for the first lists of pods and nodes."""
         await self._pods.synced.wait()
         await self._nodes.synced.wait()
 
     def tasks(self) -> list[Task]:
-        """What runs for as long as the process."""
+        """The tasks that run as long as the process."""
         return [
             ("nodes", self._nodes.run()),
             ("pods", self._follow_pods()),

@@ -1,4 +1,4 @@
-"""The scheduler extender as a process: the core, its plugins and the HTTP servers in one event loop."""
+"""The scheduler extender's process: the core, the plugins and the HTTP servers in one event loop."""
 
 import asyncio
 import gc
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _STOP_S: Final = 3
-_LAST_WORDS_S: Final = 1.0
-#: Callers that come before the first accept wait in the queue, and are not refused.
+_FLUSH_TIMEOUT_S: Final = 1.0
+#: Clients that connect before the first accept are queued, not refused.
 _BACKLOG: Final = 1024
-#: To the API server. A backlog of pods fills them all, and each costs both sides a handshake and memory; at 50 ms a
-#: bind they carry 600 a second.
+#: Connections to the API server. A backlog of pods uses them all, and each costs both sides a handshake and memory. At
+#: 50 ms per bind they carry 600 binds per second.
 _CONNECTIONS: Final = 32
 _YOUNG_OBJECTS: Final = 5000
 
@@ -45,27 +45,27 @@ _YOUNG_OBJECTS: Final = 5000
 async def serve(access: Access, settings: Settings) -> None:
     """Run until SIGTERM or SIGINT.
 
-    Raises ``OSError`` when an address is taken or the port cannot be written, and ``InvalidSettings``.
+    Raises ``OSError`` if an address is in use or the port file cannot be written, and ``InvalidSettings``.
     """
     with ExitStack() as sockets:
         bound = sockets.enter_context(closing(bind(settings.host, settings.port)))
         bound.listen(_BACKLOG)
-        read_at = open_doors(settings.doors, sockets, _BACKLOG)
+        doors = open_doors(settings.doors, sockets, _BACKLOG)
         if settings.port_file is not None:
             write_ports("--port-file", settings.port_file, bound)
-        await _run(access, settings, bound, read_at)
+        await _run(access, settings, bound, doors)
 
 
 async def _run(
-    access: Access, settings: Settings, bound: socket.socket, read_at: Mapping[socket.socket, Collection[str]]
+    access: Access, settings: Settings, bound: socket.socket, doors: Mapping[socket.socket, Collection[str]]
 ) -> None:
-    # What is read first stays: looking for garbage in it after every 700 objects would find none.
+    # The first lists stay in memory: collecting garbage after every 700 new objects, the default, would find none.
     gc.set_threshold(_YOUNG_OBJECTS)
     async with Session(access, connections=_CONNECTIONS) as session:
         core = Core(session, settings, SYSTEM_CLOCK)
 
         def synced() -> bool:
-            return watches.synced()  # asked once plugins run; the watches are made of the plugins
+            return watches.synced()  # called only once plugins run; the watches are created below
 
         async def relist_pods() -> None:
             await watches.relist_pods()
@@ -95,13 +95,13 @@ async def _run(
             *framework.tasks(),
             ("settle", _settle(watches)),
         ]
-        if read_at:
-            # Whoever reaches those ports must not keep kube-scheduler waiting: another process faces them.
-            behind = behind_relay()
+        if doors:
+            # Clients of these ports must not delay kube-scheduler, so a separate process accepts their connections.
+            relayed = behind_relay()
             read_only = ReadOnly(watches.missing, core.metrics, framework.pages, readers)
-            servers.append((server_of(read_only, stop_s=_STOP_S), behind))
-            tasks.append(("relay", relay(read_at, behind)))
-            for listening, pages in read_at.items():
+            servers.append((server_of(read_only, stop_s=_STOP_S), relayed))
+            tasks.append(("relay", relay(doors, relayed)))
+            for listening, pages in doors.items():
                 logger.info("%s on http://%s:%d", " and ".join(pages), *listening.getsockname()[:2])
         running = [asyncio.create_task(coroutine, name=name) for name, coroutine in tasks]
         address = bound.getsockname()
@@ -119,12 +119,12 @@ async def _run(
                 task.cancel()
             await asyncio.gather(*serving, *running, return_exceptions=True)
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_WORDS_S):
+                async with asyncio.timeout(_FLUSH_TIMEOUT_S):
                     await core.recorder.flush()
 
 
 async def _first_failure(http: asyncio.Task[None], running: list[asyncio.Task[None]]) -> None:
-    """Wait until the server was told to stop, or a part of the process failed: then raise that."""
+    """Wait until the server was asked to stop, or a task failed: then raise its exception."""
     while not http.done():
         done, _ = await asyncio.wait([http, *running], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -133,7 +133,7 @@ async def _first_failure(http: asyncio.Task[None], running: list[asyncio.Task[No
 
 
 async def _settle(watches: Watches) -> None:
-    """Once everything is read, keep it out of the garbage collector's way: it lives as long as we do."""
+    """After the first lists, exclude all objects from garbage collection, as they live as long as the process."""
     await watches.settled()
     gc.collect()
     gc.freeze()
@@ -141,7 +141,7 @@ async def _settle(watches: Watches) -> None:
 
 
 def export(metrics: Metrics, view: ClusterCache, reservations: Reservations) -> None:
-    """Have the sums of the cluster in every scrape."""
+    """Export the cluster's sums as metrics."""
     metrics.watch(
         "gpushare_scheduler_reservations",
         "Reservations of GPU memory or quota whose Binding was not observed yet.",

@@ -1,4 +1,4 @@
-"""What can be set of the extender. Imports nothing heavy: ``gpushare config`` reads this alone."""
+"""The extender's options. Imports nothing heavy, as ``gpushare config`` imports only this module."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What the command line sets of the scheduler."""
+"""The scheduler's settings, made from its options."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,10 +15,11 @@ from gpushare.scheduler.plugins.defragmentation.limits import Limits
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """``host`` and ``port`` (0: any) are where the verbs are served.
+    """Settings of one scheduler.
 
-    ``doors`` are where probes, metrics and decisions are served, for those who must not bind pods.
-    ``defragmentation``: how often pods may be moved for others (``None``: never).
+    ``host`` and ``port`` (0: any free port): the address of the verbs.
+    ``doors``: the addresses of probes, metrics and decisions, for clients that must not bind pods.
+    ``defragmentation``: limits on moving pods for others (``None``: pods are never moved).
     """
 
     host: str = "127.0.0.1"
@@ -30,8 +31,8 @@ class Settings(msgspec.Struct, frozen=True):
     node_policy: Placement = Placement.BINPACK
     reservation_ttl_s: float = RESERVATION_TTL_S
     lease: tuple[str, str] | None = None
-    """Namespace and name of the Lease by which the kube-scheduler beside us leads; ``None``: there is one alone."""
+    """Namespace and name of the leader election Lease of our kube-scheduler; ``None`` if there is only one replica."""
     defragmentation: Limits | None = None
     autoscaling: Autoscaling | None = None
     plugins: Mapping[str, Mapping[str, Any]] = {}
-    """Plugins of others that are enabled, by the name of their entry point, and the arguments of each."""
+    """Enabled third-party plugins: the name of the entry point, and its arguments."""

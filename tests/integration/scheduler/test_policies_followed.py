@@ -283,5 +283,5 @@ async def test_policies_that_may_not_be_read_are_told_and_not_heeded(
         raise refusals.pop(0)
 
     monkeypatch.setattr(beside.api, "request", refuse)
-    assert not await watches._is_there()
+    assert not await watches._kind_exists()
     assert "may not be read" in caplog.text

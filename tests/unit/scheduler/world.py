@@ -16,7 +16,7 @@ from gpushare.scheduler.cache.cache import ClusterCache, NodeRecord
 from gpushare.scheduler.framework.binder import Binder, Reservations
 from gpushare.scheduler.framework.runtime import Enabled, Framework
 from gpushare.scheduler.framework.services import Decisions, NodePolicies
-from gpushare.scheduler.leader.lease import without_another
+from gpushare.scheduler.leader.lease import always_leads
 from gpushare.scheduler.plugins.elastic_quota.counted_pods import quota_record_of
 from gpushare.scheduler.plugins.elastic_quota.quotas import Quotas
 from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
@@ -249,8 +249,8 @@ class World:
         self.leads: Callable[[], bool | None] = lambda: None
         self.in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes]
         self.governs: Callable[[str], bool] = lambda namespace: False
-        self.without_gpu: Callable[[str], PodRecord | None] = lambda uid: self.view.waiting_besides.get(uid)
-        self.must_lead: Callable[[], Awaitable[None]] = without_another
+        self.without_gpu: Callable[[str], PodRecord | None] = lambda uid: self.view.waiting_non_gpu.get(uid)
+        self.must_lead: Callable[[], Awaitable[None]] = always_leads
         self.api = api or Api()
         self.clock = clock or TurnedClock()
         self.events = Recorded()
@@ -261,7 +261,7 @@ class World:
             self.events,
             self.reservations.end,
         )
-        self.retries = Requeuer(ChainMap(self.view.waiting, self.view.waiting_besides), self.api, self.clock)
+        self.retries = Requeuer(ChainMap(self.view.waiting, self.view.waiting_non_gpu), self.api, self.clock)
         self.quotas = Quotas(self.view, self.events)
         self.gangs = Gangs(
             self.view,
@@ -269,7 +269,7 @@ class World:
             quotas=self.quotas,
             governs=lambda namespace: self.governs(namespace),
             retry=self.retries.hurry,
-            placed=self.retries.asked,
+            placed=self.retries.placed,
         )
         self.plugins: list[object] = [self.gangs, self.quotas]
         self._frameworks: dict[tuple[object, ...], Framework] = {}
@@ -284,7 +284,7 @@ class World:
         )
         self.binder = Binder(self.view, self.api, self.reservations, self.clock, self.framework())
         self.view.capacity_freed.subscribe(self.retries.freed)
-        self.view.reservation_released.subscribe(self.retries.given_back)
+        self.view.reservation_released.subscribe(self.retries.reservation_released)
         self.preemptor = Preemptor(
             self.view,
             self.api,

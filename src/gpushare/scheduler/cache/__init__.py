@@ -1,1 +1,1 @@
-"""The cluster as the scheduler sees it: nodes, pods, what kubelets offer."""
+"""The scheduler's view of the cluster: nodes, pods, and the kubelets' capacity."""

@@ -1,8 +1,8 @@
-"""Keeps the ledger true to the API server: what the informers see becomes nodes, holdings and waiting pods.
+"""Keeps the ledger in sync with the API server: informer events become nodes, allocations and pending pods.
 
-Events of pods and nodes come over two watches, in any order between them. The ledger takes a holding
-before its node; what another scheduler wrote needs the node's devices to be understood, so it waits
-here until the node is known.
+Events of pods and nodes arrive over two watches, in any order between them. The ledger accepts an allocation
+before its node. The annotations of another scheduler can be read only with the node's devices, so they are
+stored here until the node is known.
 """
 
 import logging
@@ -42,15 +42,16 @@ logger = logging.getLogger(__name__)
 
 REASON_INVALID_REQUEST: Final = "InvalidGPURequest"
 REASON_MALFORMED_DEVICES: Final = "MalformedGPUDevices"
-#: What people write on nodes.
+#: For labels and annotations that users write on nodes.
 REASON_INVALID_LABEL: Final = "InvalidGPULabel"
 REASON_INVALID_CORDON: Final = "InvalidGPUCordon"
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
-    """A node as the ledger takes it, what is wrong with it (empty: nothing), and thousandths of processors for pods.
+    """A node, decoded for the ledger.
 
-    ``cpu_milli`` is ``None`` where they are not counted, or the node does not say; ``offered`` is what its kubelet offers.
+    ``problem``: what is wrong with it, empty if nothing is. ``cpu_milli``: allocatable CPU in thousandths; ``None`` if CPU is not counted
+    or not in the node's status. ``offered``: its kubelet's allocatable GPU resources.
     """
 
     devices: NodeDevices
@@ -58,26 +59,26 @@ class NodeRecord(msgspec.Struct, frozen=True):
     cpu_milli: int | None = None
     offered: Sums | None = None
     problems: tuple[str, ...] = ()
-    """What ``problem`` is made of, one by one."""
+    """The single problems that ``problem`` joins."""
     labels: dict[str, str] | None = None
-    """Where pods are followed with what they want of nodes."""
+    """Set only if the node requirements of pods are tracked."""
     cordoned: dict[str, str] | None = None
-    """Its labels where Kubernetes itself places nothing new there (``kubectl cordon``); ``None`` where it does."""
+    """The labels of a node that is cordoned (``kubectl cordon``); ``None`` if it is not."""
     taints: tuple[Taint, ...] = ()
-    """Those that would keep pods off one that is cordoned, were it not."""
+    """Of a cordoned node: the other taints, which would keep pods off it even after an uncordon."""
 
 
 class _Foreign(NamedTuple):
-    """A pod of another scheduler, and the unit in which its record was first read (``None``: not yet)."""
+    """A pod of another scheduler, and the memory unit with which its annotations were first read (``None``: not read yet)."""
 
     record: PodRecord
     unit: MemoryUnit | None
 
 
 class NodeReader:
-    """Turns a ``Node`` into what the ledger takes, with this scheduler's settings.
+    """Decodes a ``Node`` for the ledger, with this scheduler's settings.
 
-    As nodes are chosen, so are the GPUs of nodes that say nothing else; by fragmentation processors are counted, too.
+    ``node_policy`` is also the GPU policy of nodes that set none. With the fragmentation policy CPU is counted as well.
     """
 
     def __init__(
@@ -88,12 +89,12 @@ class NodeReader:
         self._node_policy = node_policy
 
     def decode(self, raw: bytes) -> tuple[str, NodeRecord]:
-        """A node's JSON as an informer takes it."""
+        """Decode a node's JSON; an informer's decoder."""
         record = self.read(decode_node(raw))
         return record.devices.name, record
 
     def read(self, node: Node) -> NodeRecord:
-        """The node for the ledger. One without GPUs, or that cannot be understood, has no devices."""
+        """The record of a node. It has no devices if the node has no GPUs or cannot be parsed."""
         name = node.metadata.name
         cordoned: dict[str, str] | None = None
         taints: tuple[Taint, ...] = ()
@@ -125,12 +126,14 @@ class NodeReader:
 
 def _other_taints(node: Node) -> tuple[Taint, ...]:
     return tuple(
-        one for one in read_taints(node.spec.taints) if one.effect in SHUTTING and one.key != OF_CORDONS
+        taint
+        for taint in read_taints(node.spec.taints)
+        if taint.effect in SHUTTING and taint.key != OF_CORDONS
     )
 
 
 class ClusterCache:
-    """The ledger, the pods that wait, and what could not be understood."""
+    """The ledger, pending and bound pods, and the objects that could not be parsed."""
 
     def __init__(
         self,
@@ -142,42 +145,42 @@ class ClusterCache:
     ) -> None:
         self.ledger = ledger
         self.waiting: dict[str, PodRecord] = {}
-        """Pods without a node that ask for a GPU, by UID."""
+        """Pods without a node that request a GPU, by UID."""
         self.bound: dict[str, PodRecord] = {}
-        """Pods with a node that hold a part of a GPU or asked for one, by UID."""
-        self.besides: dict[str, PodRecord] = {}
-        """Pods with a node that have nothing to do with GPUs, but are followed all the same, by UID."""
-        self.waiting_besides: dict[str, PodRecord] = {}
-        """The same without a node."""
+        """Pods with a node that hold a part of a GPU or request one, by UID."""
+        self.bound_non_gpu: dict[str, PodRecord] = {}
+        """Tracked pods with a node that have nothing to do with GPUs, by UID."""
+        self.waiting_non_gpu: dict[str, PodRecord] = {}
+        """Tracked pods without a node that have nothing to do with GPUs, by UID."""
         self.malformed: dict[str, str] = {}
         """Problems of pods and nodes, by ``pod NAMESPACE/NAME`` or ``node NAME``."""
         self.capacity_freed: Event[[]] = Event()
-        """Called when room came free or a node changed."""
+        """Called when capacity was freed or a node changed."""
         self.reservation_released: Event[[]] = Event()
-        """Called when room is free that was set aside for a pod without a node: by that nothing happens in the cluster."""
+        """Called when the reservation of a pod without a node was released: this causes no event in the cluster."""
         self.pod_changing: Event[PodRecord] = Event()
-        """Called with a pod that was added or changed, and has not ended, before anything else is done with it."""
+        """Called with an added or changed pod that has not ended, before the cache is updated."""
         self.pod_ended: Event[PodRecord, bool] = Event()
-        """Called with a pod that has ended, and whether it is gone; what it held in the ledger is released right after."""
+        """Called with a pod that has ended, and whether it was deleted. Its allocation is released right after."""
         self.pod_stored: Event[PodRecord] = Event()
-        """Called with a pod that was added or changed, and has not ended, once it is where it belongs."""
+        """Called with an added or changed pod that has not ended, after the cache was updated."""
         self.pod_forgotten: Event[PodRecord] = Event()
-        """Called with a pod that has ended, once nothing of it is left here."""
+        """Called with a pod that has ended, after it was removed from the cache."""
         self.pod_arrived: Event[Request] = Event()
-        """Called with what a new pod asks for, before it was ever asked about."""
+        """Called with the request of a new pod, mostly before kube-scheduler filters the pod."""
         self.isolated_cap = isolated_cap
-        """The most pods on a GPU of a node that isolates, whatever its labels say: as its ``NodeReader`` has it."""
+        """The maximum number of pods per GPU on nodes that isolate, whatever their labels say; as in ``NodeReader``."""
         self.offers = KubeletCapacity(ledger)
-        """Nodes that have less to give than the ledger says."""
+        """Nodes whose kubelet has less capacity than the ledger assumes."""
         self._events = events
         self._on_confirmed = on_confirmed
         self._problems: dict[str, tuple[str, ...]] = {}
         self._foreign: dict[str, dict[str, _Foreign]] = {}
-        self._processors = CpuUsage(ledger.set_free_cpu)
+        self._cpu_usage = CpuUsage(ledger.set_free_cpu)
         self.cordoned: dict[str, dict[str, str]] = {}
-        """Nodes about which kube-scheduler does not ask until somebody uncordons them, and their labels."""
+        """Cordoned nodes, which kube-scheduler does not offer, and their labels."""
         self.tainted: dict[str, tuple[Taint, ...]] = {}
-        """Those of them that have other taints, which keep pods off even then."""
+        """Cordoned nodes with other taints, which keep pods off them even after an uncordon."""
 
     # --- pods ---------------------------------------------------------------------------------
 
@@ -186,37 +189,37 @@ class ClusterCache:
         if record.finished:
             self._free(record, gone=False)
             return
-        self._take_pod(record)
+        self._store_pod(record)
         if record.node and not record.bystander:
             self.offers.take(record)
         self.pod_stored(record)
 
-    def _take_pod(self, record: PodRecord) -> None:
+    def _store_pod(self, record: PodRecord) -> None:
         self.pod_changing(record)
-        self.besides.pop(record.uid, None)
-        self.waiting_besides.pop(record.uid, None)
+        self.bound_non_gpu.pop(record.uid, None)
+        self.waiting_non_gpu.pop(record.uid, None)
         if record.bystander:
             if not record.node:
-                self.waiting_besides[record.uid] = record
+                self.waiting_non_gpu[record.uid] = record
                 return
-            self.besides[record.uid] = record
-            self._processors.take(record.uid, record.node, record.cpu_milli)
+            self.bound_non_gpu[record.uid] = record
+            self._cpu_usage.take(record.uid, record.node, record.cpu_milli)
             self._on_confirmed(record.uid)
             return
         if not record.node:
             if record.uid not in self.waiting and record.request is not None:
                 self.ledger.arrived(record.request)
                 self.pod_arrived(record.request)
-            # A late event of a pod that we have bound meanwhile must not undo that.
+            # A late event of a pod that was bound meanwhile must not undo the bind in the ledger.
             self.waiting[record.uid] = record
             self.bound.pop(record.uid, None)
             if record.problem:
-                self._complain(record, REASON_INVALID_REQUEST, "Scheduling")
+                self._report_problem(record, REASON_INVALID_REQUEST, "Scheduling")
             else:
                 self.malformed.pop(f"pod {record.pod}", None)
             return
         is_new = self.waiting.pop(record.uid, None) is None and self.ledger.held(record.uid) is None
-        self._processors.take(record.uid, record.node, record.cpu_milli)
+        self._cpu_usage.take(record.uid, record.node, record.cpu_milli)
         self.bound[record.uid] = record
         self.ledger.nominations.remove(record.uid)
         allocation = record.allocation
@@ -225,33 +228,35 @@ class ClusterCache:
         else:
             self._forget_foreign(record)
             if record.problem:
-                self._complain(record, REASON_MALFORMED_ALLOCATION, "Counting")
+                self._report_problem(record, REASON_MALFORMED_ALLOCATION, "Counting")
         self._on_confirmed(record.uid)
         if allocation is not None:
-            if is_new and allocation.gpus and not self._gives_whole(record.node):
-                self.ledger.arrived(_asked_for(record, allocation))
+            if is_new and allocation.gpus and not self._allocates_whole(record.node):
+                self.ledger.arrived(_request_from(record, allocation))
             self.malformed.pop(f"pod {record.pod}", None)
-            self.ledger.hold(record.uid, record.pod, record.node, allocation, priority=_counts_as(record))
+            self.ledger.hold(
+                record.uid, record.pod, record.node, allocation, priority=_preemption_priority(record)
+            )
             return
-        # What the pod holds cannot be read (any more). What it was given on this node it has for all
-        # that: breaking or removing its annotations must not hand its share to another.
+        # The pod's allocation cannot be read (any more), but the pod still holds what was allocated to it on this
+        # node: breaking or removing its annotations must not make its share available to other pods.
         held = self.ledger.held(record.uid)
         if held is not None and held.node == record.node:
             self.ledger.hold(
-                record.uid, record.pod, record.node, held.allocation, priority=_counts_as(record)
+                record.uid, record.pod, record.node, held.allocation, priority=_preemption_priority(record)
             )
         else:
             self.ledger.release(record.uid)
 
-    def _gives_whole(self, node: str) -> bool:
-        """Whether its pods count GPUs, which says nothing of the shares that are to be expected."""
+    def _allocates_whole(self, node: str) -> bool:
+        """Whether the node allocates whole GPUs: its pods then say nothing about the sizes of shares to expect."""
         devices = self.ledger.node(node)
         return devices is not None and devices.mode.gives_whole
 
-    def learn_pod(self, record: PodRecord) -> None:
-        """A pod was read, and is bound: it counts, unless the watch has told of it already.
+    def count_read_pod(self, record: PodRecord) -> None:
+        """A direct read shows a bound pod: its allocation counts unless the watch has already reported the pod.
 
-        The read may be older than the watch, which alone confirms, complains and keeps.
+        The read may be older than the watch, so it neither confirms the allocation, nor stores the pod, nor reports problems.
         """
         allocation = record.allocation
         if record.foreign is not None and (node := self.ledger.node(record.node)) is not None:
@@ -261,21 +266,21 @@ class ClusterCache:
             self.ledger.hold(record.uid, record.pod, record.node, allocation, confirmed=False)
 
     def remove_pod(self, record: PodRecord) -> None:
-        """A pod is gone: what it held is free at once."""
+        """A pod was deleted: its allocation is released at once."""
         self._free(record, gone=True)
 
     def _free(self, record: PodRecord, *, gone: bool) -> None:
-        """What a pod held that finished, or is gone."""
-        aside = False
+        """Release everything that a finished or deleted pod held."""
+        was_reserved = False
         if self.waiting.pop(record.uid, None) is not None:
-            aside = self.ledger.held(record.uid) is not None or bool(
+            was_reserved = self.ledger.held(record.uid) is not None or bool(
                 self.ledger.nominations.node_of(record.uid)
             )
         self.bound.pop(record.uid, None)
-        self.waiting_besides.pop(record.uid, None)
-        self.besides.pop(record.uid, None)
+        self.waiting_non_gpu.pop(record.uid, None)
+        self.bound_non_gpu.pop(record.uid, None)
         self.ledger.nominations.remove(record.uid)
-        self._processors.release(record.uid)
+        self._cpu_usage.release(record.uid)
         freed = self.offers.release(record.uid)
         self.malformed.pop(f"pod {record.pod}", None)
         self._forget_foreign(record)
@@ -283,36 +288,36 @@ class ClusterCache:
         self.pod_ended(record, gone)
         if self.ledger.release(record.uid) or freed:
             self.capacity_freed()
-        if aside:
+        if was_reserved:
             self.reservation_released()
         self.pod_forgotten(record)
 
     def _resolve(self, record: PodRecord) -> Allocation | None:
         assert record.foreign is not None
         node = self.ledger.node(record.node)
-        on_node = self._foreign.setdefault(record.node, {})
-        known = on_node.get(record.uid)
+        foreign_pods = self._foreign.setdefault(record.node, {})
+        known = foreign_pods.get(record.uid)
         unit = known.unit if known is not None and known.record.foreign == record.foreign else None
         if node is None or not node.devices:
-            # Not there (yet), or without its GPUs for a while: nothing can be said against the record.
-            on_node[record.uid] = _Foreign(record, unit)
+            # The node is not known (yet), or has no GPUs for a while: the record cannot be checked.
+            foreign_pods[record.uid] = _Foreign(record, unit)
             return None
-        # Kept also when it could be read: the node's devices may change, and with them the meaning. But
-        # units that name no total are of the time when they were written: a change of unit leaves them.
+        # Stored even if it can be read: the node's devices may change, and with them what the record means. But an
+        # amount without a total is in the unit in force when it was written, so a later change of unit does not apply.
         unit = unit or node.unit
-        on_node[record.uid] = _Foreign(record, unit)
+        foreign_pods[record.uid] = _Foreign(record, unit)
         try:
             return read_allocation(record.foreign, msgspec.structs.replace(node, unit=unit))
         except MalformedAllocation as error:
-            self._complain(record, REASON_MALFORMED_ALLOCATION, "Counting", error.problem)
+            self._report_problem(record, REASON_MALFORMED_ALLOCATION, "Counting", error.problem)
             return None
 
     def _forget_foreign(self, record: PodRecord) -> None:
-        on_node = self._foreign.get(record.node)
-        if on_node is not None and on_node.pop(record.uid, None) is not None and not on_node:
+        foreign_pods = self._foreign.get(record.node)
+        if foreign_pods is not None and foreign_pods.pop(record.uid, None) is not None and not foreign_pods:
             del self._foreign[record.node]
 
-    def _complain(self, record: PodRecord, reason: str, action: str, problem: str = "") -> None:
+    def _report_problem(self, record: PodRecord, reason: str, action: str, problem: str = "") -> None:
         problem = problem or record.problem
         subject = f"pod {record.pod}"
         if self.malformed.get(subject) == problem:
@@ -330,15 +335,15 @@ class ClusterCache:
         )
 
     def knows(self, uid: str) -> bool:
-        """Whether the watch has told of the pod, and not of its end: kube-scheduler's may be ahead of ours."""
-        return uid in self.waiting or uid in self.waiting_besides or self.with_node(uid) is not None
+        """Whether the watch has shown the pod and not its end: kube-scheduler's watch may be ahead of ours."""
+        return uid in self.waiting or uid in self.waiting_non_gpu or self.with_node(uid) is not None
 
     def with_node(self, uid: str) -> PodRecord | None:
-        """The pod if it has a node, with GPUs or without."""
-        return self.bound.get(uid) or self.besides.get(uid)
+        """The record of a pod that has a node, with or without a GPU."""
+        return self.bound.get(uid) or self.bound_non_gpu.get(uid)
 
     def leaving(self, uid: str) -> Rank | None:
-        """The rank of a bound pod whose end was asked for; nobody else's end is counted on."""
+        """The rank of a bound pod that is being deleted; ``None`` for any other pod, as only these will certainly end."""
         record = self.bound.get(uid)
         return Rank(record.priority, leaving=True) if record is not None and record.leaving else None
 
@@ -363,34 +368,34 @@ class ClusterCache:
             logger.warning(
                 "node %s cannot be used: %s", devices.name, problem, extra=about(node=devices.name)
             )
-            self._complain_of_node(record)
+            self._report_node_problems(record)
         if devices == self.ledger.node(devices.name):
-            self._count_processors(record)
+            self._count_cpu(record)
             if self.offers.set_node(devices.name, record.offered):
                 self.capacity_freed()
-            return  # heartbeats: most events of nodes change nothing for us
+            return  # mostly heartbeats, which change nothing for us
         self.ledger.set_node(devices)
-        self._count_processors(record)
+        self._count_cpu(record)
         self.offers.set_node(devices.name, record.offered)
         self.capacity_freed()
         for foreign in list(self._foreign.get(devices.name, {}).values()):
             self.upsert_pod(foreign.record)
 
     def remove_node(self, name: str) -> None:
-        """A node is gone. Its pods' holdings stay known until they are gone too."""
+        """A node was deleted. Its pods' allocations stay known until the pods are deleted too."""
         self._forget_problems(name)
         self.cordoned.pop(name, None)
         self.tainted.pop(name, None)
-        self._processors.remove_node(name)
+        self._cpu_usage.remove_node(name)
         self.offers.remove_node(name)
         self.ledger.remove_node(name)
 
-    def _complain_of_node(self, record: NodeRecord) -> None:
-        """What is wrong with it and was not told yet, an event each."""
+    def _report_node_problems(self, record: NodeRecord) -> None:
+        """Record an event for each problem of the node that was not reported yet."""
         name = record.devices.name
-        before, self._problems[name] = self._problems.get(name, ()), record.problems
+        reported, self._problems[name] = self._problems.get(name, ()), record.problems
         for problem in record.problems:
-            if problem in before:
+            if problem in reported:
                 continue
             of_mode = is_of_mode(problem)
             self._events.record(
@@ -399,7 +404,7 @@ class ClusterCache:
                 reason=_reason_of(problem),
                 action="Reading",
                 note=unknown_mode_note(problem) if of_mode else problem,
-                # The node's agent sees it too, and so does every replica: one of us tells.
+                # The node's agent and every replica see the problem, but only one of them should report it.
                 cause=problem,
                 telling="standing" if self.ledger.node(name) is None else "come",
             )
@@ -408,13 +413,13 @@ class ClusterCache:
         self.malformed.pop(f"node {name}", None)
         self._problems.pop(name, None)
 
-    def _count_processors(self, record: NodeRecord) -> None:
+    def _count_cpu(self, record: NodeRecord) -> None:
         if record.cpu_milli is not None:
-            self._processors.set_node(record.devices.name, record.cpu_milli)
+            self._cpu_usage.set_node(record.devices.name, record.cpu_milli)
 
 
 def _reason_of(problem: str) -> str:
-    """The event that tells of a node's problem: by what is written wrong, and so by whom."""
+    """The event reason for a node's problem: it depends on which label or annotation is wrong, and so on who wrote it."""
     if is_of_mode(problem):
         return REASON_UNKNOWN_MODE
     if problem.startswith("label "):
@@ -424,18 +429,18 @@ def _reason_of(problem: str) -> str:
     return REASON_MALFORMED_DEVICES
 
 
-def _counts_as(record: PodRecord) -> int:
-    """The priority with which a bound pod's share counts where others need room."""
+def _preemption_priority(record: PodRecord) -> int:
+    """The priority of a bound pod's share for preemption."""
     return LEAVING if record.leaving else record.priority
 
 
-def _asked_for(record: PodRecord, allocation: Allocation) -> Request:
-    """What a pod that holds ``allocation`` must have asked for, as far as that tells what is to be expected next."""
+def _request_from(record: PodRecord, allocation: Allocation) -> Request:
+    """Reconstruct the request of a pod that holds ``allocation``, as an example of requests to expect."""
     gpus = allocation.gpus
     share = max(gpus, key=lambda share: share.units)
     units = share.units
-    whole = record.whole_device and all(one.units == one.device_units for one in gpus)
-    if whole:
-        # What it was given may be more than the least that it asked for.
+    holds_whole_gpus = record.whole_device and all(gpu.units == gpu.device_units for gpu in gpus)
+    if holds_whole_gpus:
+        # The allocation may be larger than the minimum that the pod requested.
         units = record.amounts.get(names.GPU_MEM, 0) // 1000 // len(gpus) or units
-    return Request(units, share.core_percent, (), len(gpus), whole, cpu_milli=record.cpu_milli)
+    return Request(units, share.core_percent, (), len(gpus), holds_whole_gpus, cpu_milli=record.cpu_milli)

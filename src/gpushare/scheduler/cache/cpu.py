@@ -1,31 +1,31 @@
-"""How many processors of each node its pods leave free: told to the ledger, which cannot see them.
+"""How much CPU of each node is not requested by its pods. The ledger gets this number, as it does not see CPU requests itself.
 
-Counted as kube-scheduler does, by what bound pods ask for; by no means what they use.
+As in kube-scheduler, the requests of bound pods count, not their use.
 """
 
 from collections.abc import Callable
 
 
 class CpuUsage:
-    """Nodes and pods may come in any order. ``on_change`` is told a node and the thousandths that are free on it."""
+    """Nodes and pods may be added in any order. ``on_change`` is called with a node and its free CPU in thousandths."""
 
     def __init__(self, on_change: Callable[[str, int], None]) -> None:
         self._on_change = on_change
         self._allocatable_milli: dict[str, int] = {}
-        self._taken_milli: dict[str, int] = {}
+        self._requested_milli: dict[str, int] = {}
         self._pods: dict[str, tuple[str, int]] = {}
 
     def set_node(self, name: str, allocatable_milli: int) -> None:
-        """A node has so many thousandths to give."""
+        """Set the allocatable CPU of a node, in thousandths."""
         self._allocatable_milli[name] = allocatable_milli
-        self._tell(name)
+        self._report(name)
 
     def remove_node(self, name: str) -> None:
-        """A node is gone; what its pods take stays counted until they are gone too."""
+        """A node was deleted. Its pods' requests stay counted until the pods are deleted too."""
         self._allocatable_milli.pop(name, None)
 
     def take(self, uid: str, node: str, milli: int) -> None:
-        """The pod is bound to ``node`` and takes so many there, in place of what it took before."""
+        """The pod is bound to ``node`` and requests ``milli`` thousandths there. Replaces its previous request."""
         if self._pods.get(uid) == (node, milli):
             return
         self.release(uid)
@@ -34,20 +34,20 @@ class CpuUsage:
             self._add(node, milli)
 
     def release(self, uid: str) -> None:
-        """The pod finished or is gone."""
+        """The pod finished or was deleted."""
         held = self._pods.pop(uid, None)
         if held is not None:
             self._add(held[0], -held[1])
 
     def _add(self, node: str, milli: int) -> None:
-        taken = self._taken_milli.get(node, 0) + milli
-        if taken:
-            self._taken_milli[node] = taken
+        requested = self._requested_milli.get(node, 0) + milli
+        if requested:
+            self._requested_milli[node] = requested
         else:
-            self._taken_milli.pop(node, None)
-        self._tell(node)
+            self._requested_milli.pop(node, None)
+        self._report(node)
 
-    def _tell(self, node: str) -> None:
+    def _report(self, node: str) -> None:
         allocatable = self._allocatable_milli.get(node)
         if allocatable is not None:
-            self._on_change(node, max(allocatable - self._taken_milli.get(node, 0), 0))
+            self._on_change(node, max(allocatable - self._requested_milli.get(node, 0), 0))

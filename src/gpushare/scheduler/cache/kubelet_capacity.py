@@ -1,11 +1,15 @@
-"""What kubelets offer, held against what the ledger gives: a node's sum, which kube-scheduler leaves to us to count.
+"""Compares the kubelets' allocatable GPU resources with the ledger. kube-scheduler leaves counting these resources to the extender.
 
-A kubelet refuses, for good, a pod for which it has not enough free devices. Where every pod on a node has a record, and the
-kubelet offers all healthy GPUs that the node is described with, the ledger never gives more than it has. Here are the
-other nodes. On those on which pods hold more than a record says (bound by hand, or by another scheduler) no pod is placed that their
-sum does not take. On those of which the kubelet offers less (its own restart, a node agent that is away, a unit that has just
-changed, a GPU that has just come back) none is placed at all: which GPU it lacks is not known, and with devices of another one
-in its hands it would fail the pod, however large the sum. Nobody is ended on either for one: what would come of it is not known.
+A kubelet rejects a pod for good if it has too few free devices. The ledger never allocates more than a kubelet has if every pod on the
+node has a record and the kubelet offers all healthy GPUs of the node's description. This module tracks the other nodes:
+
+* Pods hold more than their records say (they were bound by hand, or by another scheduler): a pod is placed there only if the node's
+  sum still has room for it.
+* The kubelet offers less than described (it has just restarted, its node agent is down, the unit has just changed, a GPU has just
+  recovered): no pod is placed there. It is unknown which GPU is missing, and the kubelet fails a pod if it has only devices of another
+  GPU, however large the sum.
+
+No pod is evicted on such nodes to make room, as the result cannot be predicted.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,12 +27,12 @@ from gpushare.ledger import Ledger
 from gpushare.ledger.results import NodeUsage
 from gpushare.scheduler.cache.pod_records import PodRecord
 
-#: What kube-scheduler leaves to us, in the order of ``Sums``.
+#: The resources that kube-scheduler leaves to the extender, in the order of ``Sums``.
 COUNTED: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
 
 
 class Sums(NamedTuple):
-    """Units of memory, percent of compute, and whole GPUs: of a node, or of a pod, all GPUs together."""
+    """Units of memory, percent of compute, and whole GPUs: the sum over all GPUs of a node or pod."""
 
     units: int
     core: int
@@ -39,16 +43,16 @@ _NONE: Final = Sums(0, 0, 0)
 
 
 class _Short(NamedTuple):
-    """What the kubelet of a node does not offer of its GPUs, and what pods hold there without a record."""
+    """Of one node: what its kubelet does not offer, and what pods hold there without a record."""
 
     not_offered: Sums
     unrecorded: Sums
 
 
 def offered_by(node: Node) -> Sums | None:
-    """What the node's kubelet offers in all; ``None`` where its status says nothing at all.
+    """The allocatable sums of the node's kubelet; ``None`` if its status has no ``allocatable``.
 
-    What is no quantity counts as nothing: the API server takes no such status.
+    An invalid quantity counts as 0: the API server accepts no such status.
     """
     allocatable = node.status.allocatable
     if allocatable is None:
@@ -65,14 +69,14 @@ def _whole_number(amount: Quantity) -> int:
 
 
 def described_by(devices: NodeDevices) -> Sums:
-    """What a kubelet offers of a node with these GPUs when all is well."""
+    """The sums that the kubelet of a node with these GPUs normally offers."""
     healthy_mib = [device.total_mib for device in devices.devices if device.healthy]
     capacity = devices.mode.capacity(healthy_mib, devices.unit)
     return Sums(*(capacity.get(resource, 0) for resource in COUNTED))
 
 
-def asked_by(request: Request) -> Sums:
-    """What a pod with this request takes of the sums."""
+def requested_by(request: Request) -> Sums:
+    """The sums that a pod with this request takes."""
     count = request.gpu_count
     if request.by_gpu:
         return Sums(0, 0, count)
@@ -80,7 +84,7 @@ def asked_by(request: Request) -> Sums:
 
 
 class KubeletCapacity:
-    """Which nodes have less to give than the ledger says. Not for several threads."""
+    """The nodes whose kubelet has less capacity than the ledger assumes. Not thread-safe."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -94,46 +98,46 @@ class KubeletCapacity:
         """Whether there is any such node."""
         return bool(self._short)
 
-    # --- what the informers tell ------------------------------------------------------------------
+    # --- informer events --------------------------------------------------------------------------
 
     def set_node(self, name: str, offered: Sums | None) -> bool:
-        """The ledger's node offers this in all; ``None``: what it is described with. Whether it has more to give now."""
-        before = self._short.get(name)
+        """Set the sums that the kubelet offers (``None``: as described). Returns whether a shortage has changed, so there may be more room."""
+        previous = self._short.get(name)
         if offered is None:
             self._offered.pop(name, None)
         else:
             self._offered[name] = offered
-        self._weigh(name)
-        return before is not None and self._short.get(name) != before
+        self._update_shortage(name)
+        return previous is not None and self._short.get(name) != previous
 
     def remove_node(self, name: str) -> None:
-        """A node is gone; what its pods hold stays known."""
+        """A node was deleted. What its pods hold stays known."""
         self._offered.pop(name, None)
         self._short.pop(name, None)
 
     def take(self, record: PodRecord) -> None:
-        """A bound pod is new or changed, and the ledger knows what its record says."""
+        """A bound pod was added or changed, and its recorded allocation is in the ledger already."""
         held = self._ledger.held(record.uid)
         gpus = () if held is None else held.allocation.gpus
-        units, core, whole = (record.amounts.get(resource, 0) for resource in COUNTED)
-        # Whole GPUs are asked for by their number, and recorded with all of their units.
-        more = Sums(
+        units, core, whole_gpus = (record.amounts.get(resource, 0) for resource in COUNTED)
+        # Whole GPUs are requested by number and recorded with all of their units.
+        unrecorded = Sums(
             max(units // 1000 - sum(share.units for share in gpus), 0),
             max(core // 1000 - sum(share.core_percent for share in gpus), 0) if core else 0,
-            max(whole // 1000 - len(gpus), 0) if whole else 0,
+            max(whole_gpus // 1000 - len(gpus), 0) if whole_gpus else 0,
         )
-        if more == _NONE:
+        if unrecorded == _NONE:
             self.release(record.uid)
             return
-        before = self._node_of.get(record.uid)
-        if before not in (None, record.node):
+        previous_node = self._node_of.get(record.uid)
+        if previous_node not in (None, record.node):
             self.release(record.uid)
         self._node_of[record.uid] = record.node
-        self._unrecorded.setdefault(record.node, {})[record.uid] = more
-        self._weigh(record.node)
+        self._unrecorded.setdefault(record.node, {})[record.uid] = unrecorded
+        self._update_shortage(record.node)
 
     def release(self, uid: str) -> bool:
-        """A pod has a record for all that it holds, or is gone; whether it had held more."""
+        """A pod's record covers all that it holds, or it was deleted. Returns whether it had held more."""
         node = self._node_of.pop(uid, None)
         if node is None:
             return False
@@ -141,51 +145,58 @@ class KubeletCapacity:
         del pods[uid]
         if not pods:
             del self._unrecorded[node]
-        self._weigh(node)
+        self._update_shortage(node)
         return True
 
     # --- decisions ----------------------------------------------------------------------------------
 
     def refusals(self, request: Request, nodes: Iterable[str]) -> Mapping[str, str]:
-        """Why those of ``nodes`` do not take ``request`` whose sums are too small for it."""
-        asked = asked_by(request)
-        found: dict[str, str] = {}
+        """The nodes of ``nodes`` whose sums are too small for ``request``, with reasons."""
+        requested = requested_by(request)
+        reasons: dict[str, str] = {}
         for node in self._short.keys() & set(nodes):
-            if why := self._refusal(asked, node):
-                found[node] = why
-        return found
+            if reason := self._refusal(requested, node):
+                reasons[node] = reason
+        return reasons
 
     def refusal(self, request: Request, node: str) -> str:
-        """Why one node does not; empty where it does."""
-        return self._refusal(asked_by(request), node) if node in self._short else ""
+        """Why the sums of ``node`` are too small for ``request``; empty if they are not."""
+        return self._refusal(requested_by(request), node) if node in self._short else ""
 
-    def _refusal(self, asked: Sums, node: str) -> str:
+    def _refusal(self, requested: Sums, node: str) -> str:
         short = self._short[node]
-        for resource, wanted, left, lacking, unrecorded in zip(
-            COUNTED, asked, _free(self._ledger.usage(node)), short.not_offered, short.unrecorded, strict=True
+        for resource, amount, free, lacking, unrecorded in zip(
+            COUNTED,
+            requested,
+            _free(self._ledger.usage(node)),
+            short.not_offered,
+            short.unrecorded,
+            strict=True,
         ):
-            if wanted and lacking:
+            if amount and lacking:
                 return (
                     f"the kubelet offers {lacking} {resource} less than the node's GPUs have "
                     "(just started, a GPU has just come back, or its node agent is away)"
                 )
-            if wanted and unrecorded and wanted > left - unrecorded:
+            if amount and unrecorded and amount > free - unrecorded:
                 return (
-                    f"the kubelet has {max(left - unrecorded, 0)} {resource} left to give: "
+                    f"the kubelet has {max(free - unrecorded, 0)} {resource} left to give: "
                     f"pods without a record hold {unrecorded}"
                 )
         return ""
 
-    def _weigh(self, name: str) -> None:
+    def _update_shortage(self, name: str) -> None:
         devices = self._ledger.node(name)
         if devices is None:
             return
         described = described_by(devices)
         offered = self._offered.get(name, described)
         unrecorded = _NONE
-        for one in self._unrecorded.get(name, {}).values():
-            unrecorded = Sums(*map(sum, zip(unrecorded, one, strict=True)))
-        lacking = Sums(*(max(has - told, 0) for has, told in zip(described, offered, strict=True)))
+        for pod_sums in self._unrecorded.get(name, {}).values():
+            unrecorded = Sums(*map(sum, zip(unrecorded, pod_sums, strict=True)))
+        lacking = Sums(
+            *(max(capacity - reported, 0) for capacity, reported in zip(described, offered, strict=True))
+        )
         if lacking == unrecorded == _NONE:
             self._short.pop(name, None)
         else:
@@ -193,7 +204,7 @@ class KubeletCapacity:
 
 
 def _free(usage: NodeUsage) -> Sums:
-    """What the ledger has given nobody of a node's healthy GPUs."""
+    """What the ledger has not allocated of a node's healthy GPUs."""
     healthy = [gpu for gpu in usage.gpus if gpu.healthy]
     return Sums(
         sum(max(gpu.total_units - gpu.used_units, 0) for gpu in healthy),

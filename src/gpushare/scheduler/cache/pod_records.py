@@ -1,4 +1,4 @@
-"""Pods as the scheduler keeps them: what a waiting one asks for, what a bound one holds."""
+"""The scheduler's records of pods: the request of a pending pod, the allocation of a bound one."""
 
 from collections.abc import Callable
 from typing import Final
@@ -26,13 +26,12 @@ _PLACED: Final = Unplaced()
 
 
 class PodRecord(msgspec.Struct, frozen=True, gc=False):
-    """One pod that asks for, or holds, a part of a GPU, or belongs to a gang of such pods.
+    """A pod that requests or holds a part of a GPU, or belongs to a gang of such pods.
 
-    ``node`` is empty while it waits. ``foreign`` holds the annotations of another scheduler, which can
-    be read only beside the node's devices. ``problem`` says why the pod cannot be placed or counted. A bound
-    pod with none of these asks for a GPU, and nobody has recorded that it was given one. A ``bystander`` has nothing to
-    do with GPUs, but counts among its gang, in an elastic quota, or for the processors that it takes: ``cpu_milli`` are
-    thousandths, of bound pods, where they are counted.
+    ``node``: empty while the pod is pending. ``foreign``: the annotations of another scheduler, which can be read only with the node's
+    devices. ``problem``: why the pod cannot be placed or counted. A bound pod without ``allocation``, ``foreign`` and ``problem`` requests a
+    GPU, but no allocation is recorded. ``bystander``: the pod has nothing to do with GPUs, but counts for its gang, for an elastic quota, or
+    for its CPU request. ``cpu_milli``: the CPU request of a bound pod in thousandths, if CPU is counted.
     """
 
     uid: str
@@ -47,59 +46,59 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     bystander: bool = False
     priority: int = 0
     preempts: bool = True
-    """Whether it may have others ended to get room (``preemptionPolicy`` is not ``Never``)."""
+    """Whether it may preempt other pods (``preemptionPolicy`` is not ``Never``)."""
     leaving: bool = False
-    """Whether its end was asked for."""
+    """Whether it is being deleted."""
     succeeded: bool = False
-    """Whether it has finished, and well, and of itself."""
+    """Whether it has finished successfully without being deleted."""
     created: str = ""
     """RFC 3339."""
     cpu_milli: int = 0
     whole_device: bool = False
-    """Of a bound pod: whether its label asks for whole GPUs."""
+    """Of a bound pod: whether its label requests whole GPUs."""
     amounts: Amounts = NOTHING
-    """All that it requests, as quotas count it."""
+    """All requested resources, as quotas count them."""
     owner: str = ""
-    """UID of the controller that would make it anew elsewhere; empty where it may not be moved, or nothing is ever moved."""
+    """UID of the controller that would recreate it on another node; empty if it may not be moved, or without defragmentation."""
     room_made: str = ""
-    """When others were moved for it; empty where they were not, or nothing is ever moved."""
+    """When other pods were moved for it; empty if none were, or without defragmentation."""
     unplaced: Unplaced = _PLACED
-    """Where it has no node: what it says itself of that."""
+    """Of a pod without a node: what its status says about that."""
     ours: bool = False
-    """Of a bystander: whether it names this scheduler, which is asked about it then."""
+    """Of a bystander: whether its ``schedulerName`` is ours, so that kube-scheduler sends it to us."""
     wish: bytes = b""
-    """Which nodes it wants (``kubescheduler.required_nodes``), where that is followed; empty: all of them."""
+    """Its node requirements (``kubescheduler.required_nodes``), if these are tracked; empty: any node."""
 
     def reference(self) -> ObjectReference:
-        """This pod, for an event about it."""
+        """A reference to this pod, for events."""
         namespace, _, name = self.pod.partition("/")
         return ObjectReference("Pod", name, namespace, self.uid)
 
 
 def record_of(pod: Pod) -> PodRecord | None:
-    """The record of ``pod``, or ``None`` when it has nothing to do with GPUs of ours, nor with a gang."""
+    """The record of ``pod``; ``None`` if it has nothing to do with shared GPUs or with a gang."""
     record = _of_gang(pod)
-    return None if record is None else _in_full(record, pod)
+    return None if record is None else _with_common_fields(record, pod)
 
 
 def bystander_of(pod: Pod) -> PodRecord | None:
-    """The record of a pod that requests no GPU, for those who count every pod.
+    """The record of a pod that requests no GPU, for plugins that count every pod.
 
-    ``None`` for one that has ended, or has no node and is for another scheduler to place.
+    ``None`` for a pod that has ended, or that has no node and belongs to another scheduler.
     """
     if pod.finished or not (pod.spec.node_name or pod.spec.scheduler_name == names.SCHEDULER_NAME):
         return None
     record = PodRecord(pod.metadata.uid, pod.key, pod.spec.node_name, finished=False, bystander=True)
-    return _in_full(record, pod)
+    return _with_common_fields(record, pod)
 
 
-def _in_full(record: PodRecord, pod: Pod) -> PodRecord:
+def _with_common_fields(record: PodRecord, pod: Pod) -> PodRecord:
     return msgspec.structs.replace(
         record,
         priority=pod.spec.priority or 0,
         preempts=pod.spec.preemption_policy != "Never",
         leaving=pod.metadata.deletion_timestamp is not None,
-        # Whoever was told to end may end with 0 as well, and others come in its place.
+        # A pod that is being deleted may exit with status 0 too, but then its controller replaces it.
         succeeded=pod.status.phase == "Succeeded" and pod.metadata.deletion_timestamp is None,
         created=pod.metadata.creation_timestamp or "",
         amounts=amounts_of(pod),
@@ -112,7 +111,7 @@ def _in_full(record: PodRecord, pod: Pod) -> PodRecord:
 def _of_gang(pod: Pod) -> PodRecord | None:
     record = _without_gang(pod)
     if pod.spec.scheduling_gates:
-        return record  # nobody asks about it: its gang does not count on it yet
+        return record  # kube-scheduler does not consider it yet, so it does not count for its gang
     try:
         gang = gang_of(pod)
     except InvalidRequest as error:
@@ -133,17 +132,17 @@ def _without_gang(pod: Pod) -> PodRecord | None:
     node = pod.spec.node_name
     if not node:
         if pod.spec.scheduler_name == names.PLACEHOLDER_SCHEDULER:
-            return None  # it asks for what the pod that it stands for asks for already
+            return None  # the pod that it stands for already has the same request
         try:
             request = request_of(pod)
         except InvalidRequest as error:
             return PodRecord(meta.uid, pod.key, "", pod.finished, problem=error.problem)
         return None if request is None else PodRecord(meta.uid, pod.key, "", pod.finished, request)
     if not requests_share(pod):
-        return None  # whatever its annotations say: no kubelet gives it a share
+        return None  # no kubelet allocates a share to it, whatever its annotations say
     annotations = meta.annotations or {}
     if not is_allocated(annotations):
-        # Followed all the same: it may have lost its annotations, and keeps what it was given.
+        # Tracked anyway: it may have lost its annotations, and then still holds its allocation.
         return PodRecord(meta.uid, pod.key, node, pod.finished)
     if names.ANN_SHARE not in annotations:
         foreign = {name: annotations[name] for name in _OLD_GENERATIONS if name in annotations}
@@ -159,7 +158,7 @@ def _without_gang(pod: Pod) -> PodRecord | None:
 
 
 def decoder_of(read: Callable[[Pod], PodRecord | None]) -> Callable[[bytes], tuple[str, PodRecord] | None]:
-    """A decoder of pods' JSON as an informer takes it: what ``read`` makes of a pod, ``None`` where that is nothing."""
+    """An informer's decoder of pods' JSON: the key and the record that ``read`` returns; ``None`` for pods without a record."""
 
     def decode(raw: bytes) -> tuple[str, PodRecord] | None:
         record = read(decode_pod(raw))
@@ -172,7 +171,7 @@ decode_record: Final = decoder_of(record_of)
 
 
 def counted_record_of(pod: Pod) -> PodRecord | None:
-    """As ``record_of``, and of every bound pod that asks for processors how many."""
+    """As ``record_of``, with CPU requests; also returns records of bound pods that request nothing but CPU."""
     record = record_of(pod)
     cpu_milli = cpu_milli_of(pod) if pod.spec.node_name else 0
     if not cpu_milli:
@@ -180,14 +179,14 @@ def counted_record_of(pod: Pod) -> PodRecord | None:
     if record is None:
         if pod.finished:
             return PodRecord(pod.metadata.uid, pod.key, pod.spec.node_name, finished=True)
-        record = _in_full(
+        record = _with_common_fields(
             PodRecord(pod.metadata.uid, pod.key, pod.spec.node_name, finished=False, bystander=True), pod
         )
     return msgspec.structs.replace(record, cpu_milli=cpu_milli)
 
 
 def _both(recorded: Allocation, also: Allocation | None) -> Allocation:
-    """What a pod holds whose record and containers name different GPUs: both are kept from others."""
+    """The allocation of a pod whose record and containers name different GPUs: it holds both."""
     known = {share.uuid for share in recorded.gpus}
-    more = () if also is None else tuple(share for share in also.gpus if share.uuid not in known)
-    return msgspec.structs.replace(recorded, gpus=(*recorded.gpus, *more))
+    additional = () if also is None else tuple(share for share in also.gpus if share.uuid not in known)
+    return msgspec.structs.replace(recorded, gpus=(*recorded.gpus, *additional))

@@ -1,21 +1,21 @@
-"""The bind verb: reserve, write one Binding, and know the outcome even when the answer is lost.
+"""The bind verb: reserve, write one Binding, and determine the outcome even if the response is lost.
 
 A pod's share is reserved in the ledger before the Binding is posted, so two pods that race for the last
-unit cannot both get it. Then one of these holds:
+unit cannot both get it. There are three outcomes:
 
-* the API server took the Binding: the reservation stays until the informer shows the pod bound;
-* it refused: the pod's present state decides (already bound where we wanted it is a success);
-* nobody knows (answer lost): the pod is read. Unbound and unknown both keep the reservation, for the
-  Binding may still arrive, whatever becomes of those posted after it; a repeated bind posts the same
-  again, and the reservation ends by itself. Only where another scheduler may have led meanwhile nothing is posted again: it
-  knew nothing of the reservation.
+* The API server accepted the Binding: the reservation stays until the informer shows the pod bound.
+* It refused the Binding: the pod's current state decides. A pod that is already bound to the requested node is a success.
+* The outcome is unknown, as the response was lost: the pod is read. If it is unbound or cannot be read, the reservation
+  stays, because the Binding may still be written, even after later ones. A repeated bind posts the same Binding again.
+  The reservation expires in the end. If another replica may have been leader meanwhile, nothing is posted again: that
+  replica did not know of the reservation.
 
-What a pod takes besides a share plugins reserve in the same way (``Reserve``), also for pods that request no GPU: kube-scheduler leaves
-their bindings to us, too.
+Plugins reserve other resources in the same way (``Reserve``), also for pods that request no GPU: kube-scheduler delegates
+the binding of these pods to us, too.
 
-Whatever a direct read says counts at once, but only the informer confirms: a read may be older than what
-the informer has told, and the end of a pod that the informer never saw is told by nobody. So until then the
-reservation's time runs on, and the pod is asked about again.
+The result of a direct read takes effect at once, but only the informer confirms a reservation. A read may be older than the
+informer's state, and the end of a pod that the informer never saw would never be reported. Until the informer
+confirms it, the reservation's deadline stays in force, and the pod is read again when it expires.
 """
 
 import asyncio
@@ -45,33 +45,33 @@ from gpushare.scheduler.server.protocol import BindingArgs
 
 logger = logging.getLogger(__name__)
 
-#: How long a reservation waits for its Binding to be seen, in seconds.
+#: Seconds until a reservation expires whose Binding is not seen.
 RESERVATION_TTL_S: Final = 15.0
 _SWEEP_S: Final = 1.0
 _SWEEP_AT_ONCE: Final = 64
 
 
 class Pods(Protocol):
-    """What bind asks of the API server (``gpushare.kube.client.client.Client``)."""
+    """The API server requests of the binder (``gpushare.kube.client.client.Client``)."""
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
-        """The pod as it is; ``ApiError.not_found`` when there is none."""
+        """Read the pod; raises ``ApiError`` with ``not_found`` if it does not exist."""
 
     async def bind(
         self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
     ) -> None:
-        """Post one Binding that carries ``annotations``."""
+        """Post one Binding with ``annotations``."""
 
 
 class BindRefused(Exception):
-    """Why a pod was not bound, in words for its event."""
+    """The pod was not bound; the text is the reason for its event."""
 
 
 class Reservations(msgspec.Struct):
-    """When each reservation that no Binding has confirmed ends: UID → (deadline in seconds, pod).
+    """The deadlines of reservations that are not confirmed by a Binding: UID → (deadline in seconds, pod).
 
-    ``doubtful`` are those of them for which a Binding was posted that may yet arrive. ``of_before`` are those from before the
-    lease had another holder: who led meanwhile knew nothing of them, and may have given the same to others.
+    ``doubtful``: those for which a Binding was posted that may still be written. ``of_before``: those from before another replica held the
+    lease. That replica did not know of them and may have allocated the same share to other pods.
     """
 
     ttl_s: float
@@ -81,23 +81,23 @@ class Reservations(msgspec.Struct):
 
     def add(self, uid: str, pod: str, now_s: float) -> None:
         """Start or prolong the reservation of ``uid``."""
-        self.deadlines.pop(uid, None)  # keeps the mapping in order of its deadlines
+        self.deadlines.pop(uid, None)  # keeps the mapping sorted by deadline
         self.deadlines[uid] = (now_s + self.ttl_s, pod)
 
     def end(self, uid: str) -> None:
-        """The reservation was confirmed or given up."""
+        """The reservation was confirmed or released."""
         self.deadlines.pop(uid, None)
         self.doubtful.discard(uid)
         self.of_before.discard(uid)
 
     def due(self, now_s: float) -> list[tuple[str, str]]:
-        """(UID, pod) of the reservations whose time is over, at most a handful at once."""
-        found: list[tuple[str, str]] = []
+        """(UID, pod) of expired reservations, at most ``_SWEEP_AT_ONCE``."""
+        expired: list[tuple[str, str]] = []
         for uid, (deadline_s, pod) in self.deadlines.items():
-            if deadline_s > now_s or len(found) == _SWEEP_AT_ONCE:
+            if deadline_s > now_s or len(expired) == _SWEEP_AT_ONCE:
                 break
-            found.append((uid, pod))
-        return found
+            expired.append((uid, pod))
+        return expired
 
 
 class Binder:
@@ -120,25 +120,25 @@ class Binder:
         self._framework = framework
         for finder in framework.room_finders:
             finder.reserved.subscribe(self._prolong)
-            finder.reservation_cancelled.subscribe(self._not_coming)
+            finder.reservation_cancelled.subscribe(self._binding_failed)
         self.reservation_expired: Event[str, str, str] = Event()
-        """Called with UID, ``namespace/name`` and node of a pod whose share was reserved for a Binding that never came."""
+        """Called with UID, ``namespace/name`` and node of a pod whose reservation expired without a Binding."""
 
     def forget_reservations(self) -> None:
-        """Another may have led, and everything was listed again: what is reserved may be another's by now.
+        """Another replica may have been leader, and everything was listed again: it may have allocated our reservations to other pods.
 
-        What may yet be bound stays reserved for its time, and nothing is posted again for it.
+        Reservations whose Binding may still be written stay until their deadline, but no Binding is posted again for them.
         """
         self._reservations.of_before = set(self._reservations.deadlines)
 
     async def bind(self, args: BindingArgs) -> None:
         """Bind the pod to the node, or raise ``BindRefused``. Safe to repeat."""
-        async with self._turn(args.uid):
+        async with self._serialized(args.uid):
             await self._bind(args)
 
     @asynccontextmanager
-    async def _turn(self, uid: str) -> AsyncIterator[None]:
-        """One at a time for each pod: what is known of it must not change hands between two awaits."""
+    async def _serialized(self, uid: str) -> AsyncIterator[None]:
+        """Serialize operations on a pod, so that no other task changes its state between two awaits."""
         while (running := self._under_way.get(uid)) is not None:
             await asyncio.wait([running])
         done = self._under_way[uid] = asyncio.get_running_loop().create_future()
@@ -152,22 +152,22 @@ class Binder:
         held = self._ledger.held(args.uid)
         if self._is_done(args, held):
             return
-        pod = await self._asked_for(args)
+        pod = await self._pod_to_bind(args)
         if pod is None:
-            return  # found bound to this node already
+            return  # it is already bound to this node
         annotations: Mapping[str, str] = {}
         if pod.request is not None:
             annotations = await self._reserve_share(pod, pod.request, args.node, held)
-        if held is None and not self._is_reserved_besides(args.uid):
-            self._reserve_besides(pod)
-        if self._is_set_aside(args.uid) and args.uid not in self._reservations.doubtful:
+        if held is None and not self._is_reserved_by_plugins(args.uid):
+            self._reserve_in_plugins(pod)
+        if self._has_reservation(args.uid) and args.uid not in self._reservations.doubtful:
             self._prolong(args.uid, args.key)
         await self._post(args, annotations)
 
     async def _reserve_share(
         self, pod: PodToBind, request: Request, node: str, held: Held | None
     ) -> Mapping[str, str]:
-        """The annotations that record it; ``held`` is what the pod holds there already. Raises ``BindRefused``."""
+        """Reserve the share and return the annotations that record it. ``held`` is what the pod already holds. Raises ``BindRefused``."""
         try:
             for permit in self._framework.permits:
                 await permit.permit(pod)
@@ -175,21 +175,21 @@ class Binder:
                 raise BindRefused(f"node {node}: {refusal}")
             self._ledger.nominations.remove(pod.uid)
             allocation = self._ledger.reserve(pod.uid, pod.key, request, node)
-        except NotPermitted as why:
-            raise BindRefused(str(why)) from None
+        except NotPermitted as error:
+            raise BindRefused(str(error)) from None
         except Refused as refused:
             raise BindRefused(f"node {node}: {refused.reason}") from None
         return allocation_annotations(allocation, request, Stamp(self._clock.time_ns(), assigned=False))
 
-    def _reserve_besides(self, pod: PodToBind) -> None:
-        """Raises ``BindRefused``; nothing is reserved then."""
+    def _reserve_in_plugins(self, pod: PodToBind) -> None:
+        """Call the ``Reserve`` plugins. Raises ``BindRefused`` after releasing everything if one refuses."""
         for plugin in self._framework.reserves:
             if refusal := plugin.reserve(pod):
                 self._release(pod.uid)
                 raise BindRefused(refusal)
 
     def _is_done(self, args: BindingArgs, held: Held | None) -> bool:
-        """Whether the pod is bound there already. Raises ``BindRefused`` where it is, or may come to be, bound otherwise."""
+        """Whether the pod is already bound to the requested node. Raises ``BindRefused`` if it is, or may be, bound to another."""
         if held is not None and held.node != args.node:
             state = "is already bound" if held.confirmed else "may be bound any moment"
             raise BindRefused(f"pod {args.key} {state} to node {held.node}")
@@ -211,15 +211,15 @@ class Binder:
     async def _write(self, args: BindingArgs, annotations: Mapping[str, str]) -> None:
         error: BaseException | None = None
         try:
-            more: dict[str, str] = {}
+            added: dict[str, str] = {}
             for plugin in self._framework.pre_binds:
-                more |= await plugin.pre_bind(args)
+                added |= await plugin.pre_bind(args)
             await self._pods.bind(
                 namespace=args.namespace,
                 name=args.name,
                 uid=args.uid,
                 node=args.node,
-                annotations={**more, **annotations},
+                annotations={**added, **annotations},
             )
         except BaseException as raised:
             error = raised
@@ -228,14 +228,14 @@ class Binder:
             for post in self._framework.post_binds:
                 post.post_bind(args, error)
 
-    async def _asked_for(self, args: BindingArgs) -> PodToBind | None:
-        """The pod; ``None`` when it turns out to be bound to the wanted node already. Raises ``BindRefused``."""
+    async def _pod_to_bind(self, args: BindingArgs) -> PodToBind | None:
+        """The pod; ``None`` if it is already bound to the requested node. Raises ``BindRefused``."""
         record = self._view.waiting.get(args.uid)
         if record is not None and record.pod == args.key:
             if record.request is None:
                 raise BindRefused(record.problem)
             return PodToBind(args.uid, args.key, record.request, record.gang, record.amounts)
-        # kube-scheduler's watch may be ahead of ours; and a bind that succeeded may be asked again.
+        # kube-scheduler's watch may be ahead of ours, and it may repeat a bind that succeeded.
         try:
             pod = await self._pods.get_pod(args.namespace, args.name)
             if self._bound_as_wanted(args, pod):
@@ -249,14 +249,14 @@ class Binder:
         return PodToBind(args.uid, args.key, request, gang, amounts_of(pod))
 
     def _bound_as_wanted(self, args: BindingArgs, pod: Pod) -> bool:
-        """Whether ``pod`` is bound to the wanted node, which the ledger then holds.
+        """Whether ``pod`` is bound to the requested node. The ledger is updated with the pod's state.
 
-        Raises ``BindRefused`` when it is another pod, is bound elsewhere, or has ended; the ledger knows it then.
+        Raises ``BindRefused`` if it is another pod, is bound elsewhere, or has ended.
         """
         if pod.metadata.uid != args.uid:
             self._release(args.uid)
             raise BindRefused(f"pod {args.key} was replaced: its UID is {pod.metadata.uid}, not {args.uid}")
-        self._learn(pod)
+        self._apply_read(pod)
         if pod.spec.node_name == args.node:
             return True
         if pod.spec.node_name:
@@ -265,17 +265,17 @@ class Binder:
             raise BindRefused(f"pod {args.key} has ended")
         return False
 
-    def _learn(self, pod: Pod) -> None:
-        """Book what a direct read says of a pod that has a node or has ended; others hold what is reserved."""
+    def _apply_read(self, pod: Pod) -> None:
+        """Update the ledger from a direct read of a pod that has a node or has ended. Other pods' reservations do not change."""
         uid = pod.metadata.uid
         if pod.finished:
             self._release(uid)
         elif pod.spec.node_name:
             record = record_of(pod)
             if record is not None:
-                self._view.learn_pod(record)
+                self._view.count_read_pod(record)
             held = self._ledger.held(uid)
-            if self._is_reserved_besides(uid):
+            if self._is_reserved_by_plugins(uid):
                 self._prolong(uid, pod.key)
             elif held is None or held.confirmed:
                 self._reservations.end(uid)
@@ -285,47 +285,47 @@ class Binder:
                 self._prolong(uid, pod.key)
 
     async def _after_failure(self, args: BindingArgs, error: KubeError) -> None:
-        """Return if the pod is bound after all; otherwise raise, and release what is surely not used."""
+        """Return if the pod is bound after all. Otherwise raise ``BindRefused``, and release what is certainly not used."""
         never_sent = isinstance(error, CredentialError) or (
             isinstance(error, Unreachable) and error.sent is False
         )
         refused = isinstance(error, ApiError) and error.status < 500 and error.status != 408
         if never_sent:
-            self._not_coming(args.uid)
+            self._binding_failed(args.uid)
             raise BindRefused(
                 f"API server cannot be reached, pod {args.key} was not bound: {error}"
             ) from error
-        if not refused and self._is_set_aside(args.uid):
+        if not refused and self._has_reservation(args.uid):
             self._prolong(args.uid, args.key)
             self._reservations.doubtful.add(args.uid)
         try:
             pod = await self._pods.get_pod(args.namespace, args.name)
             if self._bound_as_wanted(args, pod):
                 return
-        except KubeError as second:
-            if isinstance(second, ApiError) and second.not_found:
+        except KubeError as read_error:
+            if isinstance(read_error, ApiError) and read_error.not_found:
                 self._release(args.uid)
                 raise BindRefused(f"pod {args.key} is gone") from error
             logger.warning(
                 "pod %s may or may not be bound to node %s: %s",
                 args.key,
                 args.node,
-                second,
+                read_error,
                 extra=about(pod=args.key, uid=args.uid, node=args.node),
             )
         else:
             if refused:
-                self._not_coming(args.uid)
+                self._binding_failed(args.uid)
         raise BindRefused(f"pod {args.key} was not bound to node {args.node}: {error}") from error
 
     def _prolong(self, uid: str, pod: str) -> None:
         self._reservations.add(uid, pod, self._clock.monotonic())
 
-    def _is_set_aside(self, uid: str) -> bool:
-        """Whether the pod holds a share, or plugins keep something else for it."""
-        return self._ledger.held(uid) is not None or self._is_reserved_besides(uid)
+    def _has_reservation(self, uid: str) -> bool:
+        """Whether the pod holds a share, or a plugin holds a reservation for it."""
+        return self._ledger.held(uid) is not None or self._is_reserved_by_plugins(uid)
 
-    def _is_reserved_besides(self, uid: str) -> bool:
+    def _is_reserved_by_plugins(self, uid: str) -> bool:
         return any(plugin.is_reserved(uid) for plugin in self._framework.reserves)
 
     def _release(self, uid: str) -> None:
@@ -334,17 +334,17 @@ class Binder:
             plugin.unreserve(uid)
         self._reservations.end(uid)
 
-    def _not_coming(self, uid: str) -> None:
-        """The Binding just posted will not arrive: release what was reserved for it, unless an earlier one may."""
+    def _binding_failed(self, uid: str) -> None:
+        """The last Binding will not be written: release its reservation, unless an earlier one may still be written."""
         held = self._ledger.held(uid)
         confirmed = held is not None and held.confirmed
-        if self._is_set_aside(uid) and not confirmed and uid not in self._reservations.doubtful:
+        if self._has_reservation(uid) and not confirmed and uid not in self._reservations.doubtful:
             self._release(uid)
 
-    # --- reservations that no one confirmed -----------------------------------------------------
+    # --- unconfirmed reservations ----------------------------------------------------------------
 
     async def sweep(self) -> None:
-        """End overdue reservations for ever, after asking the API server what became of their pods."""
+        """Settle expired reservations by their pods' state at the API server, until cancelled."""
         while True:
             await self._clock.sleep(_SWEEP_S)
             overdue = self._reservations.due(self._clock.monotonic())
@@ -353,11 +353,11 @@ class Binder:
             )
 
     async def settle(self, uid: str, key: str) -> None:
-        """Decide one reservation by the pod's present state; unknown prolongs it."""
+        """Confirm, prolong or release one reservation by the pod's current state. It is prolonged if the pod cannot be read."""
         namespace, _, name = key.partition("/")
-        async with self._turn(uid):
+        async with self._serialized(uid):
             pod: Pod | None = None
-            before = self._reservations.deadlines.get(uid)
+            deadline = self._reservations.deadlines.get(uid)
             try:
                 pod = await self._pods.get_pod(namespace, name)
             except KubeError as error:
@@ -370,14 +370,14 @@ class Binder:
                         "pod %s: whether it was bound cannot be read: %s", key, error, extra=about_it
                     )
             held = self._ledger.held(uid)
-            if not self._is_set_aside(uid) or (held is not None and held.confirmed):
+            if not self._has_reservation(uid) or (held is not None and held.confirmed):
                 self._reservations.end(uid)
             elif pod is None:
                 self._prolong(uid, key)
             elif pod.metadata.uid == uid and (pod.finished or pod.spec.node_name):
-                self._learn(pod)
-            elif self._reservations.deadlines.get(uid) != before:
-                pass  # kube-scheduler has asked about its gang meanwhile, for which the room is kept on
+                self._apply_read(pod)
+            elif self._reservations.deadlines.get(uid) != deadline:
+                pass  # prolonged meanwhile by a filter request for its gang
             elif held is None:
                 logger.info(
                     "pod %s: its binding never came, nothing is reserved for it any more",

@@ -1,4 +1,4 @@
-"""The verbs filter and prioritize: questions to the ledger, answered without writing anything."""
+"""The verbs filter and prioritize. They only read the ledger."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from gpushare.scheduler.server import protocol
 
 
 def filter_nodes(view: ClusterCache, state: CycleState, framework: Framework = NO_PLUGINS) -> bytes:
-    """Answer a filter body. A pod without a GPU request fits everywhere where no plugin decides otherwise."""
+    """Return the response to a filter request. A pod without a GPU request fits on every node unless a plugin refuses it."""
     args, names, request, problem, _ = state
     if problem:
         verdict = Verdict([], {}, dict.fromkeys(names, problem))
@@ -27,7 +27,7 @@ def filter_nodes(view: ClusterCache, state: CycleState, framework: Framework = N
     if not verdict.fits:
         if in_turn is not None:
             verdict = Verdict([], verdict.refused, verdict.hopeless | in_turn.rest())
-        # Also where no eviction could help: what the node lacks now (a healthy GPU, say) it may have in a moment.
+        # Called even if no eviction could help: the node may soon have what it lacks now (a healthy GPU, for example).
         framework.post_filter(args.pod.metadata.uid, verdict.refused.keys())
     _explain(state, verdict, framework)
     return protocol.filter_answer(args, verdict.fits, *_resolvable(view, args.pod.metadata.uid, verdict))
@@ -36,7 +36,7 @@ def filter_nodes(view: ClusterCache, state: CycleState, framework: Framework = N
 def _decided(
     view: ClusterCache, state: CycleState, names: list[str], framework: Framework
 ) -> tuple[Verdict, NodesInTurn | None]:
-    """Which of ``names`` take the pod, and in which order they were looked at, where that is not all at once."""
+    """Decide which of ``names`` take the pod. The second value is the order of a search in turns, ``None`` if all nodes were searched at once."""
     refusal = framework.pre_filter(state)
     if refusal:
         for finder in framework.room_finders:
@@ -46,13 +46,13 @@ def _decided(
         return _verdict(view, state, names, framework), None
     in_turn = None if state.gang is None else _in_turn(view, state, names, framework)
     if in_turn is None:
-        taken = _verdict(view, state, names, framework)
+        with_room = _verdict(view, state, names, framework)
     else:
-        taken = _verdict_in_turn(view, state, in_turn, framework)
-    verdict = taken
+        with_room = _verdict_in_turn(view, state, in_turn, framework)
+    verdict = with_room
     for narrower in framework.narrowers:
         verdict = narrower.narrow(state.pod, verdict)
-    if taken.fits and not verdict.fits:
+    if with_room.fits and not verdict.fits:
         for finder in framework.room_finders:
             finder.narrowed_to_none(state.pod.metadata.uid)
     return verdict, in_turn
@@ -61,27 +61,27 @@ def _decided(
 def _unsuitable(
     view: ClusterCache, state: CycleState, request: Request, framework: Framework
 ) -> Mapping[str, str]:
-    """Nodes that cannot take the pod whoever ends there, and why: by what their kubelet offers, and by plugins."""
+    """Nodes that cannot take the pod even after evictions, with reasons: by their kubelet's capacity and by ``Filter`` plugins."""
     if not view.offers.any_short and not framework.filters:
         return {}
     if view.ledger.held(state.args.pod.metadata.uid) is not None:
-        return {}  # its Binding is under way and may yet arrive, suitable or not
+        return {}  # a Binding is in flight and may still be written, whether the node is suitable or not
     short = view.offers.refusals(request, state.names) if view.offers.any_short else {}
     return {**framework.refusals(state), **short} if framework.filters else short
 
 
 def _resolvable(view: ClusterCache, uid: str, verdict: Verdict) -> tuple[dict[str, str], dict[str, str]]:
-    """As kube-scheduler is told: nodes that could take the pod if it ended others there, and nodes that could not.
+    """Nodes on which kube-scheduler may preempt for the pod, and all other refused nodes.
 
-    It asks about nodes that pass all of its own filters, so by those it would have to end nobody: it tries each node that it may, pod
-    by pod, and fails ("expected at least one victim pod on node"), with a text for each. So it may none; room is made by
-    ``preemption``. Only the node for which that has nominated the pod stays one that can be waited for.
+    kube-scheduler sends only nodes that pass its own filters, so its preemption finds no victims there: it would try each node, pod by
+    pod, and log an error for each ("expected at least one victim pod on node"). So all nodes are reported as unresolvable, and the
+    plugin ``preemption`` makes room instead. The exception is the node that it has nominated for the pod.
     """
     if verdict.fits or not verdict.refused:
         return verdict.refused, verdict.hopeless
     hopeless = {**verdict.hopeless, **verdict.refused}
-    kept = view.ledger.nominations.node_of(uid)
-    return ({kept: hopeless.pop(kept)} if kept in verdict.refused else {}), hopeless
+    nominated = view.ledger.nominations.node_of(uid)
+    return ({nominated: hopeless.pop(nominated)} if nominated in verdict.refused else {}), hopeless
 
 
 def _explain(state: CycleState, verdict: Verdict, framework: Framework) -> None:
@@ -90,7 +90,7 @@ def _explain(state: CycleState, verdict: Verdict, framework: Framework) -> None:
 
 
 def prioritize_nodes(view: ClusterCache, state: CycleState, framework: Framework = NO_PLUGINS) -> bytes:
-    """Answer a prioritize body with scores from 0 to 10, as ``protocol.priorities`` writes them."""
+    """Return the response to a prioritize request: scores from 0 to 10, encoded by ``protocol.priorities``."""
     _, names, request, *_ = state
     if request is None:
         return protocol.priorities([])
@@ -110,16 +110,16 @@ def _verdict(view: ClusterCache, state: CycleState, names: list[str], framework:
 def _in_turn(
     view: ClusterCache, state: CycleState, names: list[str], framework: Framework
 ) -> NodesInTurn | None:
-    """For pods that are planned with others: the plan must not be in vain because of what ``Narrow`` leaves out."""
+    """The order of search for a pod of a gang: its gang's plan must not use nodes that ``Narrow`` would remove afterwards."""
     uid = state.pod.metadata.uid
-    # Where the pod goes already: by the plan for its group, or by a Binding that may still arrive.
+    # The node that the pod already has: by its gang's plan, or by a Binding that may still be written.
     destined = framework.planned_node(uid)
     if not destined and (held := view.ledger.held(uid)) is not None:
         destined = held.node
     for narrower in framework.narrowers:
-        found = narrower.in_turn(state.pod, names, destined)
-        if found is not None:
-            return found
+        in_turn = narrower.in_turn(state.pod, names, destined)
+        if in_turn is not None:
+            return in_turn
     return None
 
 
@@ -138,13 +138,13 @@ def _by_room(
     view: ClusterCache, state: CycleState, request: Request, names: list[str], framework: Framework
 ) -> Verdict:
     for finder in framework.room_finders:
-        found = finder.find_room(state, names)
-        if found is not None:
-            return found
+        planned = finder.find_room(state, names)
+        if planned is not None:
+            return planned
     uid = state.pod.metadata.uid
     held = view.ledger.held(uid)
     if held is not None and held.node in names:
-        # An earlier Binding of this very pod may still arrive there: nowhere else is safe, there is.
+        # An earlier Binding of this pod may still be written, so only that node is safe.
         reason = f"the pod's binding to node {held.node} is still under way"
         return Verdict([held.node], {name: reason for name in names if name != held.node}, {})
     verdict = view.ledger.filter_for(uid, request, names)

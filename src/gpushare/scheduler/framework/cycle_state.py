@@ -1,4 +1,4 @@
-"""What is known of one question of kube-scheduler: the pod, the nodes, and what the pod requests."""
+"""One filter or prioritize request of kube-scheduler, decoded: the pod, the nodes, and what the pod requests."""
 
 from typing import Final, NamedTuple
 
@@ -8,12 +8,12 @@ from gpushare.api.request.pod_group import Gang, gang_of
 from gpushare.api.request.request import Request, request_of
 from gpushare.scheduler.server import protocol
 
-#: Larger bodies are read and forgotten.
+#: Larger bodies are not cached.
 _KEPT_BYTES: Final = 1024 * 1024
 
 
 class CycleState(NamedTuple):
-    """What a body says. ``problem``: why its pod can be placed nowhere, empty where it can."""
+    """A decoded request body. ``problem``: why the pod's request is invalid, empty if it is valid."""
 
     args: protocol.ExtenderArgs
     names: list[str]
@@ -23,28 +23,28 @@ class CycleState(NamedTuple):
 
     @property
     def pod(self) -> Pod:
-        """The pod as kube-scheduler sent it."""
+        """The pod that kube-scheduler sent."""
         return self.args.pod
 
 
 class Bodies:
-    """Reads bodies of filter and prioritize, and remembers the last.
+    """Decodes bodies of filter and prioritize requests, and caches the last one.
 
-    Where every node fits, kube-scheduler sends the same once more to prioritize, byte by byte.
+    If every node fits, kube-scheduler sends the identical bytes to prioritize again.
     """
 
     def __init__(self) -> None:
         self._last: tuple[bytes, CycleState] | None = None
 
     def read(self, body: bytes) -> CycleState:
-        """What ``body`` says, which nobody may change; raises ``WireError``."""
+        """Decode ``body``; raises ``WireError``. The result is shared, so callers must not change it."""
         if self._last is not None and self._last[0] == body:
             return self._last[1]
         args = protocol.read_args(body)
         names = args.names()
         try:
             request = request_of(args.pod)
-            # Pods without a GPU go their own way, whatever they say of a gang.
+            # A pod without a GPU is placed independently, even if it is in a gang.
             state = CycleState(args, names, request, "", None if request is None else gang_of(args.pod))
         except InvalidRequest as error:
             state = CycleState(args, names, None, error.problem)

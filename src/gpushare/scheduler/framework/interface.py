@@ -1,9 +1,9 @@
-"""What a plugin of the scheduler may implement, and what it works with.
+"""The extension points that a scheduler plugin may implement, and the handle that it gets.
 
-A plugin is an object that implements one or more of the extension points below, named as in kube-scheduler's framework where that has
-the same. The points take all nodes of a question at once: a call for each of 5,000 nodes would cost more than the answer. The
-framework asks each plugin once, at start-up, which points it implements; a point that nobody implements costs one test of an empty
-tuple. Everything runs in one event loop: a method that is no coroutine must return within microseconds and never block.
+A plugin is an object that implements one or more of the extension points below. They have the names of kube-scheduler's framework where
+that has the same point. Each call passes all nodes of a request at once: one call per node would cost more than the decision with 5,000
+nodes. The framework determines at start-up which points each plugin implements. A point without plugins costs one test of an empty
+tuple. Everything runs in one event loop: a method that is not a coroutine must return within microseconds and must never block.
 
 Order of one scheduling cycle: ``Filter`` → ``PreFilter`` → ``FindRoom`` (else the ledger) → ``FilterFits`` → ``Narrow`` → ``Score``, or
 ``PostFilter`` where no node is left; then of one binding cycle: ``Permit`` → (core: reserve the share) → ``Reserve`` → ``PreBind`` → (core: the
@@ -31,101 +31,101 @@ from gpushare.scheduler.framework.cycle_state import CycleState
 from gpushare.scheduler.leader.lease import LeaderWatch
 from gpushare.scheduler.server.protocol import BindingArgs
 
-#: A long-running part of a plugin and its name in logs. One that raises ends the process, as a failing part of the core does.
+#: The name of a long-running task, for logs, and its coroutine. An exception ends the process, as in the tasks of the core.
 Task: TypeAlias = tuple[str, Coroutine[Any, Any, None]]
-#: Turns a pod's JSON into its key and record; ``None`` where the scheduler need not know the pod.
+#: Decodes a pod's JSON into its key and record; ``None`` for a pod that the scheduler can ignore.
 DecodePodFn: TypeAlias = Callable[[bytes], tuple[str, PodRecord] | None]
 
 
 @dataclass(frozen=True)
 class Handle:
-    """What the core offers a plugin at start-up."""
+    """The parts of the core that a plugin gets at start-up."""
 
     session: Session
-    """Connections to the API server, for watches of its own kinds."""
+    """Connections to the API server, for watches of the plugin's own kinds."""
     client: Client
     cache: ClusterCache
-    """Nodes, pods and the ledger, as the watches show them. To be read; shares are reserved by the core alone."""
+    """Nodes, pods and the ledger, as seen by the watches. Read-only: only the core reserves shares."""
     recorder: EventRecorder
     clock: Clock
     lease: tuple[str, str] | None
-    """Namespace and name of the Lease by which the kube-scheduler beside us leads; ``None``: there is one alone."""
+    """Namespace and name of the leader election Lease of our kube-scheduler; ``None`` if there is only one replica."""
     must_lead: Callable[[], Awaitable[None]]
-    """To be awaited right before a write that only the leader may do; raises ``NotLeading``."""
+    """Await this right before a write that only the leader may do; raises ``NotLeading``."""
     retry: Callable[[Iterable[str]], None]
-    """Have the pods with these UIDs tried again soon."""
+    """Make kube-scheduler retry the pods with these UIDs soon."""
     placed: Callable[[str], None]
-    """The pod with this UID has its node and need not be tried again, whatever ``retry`` was called for."""
+    """The pod with this UID has a node: cancels a pending ``retry`` of it."""
     resynced: Event[[]]
-    """Called when this replica begins to lead and has listed everything again: another may have bound pods meanwhile."""
+    """Called when this replica has become leader and has listed everything again: another replica may have bound pods meanwhile."""
     synced: Callable[[], bool]
-    """Whether pods and nodes were read."""
+    """Whether the first lists of pods and nodes are complete."""
     relist_pods: Callable[[], Awaitable[None]]
-    """Have all pods listed again, and return once they were: ``PodDecoder`` keeps others than before."""
+    """List all pods again and return when that is done. Needed when ``PodDecoder`` keeps other pods than before."""
     leading: LeaderWatch
     """Whether this replica leads."""
     gauge_by: Callable[[str, str, str, Callable[[], Mapping[str, float]]], None]
-    """Name, help, label and a function that is called at each scrape: a metric with one value for each value of the label."""
+    """Exports a gauge with one value per label value. Arguments: name, help, label, and a function called at each scrape."""
     gauge: Callable[[str, str, Callable[[], float]], None]
-    """Name, help and a function that is called at each scrape: a metric of the plugin's own."""
+    """Exports a gauge. Arguments: name, help, and a function called at each scrape."""
 
 
 @runtime_checkable
 class Filter(Protocol):
-    """Refuses nodes for a pod that requests a GPU, before room is looked for. Called for each filter of kube-scheduler."""
+    """Refuses nodes for a pod that requests a GPU, before the search for room. Called for each filter request of kube-scheduler."""
 
     def filter(self, state: CycleState, nodes: Sequence[str]) -> Mapping[str, str]:
-        """Those of ``nodes`` that must not take the pod, and why, in words for its event. Ending pods there would not help."""
+        """The nodes of ``nodes`` that must not take the pod, with the reason for its event. Evictions there would not help."""
 
 
 @runtime_checkable
 class PreFilter(Protocol):
-    """Refuses all nodes at once. Called after ``Filter``, before room is looked for; also for pods that request no GPU."""
+    """Refuses all nodes at once. Called after ``Filter``, before the search for room; also for pods that request no GPU."""
 
     def pre_filter(self, state: CycleState) -> str:
-        """Why the pod may have no node now, in words for its event; empty where it may. Ending pods may help."""
+        """Why the pod may not be placed on any node now, as a reason for its event; empty if it may. Evictions may help."""
 
 
 @runtime_checkable
 class FindRoom(Protocol):
-    """Finds room for several pods at once and keeps it for those that are bound later. Called after ``Filter`` for pods with a GPU.
+    """Finds room for several pods at once and reserves it until they are bound. Called after ``Filter`` for pods that request a GPU.
 
-    The room is reserved in the ledger by the plugin; ``reserved`` and ``reservation_cancelled`` have the core count the time of each
-    reservation, which ends as that of a bind does.
+    The plugin reserves the room in the ledger. By ``reserved`` and ``reservation_cancelled`` the core tracks the deadline of each
+    reservation, which expires like the reservation of a bind.
     """
 
     reserved: Event[str, str]
-    """To be called with UID and ``namespace/name`` of a pod whose reservation starts or is prolonged."""
+    """The plugin calls it with UID and ``namespace/name`` of a pod when its reservation starts or is prolonged."""
     reservation_cancelled: Event[str]
-    """To be called with the UID of a pod that needs its reservation no more; the core releases it unless a Binding is under way."""
+    """The plugin calls it with the UID of a pod that no longer needs its reservation. The core releases it unless a Binding is in flight."""
 
     def find_room(self, state: CycleState, nodes: list[str]) -> Verdict | None:
-        """Where the pod may go for the others' sake; ``None``: wherever the ledger has room. The first plugin's answer counts."""
+        """Which nodes the plan for the group of pods leaves to this pod; ``None`` to let the ledger decide. The first plugin's answer counts."""
 
     def planned_node(self, uid: str) -> str:
-        """The node on which room is kept for the pod; empty where there is none."""
+        """The node on which room is reserved for the pod; empty if there is none."""
 
     def explain_room(self, request: Request, verdict: Verdict) -> Verdict:
-        """The ledger's ``verdict``, with reasons for nodes that have no room because of what is kept there."""
+        """The ledger's ``verdict``, with reasons that name the plugin's reservations on nodes that lack room because of them."""
 
     def not_admitted(self, state: CycleState, nodes: list[str]) -> None:
-        """The pod may have no GPU now, on whichever of ``nodes``, so ``find_room`` is not called."""
+        """``PreFilter`` refused the pod, so ``find_room`` is not called. ``nodes`` are those that kube-scheduler's own filters passed."""
 
     def narrowed_to_none(self, uid: str) -> None:
-        """``Narrow`` has left the pod none of the nodes that ``find_room`` found."""
+        """``Narrow`` removed all nodes that ``find_room`` had returned for the pod."""
 
     def reservation_expired(self, uid: str) -> None:
-        """The pod's reservation has ended without a Binding."""
+        """The pod's reservation expired without a Binding."""
 
 
 class NodesInTurn(Protocol):
     """Nodes that a pod may have, the preferred ones first."""
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Each list contains the ones before. The next is asked for only where the last one has no room for the pod and its group."""
+        """Growing lists: each contains the previous one. The caller takes the next only if the last has no room for the pod and its group."""
 
     def rest(self) -> dict[str, str]:
-        """Why the pod may have none of the nodes that were not listed, by node."""
+        """By node, the reason why the pod may not have a node that was not listed."""
 
 
 @runtime_checkable
@@ -133,29 +133,29 @@ class FilterFits(Protocol):
     """Refuses nodes that have room for a pod that requests a GPU."""
 
     def filter_fits(self, state: CycleState, nodes: list[str]) -> Mapping[str, str]:
-        """Those of ``nodes`` whose GPUs the pod may not have now, and why, in words for its event. Ending pods may help."""
+        """The nodes of ``nodes`` whose GPUs the pod may not have now, with the reason for its event. Evictions may help."""
 
 
 @runtime_checkable
 class Narrow(Protocol):
-    """Leaves a pod some of the nodes that have room for it. Also called for pods that request no GPU."""
+    """Restricts a pod to some of the nodes that have room for it. Also called for pods that request no GPU."""
 
     def in_turn(self, asked: Pod, names: list[str], destined: str) -> NodesInTurn | None:
-        """Of a pod that is placed with others: the nodes to look for room on; ``None`` where all may be. The first plugin's answer counts.
+        """For a pod of a group: the nodes on which to search for room, in order; ``None`` for all at once. The first plugin's answer counts.
 
-        ``destined`` is the node that the pod is planned or reserved on already; empty where there is none.
+        ``destined`` is the node on which the pod is already planned or reserved; empty if there is none.
         """
 
     def narrow(self, asked: Pod, verdict: Verdict) -> Verdict:
-        """What is left of ``verdict``; itself where nothing is to be left out."""
+        """``verdict`` without the nodes that the pod may not have; the same object if none is removed."""
 
 
 @runtime_checkable
 class Score(Protocol):
-    """Prefers nodes for a pod that requests a GPU. Called once after ``Filter``, with the nodes that are left."""
+    """Prefers nodes for a pod that requests a GPU. Called once after all filters, with the nodes that passed."""
 
     def score(self, state: CycleState, nodes: Sequence[str]) -> Mapping[str, float]:
-        """0 (least) to 10 for nodes that stand out; those left out have 0. Weighed with GPU placement (see ``Framework.scores``)."""
+        """Scores from 0 (lowest) to 10; a node that is not in the mapping has 0. Weighted with GPU placement (see ``Framework.scores``)."""
 
 
 @runtime_checkable
@@ -163,11 +163,11 @@ class PostFilter(Protocol):
     """Called when no node takes a pod."""
 
     def post_filter(self, uid: str, nodes: Collection[str]) -> None:
-        """No node took the pod; ``nodes`` would if others were not there. The watch need not have shown the pod yet."""
+        """No node takes the pod; evictions could make room on ``nodes``. The watch may not have shown the pod yet."""
 
 
 class PodToBind(NamedTuple):
-    """A pod that kube-scheduler wants bound. ``request`` is ``None`` where it requests no GPU; ``amounts`` are all that it requests."""
+    """A pod that kube-scheduler wants to bind. ``request`` is ``None`` if it requests no GPU; ``amounts`` are all resources that it requests."""
 
     uid: str
     key: str
@@ -178,72 +178,72 @@ class PodToBind(NamedTuple):
 
 @runtime_checkable
 class Permit(Protocol):
-    """Holds back or refuses the bind of a pod that requests a GPU. Called before its share is reserved."""
+    """Delays or refuses the bind of a pod that requests a GPU. Called before its share is reserved."""
 
     async def permit(self, pod: PodToBind) -> None:
-        """Return once the pod may be bound; raises ``NotPermitted``. kube-scheduler waits for the answer."""
+        """Return when the pod may be bound; raises ``NotPermitted`` if it may not. kube-scheduler waits for the response."""
 
 
 @runtime_checkable
 class Reserve(Protocol):
-    """Accounts for what a pod takes besides its share of a GPU, from before its Binding until the watch shows it. Called for any pod."""
+    """Accounts for resources other than GPU shares, from before a pod's Binding until the watch shows it. Called for every pod.
+
+    A pod's share of a GPU is already in the ledger at that point.
+    """
 
     def reserve(self, pod: PodToBind) -> str:
-        """Why the pod may not be bound, in words for its event; empty where it may. What it requests of GPUs is in the ledger already.
-
-        Called once: what is refused, or is there already, is not reserved again.
-        """
+        """Reserve, or return why the pod may not be bound, as a reason for its event. Not called again while the pod has a reservation."""
 
     def is_reserved(self, uid: str) -> bool:
-        """Whether the plugin keeps something for the pod that the ledger knows nothing of."""
+        """Whether the plugin holds a reservation for the pod that is not in the ledger."""
 
     def unreserve(self, uid: str) -> None:
-        """The pod is not bound, and is not going to be."""
+        """Release the pod's reservation: the pod is not bound and will not be."""
 
 
 @runtime_checkable
 class PreBind(Protocol):
-    """Called before the Binding of any pod is written, those without a GPU among them; each delays that Binding."""
+    """Called before the Binding of any pod is written, pods without a GPU included. The time that it takes delays the Binding."""
 
     async def pre_bind(self, args: BindingArgs) -> Mapping[str, str]:
-        """Annotations to be written with the Binding.
+        """Annotations to write with the Binding.
 
-        Raises ``KubeError``: with an ``ApiError`` below 500 the Binding is refused, with any other it may be tried again.
+        Raises ``KubeError``: an ``ApiError`` with a status below 500 refuses the Binding; after any other error it may be retried.
         """
 
 
 @runtime_checkable
 class PostBind(Protocol):
-    """Called once the Binding was answered, or a ``PreBind`` has failed."""
+    """Called when the API server has answered the Binding, or when a ``PreBind`` has failed."""
 
     def post_bind(self, args: BindingArgs, error: BaseException | None) -> None:
-        """``error``: why it was not written, or is not known to be (``KubeError``); ``None`` where it was."""
+        """``error`` is ``None`` if the Binding was written. A ``KubeError`` may leave that unknown."""
 
 
 class NotPermitted(Exception):
-    """Why a pod is not bound now, in words for its event."""
+    """The pod may not be bound now; the text is the reason for its event."""
 
 
 @runtime_checkable
 class Explain(Protocol):
-    """Records what was decided, for those who ask why. Each method must only take note: the answer is not sent yet."""
+    """Records decisions for diagnosis (``--why``). Methods must only record: the response is not sent yet."""
 
     def after_filter(self, state: CycleState, verdict: Verdict) -> None:
-        """The answer about ``state.names``; none of it changes any more."""
+        """``verdict`` is the final decision about ``state.names``."""
 
     def after_score(self, state: CycleState, above: Sequence[tuple[str, int]]) -> None:
-        """The scores of the nodes that stand out among ``state.names``."""
+        """``above`` are the nodes of ``state.names`` with a score above the lowest."""
 
     def after_bind(self, args: BindingArgs, error: str) -> None:
-        """The pod was bound, or ``error`` says why not."""
+        """The pod was bound, or ``error`` is the reason why not."""
 
 
 @runtime_checkable
 class PodDecoder(Protocol):
-    """Adds to the record of each pod what the plugin needs of its manifest."""
+    """Adds the fields of a pod's manifest that the plugin needs to the pod's record."""
 
     def pod_decoder(self, decode: DecodePodFn) -> DecodePodFn:
-        """``decode`` with more in it. Called once; the result is called for every event of every pod, so it must be fast."""
+        """Wrap ``decode``. Called once; the returned function runs for every event of every pod, so it must be fast."""
 
 
 @runtime_checkable
@@ -251,48 +251,48 @@ class PodsWait(Protocol):
     """Delays the first list of pods."""
 
     async def before_pods(self) -> None:
-        """Return once pods may be listed, as it is known which the plugin's ``pod_decoder`` has to keep."""
+        """Return when pods may be listed: the plugin's ``pod_decoder`` then knows which pods to keep."""
 
 
 @runtime_checkable
 class RawPods(Protocol):
-    """Looks at the JSON of every pod of the cluster, those without a GPU among them."""
+    """Gets the JSON of every pod of the cluster, pods without a GPU included."""
 
     def pod_read(self, raw: bytes) -> None:
-        """A pod was listed, added or changed; raw, for fields of which no record keeps a copy."""
+        """A pod was listed, added or changed. ``raw`` is its JSON, for fields that records do not have."""
 
 
 @runtime_checkable
 class RawNodes(Protocol):
-    """Looks at the JSON of every node."""
+    """Gets the JSON of every node."""
 
     def node_read(self, name: str, raw: bytes) -> None:
         """A node was listed, added or changed."""
 
     def node_removed(self, name: str) -> None:
-        """A node is gone, and none of that name has come in its place."""
+        """A node was deleted, and no new node of that name exists."""
 
 
 @runtime_checkable
 class PodsBeforeCache(Protocol):
-    """Pods with a record, before the cache knows of the event: by that it can be seen what is new."""
+    """Gets events of pods with a record before the cache does, so the cache still shows the previous state."""
 
     def pod_arriving(self, record: PodRecord) -> None:
         """A pod was added or changed."""
 
     def pod_leaving(self, last: PodRecord) -> None:
-        """A pod is gone."""
+        """A pod was deleted."""
 
 
 @runtime_checkable
 class PodsAfterCache(Protocol):
-    """The same once the cache knows."""
+    """Gets events of pods with a record after the cache was updated."""
 
     def pod_updated(self, record: PodRecord) -> None:
         """A pod was added or changed."""
 
     def pod_removed(self, last: PodRecord) -> None:
-        """A pod is gone."""
+        """A pod was deleted."""
 
 
 @runtime_checkable
@@ -305,10 +305,10 @@ class PodsListed(Protocol):
 
 @runtime_checkable
 class Controller(Protocol):
-    """A plugin with parts that run for as long as the process."""
+    """A plugin with tasks that run as long as the process."""
 
     def tasks(self) -> Iterable[Task]:
-        """What is to run side by side. Called once."""
+        """The tasks to run concurrently. Called once."""
 
 
 class Watch(Protocol):
@@ -316,21 +316,21 @@ class Watch(Protocol):
 
     @property
     def figures(self) -> InformerFigures:
-        """How it fares."""
+        """The informer's state and counters."""
 
 
 @runtime_checkable
 class WatchedKinds(Protocol):
-    """A plugin that watches kinds of its own and decides by them. Nothing is answered before they were listed once."""
+    """A plugin that watches further kinds and decides by them. The extender serves no verb before they were listed once."""
 
     def watched(self) -> Mapping[str, Watch]:
-        """The watches by kind. Called at each scrape of the metrics: some come and go."""
+        """The watches by kind. Called at each scrape of the metrics, as watches may be added and removed."""
 
     def not_listed(self) -> str:
-        """What was not listed yet, in words; empty once all was. Called for each request until everything was."""
+        """The kinds that were not listed yet, in words; empty when all were. Called for each request until everything is listed."""
 
     async def relist(self) -> None:
-        """List everything again: this replica begins to lead, and its watches may be behind."""
+        """List everything again: this replica has become leader, and its watches may lag behind."""
 
 
 @runtime_checkable
@@ -338,22 +338,22 @@ class Verbs(Protocol):
     """Verbs of kube-scheduler's extender protocol that the core does not have."""
 
     def verbs(self) -> Mapping[str, Callable[[bytes], Coroutine[Any, Any, bytes]]]:
-        """By name: what answers the body of a request with the body of the answer; raises ``WireError``. Called once."""
+        """By name, a coroutine function from request body to response body that raises ``WireError`` for a bad body. Called once."""
 
 
 @runtime_checkable
 class Pages(Protocol):
-    """JSON that is read over HTTP by those whom the API server authorizes."""
+    """JSON pages that are served over HTTP to clients that the API server authorizes."""
 
     page_prefix: str
-    """Where the pages are: ``/gpushare/…``; it is also what readers are authorized for."""
+    """Path prefix of the pages, ``/gpushare/…``. It is also the non-resource URL that clients must be authorized for."""
 
     async def page(self, path: str) -> bytes:
-        """The page at ``path``, which begins with ``page_prefix``; raises ``Refusal``."""
+        """The page at ``path``, which starts with ``page_prefix``; raises ``Refusal``."""
 
 
 class Factory(Protocol):
-    """How a plugin is made: what an entry point of the group ``gpushare.scheduler_plugins`` names."""
+    """Creates a plugin. An entry point of the group ``gpushare.scheduler_plugins`` names one."""
 
     def __call__(self, handle: Handle, arguments: Mapping[str, Any]) -> object:
-        """The plugin; raises ``ValueError`` with what is wrong with ``arguments``, the user's settings for it."""
+        """Return the plugin. Raises ``ValueError``, with a text for the user, if its settings (``arguments``) are invalid."""

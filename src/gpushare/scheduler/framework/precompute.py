@@ -1,7 +1,7 @@
-"""What the ledger needs to answer about pods that wait, worked out before kube-scheduler asks.
+"""Precomputes the ledger's results for pending pods before kube-scheduler filters them.
 
-The first question about a new size of request looks at every GPU; those that follow look at what changed since. The watch tells of a
-pod as early as kube-scheduler hears of it, which then has its queue and its own filters to go through. That time is used.
+The first filter request with a new size looks at every GPU; later ones look only at what changed since. Our watch shows a pod as early as
+kube-scheduler's does, and kube-scheduler then needs time for its queue and its own filters. That time is used here.
 """
 
 import asyncio
@@ -11,39 +11,39 @@ from typing import Final
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
 
-#: Requests that wait to be worked out; those that come while there are as many are worked out when they are asked about.
-_MOST_WAITING: Final = 256
+#: Maximum length of the queue. Further requests are computed when kube-scheduler filters their pods.
+_MOST_QUEUED: Final = 256
 
 
 class Precomputer:
-    """Requests of new pods, each worked out once nothing else is to be done. ``told`` is called after each."""
+    """A queue of the requests of new pods, computed while the event loop is idle. ``on_computed`` is called after each."""
 
-    def __init__(self, ledger: Ledger, told: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, ledger: Ledger, on_computed: Callable[[], None] = lambda: None) -> None:
         self._ledger = ledger
-        self._told = told
-        self._waiting: dict[Request, None] = {}
-        self._some = asyncio.Event()
+        self._on_computed = on_computed
+        self._queue: dict[Request, None] = {}
+        self._not_empty = asyncio.Event()
 
     def arrived(self, request: Request) -> None:
-        """A pod that asks for this will be asked about."""
-        if len(self._waiting) < _MOST_WAITING:
-            self._waiting[request] = None
-            self._some.set()
+        """A new pod has this request, and kube-scheduler will filter it."""
+        if len(self._queue) < _MOST_QUEUED:
+            self._queue[request] = None
+            self._not_empty.set()
 
     def work_out_one(self) -> bool:
-        """Work out the one that waits longest; false where none does."""
-        if not self._waiting:
+        """Compute the oldest request of the queue; false if the queue is empty."""
+        if not self._queue:
             return False
-        request = next(iter(self._waiting))
-        del self._waiting[request]
+        request = next(iter(self._queue))
+        del self._queue[request]
         self._ledger.foresee(request)
-        self._told()
+        self._on_computed()
         return True
 
     async def run(self) -> None:
-        """Work out one after the other, and let all else that is ready go first each time."""
+        """Compute one request after the other, until cancelled. Other tasks that are ready run in between."""
         while True:
-            await self._some.wait()
+            await self._not_empty.wait()
             await asyncio.sleep(0)
             if not self.work_out_one():
-                self._some.clear()
+                self._not_empty.clear()

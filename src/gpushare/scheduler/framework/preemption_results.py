@@ -1,7 +1,8 @@
-"""What was found when room was to be made for a pod by ending others: kept beside its decision, in bounds.
+"""Results of preemption for a pod, stored with its decision, with bounded size.
 
-kube-scheduler asks (verb ``preempt``) on which of its nodes the ends that it has in mind would leave room on GPUs; and where only we have
-refused a pod we look for ends ourselves (``preemption``). Times are seconds since 1970.
+With the verb ``preempt``, kube-scheduler proposes victims on nodes, and the extender selects the nodes on which their eviction frees
+enough of the GPUs. If only the extender has refused a pod, the plugin ``preemption`` searches for victims itself. Times are seconds
+since 1970.
 """
 
 from collections import Counter
@@ -15,7 +16,7 @@ from gpushare.scheduler.server import protocol
 
 BY_SCHEDULER: Final = "kube-scheduler"
 BY_US: Final = "gpushare"
-#: Victims of one node, and nodes that stand for a reason, that are kept.
+#: How many victims of a node, and how many example nodes of a reason, are stored.
 MOST_VICTIMS: Final = 32
 EXAMPLES: Final = 3
 
@@ -25,14 +26,14 @@ NOT_ENOUGH: Final = "the ends in mind, and those of others that may go, leave no
 GUARDED: Final = "a PodDisruptionBudget protects who would have to end besides, and others have room without"
 NO_ROOM: Final = "even without the pods that may be ended there its GPUs lack the room"
 BY_POLICY: Final = "its ResourcePolicy has another node for it"
-NOBODY: Final = "on no node would there be room for it if all the pods that may be ended had ended"
+NO_ROOM_ANYWHERE: Final = "on no node would there be room for it if all the pods that may be ended had ended"
 LEAVING: Final = "pods that end there already leave room enough"
 
 
 class Victim(msgspec.Struct, frozen=True, rename="camel"):
-    """Who would have to end. ``pod`` (``namespace/name``) is empty for one that nobody follows: kube-scheduler names UIDs alone.
+    """A pod to evict. ``pod`` (``namespace/name``) is empty if the cache does not know it: kube-scheduler passes only UIDs.
 
-    ``besides``: kube-scheduler had not thought of it.
+    ``besides``: kube-scheduler had not proposed it.
     """
 
     uid: str
@@ -42,7 +43,7 @@ class Victim(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Room(msgspec.Struct, frozen=True, rename="camel"):
-    """A node that has room without ``victims``, of whom there are ``count``."""
+    """A node that has room after the eviction of ``count`` pods, the first of which are ``victims``."""
 
     node: str
     count: int
@@ -50,7 +51,7 @@ class Room(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NoRoom(msgspec.Struct, frozen=True, rename="camel"):
-    """So many nodes without, for one reason, and some of them."""
+    """The number of nodes without room for one reason, and examples."""
 
     reason: str
     nodes: int
@@ -58,9 +59,10 @@ class NoRoom(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Preemption(msgspec.Struct, frozen=True, rename="camel"):
-    """``by`` whom pods are ended, ``BY_SCHEDULER`` or ``BY_US``; about how many nodes it was thought; which of them have room then.
+    """The result of one preemption.
 
-    With ``BY_US`` the one node of ``room`` was decided for, and its victims were asked to end. ``said`` is why nobody was.
+    ``by``: ``BY_SCHEDULER`` or ``BY_US``. ``nodes``: how many nodes were considered. ``room``: those that have room after evictions. With
+    ``BY_US``, ``room`` is the one node that was chosen, and its victims are evicted. ``said`` is the reason why no pod was evicted.
     """
 
     by: str
@@ -75,23 +77,24 @@ def of_verb(
     view: ClusterCache,
     at_s: float,
     offered: Mapping[str, protocol.Victims],
-    left: Mapping[str, protocol.Victims],
+    allowed: Mapping[str, protocol.Victims],
     found: Mapping[str, protocol.Victims],
-    vain: Mapping[str, str],
+    without_room: Mapping[str, str],
     *,
     ended_early: bool,
 ) -> Preemption:
-    """An answer of ``preempt``: of what was ``offered`` policies ``left`` some.
+    """The result of a ``preempt`` request.
 
-    ``vain`` are nodes that were looked at and are not among ``found``, with the reason of each.
+    ``offered``: the nodes of the request; ``allowed``: those that policies allow; ``found``: those with room; ``without_room``: by node, the reason
+    why an examined node has none.
     """
-    counts, examples = Counter(vain.values()), _examples(vain)
-    rest = len(left) - len(found) - len(vain)
-    counts[NOT_LOOKED_AT if ended_early else NO_ROOM] += rest
-    counts[BY_POLICY] += len(offered) - len(left)
+    counts, examples = Counter(without_room.values()), _examples(without_room)
+    other_nodes = len(allowed) - len(found) - len(without_room)
+    counts[NOT_LOOKED_AT if ended_early else NO_ROOM] += other_nodes
+    counts[BY_POLICY] += len(offered) - len(allowed)
     room = tuple(
-        Room(node, len(one.uids), _victims(view, one.uids, set(offered[node].uids)))
-        for node, one in found.items()
+        Room(node, len(victims.uids), _victims(view, victims.uids, set(offered[node].uids)))
+        for node, victims in found.items()
     )
     refused = tuple(
         NoRoom(reason, nodes, examples.get(reason, ())) for reason, nodes in counts.most_common() if nodes
@@ -100,31 +103,31 @@ def of_verb(
 
 
 def decided(view: ClusterCache, at_s: float, nodes: int, node: str, victims: Iterable[str]) -> Preemption:
-    """We make room on ``node``, of so many, by the end of ``victims`` (UIDs)."""
-    told = tuple(victims)
-    said = "" if told else LEAVING
+    """We evict ``victims`` (UIDs) on ``node``, chosen from ``nodes`` nodes."""
+    uids = tuple(victims)
+    reason = "" if uids else LEAVING
     return Preemption(
-        BY_US, at_s, nodes, (Room(node, len(told), _victims(view, told, set(told))),), said=said
+        BY_US, at_s, nodes, (Room(node, len(uids), _victims(view, uids, set(uids))),), said=reason
     )
 
 
-def in_vain(at_s: float, nodes: int, said: str) -> Preemption:
-    """We end nobody."""
-    return Preemption(BY_US, at_s, nodes, (), said=said)
+def without_victims(at_s: float, nodes: int, reason: str) -> Preemption:
+    """We evict no pod."""
+    return Preemption(BY_US, at_s, nodes, (), said=reason)
 
 
-def _victims(view: ClusterCache, uids: Iterable[str], thought_of: set[str]) -> tuple[Victim, ...]:
-    found = []
+def _victims(view: ClusterCache, uids: Iterable[str], proposed: set[str]) -> tuple[Victim, ...]:
+    victims = []
     for uid in tuple(uids)[:MOST_VICTIMS]:
         record = view.with_node(uid)
         pod, priority = ("", 0) if record is None else (record.pod, record.priority)
-        found.append(Victim(uid, pod, priority, uid not in thought_of))
-    return tuple(found)
+        victims.append(Victim(uid, pod, priority, uid not in proposed))
+    return tuple(victims)
 
 
-def _examples(why: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for node, reason in why.items():
-        if len(found.get(reason, ())) < EXAMPLES:
-            found[reason] = (*found.get(reason, ()), node)
-    return found
+def _examples(reasons: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    examples: dict[str, tuple[str, ...]] = {}
+    for node, reason in reasons.items():
+        if len(examples.get(reason, ())) < EXAMPLES:
+            examples[reason] = (*examples.get(reason, ()), node)
+    return examples

@@ -1,4 +1,4 @@
-"""The plugins of one scheduler, composed once: by extension point, in the order of their list."""
+"""The enabled plugins, sorted once by extension point, in the order of their list."""
 
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ DecodeNodeFn = Callable[[bytes], tuple[str, NodeRecord]]
 
 @dataclass(frozen=True)
 class Enabled:
-    """A plugin of the list. ``weight`` is that of its scores; GPU placement has 1."""
+    """An enabled plugin. ``weight`` is the weight of its scores; GPU placement has 1."""
 
     name: str
     plugin: object
@@ -71,22 +71,22 @@ class Framework:
         self._weight = 1.0 + sum(weight for _, weight in self._scorers)
 
     def refusals(self, state: CycleState) -> dict[str, str]:
-        """Nodes that a filter refuses, with the reason of the first that does."""
+        """The nodes that a ``Filter`` plugin refuses, with the reason of the first that does."""
         refused: dict[str, str] = {}
         nodes: Sequence[str] = state.names
         for plugin in self.filters:
-            more = plugin.filter(state, nodes)
-            if more:
-                refused.update(more)
-                nodes = [name for name in nodes if name not in more]
+            newly_refused = plugin.filter(state, nodes)
+            if newly_refused:
+                refused.update(newly_refused)
+                nodes = [name for name in nodes if name not in newly_refused]
         return refused
 
     def pre_filter(self, state: CycleState) -> str:
-        """Why the pod may have no node now, by the first plugin that refuses it; empty where none does."""
+        """The reason of the first plugin that refuses the pod on all nodes; empty if none does."""
         return next(filter(None, (plugin.pre_filter(state) for plugin in self._pre_filters)), "")
 
     def filter_fits(self, state: CycleState, verdict: Verdict) -> Verdict:
-        """``verdict`` without the nodes that a plugin refuses for now."""
+        """``verdict`` with the nodes that a ``FilterFits`` plugin refuses moved from fitting to refused."""
         for plugin in self._fit_filters:
             refused = plugin.filter_fits(state, verdict.fits)
             if refused:
@@ -97,9 +97,9 @@ class Framework:
     def scores(
         self, state: CycleState, nodes: Sequence[str], placement: list[tuple[str, int]]
     ) -> list[tuple[str, int]]:
-        """The weighted mean of ``placement`` (the ledger's scores) and the plugins', as whole numbers from 0 to 10.
+        """The weighted mean of ``placement`` (the ledger's scores) and the plugins' scores, as integers from 0 to 10.
 
-        Both lists name only nodes that stand out. Scores outside 0 to 10, and of nodes that were not asked about, are cut and dropped.
+        A node that is not listed has 0. Plugins' scores are clamped to 0 to 10; scores of nodes that are not in ``nodes`` are ignored.
         """
         if not self._scorers:
             return placement
@@ -113,16 +113,16 @@ class Framework:
         return [(name, mean) for name, mean in means if mean]
 
     def post_filter(self, uid: str, nodes: Collection[str]) -> None:
-        """No node took the pod; ``nodes`` would if others were not there."""
+        """No node takes the pod; evictions could make room on ``nodes``."""
         for plugin in self._post_filters:
             plugin.post_filter(uid, nodes)
 
     def planned_node(self, uid: str) -> str:
-        """The node on which a plugin keeps room for the pod; empty where none does."""
+        """The node on which a plugin has reserved room for the pod; empty if none has."""
         return next(filter(None, (one.planned_node(uid) for one in self.room_finders)), "")
 
     def verbs(self) -> dict[str, Callable[[bytes], Coroutine[Any, Any, bytes]]]:
-        """What the plugins add to the verbs of the core."""
+        """The verbs that plugins add to those of the core."""
         return {
             name: verb
             for plugin in self._plugins
@@ -131,7 +131,7 @@ class Framework:
         }
 
     def tasks(self) -> list[Task]:
-        """What the plugins have running."""
+        """The plugins' long-running tasks."""
         return [task for plugin in self._plugins if isinstance(plugin, Controller) for task in plugin.tasks()]
 
     # --- watches ----------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class Framework:
                 await plugin.before_pods()
 
     def pod_decoder(self, decode: DecodePodFn) -> DecodePodFn:
-        """``decode`` as the plugins extend it."""
+        """``decode``, wrapped by the plugins."""
         for plugin in self._plugins:
             if isinstance(plugin, PodDecoder):
                 decode = plugin.pod_decoder(decode)
@@ -159,7 +159,7 @@ class Framework:
         return observed
 
     def pods(self, cache: ClusterCache) -> "Pods":
-        """The handler of the watch of pods."""
+        """The event handler for the watch of pods."""
         plugins = self._plugins
         return Pods(
             cache,
@@ -169,12 +169,12 @@ class Framework:
         )
 
     def nodes(self, cache: ClusterCache) -> "Nodes":
-        """The handler of the watch of nodes."""
+        """The event handler for the watch of nodes."""
         return Nodes(cache, tuple(one for one in self._plugins if isinstance(one, RawNodes)))
 
 
 class Pods:
-    """Feeds pods to the cache, and to the plugins before and after it."""
+    """Passes events of pods to plugins, to the cache, and to plugins again."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class Pods:
             later.pod_updated(item)
 
     def remove(self, key: str, last: PodRecord) -> None:
-        """A pod is gone."""
+        """A pod was deleted."""
         for earlier in self._before:
             earlier.pod_leaving(last)
         self._cache.remove_pod(last)
@@ -212,7 +212,7 @@ class Pods:
 
 
 class Nodes:
-    """Feeds nodes to the cache, and their JSON to the plugins that look at it."""
+    """Passes events of nodes to the cache, and their JSON to ``RawNodes`` plugins."""
 
     def __init__(self, cache: ClusterCache, observers: Sequence[RawNodes]) -> None:
         self._cache = cache
@@ -220,7 +220,7 @@ class Nodes:
         self._latest: dict[str, NodeRecord] = {}
 
     def decoder(self, decode: DecodeNodeFn) -> DecodeNodeFn:
-        """``decode``, with the observers shown what passes."""
+        """``decode``, wrapped to pass each node's JSON to the observers."""
         if not self._observers:
             return decode
 
@@ -241,8 +241,8 @@ class Nodes:
         self._cache.upsert_node(item)
 
     def remove(self, key: str, last: NodeRecord) -> None:
-        """A node is gone."""
-        # A list is decoded as a whole before anything is removed: a new node of that name may have been read already.
+        """A node was deleted."""
+        # A relist decodes all objects before it removes any, so a new node of that name may have been read already.
         if self._latest.get(key) is last:
             del self._latest[key]
             for plugin in self._observers:
@@ -250,5 +250,5 @@ class Nodes:
         self._cache.remove_node(key)
 
 
-#: No plugins: pods are placed by the core alone.
+#: A framework without plugins: the core alone places pods.
 NO_PLUGINS = Framework()

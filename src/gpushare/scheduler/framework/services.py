@@ -1,6 +1,6 @@
-"""What one plugin offers others, so that they need not import it; each with a stand-in for where that plugin is left out.
+"""Services that plugins offer to each other, as protocols, so that no plugin imports another. Each has a stand-in for a missing plugin.
 
-A plugin gets these when it is composed (``plugins.registry``) and keeps them: nothing is looked up later.
+The registry (``plugins.registry``) passes them to a plugin's constructor; nothing is looked up later.
 """
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
@@ -20,25 +20,31 @@ if TYPE_CHECKING:
     from gpushare.scheduler.framework.preemption_results import Preemption
 
 Candidate = tuple[str, str, Request]
-"""UID and key of a pod, and what it requests."""
+"""UID, key and request of a pod."""
 
 
 def size_of(one: Candidate) -> int:
-    """Units, on all GPUs together."""
+    """Memory units on all requested GPUs together."""
     return one[2].memory_units * one[2].gpu_count
 
 
 def largest_first(chosen: list[Candidate]) -> list[Candidate]:
-    """So that what is small finds a place beside them."""
+    """Sorted by size, as small pods still fit after large ones are placed."""
     return sorted(chosen, key=size_of, reverse=True)
 
 
 class Standing(NamedTuple):
-    """How the gang of a pending pod stands for that pod.
+    """The state of a gang as seen by one of its pending pods.
 
-    Of ``there`` pods (UIDs: ``members``) that stay, or have succeeded, so many run; ``need`` have to find room at once, the pod among
-    them: none or less where enough run. ``candidates`` could, the pod first, on the nodes of ``offered`` where they were asked about. ``wrong`` can
-    never, as it is; ``planned`` is the node on which its gang's plan has it; ``resting``: its gang gives way to others for some seconds.
+    ``there``: how many of its pods exist and stay, or have succeeded.
+    ``running``: how many run.
+    ``need``: how many must find room at the same time, this pod included; zero or less if enough run.
+    ``candidates``: the pods that could take that room, this pod first.
+    ``members``: UIDs of all its pods.
+    ``offered``: by UID, the nodes of kube-scheduler's last filter request for the pod.
+    ``wrong``: a pod that can never be placed as it is written.
+    ``planned``: the node that the gang's plan has for this pod; ``is_planned``: whether there is a plan.
+    ``resting``: the gang gives way to others for some seconds.
     """
 
     there: int
@@ -54,7 +60,7 @@ class Standing(NamedTuple):
 
 
 class Wanting(NamedTuple):
-    """A pod of a gang, what it requests, and the nodes that it may have."""
+    """A pod of a gang, its request, and the nodes that it may have."""
 
     record: PodRecord
     request: Request
@@ -62,7 +68,7 @@ class Wanting(NamedTuple):
 
 
 class GangRoom(NamedTuple):
-    """Room that is kept for the gang ``key``, of whose ``least`` pods so many run or have ``come`` to be bound, for ``left_s`` seconds."""
+    """Room reserved for the gang ``key`` for another ``left_s`` seconds: ``come`` of ``least`` pods run or have reached ``Permit``."""
 
     key: str
     come: int
@@ -75,23 +81,23 @@ class Gangs(Protocol):
     """Pods that run together or not at all."""
 
     def together_with(self, uid: str) -> list[str]:
-        """UIDs of all pods of a pod's gang; of one without a gang its own."""
+        """UIDs of all pods of a pod's gang; only its own for a pod without a gang."""
 
     def wanting(self, uid: str, nodes: list[str]) -> list[Wanting]:
-        """Who of a pod's gang needs room at once with it, the largest first. ``nodes`` may take the pod itself."""
+        """The pods of a pod's gang that need room together with it, the largest first. ``nodes`` are those that may take the pod itself."""
 
     def standing(self, uid: str) -> Standing | None:
-        """How its gang stands for a pending pod; ``None`` for one without a gang, or that requests no GPU."""
+        """The state of a pending pod's gang; ``None`` for a pod without a gang or without a GPU request."""
 
     def keepers(self, request: Request, nodes: Collection[str]) -> dict[str, str]:
-        """Those of ``nodes`` that would take the request if gangs kept no room there, and these gangs, in words."""
+        """By node, the gangs (in words) whose reservations alone keep the node from taking the request."""
 
     def kept_rooms(self) -> Iterable[GangRoom]:
-        """What is kept now."""
+        """The current reservations of gangs."""
 
 
 class NoGangs:
-    """Each pod is placed for itself."""
+    """Stand-in without gangs: each pod is placed on its own."""
 
     def together_with(self, uid: str) -> list[str]:
         """See ``Gangs``."""
@@ -118,77 +124,77 @@ NO_GANGS = NoGangs()
 
 
 class PodQuotas(Protocol):
-    """How much the pods of a namespace may hold together. What a pod is charged follows from what it requests and holds.
+    """Limits on what the pods of a namespace may hold together. A pod's charge follows from what it requests and holds.
 
-    ``uid`` is that of a pending pod, if nothing else is said.
+    ``uid`` is the UID of a pending pod unless stated otherwise.
     """
 
     changed: Event[[]]
-    """Called when charges or limits changed."""
+    """Called after charges or limits changed."""
 
     @property
     def in_use(self) -> bool:
-        """Whether there is any quota."""
+        """Whether any quota is in force."""
 
     @property
     def followed(self) -> Container[str]:
-        """Namespaces in which every pod counts, those without a GPU, too."""
+        """Namespaces in which every pod is charged, pods without a GPU included."""
 
     def observe(self, uid: str, pod: str, amounts: Amounts) -> None:
-        """A pod (``namespace/name``) is asked about, or room is kept for it, perhaps before the watch has shown it."""
+        """Note a pod (``namespace/name``) that is filtered, or gets a reservation, perhaps before the watch shows it."""
 
     def refusal(self, uid: str) -> str:
-        """Why the pod may not have what it requests now; empty where it may, or has been admitted."""
+        """Why the quotas do not admit the pod's request now; empty if they do, or did."""
 
     def passed(self, uid: str) -> str:
-        """Which limit is passed by what the pod holds; empty where none is."""
+        """Which limit is exceeded with what the pod holds; empty if none is."""
 
     def again(self, record: PodRecord) -> str:
-        """Why what replaces a bound pod would not be admitted; empty where it would."""
+        """Why a replacement of a bound pod would not be admitted; empty if it would."""
 
     def over(self, uid: str, whole_units: int = 0) -> list[Over]:
-        """Every quota that keeps the pod back, its own first; ``whole_units``: where it holds so many units of whole GPUs."""
+        """Every quota that does not admit the pod, its own first. ``whole_units``: assume that it holds so many units of whole GPUs."""
 
     def over_together(
         self, asking: Iterable[tuple[str, int]], among: Collection[str]
     ) -> tuple[list[Over], bool]:
-        """Every quota that keeps pods back together, and whether one is too small even when nobody else holds anything.
+        """Every quota that does not admit pods together, and whether one is too small even if no other pod holds anything.
 
-        ``asking``: UIDs with the units that each would hold, 0 for what it requests. What ``among`` hold counts beside it.
+        ``asking``: UIDs with the units that each pod would hold, 0 for its request. What the pods ``among`` hold is counted as well.
         """
 
     def least_asking(self, uids: Iterable[str]) -> list[str]:
-        """These pods, those that request the least GPU memory first."""
+        """The pods ``uids``, sorted by requested GPU memory, the smallest first."""
 
     def whole_refusals(self, uid: str, request: Request, nodes: list[str]) -> dict[str, str]:
-        """Those of ``nodes`` whose GPUs the pod may not have whole, for the units that these count, and why."""
+        """By node, why the pod may not have its GPUs whole: these are charged with all of their units."""
 
     def whole_is_let_in(self, pod: Pod, request: Request, node: str, gone: Collection[str]) -> bool:
-        """Whether the pod may have whole GPUs of the node once ``gone`` (UIDs) have ended for it."""
+        """Whether the pod may have whole GPUs of the node after the eviction of the pods ``gone`` (UIDs)."""
 
     def by_charge(
         self, amounts: Amounts, request: Request, nodes: list[str]
     ) -> list[tuple[Amounts, list[str]]]:
-        """What a pod would be charged, and on which of ``nodes``, the least first."""
+        """``nodes`` grouped by what the pod would be charged there, the smallest charge first."""
 
     def claim(self, uid: str, pod: str, amounts: Amounts) -> Claim | None:
-        """Which pods may be ended for the pod; ``None`` where priorities alone decide that."""
+        """Which pods may be evicted for the pod; ``None`` if priorities alone decide that."""
 
     def keep(self, uid: str) -> None:
-        """Charge a pod without a GPU that waits for others to end."""
+        """Charge a pod without a GPU that is pending until its victims have ended."""
 
     def keeps(self, uid: str) -> bool:
-        """Whether it is charged so."""
+        """Whether ``keep`` charges the pod."""
 
     def unkeep(self, uid: str) -> None:
-        """It is not any more."""
+        """Undo ``keep``."""
 
     def ended(self, uid: str) -> None:
-        """The scheduler has asked for the end of a bound pod."""
+        """The scheduler has evicted a bound pod."""
 
 
 class NoQuotas:
-    """Every pod may have what it requests."""
+    """Stand-in without quotas: every pod may have what it requests."""
 
     in_use = False
     followed: frozenset[str] = frozenset()
@@ -261,27 +267,27 @@ NO_QUOTAS = NoQuotas()
 
 
 class NodePolicies(Protocol):
-    """Rules about which nodes the pods of a namespace may have."""
+    """Policies that restrict the nodes of a namespace's pods."""
 
     @property
     def in_use(self) -> bool:
-        """Whether there is any rule."""
+        """Whether there is any policy."""
 
     def governs(self, namespace: str) -> bool:
-        """Whether there is one for pods of the namespace, those without a GPU among them."""
+        """Whether the namespace has a policy. It applies to pods without a GPU as well."""
 
     def by_unit(self, uid: str, nodes: list[str]) -> list[list[str]]:
-        """Those of ``nodes`` that the pod may have, in groups, the preferred one first."""
+        """The nodes of ``nodes`` that the pod may have, in groups, the preferred group first."""
 
     def kept(self, uid: str) -> PodRecord | None:
-        """The pod where it is pending because of a rule."""
+        """The record of a pod that is pending because of a policy."""
 
     def preemptable(self, asked: Pod, victims: Mapping[str, Victims]) -> dict[str, Victims]:
-        """Those nodes of ``victims`` on which others may be ended for the pod."""
+        """The nodes of ``victims`` on which pods may be evicted for the pod."""
 
 
 class NoPolicies:
-    """Every pod may have every node."""
+    """Stand-in without policies: every pod may have every node."""
 
     in_use = False
 
@@ -306,20 +312,20 @@ NO_POLICIES = NoPolicies()
 
 
 class MoveTargets(Protocol):
-    """Whether what replaces a pod that is moved may have a node, by the rules of its namespace."""
+    """Whether the policies of its namespace allow the replacement of a moved pod on a node."""
 
     def objection(self, moved: Pod, node: str) -> str:
-        """Why what replaces ``moved`` may not go to ``node``; empty where it may."""
+        """Why the replacement of ``moved`` may not be placed on ``node``; empty if it may."""
 
     def take(self, key: str, moved: Pod, node: str) -> str:
-        """The same; where nothing is objected the place counts, under ``key``, until ``give_up``."""
+        """As ``objection``; without an objection the place is also reserved, under ``key``, until ``give_up``."""
 
     def give_up(self, key: str) -> None:
-        """The place counts no more, if it did."""
+        """Release the place reserved under ``key``, if any."""
 
 
 class AnyTarget:
-    """What replaces a pod may have every node."""
+    """Stand-in without policies: a replacement may have every node."""
 
     def objection(self, moved: Pod, node: str) -> str:
         """See ``MoveTargets``."""
@@ -334,11 +340,11 @@ class AnyTarget:
 
 
 class Decisions(Protocol):
-    """Takes note of what was decided about room that others have to make."""
+    """Records decisions about preemption."""
 
     @property
     def now_s(self) -> float:
         """Seconds since 1970."""
 
     def preempted(self, uid: str, key: str, request: Request | None, found: "Preemption") -> None:
-        """It was looked whose end would make room for the pod."""
+        """Record the result ``found`` of a search for victims that would make room for the pod."""

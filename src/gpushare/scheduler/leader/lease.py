@@ -1,4 +1,4 @@
-"""Whether the kube-scheduler beside this extender leads: of several schedulers one writes what follows from what all of them see."""
+"""Whether this extender's kube-scheduler is the leader: of several replicas only the leader's extender evicts pods and writes objects."""
 
 import asyncio
 import logging
@@ -16,24 +16,25 @@ EVERY_S: Final = 10.0
 
 
 class NotLeading(Exception):
-    """Another replica leads: what its kube-scheduler decides holds, and nobody is to be ended here."""
+    """Another replica is leader, so this one must not evict or write."""
 
 
-async def without_another() -> None:
-    """In place of ``LeaderWatch.must_lead`` where there is one scheduler alone."""
+async def always_leads() -> None:
+    """Replaces ``LeaderWatch.must_lead`` if there is only one replica."""
 
 
 class Leases(Protocol):
-    """What is asked of the API server (``gpushare.kube.client.client.Client``)."""
+    """API server requests (``gpushare.kube.client.client.Client``)."""
 
     async def lease_holder(self, namespace: str, name: str) -> str:
-        """Who holds a Lease, empty where nobody does; raises ``KubeError``."""
+        """The holder of a Lease, empty if there is none; raises ``KubeError``."""
 
 
 class Leading:
-    """``lease`` (namespace, name) is that of the kube-scheduler beside us; ``None``: there is no other, and we lead.
+    """Reads the leader election lease.
 
-    kube-scheduler calls itself by the name of its machine, here the pod that it shares with us (``host``), and a random part.
+    ``lease`` (namespace, name) is the Lease of our kube-scheduler; ``None``: there is only one replica, which always leads.
+    kube-scheduler's identity is its host name, which is the name of the pod that we share (``host``), and a random part.
     """
 
     def __init__(
@@ -45,55 +46,55 @@ class Leading:
 
     @property
     def alone(self) -> bool:
-        """Whether nobody else can lead."""
+        """Whether there is only one replica."""
         return self._lease is None
 
     async def holder(self) -> str:
-        """Who leads at this moment, empty where nobody does or nobody can tell; raises ``KubeError``."""
+        """The current leader, empty if there is none or only one replica; raises ``KubeError``."""
         return "" if self._lease is None else await self._leases.lease_holder(*self._lease)
 
     def is_ours(self, holder: str) -> bool:
-        """Whether it is the one beside us."""
+        """Whether ``holder`` is our kube-scheduler."""
         return self.alone or holder.startswith(self._identity)
 
     async def leads(self) -> bool:
-        """Whether it does at this moment; raises ``KubeError``."""
+        """Whether our kube-scheduler is leader now; raises ``KubeError``."""
         return self.is_ours(await self.holder())
 
 
 class LeaderWatch:
-    """Asks now and then, for those who cannot wait for an answer."""
+    """Reads the lease periodically, for callers that cannot wait for a response."""
 
     def __init__(self, leading: Leading, clock: Clock, *, every_s: float = EVERY_S) -> None:
         self._leading = leading
         self._clock = clock
         self._every_s = every_s
         self.leads = leading.alone
-        """As it was when it was asked last; false until then."""
+        """Whether we led at the last read; false before the first."""
         self.holder: str | None = None
-        """Who held the lease then; ``None``: that is not known."""
+        """The holder at the last read; ``None`` if it is not known."""
         self.changed: Event[[]] = Event()
-        """Called when it is another than before."""
+        """Called when the holder has changed."""
 
     @property
     def alone(self) -> bool:
-        """Whether nobody else can lead."""
+        """Whether there is only one replica."""
         return self._leading.alone
 
     @property
     def another_leads(self) -> bool:
-        """Whether the lease was another's, or nobody's, when it was seen last."""
+        """Whether another replica, or none, held the lease at the last read."""
         return self.holder is not None and not self._leading.is_ours(self.holder)
 
     @property
     def known(self) -> bool | None:
-        """Whether it leads, as it was seen last; ``None`` where nobody does, or that is not known."""
+        """Whether we led at the last read; ``None`` if no replica did, or if that is not known."""
         if self.leads:
             return True
         return False if self.holder and self.another_leads else None
 
     async def look(self) -> None:
-        """Ask now; raises ``KubeError``."""
+        """Read the lease now; raises ``KubeError``."""
         holder = await self._leading.holder()
         self.leads = self._leading.is_ours(holder)
         if holder != self.holder:
@@ -101,13 +102,13 @@ class LeaderWatch:
             self.changed()
 
     async def must_lead(self) -> None:
-        """Ask now, before what only the one that leads may do; raises ``NotLeading`` where that is another, and ``KubeError``."""
+        """Read the lease now, before an action of the leader; raises ``NotLeading`` if another replica leads, and ``KubeError``."""
         await self.look()
         if not self.leads:
             raise NotLeading(self.holder)
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Read the lease periodically until cancelled."""
         backoff = Backoff()
         while not self._leading.alone:
             wait_s = self._every_s
@@ -115,7 +116,7 @@ class LeaderWatch:
                 await self.look()
                 backoff.reset()
             except KubeError as error:
-                # Who cannot reach the API server cannot have renewed the lease for long.
+                # A replica that cannot reach the API server cannot renew the lease either.
                 self.leads = False
                 wait_s = backoff.next_s(at_least_s=1.0)
                 logger.warning("who leads is not known: %s; asked again in %.1f s", error, wait_s)

@@ -1,9 +1,9 @@
-"""Before a replica that begins to lead answers its first question, it lists pods and nodes again, and what its plugins watch.
+"""Resync of a new leader: before it answers its first request it lists pods, nodes and the kinds of plugins again.
 
-What its watches have told it may be late, by milliseconds as a rule, by minutes where one hangs; what the API server says
-in a list is true. The kube-scheduler beside us asks as soon as it leads, so its first question begins the reading, and waits
-for it. Beside the same holder of the lease nothing is read again. While another holds it every question begins with a look at the
-lease, and so does one after a silence: the lease may have gone to another and have come back.
+Its watches may lag behind, mostly by milliseconds, but by minutes if one hangs; a list from the API server is current. Our
+kube-scheduler sends a request as soon as it leads, so its first request starts the resync and waits for it. There is no
+other resync while the lease has the same holder. The lease is read before a request is answered while another replica holds it, and
+also after a pause without requests: another replica may have held it in between.
 """
 
 import asyncio
@@ -18,37 +18,37 @@ from gpushare.scheduler.leader.lease import LeaderWatch, NotLeading
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that the first questions wait; less than kube-scheduler does.
+#: Seconds that the first requests wait; less than kube-scheduler's timeout.
 PATIENCE_S: Final = 8.0
 _RETRY_S: Final = 0.5
-#: Seconds without a question after which the next is answered after a look at the lease: less than a kube-scheduler needs to
-#: lose it, to be started again and to win it back.
+#: Seconds without a request after which the lease is read before the next one is answered. A kube-scheduler needs longer to
+#: lose the lease, restart, and acquire it again.
 QUIET_S: Final = 1.0
-#: Seconds that a list may take without which questions are answered all the same: it may not be ours to read any more.
+#: Timeout in seconds for lists that requests do not depend on: we may no longer be allowed to read the kind.
 _MOST_S: Final = 30.0
 
 
 class Read(Protocol):
-    """A collection that is followed (``gpushare.kube.watch.informer.Informer``)."""
+    """A watched collection (``gpushare.kube.watch.informer.Informer``)."""
 
     async def relist(self) -> None:
-        """Return once a list that was begun after the call is complete."""
+        """Return when a list that began after the call is complete."""
 
 
 async def read_or_go_on(what: str, *watches: Read) -> None:
-    """Return once ``watches`` were read anew; what cannot be read within half a minute stays as it is known."""
-    reads = [asyncio.create_task(one.relist()) for one in watches]
+    """List ``watches`` again, and return when that is done, or after ``_MOST_S`` seconds. ``what`` is their name in the log."""
+    reads = [asyncio.create_task(watch.relist()) for watch in watches]
     try:
         late = (await asyncio.wait(reads, timeout=_MOST_S))[1] if reads else set()
     finally:
-        for one in reads:
-            one.cancel()
+        for watch in reads:
+            watch.cancel()
     if late:
         logger.warning("%s are not read anew: what is known of them may be late", what)
 
 
 class LeaderResync:
-    """Whether ``watches`` were read since the lease has its holder. Without a lease they always were."""
+    """Whether ``watches`` were listed since the lease has its current holder. Without a lease that is always so."""
 
     def __init__(
         self,
@@ -61,89 +61,89 @@ class LeaderResync:
         self._leading = leading
         self._patience_s = patience_s
         self._monotonic = monotonic
-        self._heard_s = float("-inf")
-        self._asked = asyncio.Event()
-        self._told = asyncio.Event()
+        self._last_request_s = float("-inf")
+        self._requested = asyncio.Event()
+        self._completed = asyncio.Event()
         self._read = False
-        self._knows = leading.alone
+        self._is_current = leading.alone
         self.done = leading.alone
-        """Whether everything was read since the lease has its holder, and that is the one beside us or not known."""
+        """Whether everything was listed since the lease has its current holder, and we are that holder, or it is not known."""
         self.resynced: Event[[]] = Event()
-        """Called when everything was read beside another holder of the lease than before."""
+        """Called when everything was listed again after the holder of the lease had changed."""
         leading.changed.subscribe(self._begin)
 
     def follow(self, *watches: Read) -> None:
-        """These are to be read as well."""
+        """Add watches to list again at a resync."""
         self._watches = (*self._watches, *watches)
 
     def _begin(self) -> None:
         if not self._leading.alone:
-            self.done = self._read = self._knows = False
+            self.done = self._read = self._is_current = False
 
     def at_once(self) -> bool:
-        """Whether a question that has just come may be answered at once; otherwise after ``wait``."""
+        """Whether a new request may be answered at once; otherwise only after ``wait``."""
         if self._leading.alone:
             return True
-        now_s, before_s = self._monotonic(), self._heard_s
-        self._heard_s = now_s
-        if now_s > before_s + QUIET_S:
-            self.done = False  # what was read stays read, if the holder is the same
+        now_s, previous_s = self._monotonic(), self._last_request_s
+        self._last_request_s = now_s
+        if now_s > previous_s + QUIET_S:
+            self.done = False  # only the lease is read again, unless its holder has changed
         return self.done
 
     async def must_lead(self) -> None:
-        """Ask now, before what only the one that leads may do, for pods that it was asked about before.
+        """Read the lease now, before an action of the leader outside of a request.
 
-        Raises ``NotLeading`` also where everything is to be read anew first, and ``KubeError``: the lease may have come back from
-        another, and what is known may be from before.
+        Raises ``NotLeading`` also if a resync has to come first: another replica may have held the lease in between, and our state may
+        be outdated. Raises ``KubeError``.
         """
         await self._leading.must_lead()
-        if not self._knows:
+        if not self._is_current:
             raise NotLeading(self._leading.holder)
 
     async def wait(self) -> bool:
-        """Whether everything was read, for which a question waits so long."""
+        """Wait for the resync; false after ``patience_s`` seconds."""
         if self.done:
             return True
-        told = self._told
-        self._asked.set()
+        completed = self._completed
+        self._requested.set()
         try:
             async with asyncio.timeout(self._patience_s):
-                await told.wait()
+                await completed.wait()
         except TimeoutError:
             return False
         return True
 
     async def run(self) -> None:
-        """Read as soon as somebody asks and the holder is another, for ever."""
+        """Resync when a request waits for it and the holder has changed, until cancelled."""
         while True:
-            await self._asked.wait()
-            self._asked.clear()
+            await self._requested.wait()
+            self._requested.clear()
             while not self.done:
                 if not await self._look():
                     await asyncio.sleep(_RETRY_S)
                     continue
                 if not self._read:
                     self._read = True
-                    await asyncio.gather(*(one.relist() for one in self._watches))
+                    await asyncio.gather(*(watch.relist() for watch in self._watches))
                     if not (await self._look() and self._read):
-                        self._read = False  # another holds it than when the reading began, or nobody can tell
+                        self._read = False  # the holder has changed during the resync, or is not known
                         continue
-                    self._knows = True
+                    self._is_current = True
                     self.resynced()
                     logger.info("pods and nodes were read anew, %s leads", self._leading.holder or "nobody")
                 self.done = not self._leading.another_leads
-                # Who waited is answered by what was read, whoever leads; the next one is looked after anew.
-                told, self._told = self._told, asyncio.Event()
-                told.set()
+                # Requests that waited are answered from what was listed, whichever replica leads. Later ones read the lease again.
+                completed, self._completed = self._completed, asyncio.Event()
+                completed.set()
                 if not self.done:
                     break
 
     async def _look(self) -> bool:
-        """See who leads; whether the API server answered."""
+        """Read the lease; returns whether the API server responded."""
         try:
             await self._leading.look()
         except ApiError as error:
-            # The server answers, so what it has can be read, whoever leads.
+            # The server responds, so it can be listed, whichever replica leads.
             if not self._read:
                 logger.warning("pods and nodes are read anew without knowing who leads: %s", error)
         except KubeError as error:

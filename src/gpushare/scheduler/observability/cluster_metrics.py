@@ -1,4 +1,4 @@
-"""Metrics of the scheduler beside its verbs: leader, pending pods with reasons, reservations, watches."""
+"""The scheduler's metrics about leadership, reservations and watches."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -16,7 +16,7 @@ REASON_STALE: Final = "GPUReservationExpired"
 
 
 class ClusterMetrics:
-    """Exports to ``metrics``, and reports expired reservations."""
+    """Exports metrics, and records events of expired reservations."""
 
     def __init__(
         self,
@@ -33,14 +33,14 @@ class ClusterMetrics:
         self._clock = clock
 
     def confirmed(self, uid: str) -> None:
-        """The watch has shown the pod with the node that a share was reserved on."""
+        """The watch shows that the pod with a reservation is bound."""
         deadline = self._reservations.deadlines.get(uid)
         if deadline is not None:
             self._metrics.bind_confirmation_seconds.observe(self._since_s(deadline[0]))
         self._reservations.end(uid)
 
     def stale(self, uid: str, key: str, node: str) -> None:
-        """A share was reserved for a Binding that never came."""
+        """A reservation expired without a Binding."""
         self._metrics.expired_reservations.inc()
         namespace, _, name = key.partition("/")
         self._events.record(
@@ -54,7 +54,7 @@ class ClusterMetrics:
         )
 
     def export(self, watches: Callable[[], Mapping[str, Watch]]) -> None:
-        """Register the metrics; ``watches`` by kind, called at each scrape: some come and go."""
+        """Register the metrics. ``watches`` (by kind) is called at each scrape, as watches may be added and removed."""
         metrics = self._metrics
         metrics.watch(
             "gpushare_scheduler_is_leader",
@@ -70,13 +70,13 @@ class ClusterMetrics:
             "gpushare_scheduler_watch_failing",
             "1 while these objects cannot be listed or watched.",
             "kind",
-            _each(watches, lambda one: float(not one.synced or bool(one.last_error))),
+            _each(watches, lambda figures: float(not figures.synced or bool(figures.last_error))),
         )
         metrics.watch_by(
             "gpushare_scheduler_watched_objects",
             "Objects known from the watch.",
             "kind",
-            _each(watches, lambda one: one.objects),
+            _each(watches, lambda figures: figures.objects),
         )
         metrics.watch_by(
             "gpushare_scheduler_watch_last_event_age_seconds",

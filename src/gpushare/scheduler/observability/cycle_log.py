@@ -1,7 +1,7 @@
-"""What the log says of one pod's cycle.
+"""Log lines about the scheduling cycle of a pod.
 
-A bind is told once a pod. Filter and prioritize are state many times a second for pods that wait, so they are told at level
-debug alone: then the answers are read again, which costs what the answer itself does.
+A bind is logged once per pod. Filter and prioritize run many times per second for pending pods, so they are logged only at level
+debug: the response is then decoded again, which takes as long as the request itself.
 """
 
 import logging
@@ -31,24 +31,24 @@ _FILTERED: Final = msgspec.json.Decoder(_Filtered)
 _SCORED: Final = msgspec.json.Decoder(list[_Scored])
 
 
-def tell_filtered(state: CycleState, answer: bytes) -> None:
-    """Say how many nodes fit, and why one of the others does not."""
+def log_filtered(state: CycleState, answer: bytes) -> None:
+    """Log how many nodes fit, and the reason of one node that does not."""
     pod = state.args.pod
-    said = _FILTERED.decode(answer)
-    refused = (said.failed_nodes or {}) | (said.failed_and_unresolvable_nodes or {})
-    why = "".join(f"; {node}: {reason}" for node, reason in list(refused.items())[:1])
+    result = _FILTERED.decode(answer)
+    refused = (result.failed_nodes or {}) | (result.failed_and_unresolvable_nodes or {})
+    example = "".join(f"; {node}: {reason}" for node, reason in list(refused.items())[:1])
     logger.debug(
         "pod %s: filter: %d of %d nodes fit%s",
         pod.key,
         len(state.names) - len(refused),
         len(state.names),
-        why,
+        example,
         extra=about(pod=pod.key, uid=pod.metadata.uid),
     )
 
 
-def tell_prioritized(state: CycleState, answer: bytes) -> None:
-    """Say which node stands out."""
+def log_prioritized(state: CycleState, answer: bytes) -> None:
+    """Log the node with the highest score."""
     pod = state.args.pod
     scored = _SCORED.decode(answer)
     best = max(scored, key=lambda one: one.score, default=None)
@@ -56,15 +56,15 @@ def tell_prioritized(state: CycleState, answer: bytes) -> None:
     logger.debug("pod %s: prioritize: %s", pod.key, words, extra=about(pod=pod.key, uid=pod.metadata.uid))
 
 
-def tell_bound(ledger: Ledger, args: BindingArgs) -> None:
-    """Say where a pod is bound, and what it was given."""
+def log_bound(ledger: Ledger, args: BindingArgs) -> None:
+    """Log where a pod was bound, and its allocation."""
     held = ledger.held(args.uid)
     gpus = () if held is None else held.allocation.gpus
-    given = " and ".join(f"{share.units} units of GPU {share.index}" for share in gpus)
+    shares = " and ".join(f"{share.units} units of GPU {share.index}" for share in gpus)
     logger.info(
         "pod %s: bound to node %s%s",
         args.key,
         args.node,
-        f": {given}" if given else "",
+        f": {shares}" if shares else "",
         extra=about(pod=args.key, uid=args.uid, node=args.node),
     )

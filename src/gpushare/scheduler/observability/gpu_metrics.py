@@ -1,9 +1,8 @@
-"""What the ledger has allocated of every GPU, in Prometheus' text format: two lines for each, 80,000 for 40,000 GPUs.
+"""The allocations of every GPU in Prometheus' text format: two lines per GPU, 80,000 lines for 40,000 GPUs.
 
-The event loop only copies arrays and a list of nodes (``snapshot``); all else (``render``) is for another thread. There the
-lines are one array of characters with a row for each, in which only the columns with the digits are written anew: their
-beginnings change with the nodes, and are kept until then. A line's value stands at its right end, after as many
-blanks as it takes: Prometheus' text format allows them.
+The event loop only copies arrays and a list of nodes (``snapshot``); everything else (``render``) runs in another thread. It builds one
+array of characters with a row per line. Only the digits are written at each scrape: names and labels change only with the nodes, and
+are cached. Values are right-aligned and padded with blanks, which Prometheus' text format allows.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ _BLANK: Final = ord(" ")
 
 
 class Column(NamedTuple):
-    """One metric. ``of`` picks its plane, (GPUs, nodes); that times ``factor`` over 10 to the ``decimals`` is its value."""
+    """One metric. ``of`` selects its plane, an array (GPUs, nodes); the value is that times ``factor`` divided by 10 to the ``decimals``."""
 
     name: str
     text: str
@@ -53,50 +52,50 @@ LABELS: Final = ("node", "gpu")
 
 
 class Snapshot(NamedTuple):
-    """The ledger's figures at one moment: nodes with their places in the planes, and a plane for each of ``COLUMNS``."""
+    """A copy of the ledger's figures: nodes with their positions in the planes, and a plane for each of ``COLUMNS``."""
 
     nodes: list[tuple[NodeDevices, int]]
     planes: list[npt.NDArray[Any]]
 
 
 def snapshot(ledger: Ledger) -> Snapshot:
-    """Copy what ``render`` needs; in the event loop, O(nodes)."""
+    """Copy the data for ``render``. Runs in the event loop in O(nodes)."""
     columns, places = ledger.columns_by_node()
     nodes = [(node, place) for name, place in places.items() if (node := ledger.node(name)) is not None]
-    return Snapshot(nodes, [one.of(columns).copy() for one in COLUMNS])
+    return Snapshot(nodes, [column.of(columns).copy() for column in COLUMNS])
 
 
 class GpuTable:
-    """Keeps the beginnings of lines. Not for two threads at once."""
+    """Renders the metrics and caches the labels of lines. Not thread-safe."""
 
     def __init__(self) -> None:
         self._heads: dict[str, tuple[NodeDevices, bytes]] = {}
         self._width = 0
 
-    def render(self, taken: Snapshot) -> bytes:
-        """The text of all of ``COLUMNS``; empty where there is no GPU."""
-        counts = np.array([len(node.devices) for node, _ in taken.nodes], dtype=np.intp)
+    def render(self, figures: Snapshot) -> bytes:
+        """The text of all ``COLUMNS``; empty if there is no GPU."""
+        counts = np.array([len(node.devices) for node, _ in figures.nodes], dtype=np.intp)
         gpus = int(counts.sum())
         if not gpus:
             return b""
-        heads = self._heads_of([node for node, _ in taken.nodes]).reshape(gpus, self._width)
-        places = np.repeat(np.array([place for _, place in taken.nodes], dtype=np.intp), counts)
+        heads = self._heads_of([node for node, _ in figures.nodes]).reshape(gpus, self._width)
+        places = np.repeat(np.array([place for _, place in figures.nodes], dtype=np.intp), counts)
         rows = np.arange(gpus) - np.repeat(np.cumsum(counts) - counts, counts)
         return b"".join(
             part
-            for one, plane in zip(COLUMNS, taken.planes, strict=True)
-            for part in _family(one, heads, plane[rows, places])
+            for column, plane in zip(COLUMNS, figures.planes, strict=True)
+            for part in _family(column, heads, plane[rows, places])
         )
 
     def _heads_of(self, nodes: list[NodeDevices]) -> Bytes:
-        """The labels of every GPU, one after the other, each as long as the longest."""
-        fresh = [node for node in nodes if self._is_new(node)]
-        longest = max((len(_head(node.name, "000")) for node in fresh), default=0)
+        """The labels of every GPU, concatenated, each padded to the longest."""
+        new_nodes = [node for node in nodes if self._is_new(node)]
+        longest = max((len(_head(node.name, "000")) for node in new_nodes), default=0)
         if longest > self._width:
             self._width = longest
             self._heads.clear()
-            fresh = nodes
-        for node in fresh:
+            new_nodes = nodes
+        for node in new_nodes:
             text = "".join(_head(node.name, str(one.index)).ljust(self._width) for one in node.devices)
             self._heads[node.name] = (node, text.encode())
         if len(self._heads) > len(nodes):
@@ -105,27 +104,27 @@ class GpuTable:
         return np.frombuffer(b"".join([self._heads[node.name][1] for node in nodes]), np.uint8)
 
     def _is_new(self, node: NodeDevices) -> bool:
-        kept = self._heads.get(node.name)
-        if kept is None:
+        cached = self._heads.get(node.name)
+        if cached is None:
             return True
-        if kept[0] is node:
+        if cached[0] is node:
             return False
-        same = [one.index for one in kept[0].devices] == [one.index for one in node.devices]
+        same = [one.index for one in cached[0].devices] == [one.index for one in node.devices]
         if same:
-            self._heads[node.name] = (node, kept[1])
+            self._heads[node.name] = (node, cached[1])
         return not same
 
 
 def _head(node: str, gpu: str) -> str:
-    # Names of nodes are DNS labels, and need no escapes.
+    # Names of nodes are DNS subdomains and need no escapes.
     return f'{{node="{node}",gpu="{gpu}"}}'
 
 
-def _family(one: Column, heads: Bytes, values: npt.NDArray[Any]) -> Iterator[bytes]:
-    yield f"# HELP {one.name} {one.text}\n# TYPE {one.name} gauge\n".encode()
-    name = np.frombuffer(one.name.encode(), np.uint8)
+def _family(column: Column, heads: Bytes, values: npt.NDArray[Any]) -> Iterator[bytes]:
+    yield f"# HELP {column.name} {column.text}\n# TYPE {column.name} gauge\n".encode()
+    name = np.frombuffer(column.name.encode(), np.uint8)
     begins, ends = len(name), len(name) + heads.shape[1]
-    digits = written(values.astype(np.int64) * one.factor, one.decimals)
+    digits = written(values.astype(np.int64) * column.factor, column.decimals)
     lines = np.empty((len(heads), ends + digits.shape[1] + 1), np.uint8)
     lines[:, :begins] = name
     lines[:, begins:ends] = heads
@@ -135,8 +134,10 @@ def _family(one: Column, heads: Bytes, values: npt.NDArray[Any]) -> Iterator[byt
 
 
 def written(values: Ints, decimals: int) -> Bytes:
-    """Whole numbers from 0 as decimal digits, (numbers, characters), right-aligned after a blank; ``decimals`` of them after
-    a point. What is below 0 counts as 0, what has more than 15 digits as the most that 15 can say."""
+    """Integers as right-aligned decimal digits after a blank, as an array (numbers, characters), ``decimals`` of the digits after a point.
+
+    A negative number is written as 0, one with more than 15 digits as the largest number with 15.
+    """
     values = np.clip(values, 0, 10**_DIGITS - 1)
     width = 1 + _DIGITS + bool(decimals)
     out = np.full((len(values), width), _BLANK, np.uint8)

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 _BUCKETS_S: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
-#: Makes zlib write what gzip reads.
+#: Makes zlib write the gzip format.
 _GZIP: Final = 16 + zlib.MAX_WBITS
-#: The text repeats itself line by line: more effort makes it hardly smaller.
+#: Compression level. The lines are similar, so a higher level saves little.
 _EFFORT: Final = 1
 
 
 class Metrics(Exposition):
-    """The scheduler's metrics. ``ledger``: who holds what on which GPU, where each GPU has metrics of its own."""
+    """The scheduler's metrics. ``ledger``: set to export metrics for each GPU as well."""
 
     def __init__(self, ledger: "Ledger | None" = None) -> None:
         super().__init__()
@@ -74,33 +74,33 @@ class Metrics(Exposition):
         )
 
     async def answer(self, *, packed: bool) -> tuple[bytes, bool]:
-        """As ``Exposition``; every GPU's lines are made, and all is packed, in another thread, one scrape after the other."""
+        """As ``Exposition``. The lines of GPUs and the compression run in another thread, one scrape at a time."""
         async with self._turn:
-            taken = await self._taken()
+            snapshot = await self._snapshot()
             text = self.render()
-            return await asyncio.to_thread(self._whole, text, taken, packed), packed
+            return await asyncio.to_thread(self._complete, text, snapshot, packed), packed
 
-    async def _taken(self) -> "Snapshot | None":
+    async def _snapshot(self) -> "Snapshot | None":
         if self._ledger is None:
             return None
         if self._table is None:
-            # By the first scrape, as a start is timed; and not in the event loop.
+            # Imported at the first scrape to keep start-up short, and not in the event loop.
             self._module = await asyncio.to_thread(
                 importlib.import_module, "gpushare.scheduler.observability.gpu_metrics"
             )
             self._table = self._module.GpuTable()
-        taken: Snapshot = self._module.snapshot(self._ledger)
-        return taken
+        snapshot: Snapshot = self._module.snapshot(self._ledger)
+        return snapshot
 
-    def _whole(self, text: bytes, taken: "Snapshot | None", packed: bool) -> bytes:  # noqa: FBT001 - handed through a thread
-        if taken is not None and self._table is not None:
-            text += self._table.render(taken)
+    def _complete(self, text: bytes, snapshot: "Snapshot | None", packed: bool) -> bytes:  # noqa: FBT001 - handed through a thread
+        if snapshot is not None and self._table is not None:
+            text += self._table.render(snapshot)
         return zlib.compress(text, _EFFORT, _GZIP) if packed else text
 
     def watch_by(
         self, name: str, help_text: str, label: str, read: Callable[[], Mapping[str, float]]
     ) -> None:
-        """Export ``read()`` as a gauge with one value for each value of ``label``, called at each scrape."""
+        """Export a gauge with one value per value of ``label``. ``read`` is called at each scrape."""
         self.registry.register(_ByLabel(name, help_text, label, read))
 
 
@@ -108,11 +108,11 @@ class _ByLabel(Collector):
     def __init__(
         self, name: str, help_text: str, label: str, read: Callable[[], Mapping[str, float]]
     ) -> None:
-        self._asked = (name, help_text, label)
+        self._description = (name, help_text, label)
         self._read = read
 
     def collect(self) -> list[GaugeMetricFamily]:
-        name, text, label = self._asked
+        name, text, label = self._description
         family = GaugeMetricFamily(name, text, labels=[label])
         for value, count in sorted(self._read().items()):
             family.add_metric([value], count)

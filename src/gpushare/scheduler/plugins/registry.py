@@ -1,4 +1,4 @@
-"""Which plugins run, in the order in which they are called: our own, then those of others that the user enables."""
+"""Creates the plugins, in the order in which they are called: built-in ones, then third-party ones that the user enables."""
 
 from collections.abc import Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -28,12 +28,12 @@ from gpushare.scheduler.plugins.resource_policy.wiring import ResourcePolicyPlug
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-#: Where packages of others name their plugins: ``name = "module:factory"``, a ``framework.interface.Factory``.
+#: Entry point group of third-party plugins: ``name = "module:factory"``, where the factory is a ``framework.interface.Factory``.
 GROUP: Final = "gpushare.scheduler_plugins"
 
 
 def built_in(core: Core, handle: Handle, *, without: Container[str] = ()) -> Iterator[Enabled]:
-    """Our own, but for those named in ``without``; where one is left out the others meet its stand-in (``framework.services``)."""
+    """The built-in plugins except those named in ``without``, which are replaced by their stand-ins (``framework.services``)."""
     cache, clock = handle.cache, handle.clock
     policies = None if "resource-policy" in without else ResourcePolicyPlugin(handle)
     rules: NodePolicies = NO_POLICIES if policies is None else policies
@@ -45,8 +45,9 @@ def built_in(core: Core, handle: Handle, *, without: Container[str] = ()) -> Ite
             cache, clock, quotas=quotas, governs=rules.governs, retry=handle.retry, placed=handle.placed
         )
         handle.resynced.subscribe(gangs.give_up_all)
-    together: GangsOfPods = NO_GANGS if gangs is None else gangs  # one without pods is false
-    decisions = None if "decisions" in without else Explanations(handle, together, rules, quotas)
+    # Not `gangs or NO_GANGS`: gangs is false while it has no pods.
+    gangs_service: GangsOfPods = NO_GANGS if gangs is None else gangs
+    decisions = None if "decisions" in without else Explanations(handle, gangs_service, rules, quotas)
     preemptor = None
     if "preemption" not in without:
         preemptor = Preemptor(
@@ -56,7 +57,7 @@ def built_in(core: Core, handle: Handle, *, without: Container[str] = ()) -> Ite
             clock,
             in_turn=rules.by_unit,
             must_lead=handle.must_lead,
-            gangs=together,
+            gangs=gangs_service,
             quotas=quotas,
         )
         preemptor.retry_wanted.subscribe(handle.retry)
@@ -68,7 +69,7 @@ def built_in(core: Core, handle: Handle, *, without: Container[str] = ()) -> Ite
     if gangs is not None:
         yield Enabled("gangs", gangs)
     if elastic is not None:
-        # After those that wait in Permit: another may take the pod's part meanwhile.
+        # After plugins that wait in Permit: other pods may use up the quota meanwhile.
         yield Enabled("elastic-quota", elastic)
     if policies is not None:
         yield Enabled("resource-policy", policies)
@@ -93,7 +94,7 @@ def _off_by_default(
     quotas: PodQuotas,
     without: Container[str],
 ) -> Iterator[Enabled]:
-    """What is off unless asked for is imported only then: mostly nobody does, and start-up time counts."""
+    """The plugins that are off by default. They are imported only if enabled, to keep start-up short."""
     settings = core.settings
     if settings.defragmentation is not None and "defragmentation" not in without:
         from gpushare.scheduler.plugins.defragmentation.plugin import Defragmenter
@@ -122,31 +123,31 @@ def _off_by_default(
 
 
 def third_party(handle: Handle, arguments: Mapping[str, Mapping[str, Any]]) -> Iterator[Enabled]:
-    """The plugins that ``arguments`` names, in its order; ``weight`` among their arguments is that of their scores.
+    """The plugins that ``arguments`` names, in its order. The argument ``weight`` is the weight of a plugin's scores.
 
-    Raises ``InvalidSettings`` that names the plugin and says what to do.
+    Raises ``InvalidSettings`` with the plugin's name and a remedy.
     """
     if not arguments:
         return
-    from importlib.metadata import entry_points  # start-up time that only those pay who enable one
+    from importlib.metadata import entry_points  # slow to import, and mostly not needed
 
-    installed = {one.name: one for one in entry_points(group=GROUP)}
-    for name, its in arguments.items():
+    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
+    for name, plugin_arguments in arguments.items():
         if name not in installed:
-            there = ", ".join(sorted(installed)) or "none"
+            available = ", ".join(sorted(installed)) or "none"
             raise InvalidSettings(
                 [
-                    f"plugin {name} is not installed; installed are: {there}. Install its package into the image"
+                    f"plugin {name} is not installed; installed are: {available}. Install its package into the image"
                 ]
             )
-        weight = its.get("weight", 1)
+        weight = plugin_arguments.get("weight", 1)
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight <= 100:
             raise InvalidSettings([f"plugin {name}: weight: give a number above 0 and at most 100"])
-        rest = {key: value for key, value in its.items() if key != "weight"}
-        yield Enabled(name, _made(installed[name], handle, rest), float(weight))
+        factory_arguments = {key: value for key, value in plugin_arguments.items() if key != "weight"}
+        yield Enabled(name, _create(installed[name], handle, factory_arguments), float(weight))
 
 
-def _made(entry: "EntryPoint", handle: Handle, arguments: Mapping[str, Any]) -> object:
+def _create(entry: "EntryPoint", handle: Handle, arguments: Mapping[str, Any]) -> object:
     try:
         factory = entry.load()
     except (ImportError, AttributeError) as error:

@@ -1,1 +1,1 @@
-"""Pending pods that kube-scheduler is asked to try again."""
+"""Makes kube-scheduler retry pending pods."""

@@ -1,39 +1,42 @@
-"""By which nodes waiting pods were refused last, within a bound: of 5,000 nodes the names alone are 300 KiB a pod."""
+"""The nodes that last refused each pending pod, for a bounded number of pods: the names of 5,000 nodes take 300 KiB per pod."""
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from typing import Final
 
-#: Pods of which that is remembered.
+#: Maximum number of remembered pods.
 MOST_PODS: Final = 256
 
 
 class RefusingNodes:
-    """Of the pods (UIDs) that were refused last. How long a pod has waited is to be known of all of them: where more are refused
-    again and again than are remembered here, each has its turn all the same."""
+    """The refusing nodes of the pods (UIDs) that were refused last.
+
+    Callers must know how long a pod is pending independently of this: if more pods are refused again and again than are remembered here,
+    each of them still gets its turn.
+    """
 
     def __init__(self) -> None:
-        self._of: OrderedDict[str, list[str]] = OrderedDict()
+        self._nodes_of: OrderedDict[str, list[str]] = OrderedDict()
 
     def __iter__(self) -> Iterator[str]:
-        """The pods, who was refused last last."""
-        return iter(self._of)
+        """The pods, the most recently refused last."""
+        return iter(self._nodes_of)
 
     def note(self, uid: str, nodes: Collection[str]) -> None:
         """The pod was refused by these nodes."""
-        self._of[uid] = list(nodes)
-        self._of.move_to_end(uid)
-        if len(self._of) > MOST_PODS:
-            self._of.popitem(last=False)
+        self._nodes_of[uid] = list(nodes)
+        self._nodes_of.move_to_end(uid)
+        if len(self._nodes_of) > MOST_PODS:
+            self._nodes_of.popitem(last=False)
 
     def of(self, uid: str) -> list[str]:
-        """The nodes; empty where they are not remembered any more."""
-        return self._of.get(uid, [])
+        """The nodes that last refused the pod; empty if they are no longer remembered."""
+        return self._nodes_of.get(uid, [])
 
     def forget(self, uid: str) -> None:
-        """The pod waits no more."""
-        self._of.pop(uid, None)
+        """The pod is no longer pending."""
+        self._nodes_of.pop(uid, None)
 
     def clear(self) -> None:
-        """Forget all of them."""
-        self._of.clear()
+        """Forget all pods."""
+        self._nodes_of.clear()

@@ -1,8 +1,8 @@
-"""Since when a pod is refused, where its own condition cannot tell.
+"""Since when a pod is refused, for pods whose condition does not show it.
 
-``PodScheduled`` is False from the moment of its creation where a pod has scheduling gates, and its time stays that one, or none
-at all from older API servers, when the gates are gone and the pod is refused. So that moment is remembered here, and noted
-on the pod with the next touch for whoever leads after us.
+The condition ``PodScheduled`` of a pod with scheduling gates is False since its creation. After the gates are removed and the pod is
+refused, the condition keeps that time, or has none with older API servers. So the time of the first refusal is stored here, and
+written to an annotation of the pod with the next touch, for the next leader.
 """
 
 import math
@@ -17,42 +17,42 @@ _REMEMBERED: Final = 4096
 
 
 class RefusedSince:
-    """Not for several threads. All times are seconds since 1970."""
+    """First refusals by pod. Not thread-safe. All times are seconds since 1970."""
 
     def __init__(self) -> None:
-        # By UID, of pods whose condition is of a time before they could be refused; 0: they were not yet. The oldest give way.
+        # By UID, for pods whose condition dates from before they could be refused; 0: not refused yet. The oldest entries are dropped.
         self._first: OrderedDict[str, float] = OrderedDict()
 
     def seen(self, pod: PolicyPod, now: float) -> None:
-        """A waiting pod is new or changed."""
+        """A pending pod was added or changed."""
         if pod.untimed:
             self._remember(pod.uid, self._first.get(pod.uid, 0.0))
         elif pod.uid in self._first:
-            # It was gated, and has been refused since, perhaps by kube-scheduler without a word to us.
+            # It was gated and was refused since, perhaps by kube-scheduler without a request to us.
             self._note(pod, now)
 
     def refused(self, pod: PolicyPod, now: float) -> bool:
-        """No unit takes the pod. Whether its time has to be counted from now, as neither it nor anybody else tells."""
+        """No unit takes the pod. Returns whether its time counts from now, as no earlier refusal is known."""
         return (pod.untimed or pod.uid in self._first) and self._note(pod, now)
 
     def waited_s(self, pod: PolicyPod, now: float) -> float:
-        """For how long the pod has been refused."""
+        """Seconds since the pod was first refused."""
         since = self._first.get(pod.uid) or _noted(pod)
         if not since and pod.uid not in self._first:
             since = pod.scheduled
         return max(now - since, 0.0) if since else 0.0
 
     def stamp(self, uid: str) -> dict[str, str]:
-        """The annotation that a pod is to have for the next leader's sake, with its text; empty for most."""
+        """The annotation that passes the time to the next leader; empty for most pods."""
         first = self._first.get(uid)
         if not first:
             return {}
-        # A whole second, and not one too early.
+        # Rounded up to a whole second, as it must not be too early.
         at = datetime.fromtimestamp(math.ceil(first), UTC)
         return {names.ANN_REFUSED_SINCE: at.isoformat().replace("+00:00", "Z")}
 
     def forget(self, uid: str) -> None:
-        """The pod waits no more."""
+        """The pod is no longer pending."""
         self._first.pop(uid, None)
 
     def _note(self, pod: PolicyPod, now: float) -> bool:
@@ -68,5 +68,5 @@ class RefusedSince:
 
 
 def _noted(pod: PolicyPod) -> float:
-    """What is noted on the pod itself; 0 for nothing, and for what came with a copied manifest."""
+    """The time in the pod's annotation; 0 if there is none, or if it was copied with a manifest."""
     return pod.refused_since if pod.refused_since >= pod.created else 0.0

@@ -1,10 +1,10 @@
-"""Has pods tried again that were refused a moment before room came free.
+"""Makes kube-scheduler retry pods that were refused shortly before capacity was freed.
 
-kube-scheduler tries a waiting pod again when it sees that another ended. Its watch may be ahead of ours: then it
-asks before we know of the room, is refused, and has no reason to ask again until something else happens, up to
-five minutes later. So a pod that was refused shortly before we see room come free, and was not tried since, is
-touched: an annotation, one write, which is an event of that pod for kube-scheduler. So are pods of a gang for which
-room was found when another of them was asked about, and some of those that wait when room is given back that was set aside for others.
+kube-scheduler retries a pending pod when it sees that another pod has ended. Its watch may be ahead of ours: then it
+retries the pod before we know of the free capacity, and we refuse the pod. kube-scheduler then has no reason to retry it until
+something else happens, up to five minutes later. So a pod that was refused shortly before we see capacity freed, and was not retried
+since, is touched: one write of an annotation, which kube-scheduler sees as an event of that pod. Also touched are the pods of a
+gang for which room was found when another pod of it was filtered, and some of the pending pods when a reservation is released.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from gpushare.scheduler.framework.interface import Task
 
 logger = logging.getLogger(__name__)
 
-#: Seconds: how long before the room a refusal may lie, and how long the pod is given to be tried by itself.
+#: Seconds by which a refusal may precede the freed capacity, and seconds that kube-scheduler has to retry the pod by itself.
 CLOSE_S: Final = 5.0
 SETTLE_S: Final = 1.0
-#: Refusals remembered, and pods touched for one room, and at once; the oldest give way. Of pods that are to be hurried, whose room
-#: there is already, none is left out.
+#: Maximum number of remembered refusals, of which the oldest are dropped, and of pods that are touched for one event, and concurrently.
+#: Hurried pods, for which there is room already, are all touched.
 _REMEMBERED: Final = 4096
 _TOUCHED_AT_ONCE: Final = 64
 
 
 class Requeuer:
-    """Remembers who was refused when. ``waiting`` are the pods without a node, by UID.
+    """Remembers when pods were refused, and touches them. ``waiting`` are the pods without a node, by UID.
 
-    ``stamp``: annotations that the pod of a UID gets besides, when it is touched anyway.
+    ``stamp``: by UID, further annotations to write when the pod is touched.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Requeuer:
         self._pods = pods
         self._clock = clock
         self._refused: OrderedDict[str, float] = OrderedDict()
-        # Apart, for none of them gives way.
+        # Separate from refusals, as none of these is dropped.
         self._hurried: dict[str, float] = {}
         self._woken = asyncio.Event()
         self._backoff = Backoff(first_s=SETTLE_S)
@@ -67,19 +67,19 @@ class Requeuer:
             self._refused.popitem(last=False)
 
     def post_filter(self, uid: str, nodes: Collection[str]) -> None:
-        """No node took the pod, whichever might if others were not there."""
+        """No node takes the pod; ``nodes`` are ignored."""
         self.refused(uid)
 
     def hurry(self, uids: Iterable[str]) -> None:
-        """Have these pods tried soon, whenever they were refused."""
+        """Touch these pods soon, whenever they were refused."""
         now_s = self._clock.monotonic()
         for uid in uids:
             self._refused.pop(uid, None)
             self._hurried[uid] = now_s
         self._woken.set()
 
-    def asked(self, uid: str) -> None:
-        """The pod was asked about, and has its room: it needs nothing more."""
+    def placed(self, uid: str) -> None:
+        """The pod was filtered and has its room, so it need not be touched."""
         self._forget(uid)
 
     def _forget(self, uid: str) -> None:
@@ -87,48 +87,48 @@ class Requeuer:
         self._hurried.pop(uid, None)
 
     def freed(self) -> None:
-        """Room came free, or a node changed."""
+        """Capacity was freed, or a node changed."""
         latest_s = next(reversed(self._refused.values()), None)
         if latest_s is not None and latest_s >= self._clock.monotonic() - CLOSE_S:
             self._woken.set()
 
-    def given_back(self) -> None:
-        """Room came free by which nothing happens in the cluster: nobody but us wakes those who were refused for it."""
+    def reservation_released(self) -> None:
+        """A reservation was released. This causes no event in the cluster, so only we can trigger a retry of refused pods."""
         self.hurry(list(islice(self._waiting, _TOUCHED_AT_ONCE)))
 
     def tasks(self) -> Iterable[Task]:
-        """What runs for as long as the process."""
+        """The tasks that run as long as the process."""
         return [("retries", self.run())]
 
     async def run(self) -> None:
-        """Touch whom nobody tries again, for ever."""
+        """Touch pods that kube-scheduler does not retry by itself, until cancelled."""
         while True:
             await self._woken.wait()
             self._woken.clear()
             freed_s = self._clock.monotonic()
             await self._clock.sleep(SETTLE_S)
             failed: list[str] = []
-            left = self._left_behind(freed_s)
-            for start in range(0, len(left), _TOUCHED_AT_ONCE):
-                failed += await self._touch_all(left[start : start + _TOUCHED_AT_ONCE], freed_s)
+            pods = self._to_touch(freed_s)
+            for start in range(0, len(pods), _TOUCHED_AT_ONCE):
+                failed += await self._touch_all(pods[start : start + _TOUCHED_AT_ONCE], freed_s)
             if failed:
-                # Nothing else may come to wake them for minutes.
+                # No other event may trigger a retry for minutes.
                 await self._clock.sleep(self._backoff.next_s())
                 self.hurry(failed)
             else:
                 self._backoff.reset()
 
-    async def _touch_all(self, left: list[PodRecord], freed_s: float) -> list[str]:
-        """UIDs of those for which it failed."""
-        touched = await asyncio.gather(*map(self._touch, left))
-        for record, done in zip(left, touched, strict=True):
+    async def _touch_all(self, pods: list[PodRecord], freed_s: float) -> list[str]:
+        """Touch ``pods``; returns the UIDs of those that have to be touched again."""
+        touched = await asyncio.gather(*map(self._touch, pods))
+        for record, done in zip(pods, touched, strict=True):
             since_s = self._hurried.get(record.uid, self._refused.get(record.uid, freed_s + 1))
             if done and since_s <= freed_s:
-                self._forget(record.uid)  # else it was tried, and refused, meanwhile
-        return [record.uid for record, done in zip(left, touched, strict=True) if not done]
+                self._forget(record.uid)  # otherwise it was retried and refused meanwhile
+        return [record.uid for record, done in zip(pods, touched, strict=True) if not done]
 
-    def _left_behind(self, freed_s: float) -> list[PodRecord]:
-        found: list[PodRecord] = []
+    def _to_touch(self, freed_s: float) -> list[PodRecord]:
+        pods: list[PodRecord] = []
         others = 0
         for uid, refused_s in [*self._hurried.items(), *self._refused.items()]:
             hurried = uid in self._hurried
@@ -136,11 +136,11 @@ class Requeuer:
                 self._forget(uid)
             elif refused_s <= freed_s and (hurried or others < _TOUCHED_AT_ONCE):
                 others += not hurried
-                found.append(self._waiting[uid])
-        return found
+                pods.append(self._waiting[uid])
+        return pods
 
     async def _touch(self, record: PodRecord) -> bool:
-        """Whether no more needs to be done."""
+        """Touch one pod; returns whether it is done, by success or by an error that will not pass."""
         namespace, _, name = record.pod.partition("/")
         stamp = {names.ANN_RETRY: str(self._clock.time_ns()), **self._stamp(record.uid)}
         try:

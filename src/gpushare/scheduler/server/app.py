@@ -1,4 +1,4 @@
-"""The extender's HTTP interface, as an ASGI application: its verbs beside probes and metrics."""
+"""The extender's HTTP interface as an ASGI application: verbs, probes, metrics and pages."""
 
 import logging
 import time
@@ -18,7 +18,7 @@ from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.framework.runtime import NO_PLUGINS, Framework
 from gpushare.scheduler.leader.resync import LeaderResync
-from gpushare.scheduler.observability.cycle_log import tell_bound, tell_filtered, tell_prioritized
+from gpushare.scheduler.observability.cycle_log import log_bound, log_filtered, log_prioritized
 from gpushare.scheduler.observability.metrics import Metrics
 from gpushare.scheduler.server import protocol
 from gpushare.scheduler.server.read_only_app import PREFIX, ReadOnly
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class ExtenderApp(ReadOnly):
-    """The verbs beside what is only read: whoever reaches it may bind pods."""
+    """Serves the verbs in addition to the read-only paths. Every client that can connect may bind pods."""
 
     def __init__(
         self,
@@ -48,10 +48,10 @@ class ExtenderApp(ReadOnly):
             "filter": self._filter,
             "prioritize": self._prioritize,
             "bind": self._bind,
-            **{name: self._of_plugin(name, verb) for name, verb in framework.verbs().items()},
+            **{name: self._plugin_verb(name, verb) for name, verb in framework.verbs().items()},
         }
         if takeover is not None:
-            verbs = {name: self._once_read(takeover, verb) for name, verb in verbs.items()}
+            verbs = {name: self._after_resync(takeover, verb) for name, verb in verbs.items()}
         self._verbs = {f"{PREFIX}/{name}".encode(): verb for name, verb in verbs.items()}
         self._seconds = {name: metrics.request_seconds.labels(name) for name in verbs}
         self._bound = metrics.bind_attempts.labels("success")
@@ -59,11 +59,11 @@ class ExtenderApp(ReadOnly):
         self._unreadable = metrics.bad_requests
 
     def quick(self, path: bytes) -> VerbFn | None:
-        """The verb at ``path``, for the server that answers it past ASGI."""
+        """The verb at ``path``, for the server's fast path, which bypasses ASGI."""
         return self._verbs.get(path)
 
     async def answer(self, method: str, path: str, receive: Receive) -> tuple[bytes, bytes]:
-        """Type and body of the answer; raises ``Refusal`` for every other than 200."""
+        """Content type and body of the response; raises ``Refusal`` for every status other than 200."""
         if method != "POST":
             return await super().answer(method, path, receive)
         verb = self._verbs.get(path.encode())
@@ -73,13 +73,13 @@ class ExtenderApp(ReadOnly):
         answered = verb(await read_body(receive, protocol.MAX_BODY_BYTES))
         return JSON, answered if isinstance(answered, bytes) else await answered
 
-    def _once_read(self, takeover: LeaderResync, verb: VerbFn) -> VerbFn:
+    def _after_resync(self, takeover: LeaderResync, verb: VerbFn) -> VerbFn:
         def answer(body: bytes) -> bytes | Coroutine[Any, Any, bytes]:
-            return verb(body) if takeover.at_once() else self._after(takeover, verb, body)
+            return verb(body) if takeover.at_once() else self._wait_for_resync(takeover, verb, body)
 
         return answer
 
-    async def _after(self, takeover: LeaderResync, verb: VerbFn, body: bytes) -> bytes:
+    async def _wait_for_resync(self, takeover: LeaderResync, verb: VerbFn, body: bytes) -> bytes:
         self.refuse_unready()
         if not await takeover.wait():
             raise Refusal(
@@ -93,7 +93,7 @@ class ExtenderApp(ReadOnly):
             state = self._bodies.read(body)
             answer = filter_nodes(self._view, state, self._framework)
             if logger.isEnabledFor(logging.DEBUG):
-                tell_filtered(state, answer)
+                log_filtered(state, answer)
             return answer
 
     def _prioritize(self, body: bytes) -> bytes:
@@ -101,10 +101,10 @@ class ExtenderApp(ReadOnly):
             state = self._bodies.read(body)
             answer = prioritize_nodes(self._view, state, self._framework)
             if logger.isEnabledFor(logging.DEBUG):
-                tell_prioritized(state, answer)
+                log_prioritized(state, answer)
             return answer
 
-    def _of_plugin(self, name: str, verb: Callable[[bytes], Coroutine[Any, Any, bytes]]) -> VerbFn:
+    def _plugin_verb(self, name: str, verb: Callable[[bytes], Coroutine[Any, Any, bytes]]) -> VerbFn:
         async def answer(body: bytes) -> bytes:
             with self._verb(name):
                 return await verb(body)
@@ -118,16 +118,16 @@ class ExtenderApp(ReadOnly):
                 await self._binder.bind(args)
             except BindRefused as refused:
                 self._refused.inc()
-                self._note_bind(args, str(refused))
+                self._explain_bind(args, str(refused))
                 about_it = about(pod=args.key, uid=args.uid, node=args.node)
                 logger.info("pod %s was not bound: %s", args.key, refused, extra=about_it)
                 return protocol.binding_answer(str(refused))
             self._bound.inc()
-            self._note_bind(args, "")
-            tell_bound(self._view.ledger, args)
+            self._explain_bind(args, "")
+            log_bound(self._view.ledger, args)
             return protocol.binding_answer("")
 
-    def _note_bind(self, args: protocol.BindingArgs, error: str) -> None:
+    def _explain_bind(self, args: protocol.BindingArgs, error: str) -> None:
         for explainer in self._framework.explainers:
             explainer.after_bind(args, error)
 
@@ -137,7 +137,7 @@ class ExtenderApp(ReadOnly):
 
 
 class _Call:
-    """One call of a verb: its time, and the refusal of a body that cannot be read."""
+    """Measures the duration of one call of a verb, and turns ``WireError`` into status 400."""
 
     __slots__ = ("_seconds", "_started", "_unreadable", "_verb")
 

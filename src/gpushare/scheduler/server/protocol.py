@@ -1,7 +1,7 @@
-"""What kube-scheduler and an extender say to each other.
+"""The protocol between kube-scheduler and an extender.
 
-Source: k8s.io/kube-scheduler ``extender/v1``. That package has no JSON tags, so keys are the Go names;
-schedulers before 1.15 sent lower-case ones, and Go reads either. We read both and write Go names.
+Source: k8s.io/kube-scheduler ``extender/v1``. That package has no JSON tags, so keys are the Go names.
+Schedulers before 1.15 sent lower-case keys, and Go reads either. We read both and write Go names.
 """
 
 from typing import Any, Final, NamedTuple
@@ -15,7 +15,7 @@ MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 
 
 class WireError(ValueError):
-    """A body that is not what the verb takes; ``str()`` says what is wrong with it."""
+    """A body that the verb cannot decode; ``str()`` is the reason."""
 
 
 class _NodeList(msgspec.Struct):
@@ -30,14 +30,14 @@ class _Named(msgspec.Struct):
 
 
 class ExtenderArgs(msgspec.Struct, rename="pascal"):
-    """The body of filter and prioritize: a pod and its candidate nodes, by name or in full."""
+    """The body of filter and prioritize: a pod and its candidate nodes, as names or as objects."""
 
     pod: Pod
     nodes: _NodeList | None = None
     node_names: list[str] | None = None
 
     def names(self) -> list[str]:
-        """The candidate nodes' names, in the order sent; raises ``WireError`` where a node has none."""
+        """The candidate nodes' names, in the order of the body; raises ``WireError`` if a node has no name."""
         if self.node_names is None:
             items = (self.nodes.items if self.nodes else None) or ()
             try:
@@ -79,7 +79,7 @@ class _LowerBindingArgs(msgspec.Struct):
     node: str = msgspec.field(name="node")
 
 
-#: What decoding raises: text that is no JSON or has another shape, is no UTF-8, or is nested without end.
+#: The errors of decoding: invalid JSON or another structure, invalid UTF-8, or too deep nesting.
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _ARGS = msgspec.json.Decoder(ExtenderArgs)
 _LOWER_ARGS = msgspec.json.Decoder(_LowerArgs)
@@ -117,7 +117,7 @@ def read_binding(body: bytes) -> BindingArgs:
 
 
 class Victims(NamedTuple):
-    """Who would be ended on a node (UIDs), and how many PodDisruptionBudgets that would violate."""
+    """The pods to evict on a node (UIDs), and how many PodDisruptionBudgets that would violate."""
 
     uids: tuple[str, ...]
     violations: int
@@ -137,22 +137,22 @@ class _FullVictims(msgspec.Struct, rename="pascal"):
 
 
 class PreemptionArgs(msgspec.Struct, rename="pascal"):
-    """The body of preempt: a pod, and by node whom kube-scheduler would end for it, in full or by UID."""
+    """The body of preempt: a pod, and by node the victims that kube-scheduler proposes, as objects or as UIDs."""
 
     pod: Pod
     node_name_to_victims: dict[str, _FullVictims] | None = None
     node_name_to_meta_victims: dict[str, _MetaVictims] | None = None
 
     def victims(self) -> dict[str, Victims]:
-        """By node, whichever form was sent."""
-        found = {
-            node: Victims(tuple(one.uid for one in said.pods or ()), said.num_pdb_violations)
-            for node, said in (self.node_name_to_meta_victims or {}).items()
+        """The proposed victims by node, from either form."""
+        victims = {
+            node: Victims(tuple(pod.uid for pod in meta.pods or ()), meta.num_pdb_violations)
+            for node, meta in (self.node_name_to_meta_victims or {}).items()
         }
         for node, full in (self.node_name_to_victims or {}).items():
-            uids = tuple(one.metadata.uid for one in full.pods or ())
-            found.setdefault(node, Victims(uids, full.num_pdb_violations))
-        return found
+            uids = tuple(pod.metadata.uid for pod in full.pods or ())
+            victims.setdefault(node, Victims(uids, full.num_pdb_violations))
+        return victims
 
 
 def read_preemption(body: bytes) -> PreemptionArgs:
@@ -164,12 +164,12 @@ def read_preemption(body: bytes) -> PreemptionArgs:
 
 
 def preemption_answer(victims: dict[str, Victims]) -> bytes:
-    """The nodes that remain, and who is ended on each."""
-    told = {
+    """The response to preempt: the remaining nodes and their victims."""
+    by_node = {
         node: {"Pods": [{"UID": uid} for uid in one.uids], "NumPDBViolations": one.violations}
         for node, one in victims.items()
     }
-    return _ENCODER.encode({"NodeNameToMetaVictims": told})
+    return _ENCODER.encode({"NodeNameToMetaVictims": by_node})
 
 
 _PREEMPTION: Final = msgspec.json.Decoder(PreemptionArgs)
@@ -178,7 +178,7 @@ _PREEMPTION: Final = msgspec.json.Decoder(PreemptionArgs)
 def filter_answer(
     args: ExtenderArgs, fits: list[str], refused: dict[str, str], hopeless: dict[str, str]
 ) -> bytes:
-    """``ExtenderFilterResult``: names where names were sent, full nodes where those were sent."""
+    """``ExtenderFilterResult``: names or node objects, as in the request."""
     answer: dict[str, Any] = {
         "Nodes": None,
         "NodeNames": fits,
@@ -187,11 +187,13 @@ def filter_answer(
         "Error": "",
     }
     if args.nodes is not None:
-        kept = set(fits)
+        fitting = set(fits)
         answer["Nodes"] = {
             "metadata": {},
             "items": [
-                item for item, name in zip(args.nodes.items or (), args.names(), strict=True) if name in kept
+                item
+                for item, name in zip(args.nodes.items or (), args.names(), strict=True)
+                if name in fitting
             ],
         }
         answer["NodeNames"] = None
@@ -199,10 +201,10 @@ def filter_answer(
 
 
 def priorities(above: list[tuple[str, int]]) -> bytes:
-    """``HostPriorityList``: by how much a node's score is above the least of them; those with the least are left out.
+    """``HostPriorityList``: how far each node's score is above the lowest score. Nodes with the lowest score are left out.
 
-    kube-scheduler takes a node that is not named for one with 0, and only differences decide. Mostly all but a few
-    nodes have the least, and reading an entry costs kube-scheduler more than making it costs us.
+    kube-scheduler treats a missing node as 0, and only differences matter. Mostly all but a few nodes have the lowest
+    score, and decoding an entry costs kube-scheduler more than encoding costs us.
     """
     return _ENCODER.encode([_Priority(name, score) for name, score in above])
 

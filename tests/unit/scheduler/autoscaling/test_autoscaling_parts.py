@@ -20,7 +20,7 @@ from gpushare.scheduler.cache.cache import NodeReader
 from gpushare.scheduler.framework.interface import Handle
 from gpushare.scheduler.framework.runtime import Enabled, Framework
 from gpushare.scheduler.framework.services import NO_QUOTAS
-from gpushare.scheduler.leader.lease import LeaderWatch, Leading, without_another
+from gpushare.scheduler.leader.lease import LeaderWatch, Leading, always_leads
 from gpushare.scheduler.observability.metrics import Metrics
 from gpushare.scheduler.options import ROLE
 from gpushare.scheduler.plugins.autoscaling.plugin import Autoscaler
@@ -45,13 +45,13 @@ def autoscaler(asked: Autoscaling) -> tuple[Autoscaler, Metrics]:
         recorder=world.events,  # type: ignore[arg-type]
         clock=world.clock,
         lease=None,
-        must_lead=without_another,
+        must_lead=always_leads,
         retry=world.retries.hurry,
-        placed=world.retries.asked,
+        placed=world.retries.placed,
         resynced=Event(),
         leading=LeaderWatch(Leading(client, None), world.clock),
         synced=lambda: True,
-        relist_pods=without_another,
+        relist_pods=always_leads,
         gauge=metrics.watch,
         gauge_by=metrics.watch_by,
     )

@@ -12,7 +12,7 @@ from gpushare.api.objects import decode_node, decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import Request, request_of
 from gpushare.scheduler.cache.cache import NodeReader
-from gpushare.scheduler.cache.kubelet_capacity import Sums, asked_by, offered_by
+from gpushare.scheduler.cache.kubelet_capacity import Sums, offered_by, requested_by
 from gpushare.scheduler.cache.pod_records import record_of
 from gpushare.scheduler.framework.binder import BindRefused
 from gpushare.scheduler.framework.cycle import filter_nodes
@@ -148,7 +148,7 @@ def test_compute_is_counted_too(world: World) -> None:
 
 
 def test_compute_of_several_gpus_is_asked_of_the_sum_for_each_of_them() -> None:
-    assert asked_by(Request(2, 30, (), gpu_count=2)) == Sums(4, 60, 0)
+    assert requested_by(Request(2, 30, (), gpu_count=2)) == Sums(4, 60, 0)
 
 
 def test_whole_gpus_are_counted_by_their_number(world: World) -> None:

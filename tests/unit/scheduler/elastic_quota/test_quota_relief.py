@@ -167,7 +167,7 @@ async def test_for_processors_that_were_lent_pods_without_a_gpu_end_that_this_sc
         "elastic quota root/a takes back within its min what root/b had borrowed"
     )
     assert world.ledger.nominations.node_of("uid-mine") == "n1"
-    world.view.remove_pod(world.view.besides["uid-q"])
+    world.view.remove_pod(world.view.bound_non_gpu["uid-q"])
     come(world, plain("z", "again", cpu=3))
     assert not ask(world, "z", "again")[0], "what it gave back is the claimant's"
     assert ask(world, "x", "mine")[0] == ["n1"]
@@ -238,7 +238,7 @@ async def test_a_pod_without_a_gpu_takes_back_within_its_min_and_keeps_what_come
     await look(world)
     assert world.api.evicted == ["q"], "one is enough, and ends already"
     assert not ask(world, "x", "mine")[0], "it is there still"
-    world.view.remove_pod(world.view.besides["uid-q"])
+    world.view.remove_pod(world.view.bound_non_gpu["uid-q"])
     come(world, plain("z", "again", cpu=4))
     assert not ask(world, "z", "again")[0], "what came free is kept"
     assert ask(world, "x", "mine")[0] == ["n1"]
@@ -257,7 +257,7 @@ async def test_a_sum_that_a_pod_without_a_gpu_does_not_come_for_is_free_in_the_e
     ask(world, "x", "mine")
     await look(world)
     (ended,) = world.api.evicted
-    world.view.remove_pod(world.view.besides[f"uid-{ended}"])
+    world.view.remove_pod(world.view.bound_non_gpu[f"uid-{ended}"])
     come(world, plain("z", "again", cpu=4))
     assert not ask(world, "z", "again")[0]
     hurried: list[str] = []
@@ -275,8 +275,8 @@ async def test_one_that_is_gone_leaves_the_sum_to_others(world: World) -> None:
     come(world, plain("x", "mine", cpu=4))
     ask(world, "x", "mine")
     await look(world)
-    world.view.remove_pod(world.view.besides[f"uid-{world.api.evicted[0]}"])
-    world.view.remove_pod(world.view.waiting_besides["uid-mine"])
+    world.view.remove_pod(world.view.bound_non_gpu[f"uid-{world.api.evicted[0]}"])
+    world.view.remove_pod(world.view.waiting_non_gpu["uid-mine"])
     come(world, plain("z", "again", cpu=4))
     assert ask(world, "z", "again")[0] == ["n1"]
 
@@ -360,7 +360,7 @@ async def test_once_a_pod_without_a_gpu_is_gone_nobody_more_ends_for_its_sum(wor
         come(world, plain("z", name, node="n1", cpu=2))
     come(world, plain("x", "mine", cpu=4))
     assert not ask(world, "x", "mine")[0]
-    world.api.before = [lambda: world.view.remove_pod(world.view.waiting_besides["uid-mine"])]
+    world.api.before = [lambda: world.view.remove_pod(world.view.waiting_non_gpu["uid-mine"])]
     await look(world)
     assert len(world.api.evicted) == 1
     assert not world.quotas.keeps("uid-mine")

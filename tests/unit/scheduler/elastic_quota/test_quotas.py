@@ -14,7 +14,11 @@ from gpushare.scheduler.framework.binder import BindRefused
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
 from gpushare.scheduler.plugins.elastic_quota.counted_pods import quota_record_of
-from gpushare.scheduler.plugins.elastic_quota.quotas import _OBSERVED, REASON_NOT_IN_FORCE, REASON_REFUSED
+from gpushare.scheduler.plugins.elastic_quota.quotas import (
+    _MOST_OBSERVED,
+    REASON_NOT_IN_FORCE,
+    REASON_REFUSED,
+)
 from gpushare.scheduler.plugins.elastic_quota.watch import RETRY_S, QuotaReports, decode_tree, status_of
 from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
 from gpushare.scheduler.plugins.preemption.plugin import SETTLE_S
@@ -142,7 +146,7 @@ async def test_a_pod_that_the_informer_has_not_shown_yet_is_held_to_its_quota_to
     await bind(world, "x", "p")
     with pytest.raises(BindRefused, match="4 of 6"):
         await bind(world, "x", "q")
-    for number in range(_OBSERVED + 1):
+    for number in range(_MOST_OBSERVED + 1):
         world.quotas.observe(f"uid-{number}", "x/p", {})
     assert world.quotas.refusal("uid-q") == "", "the oldest that nobody showed was forgotten"
 

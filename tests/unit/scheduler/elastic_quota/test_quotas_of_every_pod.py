@@ -91,7 +91,7 @@ def test_a_pod_counts_until_it_has_ended_and_never_before_it_has_a_node(world: W
     world.see("p")
     assert used(world, "a") == {"cpu": "1"}, "it runs still"
     assert world.quotas.books.staying(1, "cpu") == 0
-    world.view.remove_pod(world.view.besides["uid-p"])
+    world.view.remove_pod(world.view.bound_non_gpu["uid-p"])
     assert used(world, "a") == {"cpu": "0"}
 
 
@@ -105,7 +105,7 @@ def test_a_gpu_pod_waits_for_processors_that_others_of_its_quota_have(world: Wor
     assert not fits
     assert refused == {"n1": "elastic quota root/a: 3 of 4 cpu used (max), 2 asked for"}
     world.retries.refused("uid-q")
-    world.view.remove_pod(world.view.besides["uid-p"])
+    world.view.remove_pod(world.view.bound_non_gpu["uid-p"])
     assert ask(world, "x", "q")[0] == ["n1"]
     assert world.retries._woken.is_set(), "a pod that was refused a moment ago is tried again"
 
@@ -231,7 +231,7 @@ async def test_a_pod_without_a_gpu_waits_above_the_max_until_another_of_its_quot
     with pytest.raises(BindRefused, match=r"elastic quota root/a: 3 of 4 cpu used"):
         await bind(world, "x", "q")
     running = asyncio.create_task(world.retries.run())
-    world.view.remove_pod(world.view.besides["uid-p"])
+    world.view.remove_pod(world.view.bound_non_gpu["uid-p"])
     await turns()
     await world.clock.turn(2)
     await turns()
@@ -402,7 +402,7 @@ async def test_a_gang_waits_for_a_member_without_a_gpu_that_its_quota_keeps_back
     come(world, pod_object("worker", 4, namespace="x", labels=labels))
     assert not ask(world, "x", "leader")[0]
     assert not ask(world, "x", "worker")[0], "alone it is no gang"
-    world.view.remove_pod(world.view.besides["uid-there"])
+    world.view.remove_pod(world.view.bound_non_gpu["uid-there"])
     assert ask(world, "x", "leader")[0] == ["n1"]
     await bind(world, "x", "leader")
     world.see("leader")

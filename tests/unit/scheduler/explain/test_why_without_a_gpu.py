@@ -113,7 +113,7 @@ async def test_a_pod_whose_quota_is_used_up_is_told_so(world: World) -> None:
     world.api.pods["x/late"]["status"]["conditions"] = [
         {"type": "PodScheduled", "status": "False", "message": says}
     ]
-    world.view.remove_pod(world.view.besides["uid-there"])
+    world.view.remove_pod(world.view.bound_non_gpu["uid-there"])
     world.see("late")
     (one,) = line(world)["besides"]
     assert (one["category"], one["suggestion"]) == (

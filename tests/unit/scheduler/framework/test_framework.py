@@ -34,7 +34,7 @@ from gpushare.scheduler.framework.interface import (
 )
 from gpushare.scheduler.framework.runtime import Enabled, Framework
 from gpushare.scheduler.framework.services import NO_GANGS, NO_QUOTAS
-from gpushare.scheduler.leader.lease import without_another
+from gpushare.scheduler.leader.lease import always_leads
 from gpushare.scheduler.plugins.autoscaling.settings import Autoscaling, PlaceholderLimits
 from gpushare.scheduler.plugins.defragmentation.limits import Limits
 from gpushare.scheduler.plugins.explain.decision_log import DecisionLog
@@ -167,7 +167,7 @@ def test_without_plugins_the_ledgers_scores_are_answered_as_they_are() -> None:
 async def core_of(settings: Settings, *without: str) -> tuple[Core, list[Enabled]]:
     core = Core(Session(Access("http://127.0.0.1:1")), settings, TurnedClock())
     return core, list(
-        built_in(core, core.handle(synced=lambda: True, relist_pods=without_another), without=without)
+        built_in(core, core.handle(synced=lambda: True, relist_pods=always_leads), without=without)
     )
 
 
@@ -324,7 +324,7 @@ async def test_a_refused_pod_is_tried_again_once_another_ends() -> None:
     async with serving() as api, Session(Access(api.url)) as session:
         core = Core(session, Settings(), clock)
         framework = Framework(
-            list(built_in(core, core.handle(synced=lambda: True, relist_pods=without_another)))
+            list(built_in(core, core.handle(synced=lambda: True, relist_pods=always_leads)))
         )
         pods = framework.pods(core.cache)
         framework.nodes(core.cache).upsert(NodeRecord(gpu_node("a", 16384), ""))
@@ -362,4 +362,4 @@ async def test_a_plugin_that_cannot_be_enabled_is_refused_by_name(
 ) -> None:
     core, _ = await core_of(Settings())
     with pytest.raises(InvalidSettings, match=says):
-        list(third_party(core.handle(synced=lambda: True, relist_pods=without_another), arguments))
+        list(third_party(core.handle(synced=lambda: True, relist_pods=always_leads), arguments))

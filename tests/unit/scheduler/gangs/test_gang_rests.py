@@ -130,12 +130,12 @@ async def test_a_gang_whose_pods_were_all_asked_about_rests_longer_each_time(two
 
 def test_a_rest_has_an_end_and_so_has_memory() -> None:
     rests = Rests()
-    assert (rests.until_s("n"), rests.is_wary("n")) == (0.0, False)
-    until = [rests.in_vain("n", 0.0) for _ in range(2000)]
+    assert (rests.until_s("n"), rests.requires_every_request("n")) == (0.0, False)
+    until = [rests.record_failure("n", 0.0) for _ in range(2000)]
     assert until[:3] == [REST_S, 2 * REST_S, 4 * REST_S]
     assert max(until) == MOST_REST_S
-    assert (rests.until_s("other"), rests.is_wary("other")) == (0.0, False)
+    assert (rests.until_s("other"), rests.requires_every_request("other")) == (0.0, False)
     rests.forget(2 * MOST_REST_S)
-    assert rests.is_wary("n")
+    assert rests.requires_every_request("n")
     rests.forget(2 * MOST_REST_S + 1)
-    assert not rests.is_wary("n")
+    assert not rests.requires_every_request("n")

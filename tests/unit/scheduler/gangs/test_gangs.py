@@ -399,7 +399,7 @@ async def test_pods_that_were_asked_about_before_the_last_was_known_are_asked_ab
 async def test_a_pod_that_was_asked_about_before_it_was_known_is_asked_about_again_for_the_true_reason(
     two: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gangs_module, "_EARLY_ONES", 1)
+    monkeypatch.setattr(gangs_module, "_MOST_FILTERED_TOO_EARLY", 1)
     hurried: list[list[str]] = []
     two.gangs.retry_wanted.subscribe(lambda uids: hurried.append([*uids]))
     for name in ("forgotten", "early"):

@@ -42,7 +42,7 @@ class Governed(World):
         keep = self.quotas.keep
 
         def kept(uid: str) -> None:
-            face.claims(self.view.waiting_besides[uid].pod.partition("/")[2])
+            face.claims(self.view.waiting_non_gpu[uid].pod.partition("/")[2])
             keep(uid)
 
         setattr(self.quotas, "keep", kept)  # noqa: B010 - it stands for a nomination

@@ -6,7 +6,7 @@ import pytest
 
 from gpushare.ledger import Ledger
 from gpushare.scheduler.framework.cycle_state import Bodies
-from gpushare.scheduler.observability.cycle_log import tell_bound, tell_filtered, tell_prioritized
+from gpushare.scheduler.observability.cycle_log import log_bound, log_filtered, log_prioritized
 from gpushare.scheduler.server import protocol
 
 BODY = b'{"Pod":{"metadata":{"name":"a","namespace":"default","uid":"u"},"spec":{"containers":[]}},"NodeNames":["n1","n2"]}'
@@ -19,9 +19,9 @@ def _debug(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_filter_says_how_many_fit_and_why_one_does_not(caplog: pytest.LogCaptureFixture) -> None:
     asked = Bodies().read(BODY)
-    tell_filtered(asked, protocol.filter_answer(asked.args, ["n1"], {"n2": "it is full"}, {}))
-    tell_filtered(asked, protocol.filter_answer(asked.args, [], {}, {"n1": "gone", "n2": "gone"}))
-    tell_filtered(asked, protocol.filter_answer(asked.args, ["n1", "n2"], {}, {}))
+    log_filtered(asked, protocol.filter_answer(asked.args, ["n1"], {"n2": "it is full"}, {}))
+    log_filtered(asked, protocol.filter_answer(asked.args, [], {}, {"n1": "gone", "n2": "gone"}))
+    log_filtered(asked, protocol.filter_answer(asked.args, ["n1", "n2"], {}, {}))
     assert caplog.messages == [
         "pod default/a: filter: 1 of 2 nodes fit; n2: it is full",
         "pod default/a: filter: 0 of 2 nodes fit; n1: gone",
@@ -31,8 +31,8 @@ def test_filter_says_how_many_fit_and_why_one_does_not(caplog: pytest.LogCapture
 
 def test_prioritize_says_which_node_stands_out(caplog: pytest.LogCaptureFixture) -> None:
     asked = Bodies().read(BODY)
-    tell_prioritized(asked, protocol.priorities([("n1", 3), ("n2", 10)]))
-    tell_prioritized(asked, protocol.priorities([]))
+    log_prioritized(asked, protocol.priorities([("n1", 3), ("n2", 10)]))
+    log_prioritized(asked, protocol.priorities([]))
     assert caplog.messages == [
         "pod default/a: prioritize: n2 first, with 10",
         "pod default/a: prioritize: no node stands out",
@@ -40,5 +40,5 @@ def test_prioritize_says_which_node_stands_out(caplog: pytest.LogCaptureFixture)
 
 
 def test_a_pod_without_a_share_is_bound_without_one(caplog: pytest.LogCaptureFixture) -> None:
-    tell_bound(Ledger(), protocol.BindingArgs("default", "a", "u", "n1"))
+    log_bound(Ledger(), protocol.BindingArgs("default", "a", "u", "n1"))
     assert caplog.messages == ["pod default/a: bound to node n1"]

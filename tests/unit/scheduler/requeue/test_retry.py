@@ -162,7 +162,7 @@ async def test_all_of_a_gang_are_hurried_however_many_they_are(retrying: World) 
         retrying.create(name, 4)
     retrying.retries.refused("uid-p0")
     retrying.retries.hurry([f"uid-{name}" for name in pods])
-    retrying.retries.asked("uid-p7")  # it came meanwhile, and has its room
+    retrying.retries.placed("uid-p7")  # it came meanwhile, and has its room
     assert await turns(retrying, lambda: len(retrying.api.annotated) == 199)
     assert not await turns(retrying, lambda: len(retrying.api.annotated) > 199)
     assert {name for name, _ in retrying.api.annotated} == {*pods} - {"p7"}

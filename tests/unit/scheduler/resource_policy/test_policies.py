@@ -282,7 +282,7 @@ async def test_who_was_refused_shortly_before_a_place_came_free_is_tried_again(r
     rules.make("q")
     rules.ask("q")
     rules.gone("p")
-    assert [record.uid for record in retries._left_behind(rules.clock.now_s)] == ["uid-q"]
+    assert [record.uid for record in retries._to_touch(rules.clock.now_s)] == ["uid-q"]
 
 
 async def test_a_pod_without_a_gpu_says_what_it_likes_of_a_gang(rules: PolicyWorld) -> None:

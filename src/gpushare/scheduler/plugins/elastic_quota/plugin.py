@@ -1,4 +1,4 @@
-"""The plugin ``elastic-quota``: ElasticQuotaTrees are watched, decide which pods may be bound, and are told in their status what they count."""
+"""The plugin ``elastic-quota``: watches ElasticQuotaTrees, admits pods by them, and writes the charges into their status."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from gpushare.scheduler.plugins.elastic_quota.watch import QuotaWatch
 
 
 class ElasticQuotas(Quotas):
-    """Quotas (``PreFilter``, ``FilterFits``, ``Permit``, ``Reserve``) with the watches that they live by."""
+    """Quotas (``PreFilter``, ``FilterFits``, ``Permit``, ``Reserve``) with their watches."""
 
     def __init__(self, handle: Handle) -> None:
         super().__init__(handle.cache, handle.recorder)
@@ -18,7 +18,7 @@ class ElasticQuotas(Quotas):
         self._pods = CountedPods(self, handle.relist_pods, self._watch.read)
 
     def tasks(self) -> list[Task]:
-        """What runs for as long as the process."""
+        """The tasks that run as long as the process."""
         return [("quotas", self._watch.run()), ("quotas' pods", self._pods.run())]
 
     def watched(self) -> Mapping[str, Watch]:
@@ -26,7 +26,7 @@ class ElasticQuotas(Quotas):
         return {"elasticquotatrees": self._watch}
 
     def not_listed(self) -> str:
-        """What was not listed yet."""
+        """The kind that was not listed yet, in words; empty when it was."""
         return "" if self._watch.read.is_set() else "elastic quotas"
 
     async def relist(self) -> None:
@@ -34,9 +34,9 @@ class ElasticQuotas(Quotas):
         await self._watch.relist()
 
     async def before_pods(self) -> None:
-        """Return once it is known which trees there are."""
+        """Return when the trees were listed."""
         await self._pods.begin()
 
     def pod_decoder(self, decode: DecodePodFn) -> DecodePodFn:
-        """``decode``, and pods without a GPU where quotas count them."""
+        """``decode``, extended by pods without a GPU in namespaces where quotas count them."""
         return counting_decoder(self, decode)

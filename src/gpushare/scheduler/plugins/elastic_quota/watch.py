@@ -1,8 +1,8 @@
-"""Follows ElasticQuotaTrees, and writes into the status of each what has become of it.
+"""Watches ElasticQuotaTrees and writes their status.
 
-A status says whether the tree is in force and if not why, and what the bound pods of each quota hold. It is worked out from
-what the informers say alone, so that two schedulers write the same; it is written where it differs from what is there,
-and not more often than every two seconds.
+A status shows whether the tree is in force, the reason if it is not, and what the bound pods of each quota hold. It is computed only
+from the informers' state, so all replicas compute the same. It is written when it differs from the current status, at most
+every two seconds.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from gpushare.scheduler.plugins.elastic_quota.quotas import Quotas
 logger = logging.getLogger(__name__)
 
 PATH: Final = f"/apis/{names.QUOTA_GROUP}/namespaces/{names.QUOTA_NAMESPACE}/{names.QUOTA_PLURAL}"
-#: Seconds between two looks at what changed, and after a write that failed.
+#: Minimum seconds between checks for changes, and seconds until a failed write is repeated.
 SETTLE_S: Final = 2.0
 RETRY_S: Final = 30.0
 
 
 class Reporter(Protocol):
-    """What is asked of the API server (``gpushare.kube.client.client.Client``)."""
+    """API server requests (``gpushare.kube.client.client.Client``)."""
 
     async def report_quotas(
         self, namespace: str, name: str, status: Mapping[str, object], *, uid: str
@@ -38,32 +38,32 @@ class Reporter(Protocol):
 
 
 def decode_tree(raw: bytes) -> tuple[str, QuotaTreeRecord]:
-    """A tree's JSON as the informer takes it."""
+    """Decode a tree's JSON; the informer's decoder."""
     record = decode_quota_tree(raw)
     return f"{names.QUOTA_NAMESPACE}/{record.name}", record
 
 
 def status_of(quotas: Quotas, record: QuotaTreeRecord) -> dict[str, Any]:
-    """What a tree's status has to say now."""
+    """The current status of a tree."""
     chosen = quotas.chosen()
     if chosen is None or record.uid != chosen.uid:
-        other = "" if chosen is None else chosen.name
-        message = f"tree {other} is older, and there is one tree; remove one of the two"
+        older_tree = "" if chosen is None else chosen.name
+        message = f"tree {older_tree} is older, and there is one tree; remove one of the two"
         return _status(record, "NotInForce", message, "", [])
     used = [
         {
-            "name": one.name,
-            "namespaces": list(one.namespaces),
-            "used": _written(one.used),
-            "min": _written(one.min),
-            "max": _written(one.max),
+            "name": quota.name,
+            "namespaces": list(quota.namespaces),
+            "used": _written(quota.used),
+            "min": _written(quota.min),
+            "max": _written(quota.max),
         }
-        for one in quotas.books.usage()
+        for quota in quotas.books.usage()
     ]
     if record.tree is not None:
         return _status(record, "InForce", "; ".join(record.tree.notes), quotas.root_in_force, used)
-    stays = "what was in force before stays" if quotas.in_use else "no quota is in force"
-    return _status(record, "Refused", f"{record.problem}; {stays}", quotas.root_in_force, used)
+    effect = "what was in force before stays" if quotas.in_use else "no quota is in force"
+    return _status(record, "Refused", f"{record.problem}; {effect}", quotas.root_in_force, used)
 
 
 def _status(
@@ -83,7 +83,7 @@ def _written(amounts: Amounts) -> dict[str, str]:
 
 
 class QuotaReports:
-    """Keeps the status of every tree as it should be."""
+    """Keeps the status of every tree up to date."""
 
     def __init__(self, quotas: Quotas, api: Reporter, clock: Clock) -> None:
         self._quotas = quotas
@@ -93,7 +93,7 @@ class QuotaReports:
         quotas.changed.subscribe(self._changed.set)
 
     async def run(self) -> None:
-        """Write for ever what differs."""
+        """Write statuses that differ, until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -112,30 +112,30 @@ class QuotaReports:
             await self._api.report_quotas(names.QUOTA_NAMESPACE, record.name, status, uid=record.uid)
         except KubeError as error:
             if isinstance(error, ApiError) and (error.not_found or error.conflict):
-                return True  # gone, or another by now: the informer tells
+                return True  # deleted or changed: the informer will show it
             logger.warning("ElasticQuotaTree %s: its status cannot be written: %s", record.name, error)
             return False
         return True
 
 
 class QuotaWatch:
-    """The informer of ElasticQuotaTrees, where the cluster has the kind, and the reports."""
+    """The informer of ElasticQuotaTrees, if the cluster has the kind, and the status writer."""
 
     def __init__(self, session: Session, api: Reporter, quotas: Quotas, clock: Clock) -> None:
         self._informer = Informer(session, PATH, decode_tree, quotas, clock=clock, may_be_absent=True)
         self._reports = QuotaReports(quotas, api, clock)
         self.read = self._informer.synced
-        """Set once it is known which trees there are."""
+        """Set when the trees were listed, or the cluster does not have the kind."""
 
     @property
     def figures(self) -> InformerFigures:
-        """How the informer fares now."""
+        """The informer's state and counters."""
         return self._informer.figures
 
     async def relist(self) -> None:
-        """Return once the trees were listed anew, or cannot be."""
+        """List the trees again; return when that is done, or cannot be done in time."""
         await read_or_go_on("elastic quotas", self._informer)
 
     async def run(self) -> None:
-        """Follow and report for ever."""
+        """Watch trees and write statuses until cancelled."""
         await asyncio.gather(self._informer.run(), self._reports.run())

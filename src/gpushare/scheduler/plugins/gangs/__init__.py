@@ -1,1 +1,1 @@
-"""Gangs: pods that run together or not at all."""
+"""The plugin ``gangs``: pods that run together or not at all."""

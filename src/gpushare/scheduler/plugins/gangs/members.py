@@ -1,4 +1,4 @@
-"""One gang as it is known: its pods, who of them counts, and in which order they get room."""
+"""The state of one gang: its pods, which of them count, and in which order they get room."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -11,45 +11,54 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """One gang: its pods by UID, the nodes that keep room for some of them, and who came to be bound.
+    """The state of one gang.
 
-    ``done`` are those that have ended well, until their objects go.
+    ``pods``: its records by UID.
+    ``succeeded``: pods that have ended successfully, until they are deleted.
+    ``offered``: by UID, the nodes that kube-scheduler offered for the pod.
+    ``planned``: by UID, the node on which room is reserved.
+    ``in_permit``: pods that wait in ``Permit`` now.
+    ``arrived``: pods that have reached ``Permit`` since the plan was made: those in ``in_permit``, and those whose wait timed out.
+    ``last_arrival_s``: when the last of those arrived, in the event loop's time.
+    ``placed``: pods that ``Permit`` has admitted.
+    ``opened``: set when ``Permit`` admits the waiting pods.
+    ``planned_at_s``: when the plan was made.
+    ``last_new_request_s``: when kube-scheduler last filtered a pod for the first time.
+    ``rests_until_s``: until when the gang gives way to others.
     """
 
     __slots__ = (
-        "came_s",
-        "come",
-        "done",
-        "here",
-        "news_s",
+        "arrived",
+        "in_permit",
+        "last_arrival_s",
+        "last_new_request_s",
         "offered",
         "opened",
         "placed",
         "planned",
+        "planned_at_s",
         "pods",
         "rests_until_s",
-        "since_s",
+        "succeeded",
     )
 
     def __init__(self) -> None:
         self.pods: dict[str, PodRecord] = {}
-        self.done: dict[str, Gang] = {}
+        self.succeeded: dict[str, Gang] = {}
         self.offered: dict[str, list[str]] = {}
         self.planned: dict[str, str] = {}
-        self.here: set[str] = set()
-        self.come: set[str] = (
-            set()
-        )  # who has come to be bound since the plan was made: those that are here, and those that gave up
-        self.came_s = 0.0  # when the last of those came, in the event loop's time
+        self.in_permit: set[str] = set()
+        self.arrived: set[str] = set()
+        self.last_arrival_s = 0.0
         self.placed: set[str] = set()
         self.opened = asyncio.Event()
-        self.since_s = 0.0
-        self.news_s = 0.0
+        self.planned_at_s = 0.0
+        self.last_new_request_s = 0.0
         self.rests_until_s = 0.0
 
 
 def candidates_of(group: Group, first: Candidate, running: set[str]) -> list[Candidate]:
-    """Who may have room together, ``first`` before others, and before those that were not asked about yet those that were."""
+    """The pods that may share the room: ``first``, then pods that kube-scheduler has filtered, then the others."""
     others = [
         (uid, record.pod, record.request)
         for uid, record in group.pods.items()
@@ -58,24 +67,24 @@ def candidates_of(group: Group, first: Candidate, running: set[str]) -> list[Can
     return [first, *sorted(others, key=lambda one: one[0] not in group.offered)]
 
 
-def done_of(group: Group, gang: Gang) -> set[str]:
-    """Those that have ended well, of the same controller: of another one they are of a gang that ran before, by the same name."""
-    return {uid for uid, one in group.done.items() if one.owner == gang.owner}
+def succeeded_of(group: Group, gang: Gang) -> set[str]:
+    """UIDs of pods that have succeeded and have the same controller: pods of another controller belong to an earlier gang of that name."""
+    return {uid for uid, member in group.succeeded.items() if member.owner == gang.owner}
 
 
-def there_of(group: Group, gang: Gang) -> int:
-    """How many of its pods there are, without those that leave."""
-    return sum(not one.leaving for one in group.pods.values()) + len(done_of(group, gang))
+def existing_count(group: Group, gang: Gang) -> int:
+    """How many of its pods exist or have succeeded, without those that are being deleted."""
+    return sum(not record.leaving for record in group.pods.values()) + len(succeeded_of(group, gang))
 
 
-def waiting_of(group: Group) -> list[str]:
-    """Those that have no node, and are to have one."""
-    return [uid for uid, one in group.pods.items() if not one.node and not one.leaving]
+def pending_of(group: Group) -> list[str]:
+    """UIDs of pending pods."""
+    return [uid for uid, record in group.pods.items() if not record.node and not record.leaving]
 
 
 def remember(group: Group, uid: str, nodes: list[str]) -> None:
-    """The pod was asked about, with ``nodes`` to choose from."""
-    # Pods made from one template are offered the same nodes: one list stands for all of them.
+    """Store the nodes that kube-scheduler offered for the pod."""
+    # Pods of one template are mostly offered the same nodes: they share one list.
     for known in group.offered.values():
         if known == nodes:
             group.offered[uid] = known
@@ -84,19 +93,19 @@ def remember(group: Group, uid: str, nodes: list[str]) -> None:
 
 
 def standing_of(group: Group, record: "PodRecord", running: set[str], *, resting: bool) -> Standing | None:
-    """How the gang stands for one of its pods; ``None`` for one that asks for no GPU, or is in no gang."""
+    """The state of the gang for one of its pods; ``None`` for a pod without a GPU request or without a gang."""
     gang, request = record.gang, record.request
     if gang is None or request is None:
         return None
-    wrong = next((one for one in group.pods.values() if one.problem), None)
+    invalid = next((one for one in group.pods.values() if one.problem), None)
     return Standing(
-        there_of(group, gang),
+        existing_count(group, gang),
         len(running),
         gang.least - len(running),
         candidates_of(group, (record.uid, record.pod, request), running),
         group.pods.keys(),
         group.offered,
-        wrong,
+        invalid,
         group.planned.get(record.uid, ""),
         bool(group.planned),
         resting,

@@ -1,15 +1,15 @@
-"""Gangs: room for all of a gang's pods is found and kept at once, and they are bound together or not at all.
+"""Gangs: room for all of a gang's pods is reserved at once, and they are bound together or not at all.
 
-kube-scheduler asks pod by pod. The first pod that it asks about decides for its whole gang: as many pods as must
-run together are given their shares in the ledger at one stroke, or none is. From then on each is offered its own
-node alone, and nobody else gets the room. So two gangs never hold half of what the other needs. At ``bind`` the
-pods wait for each other, for a few seconds, longer as long as more of them come; who waits in vain is tried again by kube-scheduler, keeps
-its room, and counts as come: with a gang of hundreds the first have given up long before the last come.
-When they have not all come after a minute, or one of them is gone, the room of the whole gang is given up, never
-that of a part, and for some seconds others may have it.
+kube-scheduler filters pod by pod. The first filter request decides for the whole gang: the ledger reserves shares for as many
+pods as must run together, or for none. From then on each of them is offered only its planned node, and no other
+pod gets that room, so two gangs never each hold half of what the other needs. In ``Permit`` the pods wait for each other,
+for a few seconds, or longer while more of them arrive. kube-scheduler retries a pod whose wait times out. Such a pod
+keeps its room and counts as arrived: with a gang of hundreds the first pods time out long before the last arrive.
+If not all have arrived after a minute, or a pod is deleted, the room of the whole gang is released, never
+only a part, and for some seconds it is left to other pods.
 
-What other plugins of kube-scheduler say of a pod (processors, taints, affinity) is known from the nodes that were
-offered when the pod was asked about; before that the nodes of the pod that is asked about stand for them.
+The results of kube-scheduler's own filters for a pod (CPU, taints, affinity) are known from the nodes that it offered in
+its last filter request for the pod. Before the first such request, the nodes of the requesting pod are used.
 """
 
 import asyncio
@@ -42,33 +42,33 @@ from gpushare.scheduler.plugins.gangs.backoff import Rests
 from gpushare.scheduler.plugins.gangs.members import (
     Group,
     candidates_of,
-    done_of,
+    existing_count,
+    pending_of,
     remember,
     standing_of,
-    there_of,
-    waiting_of,
+    succeeded_of,
 )
 from gpushare.scheduler.plugins.gangs.reservations import GangReservations, until_s
 
-#: How long a bind waits after the last of its gang that came, and in all, in seconds; less than kube-scheduler waits for an
-#: answer. It goes through 20 to 100 pods a second: of a gang of hundreds the first come again when the last have come.
+#: Seconds that ``Permit`` waits after the last arrival of its gang, and in total; less than kube-scheduler's timeout.
+#: kube-scheduler handles 20 to 100 pods a second: of a gang of hundreds, the first are retried after the last have arrived.
 PATIENCE_S: Final = 3.0
 MOST_PATIENCE_S: Final = 8.0
-#: Seconds between two looks at gangs that give way to others.
+#: Seconds between checks of gangs that give way to others.
 _WAKE_S: Final = 1.0
-#: Room that is given up sooner was kept from nobody.
+#: Reservations released within this time do not count as unused room.
 _FLEETING_S: Final = 5.0
-#: Pods of which it is remembered that we were asked about them too early; the oldest give way.
-_EARLY_ONES: Final = 4096
+#: Maximum number of remembered pods that kube-scheduler filtered before our watch showed them; the oldest are dropped.
+_MOST_FILTERED_TOO_EARLY: Final = 4096
 _THE_OTHERS: Final = "others of it need what is here"
 _WITHOUT_GPU: Final = "those that ask for no GPU are to be bound first"
 
 
 class Gangs:
-    """Decides for whole gangs. Not for several threads.
+    """Plans whole gangs. Not thread-safe.
 
-    ``quotas`` decide whether a pod may have room at all. ``governs``: whether a ResourcePolicy decides which pods of a namespace get a
-    node, those without a GPU, too.
+    ``quotas``: decide whether a pod is admitted. ``governs``: whether a ResourcePolicy restricts the pods of a namespace, pods without a
+    GPU included.
     """
 
     def __init__(
@@ -91,30 +91,30 @@ class Gangs:
         self._most_patience_s = MOST_PATIENCE_S
         self._groups: dict[str, Group] = {}
         self._group_of: dict[str, str] = {}
-        self._early: OrderedDict[str, bool] = OrderedDict()
-        """Pods about which we were asked before we knew them."""
+        self._filtered_too_early: OrderedDict[str, bool] = OrderedDict()
+        """Pods that kube-scheduler filtered before our watch showed them."""
         self.reserved: Event[str, str] = Event()
-        """Called for each pod (UID, ``namespace/name``) for which room is kept from now on."""
+        """Called for each pod (UID, ``namespace/name``) whose reservation starts or is prolonged."""
         self.reservation_cancelled: Event[str] = Event()
-        """Called for each UID whose room is not kept any longer: it releases the share, if nothing is under way."""
+        """Called for each UID whose reservation is cancelled: the core releases the share unless a Binding is in flight."""
         self.retry_wanted: Event[Iterable[str]] = Event()
-        """Called with the UIDs of pods that kube-scheduler should ask about soon: it may have laid them aside."""
+        """Called with the UIDs of pods that kube-scheduler should retry soon; it may have parked them as unschedulable."""
         self.satisfied: Event[str] = Event()
-        """Called for each pod that was asked about and has its room: it need not be asked about soon any more."""
+        """Called for each filtered pod that has its room: a retry is no longer needed."""
         self.room = GangReservations(view.ledger)
-        """Which gangs keep room where."""
-        self._rests = Rests()
+        """Which gangs have reservations on which nodes."""
+        self._failures = Rests()
         self.retry_wanted.subscribe(retry)
         self.satisfied.subscribe(placed)
         view.pod_changing.subscribe(self.upsert)
         view.pod_ended.subscribe(self._ended)
 
     def tasks(self) -> list[Task]:
-        """What runs for as long as the process."""
+        """The tasks that run as long as the process."""
         return [("gangs", self.run())]
 
     async def run(self) -> None:
-        """Have gangs tried again that gave way to others, for ever."""
+        """Retry gangs that gave way to others, until cancelled."""
         while True:
             await self._clock.sleep(_WAKE_S)
             self.wake()
@@ -123,26 +123,29 @@ class Gangs:
         return len(self._groups)
 
     def _running(self, group: Group, but: str, gang: Gang) -> set[str]:
-        """Pods other than ``but`` that need nothing any more: bound, about to be, without a GPU and free to go anywhere, ended well.
+        """Pods other than ``but`` that need no room: bound, admitted by ``Permit``, succeeded, or without a GPU and unrestricted.
 
-        Who leaves is none of them: a successor has to find room together with those of the others that leave.
+        A pod that is being deleted is not among them: its replacement needs room together with other replacements.
         """
         bound = {
             uid
-            for uid, one in group.pods.items()
-            if not one.leaving
-            and (one.node or (one.bystander and not self._holds_back(one.pod.partition("/")[0])))
+            for uid, record in group.pods.items()
+            if not record.leaving
+            and (
+                record.node
+                or (record.bystander and not self._restricts_non_gpu_pods(record.pod.partition("/")[0]))
+            )
         }
-        return (bound | group.placed | done_of(group, gang)) - {but}
+        return (bound | group.placed | succeeded_of(group, gang)) - {but}
 
-    def come(self, group: Group, gang: Gang) -> int:
-        """How many of its pods run, or have come to be bound."""
-        return len(self._running(group, "", gang) | group.come)
+    def arrived(self, group: Group, gang: Gang) -> int:
+        """How many of its pods run, or have reached ``Permit``."""
+        return len(self._running(group, "", gang) | group.arrived)
 
-    def _holds_back(self, namespace: str) -> bool:
+    def _restricts_non_gpu_pods(self, namespace: str) -> bool:
         return self._governs(namespace) or namespace in self._quotas.followed
 
-    # --- what the informer tells --------------------------------------------------------------
+    # --- informer events -------------------------------------------------------------------------
 
     def _ended(self, record: PodRecord, gone: bool) -> None:  # noqa: FBT001 - listeners are called by position
         if record.succeeded and not gone:
@@ -151,7 +154,7 @@ class Gangs:
             self.remove(record.uid)
 
     def upsert(self, record: PodRecord) -> None:
-        """A pod was added or changed, and has not ended; it may belong to no gang, or to another one than before."""
+        """A pod was added or changed. It may have left its gang, or moved to another one."""
         known = self._group_of.get(record.uid)
         if record.gang is None or known not in (None, record.gang.key):
             self.remove(record.uid)
@@ -160,120 +163,120 @@ class Gangs:
         self._group_of[record.uid] = record.gang.key
         group = self._groups.setdefault(record.gang.key, Group())
         if record.succeeded:
-            group.done[record.uid] = record.gang
+            group.succeeded[record.uid] = record.gang
             group.pods.pop(record.uid, None)
-            group.planned.pop(record.uid, None)  # what it held is free, and what is kept for the others stays
-            self._lessened(group, record.uid, record.gang)
+            group.planned.pop(record.uid, None)  # its share is released, while the others' reservations stay
+            self._pod_left_plan(group, record.uid, record.gang)
             return
-        before = group.pods.get(record.uid)
-        new, early = before is None, self._early.pop(record.uid, False)
+        previous = group.pods.get(record.uid)
+        new, early = previous is None, self._filtered_too_early.pop(record.uid, False)
         group.pods[record.uid] = record
         if record.leaving:
-            if before is None or not before.leaving:
-                self._lessened(group, record.uid, record.gang)
+            if previous is None or not previous.leaving:
+                self._pod_left_plan(group, record.uid, record.gang)
         elif record.node:
             group.offered.pop(record.uid, None)
-            if record.bystander and before is not None and not before.node:
-                # The others may have waited for it.
-                self.retry_wanted([uid for uid in waiting_of(group) if not group.pods[uid].bystander])
-        elif new and (there := there_of(group, record.gang)) < record.gang.least:
+            if record.bystander and previous is not None and not previous.node:
+                # Others may have been refused until it was bound.
+                self.retry_wanted([uid for uid in pending_of(group) if not group.pods[uid].bystander])
+        elif new and (existing := existing_count(group, record.gang)) < record.gang.least:
             if early:
-                self.retry_wanted([record.uid])  # what it was told is not why it waits
+                self.retry_wanted([record.uid])  # the reason of its refusal was not the right one
         elif new:
-            # kube-scheduler may have asked about it before we knew it, and about the others while it was missing.
-            self.retry_wanted(waiting_of(group) if there == record.gang.least else [record.uid])
+            # kube-scheduler may have filtered it before we knew it, and the others while it was missing.
+            self.retry_wanted(pending_of(group) if existing == record.gang.least else [record.uid])
 
     def remove(self, uid: str) -> None:
-        """A pod ended or is gone. What is kept for the rest of its gang is not enough any more: it is given up."""
+        """A pod ended or was deleted. The reservations of its gang are released if they are no longer sufficient."""
         key = self._group_of.pop(uid, None)
         if key is None:
             return
         group = self._groups[key]
-        gang = group.done.pop(uid, None) or group.pods.pop(uid).gang
+        gang = group.succeeded.pop(uid, None) or group.pods.pop(uid).gang
         assert gang is not None
-        self._lessened(group, uid, gang)
-        if not group.pods and not group.done:
+        self._pod_left_plan(group, uid, gang)
+        if not group.pods and not group.succeeded:
             del self._groups[key]
 
-    def _lessened(self, group: Group, uid: str, gang: Gang) -> None:
-        """A pod does not stay, or needs nothing any more. Where the plan was for it, or is for too few without it, it is given up."""
+    def _pod_left_plan(self, group: Group, uid: str, gang: Gang) -> None:
+        """A pod ends, or needs no room any more. Release the plan if it includes the pod, or is too small without it."""
         group.offered.pop(uid, None)
         group.placed.discard(uid)
         together = len(group.planned.keys() | self._running(group, "", gang))
         if uid in group.planned or (group.planned and together < gang.least):
-            if not group.placed and self.monotonic() > group.since_s + _FLEETING_S:
-                self._rest(group, gang)
+            if not group.placed and self.monotonic() > group.planned_at_s + _FLEETING_S:
+                self._back_off(group, gang)
             self._give_up(group)
             self._view.reservation_released()
 
     def reservation_expired(self, uid: str) -> None:
-        """The reservation of a waiting pod has ended: so does what is kept for the rest of its gang."""
+        """The reservation of a pending pod expired: release those of the rest of its gang."""
         group = self._groups.get(self._group_of.get(uid, ""))
         if group is None:
             return
-        group.placed.discard(uid)  # its Binding never came: it needs room again, and is one more that does
+        group.placed.discard(uid)  # it was never bound, so it needs room again
         if uid in group.planned:
             gang = group.pods[uid].gang
             assert gang is not None
             self._give_up(group)
-            self._rest(group, gang)
+            self._back_off(group, gang)
 
-    def _rest(self, group: Group, gang: Gang) -> None:
-        """Room was kept for it in vain: others may have it for some time."""
-        group.rests_until_s = self._rests.in_vain(gang.namespace, self.monotonic())
+    def _back_off(self, group: Group, gang: Gang) -> None:
+        """The gang did not use its room: give way to others for some time."""
+        group.rests_until_s = self._failures.record_failure(gang.namespace, self.monotonic())
 
     def give_up_all(self) -> None:
-        """Keep no room for any gang until it is asked about again."""
+        """Release the reservations of all gangs."""
         for group in self._groups.values():
             self._give_up(group)
 
     def planned_node(self, uid: str) -> str:
-        """The node that the plan for its gang has for a pod; empty where there is none."""
+        """The node that its gang's plan has for the pod; empty if there is none."""
         group = self._groups.get(self._group_of.get(uid, ""))
         return "" if group is None else group.planned.get(uid, "")
 
     def narrowed_to_none(self, uid: str) -> None:
-        """The pod may not have the node that was planned for it now: what is kept for its gang is in vain, unless some of it run."""
+        """The pod may not have its planned node: release its gang's reservations, unless other pods of it run."""
         group = self._groups.get(self._group_of.get(uid, ""))
         gang = None if group is None or uid not in group.planned else group.pods[uid].gang
         if group is not None and gang is not None and not self._running(group, uid, gang):
             self._give_up(group)
 
     def wake(self) -> None:
-        """Have gangs tried again that gave way to others for long enough."""
+        """Retry gangs that gave way to others for long enough."""
         now_s = self.monotonic()
-        self._rests.forget(now_s)
+        self._failures.forget(now_s)
         for group in self._groups.values():
             if 0 < group.rests_until_s <= now_s:
                 group.rests_until_s = 0.0
-                self.retry_wanted(waiting_of(group))
+                self.retry_wanted(pending_of(group))
 
     # --- filter ---------------------------------------------------------------------------------
 
     def find_room(self, state: CycleState, nodes: list[str]) -> Verdict | None:
-        """Where a pod may go for its gang's sake; ``None``: wherever it fits."""
+        """Which nodes its gang's plan leaves to the pod; ``None`` if the ledger decides."""
         if state.gang is None or state.request is None:
             return None
         pod = state.pod
         return self.verdict(pod.metadata.uid, pod.key, state.gang, state.request, nodes)
 
     def explain_room(self, request: Request, verdict: Verdict) -> Verdict:
-        """``verdict`` with the gangs named that keep room on nodes which would take the request otherwise."""
-        return self.room.named(request, verdict)
+        """``verdict``, with the gangs named in the reasons of nodes that would take the request without their reservations."""
+        return self.room.with_gangs_named(request, verdict)
 
     def not_admitted(self, state: CycleState, nodes: list[str]) -> None:
-        """A pod that may have no room now, whatever there is, was asked about: ``nodes`` are what others say of it."""
+        """A pod was refused before the search for room: remember the nodes that kube-scheduler's own filters passed."""
         if state.gang is not None:
-            self.asked_about(state.pod.metadata.uid, state.gang, nodes)
+            self.remember_offer(state.pod.metadata.uid, state.gang, nodes)
 
     def verdict(self, uid: str, pod: str, gang: Gang, request: Request, nodes: list[str]) -> Verdict | None:
-        """Where the pod may go for its gang's sake; ``None``: wherever it fits, enough of its gang run already."""
+        """Which nodes its gang's plan leaves to the pod; ``None`` if enough of the gang run already, so that the ledger decides."""
         group = self._groups.get(gang.key) or Group()
         if uid not in group.pods:
-            # kube-scheduler's watch is ahead of ours, or behind: what nobody tells the end of is not kept.
-            self._early[uid] = True
-            if len(self._early) > _EARLY_ONES:
-                self._early.popitem(last=False)
+            # kube-scheduler's watch is ahead of ours, or behind. The pod is not added to the gang, as its deletion might never be reported.
+            self._filtered_too_early[uid] = True
+            if len(self._filtered_too_early) > _MOST_FILTERED_TOO_EARLY:
+                self._filtered_too_early.popitem(last=False)
             return _refused(nodes, f"gang {gang.key}: this pod is not known yet")
         if group.pods[uid].leaving:
             return _refused(nodes, f"gang {gang.key}: this pod is being deleted")
@@ -282,14 +285,14 @@ class Gangs:
         need = gang.least - len(running)
         if need <= 0:
             return None
-        there = there_of(group, gang)
+        existing = existing_count(group, gang)
         if uid not in group.offered:
-            group.news_s = self.monotonic()
+            group.last_new_request_s = self.monotonic()
         remember(group, uid, nodes)
-        if there < gang.least:
+        if existing < gang.least:
             self._give_up(group)
             return _refused(
-                nodes, f"gang {gang.key} needs {pods(gang.least)} together: there {are(there)} {there}"
+                nodes, f"gang {gang.key} needs {pods(gang.least)} together: there {are(existing)} {existing}"
             )
         if group.planned and self._is_kept(group):
             node = group.planned.get(uid)
@@ -299,27 +302,27 @@ class Gangs:
                     f"gang {gang.key}: its first {pods(gang.least)} {are(gang.least)} bound before others",
                 )
             if node in nodes:
-                self._keep(group)
+                self._prolong(group)
                 self.satisfied(uid)
-                return _there_alone(node)
+                return _only(node)
         self._give_up(group)
-        if why := self._gives_way(group, gang, need, running):
-            return _refused(nodes, f"gang {gang.key}: {why}")
+        if reason := self._backoff_reason(group, gang, need, running):
+            return _refused(nodes, f"gang {gang.key}: {reason}")
         return self._plan(group, uid, pod, gang, request, need, running)
 
-    def _gives_way(self, group: Group, gang: Gang, need: int, running: set[str]) -> str:
-        """Why no room is kept for it now, whatever there is; empty where it is."""
+    def _backoff_reason(self, group: Group, gang: Gang, need: int, running: set[str]) -> str:
+        """Why the gang gets no reservations now; empty if it may."""
         if self.monotonic() < group.rests_until_s:
             return "its pods have not come together in time, it gives way to others"
         namespace = gang.namespace
-        if self.monotonic() < self._rests.until_s(namespace):
-            group.rests_until_s = self._rests.until_s(namespace)
+        if self.monotonic() < self._failures.until_s(namespace):
+            group.rests_until_s = self._failures.until_s(namespace)
             return f"room was kept in vain for gangs of namespace {namespace}, it gives way to others"
-        asked = sum(other not in running for other in group.offered)
-        if self._rests.is_wary(namespace) and asked < need:
+        requested = sum(other not in running for other in group.offered)
+        if self._failures.requires_every_request(namespace) and requested < need:
             return (
                 f"room was kept in vain for gangs of namespace {namespace}, so it is kept once kube-scheduler has asked "
-                f"about all {pods(need)} that need it: it has about {asked}"
+                f"about all {pods(need)} that need it: it has about {requested}"
             )
         return ""
 
@@ -329,54 +332,57 @@ class Gangs:
         nodes = group.offered[uid]
         candidates = candidates_of(group, (uid, pod, request), running)
         if len(candidates) < need:
-            wrong = [one for one in group.pods.values() if one.problem]
-            why = f"pod {wrong[0].pod}: {wrong[0].problem}" if wrong else _WITHOUT_GPU
-            return _refused(nodes, f"gang {gang.key} needs {pods(gang.least)} together: {why}")
-        # Room that others make by their end is its own.
-        lifted = self._ledger.nominations.suspend(group.pods)
-        barren = self._reserve_all(group, uid, largest_first(candidates[:need]), need)
-        if barren is not None:
-            found = len(group.planned)
+            invalid = [record for record in group.pods.values() if record.problem]
+            reason = f"pod {invalid[0].pod}: {invalid[0].problem}" if invalid else _WITHOUT_GPU
+            return _refused(nodes, f"gang {gang.key} needs {pods(gang.least)} together: {reason}")
+        # Room that evictions make for this gang counts as free for it.
+        suspended = self._ledger.nominations.suspend(group.pods)
+        failure = self._reserve_all(group, uid, largest_first(candidates[:need]), need)
+        if failure is not None:
+            with_room = len(group.planned)
             self._give_up(group)
-            if self._others_may_do(group, candidates, need, nodes):
-                # As many as possible find room if the smallest have theirs first.
+            if self._other_choice_may_fit(group, candidates, need, nodes):
+                # Smallest first lets as many pods as possible find room.
                 others = [*candidates[:1], *sorted(candidates[1:], key=size_of)]
                 if self._reserve_all(group, uid, others, need) is None:
-                    barren = None
+                    failure = None
                 else:
                     self._give_up(group)
-        if barren is not None:
-            asked, offered, refusal = barren
-            head = f"gang {gang.key} needs room for {pods(need)} at once and there is room for {found}"
-            refused = self.room.named(asked, self._ledger.filter(asked, offered))
-            self._ledger.nominations.restore(lifted)
+        if failure is not None:
+            failed_request, offered, refusal = failure
+            head = f"gang {gang.key} needs room for {pods(need)} at once and there is room for {with_room}"
+            refused = self.room.with_gangs_named(failed_request, self._ledger.filter(failed_request, offered))
+            self._ledger.nominations.restore(suspended)
             if refusal:
                 return _refused(nodes, f"{head}: {refusal}")
             reasons = refused.refused | refused.hopeless
-            # Who finds room here for itself has it from the others, who would have none.
+            # A node may have room for this pod alone, but then the other pods would lack room.
             return Verdict([], {name: f"{head}: {reasons.get(name, _THE_OTHERS)}" for name in nodes}, {})
-        group.since_s = group.news_s = self.monotonic()
-        self._keep(group)
+        group.planned_at_s = group.last_new_request_s = self.monotonic()
+        self._prolong(group)
         self.retry_wanted([other for other in group.planned if other != uid])
-        return _there_alone(group.planned[uid])
+        return _only(group.planned[uid])
 
     def _reserve_all(
         self, group: Group, first: str, wanted: list[Candidate], need: int
     ) -> tuple[Request, list[str], str] | None:
-        """Give room to ``need`` of ``wanted``, ``first`` among them; else who had none first: its request, its nodes, and what refused it."""
+        """Reserve room for ``need`` pods of ``wanted``, including ``first``.
+
+        Returns ``None`` on success; otherwise request, nodes and quota refusal (or empty) of the first pod without room.
+        """
         nodes = group.offered[first]
-        none_for: set[tuple[Request, int]] = set()
-        barren: tuple[Request, list[str], str] | None = None
+        failed_kinds: set[tuple[Request, int]] = set()
+        failure: tuple[Request, list[str], str] | None = None
         spare = len(wanted) - need
-        for other, key, asked in wanted:
+        for other, key, request in wanted:
             if len(group.planned) == need:
                 break
             offered = group.offered.get(other, nodes)
-            alike = (asked, id(offered))
-            # What comes to be taken only grows: who asks for the same on the same nodes has none either.
-            vain = alike in none_for and self._ledger.held(other) is None
-            refusal = "" if vain else self._quotas.refusal(other)
-            node = None if vain or refusal else self._reserve(other, key, asked, offered)
+            kind = (request, id(offered))
+            # Free room only shrinks here, so another pod with the same request and nodes fails as well.
+            known_to_fail = kind in failed_kinds and self._ledger.held(other) is None
+            refusal = "" if known_to_fail else self._quotas.refusal(other)
+            node = None if known_to_fail or refusal else self._reserve(other, key, request, offered)
             if node is not None and (refusal := self._quotas.passed(other)):
                 self.reservation_cancelled(other)
                 node = None
@@ -384,27 +390,27 @@ class Gangs:
                 group.planned[other] = node
                 continue
             if not refusal:
-                none_for.add(alike)
-            barren = barren or (asked, offered, refusal)
+                failed_kinds.add(kind)
+            failure = failure or (request, offered, refusal)
             spare -= 1
             if other == first or spare < 0:
-                return barren
+                return failure
         return None
 
     @staticmethod
-    def _others_may_do(group: Group, candidates: list[Candidate], need: int, nodes: list[str]) -> bool:
-        """Whether there are more than are needed, and not all of them want the same."""
-        kinds = {(asked, id(group.offered.get(uid, nodes))) for uid, _, asked in candidates}
+    def _other_choice_may_fit(group: Group, candidates: list[Candidate], need: int, nodes: list[str]) -> bool:
+        """Whether another choice of pods may succeed: there are more candidates than needed, with different requests or nodes."""
+        kinds = {(request, id(group.offered.get(uid, nodes))) for uid, _, request in candidates}
         return len(candidates) > need and len(kinds) > 1
 
-    def asked_about(self, uid: str, gang: Gang, nodes: list[str]) -> None:
-        """A pod that may have no room now, for whatever there is, was asked about: ``nodes`` are what others say of it."""
+    def remember_offer(self, uid: str, gang: Gang, nodes: list[str]) -> None:
+        """Remember ``nodes`` as offered for a pod that was refused before the search for room."""
         group = self._groups.get(gang.key)
         if group is not None and uid in group.pods and not group.pods[uid].leaving:
             remember(group, uid, nodes)
 
     def standing(self, uid: str) -> Standing | None:
-        """How its gang stands for a pod that waits; ``None`` for one without a gang, or that asks for no GPU."""
+        """The state of a pending pod's gang; ``None`` for a pod without a gang or without a GPU request."""
         group = self._groups.get(self._group_of.get(uid, ""))
         record = None if group is None else group.pods.get(uid)
         if group is None or record is None or record.gang is None:
@@ -413,15 +419,15 @@ class Gangs:
         return standing_of(group, record, self._running(group, uid, record.gang), resting=resting)
 
     def together_with(self, uid: str) -> list[str]:
-        """UIDs of all pods of a pod's gang; of one without a gang its own."""
+        """UIDs of all pods of a pod's gang; only its own for a pod without a gang."""
         group = self._groups.get(self._group_of.get(uid, ""))
         return [uid] if group is None else list(group.pods)
 
     def wanting(self, uid: str, nodes: list[str]) -> list[Wanting]:
-        """Who of a pod's gang needs room at once with it, the largest first, for which pods of others may have to end.
+        """The pods of a pod's gang that need room together with it, the largest first, for preemption.
 
-        ``nodes`` may take the pod itself. Empty where the gang waits for something else, or room is being made for it
-        already; and before each of them was asked about: nobody ends on a node that the pod may never have.
+        ``nodes`` are those that may take the pod itself. Empty if the gang is pending for another reason, or if room is being made for it
+        already. Also empty until kube-scheduler has filtered each of these pods, so that no pod is evicted on a node that is unsuitable.
         """
         group = self._groups.get(self._group_of.get(uid, ""))
         record = None if group is None else group.pods.get(uid)
@@ -431,8 +437,8 @@ class Gangs:
         assert gang is not None
         running = self._running(group, uid, gang)
         need = max(gang.least - len(running), 1)
-        waits = there_of(group, gang) < gang.least or bool(group.planned)
-        if waits or record.request is None or any(map(self._ledger.nominations.node_of, group.pods)):
+        not_ready = existing_count(group, gang) < gang.least or bool(group.planned)
+        if not_ready or record.request is None or any(map(self._ledger.nominations.node_of, group.pods)):
             return []
         if self.monotonic() < group.rests_until_s:
             return []
@@ -440,25 +446,25 @@ class Gangs:
         if len(chosen) < need or any(other != uid and other not in group.offered for other, _, _ in chosen):
             return []
         return [
-            Wanting(group.pods[other], asked, group.offered.get(other, nodes))
-            for other, _, asked in largest_first(chosen)
+            Wanting(group.pods[other], request, group.offered.get(other, nodes))
+            for other, _, request in largest_first(chosen)
         ]
 
     def keepers(self, request: Request, nodes: Collection[str]) -> dict[str, str]:
-        """Those of ``nodes`` that would take the request if gangs kept no room there, and these gangs, in words."""
+        """By node, the gangs (in words) whose reservations alone keep the node from taking the request."""
         return self.room.keepers(request, nodes)
 
     def kept_rooms(self) -> Iterator[GangRoom]:
-        """What is kept now."""
+        """The current reservations of gangs."""
         now_s = self.monotonic()
         for key, group, held in self.room.kept():
             gang = group.pods[held[0].uid].gang
             assert gang is not None
-            yield GangRoom(key, self.come(group, gang), gang.least, until_s(group) - now_s, held)
+            yield GangRoom(key, self.arrived(group, gang), gang.least, until_s(group) - now_s, held)
 
     def _reserve(self, uid: str, pod: str, request: Request, nodes: list[str]) -> str | None:
         held = self._ledger.held(uid)
-        if held is not None:  # an earlier Binding may still arrive there
+        if held is not None:  # an earlier Binding may still be written
             return held.node if held.node in nodes else None
         node = self._ledger.best(request, nodes)
         if node is not None:
@@ -469,8 +475,8 @@ class Gangs:
         held = self._ledger.held
         return all((one := held(uid)) and one.node == node for uid, node in group.planned.items())
 
-    def _keep(self, group: Group) -> None:
-        """Keep its room for another while, unless it has had it for long enough."""
+    def _prolong(self, group: Group) -> None:
+        """Prolong the gang's reservations, unless they have reached their maximum time."""
         self.room.note(group)
         if self.monotonic() >= until_s(group):
             return
@@ -480,15 +486,15 @@ class Gangs:
     def _give_up(self, group: Group) -> None:
         planned = [uid for uid in group.planned if uid not in group.placed]
         group.planned.clear()
-        group.here.clear()
-        group.come.clear()
+        group.in_permit.clear()
+        group.arrived.clear()
         for uid in planned:
             self.reservation_cancelled(uid)
 
     # --- bind -----------------------------------------------------------------------------------
 
     async def permit(self, pod: PodToBind) -> None:
-        """Return once enough of the gang have come to be bound; raises ``NotPermitted`` when they do not."""
+        """Return when enough of the gang have arrived; raises ``NotPermitted`` if they do not in time."""
         uid, gang = pod.uid, pod.gang
         if gang is None:
             return
@@ -498,50 +504,50 @@ class Gangs:
         if len(self._running(group, uid, gang)) < gang.least:
             if uid not in group.planned:
                 raise NotPermitted(f"gang {gang.key}: room for all of its pods has to be found first")
-            self._keep(group)
-            group.here.add(uid)
-            group.come.add(uid)
-            group.came_s = asyncio.get_running_loop().time()
-            if self.come(group, gang) >= gang.least:
-                self._open(group)
+            self._prolong(group)
+            group.in_permit.add(uid)
+            group.arrived.add(uid)
+            group.last_arrival_s = asyncio.get_running_loop().time()
+            if self.arrived(group, gang) >= gang.least:
+                self._admit(group)
             else:
                 await self._wait(group, uid, gang)
         group.placed.add(uid)
 
-    def _open(self, group: Group) -> None:
-        """Let all go that have come: who is here now, and who gave up meanwhile as soon as it comes again."""
-        gave_up = group.come - group.here
-        group.placed |= group.come
-        group.here, group.come = set(), set()
+    def _admit(self, group: Group) -> None:
+        """Admit all pods that have arrived: those that wait now, and those that timed out, at their next attempt."""
+        timed_out = group.arrived - group.in_permit
+        group.placed |= group.arrived
+        group.in_permit, group.arrived = set(), set()
         group.opened.set()
         group.opened = asyncio.Event()
-        if gave_up:
-            self.retry_wanted(sorted(gave_up))
+        if timed_out:
+            self.retry_wanted(sorted(timed_out))
 
     async def _wait(self, group: Group, uid: str, gang: Gang) -> None:
         opened, loop = group.opened, asyncio.get_running_loop()
         until_s = loop.time() + self._most_patience_s
         try:
             while not opened.is_set():
-                timeout_s = min(group.came_s + self._patience_s, until_s) - loop.time()
+                timeout_s = min(group.last_arrival_s + self._patience_s, until_s) - loop.time()
                 if timeout_s <= 0:
                     raise TimeoutError
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(timeout_s):
                         await opened.wait()
         except TimeoutError:
-            come = self.come(group, gang)
+            arrived = self.arrived(group, gang)
             raise NotPermitted(
-                f"gang {gang.key}: {come} of {pods(gang.least)} {have(come)} come to be bound, room is kept for the others"
+                f"gang {gang.key}: {arrived} of {pods(gang.least)} {have(arrived)} come to be bound, room is kept for the others"
             ) from None
         finally:
-            group.here.discard(uid)
+            group.in_permit.discard(uid)
         if uid not in group.placed:
             raise NotPermitted(f"gang {gang.key}: the room that was kept for it was given up")
 
 
-def _there_alone(node: str) -> Verdict:
-    # Why not on the others nobody hears of a pod that has a node, and to write thousands of reasons takes longer than to decide.
+def _only(node: str) -> Verdict:
+    # Reasons of other nodes are not shown for a pod that has a node, and encoding thousands of them takes longer than the decision.
     return Verdict([node], {}, {})
 
 

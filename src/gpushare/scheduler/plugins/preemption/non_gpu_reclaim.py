@@ -33,7 +33,7 @@ class QuotaReservations:
     def is_pending(self, record: PodRecord) -> bool:
         """Whether the pod is pending and unchanged, and nothing is reserved for it."""
         return (
-            self._view.waiting_besides.get(record.uid) is record
+            self._view.waiting_non_gpu.get(record.uid) is record
             and not record.leaving
             and not self._quotas.keeps(record.uid)
         )

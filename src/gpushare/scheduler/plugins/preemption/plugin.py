@@ -29,7 +29,7 @@ from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.interface import Task
 from gpushare.scheduler.framework.services import NO_GANGS, NO_QUOTAS, Gangs, PodQuotas, Wanting
-from gpushare.scheduler.leader.lease import NotLeading, without_another
+from gpushare.scheduler.leader.lease import NotLeading, always_leads
 from gpushare.scheduler.plugins.preemption.disruption_budgets import BudgetReading, Evictor
 from gpushare.scheduler.plugins.preemption.evictor import VictimEvictor
 from gpushare.scheduler.plugins.preemption.non_gpu_reclaim import QuotaReservations
@@ -84,7 +84,7 @@ class Preemptor:
         clock: Clock,
         *,
         in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes],
-        must_lead: Callable[[], Awaitable[None]] = without_another,
+        must_lead: Callable[[], Awaitable[None]] = always_leads,
         gangs: Gangs = NO_GANGS,
         quotas: PodQuotas = NO_QUOTAS,
     ) -> None:
@@ -195,7 +195,7 @@ class Preemptor:
         self._asked.setdefault(uid, (self._clock.monotonic() + in_s, nodes))
 
     def _may_preempt(self, uid: str) -> PodRecord | None:
-        record = self._view.waiting.get(uid) or self._view.waiting_besides.get(uid)
+        record = self._view.waiting.get(uid) or self._view.waiting_non_gpu.get(uid)
         if record is None or not record.preempts or record.leaving:
             return None
         return record if record.request is not None or record.bystander else None

@@ -29,7 +29,7 @@ def lesser(
     def rank(uid: str) -> Rank | None:
         record = cache.bound.get(uid)
         if record is None:
-            record = cache.besides.get(uid)
+            record = cache.bound_non_gpu.get(uid)
             if record is None or not record.ours:
                 return None  # its replacement would be bound at once, whatever its quota says
         if uid in guarded:

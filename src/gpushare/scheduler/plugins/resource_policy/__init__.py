@@ -1,1 +1,1 @@
-"""ResourcePolicy: node groups in order of preference."""
+"""The plugin ``resource-policy``: node groups (units) in order of preference."""

@@ -1,8 +1,8 @@
-"""Places that are kept for pods that are moved, as their ResourcePolicies see them.
+"""Places for the replacements of moved pods, under their ResourcePolicies.
 
-What replaces such a pod is a new one to its policy: it has waited for nothing, and has none of what a unit has put on the one
-before it. Its place must be in a unit that the policy would give it at once, with the pod that moves counted yet, for that ends
-after the other comes. From the decision on the place counts in its unit, so that nobody else takes the last one under its caps.
+To its policy the replacement is a new pod: it has not been pending yet, and does not have the labels and annotations of a unit. It must
+get a place at once, in the unit that the policy selects first. The moved pod still counts there, as it ends only after its replacement
+was created. The place is booked when the move is decided, so that no other pod takes the last place under the unit's caps.
 """
 
 from typing import Final
@@ -16,39 +16,41 @@ from gpushare.scheduler.plugins.resource_policy.model.unit_selection import choo
 from gpushare.scheduler.plugins.resource_policy.model.unit_usage import PolicyBook
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 
-_NEW: Final = "moved:"
+_REPLACEMENT_KEY: Final = "moved:"
 
 
 class PolicyPlaces:
-    """Not for several threads."""
+    """Checks and books places for moved pods. Not thread-safe."""
 
     def __init__(self, policies: Policies) -> None:
         self._policies = policies
         self._taken: dict[str, PolicyBook] = {}
 
     def objection(self, moved: Pod, node: str) -> str:
-        """Why the policy of ``moved`` would not let what replaces it go to ``node`` at once; empty where it would, and without a policy."""
-        return self._at(_NEW, moved, node)[0]
+        """Why the policy of ``moved`` does not allow its replacement on ``node`` at once; empty if it does, or without a policy."""
+        return self._evaluate(_REPLACEMENT_KEY, moved, node)[0]
 
     def take(self, key: str, moved: Pod, node: str) -> str:
-        """The same; where nothing is objected the place counts in its unit, under ``key``, until ``give_up``."""
-        why, book, pod, unit = self._at(key, moved, node)
-        if not why and book is not None and pod is not None:
+        """As ``objection``; without an objection the place is also booked in its unit, under ``key``, until ``give_up``."""
+        objection, book, pod, unit = self._evaluate(key, moved, node)
+        if not objection and book is not None and pod is not None:
             book.book(pod, unit)
             self._taken[key] = book
-        return why
+        return objection
 
     def give_up(self, key: str) -> None:
-        """The place counts nowhere any more, if it did."""
+        """Release the place booked under ``key``, if any."""
         book = self._taken.pop(key, None)
         if book is not None:
             book.unbook(key)
 
-    def _at(self, key: str, moved: Pod, node: str) -> tuple[str, PolicyBook | None, PolicyPod | None, int]:
+    def _evaluate(
+        self, key: str, moved: Pod, node: str
+    ) -> tuple[str, PolicyBook | None, PolicyPod | None, int]:
         namespace = moved.metadata.namespace
         if not self._policies.governs(namespace):
             return "", None, None, 0
-        pod = _anew(key, policy_pod_of(moved))
+        pod = _recreated(key, policy_pod_of(moved))
         census = self._policies.census
         book = census.book_for(namespace, pod.labels)
         if book is None:
@@ -60,25 +62,25 @@ class PolicyPlaces:
         if isinstance(group, str):
             return group, None, None, 0
         masks = list(book.masks(pod, census.nodes.places((node,))))
-        # Who ends nobody is not held back in a unit in which that would be tried first.
+        # A pod that never preempts skips the policy's attempts to preempt in a unit.
         tried = range(len(masks)) if moved.spec.preemption_policy == "Never" else ()
         choice = choose(book.policy, book.standings(pod, group, masks), 0.0, tried)
         if choice.unit is not None:
             return "", book, pod, choice.unit
-        at = next((number for number, mask in enumerate(masks) if mask[0]), None)
-        if at is None:
+        unit = next((index for index, mask in enumerate(masks) if mask[0]), None)
+        if unit is None:
             return f"ResourcePolicy {name}: node {node} is in none of its units", None, None, 0
-        return f"ResourcePolicy {name}: unit {at + 1}: {choice.reasons[at]}", None, None, 0
+        return f"ResourcePolicy {name}: unit {unit + 1}: {choice.reasons[unit]}", None, None, 0
 
 
-def _anew(key: str, pod: PolicyPod) -> PolicyPod:
-    """The pod as its controller makes it again: without node and past, and without the labels that a unit has put on it."""
-    put = pod.annotations.get(names.ANN_UNIT_LABELS, "").split(",")
+def _recreated(key: str, pod: PolicyPod) -> PolicyPod:
+    """The pod as its controller recreates it: without a node and history, and without the labels that a unit added."""
+    added = pod.annotations.get(names.ANN_UNIT_LABELS, "").split(",")
     return msgspec.structs.replace(
         pod,
         uid=key,
         node="",
-        labels={label: text for label, text in pod.labels.items() if label not in put},
+        labels={label: value for label, value in pod.labels.items() if label not in added},
         scheduled=0.0,
         nominated="",
         untimed=False,

@@ -1,9 +1,8 @@
-"""ResourcePolicies in the verbs of the extender: which nodes a pod may have now, and what becomes of its place.
+"""ResourcePolicies in the extender's verbs: which nodes a pod may have now, and the places that are booked for pods.
 
-``filter`` leaves the nodes of one unit and promises the pod a place in it, so that the next pod is not sent to a unit that
-is taken though no Binding was seen yet. A promise ends when the pod is seen bound, is asked about again, or after some
-seconds. Nothing of this is stored: how long a pod waits is told by its own condition, or a note on it (``refused_since``), what a
-unit holds by its pods.
+``filter`` returns only nodes of one unit and promises the pod a place in it. So the unit counts as taken for the next pod
+before a Binding is seen. A promise ends when the pod is seen bound, is filtered again, or after some seconds. None of this is persisted:
+how long a pod is pending is derived from its condition or an annotation (``refused_since``), and what a unit holds from its pods.
 """
 
 import logging
@@ -37,20 +36,20 @@ from gpushare.scheduler.server.protocol import Victims
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that a promise lasts that nobody has acted on.
+#: Seconds until an unused promise expires.
 PROMISED_S: Final = 15.0
-#: Seconds after which a pod is asked about again where kube-scheduler may have shown us a part of the nodes only.
+#: Seconds after which a pod is retried if kube-scheduler may have sent us only a part of the nodes.
 LOOK_AGAIN_S: Final = 15.0
-#: kube-scheduler never stops looking for nodes before it has so many.
+#: kube-scheduler never stops its search for feasible nodes before it has found so many.
 _FEWEST_OFFERED: Final = 100
 _REMEMBERED: Final = 4096
 _AT_ONCE: Final = 64
-#: Seconds for which a pod is remembered of which its namespace's watch has not told yet: kube-scheduler's may be ahead of it.
+#: Seconds for which a pod is remembered that our watch has not shown yet: kube-scheduler's watch may be ahead.
 _UNSEEN_S: Final = 10.0
 
 
 class Promise(msgspec.Struct):
-    """A place that ``pod`` has in ``book``, until ``until_s`` (monotonic)."""
+    """A place booked for ``pod`` in ``book`` until ``until_s`` (monotonic)."""
 
     book: PolicyBook
     pod: PolicyPod
@@ -58,9 +57,9 @@ class Promise(msgspec.Struct):
 
 
 class InTurn:
-    """Goes through nodes as a pod's policy does: those of the first unit with room, and each next unit's besides.
+    """Iterates over the nodes of a gang's pod in its policy's order: the nodes of the first unit, then those of the next unit added, and so on.
 
-    The next is gone to only where the policy lets the pod go on from those before, which took its gang in vain.
+    A next unit is added only if the policy allows it after the gang found no room in the previous ones.
     """
 
     def __init__(
@@ -78,41 +77,41 @@ class InTurn:
         self._masks = masks
         self._choice = choice
         self._without_group = without_group
-        self._there = np.zeros(len(names), np.bool_)
-        self._vain: set[int] = set()
+        self._listed = np.zeros(len(names), np.bool_)
+        self._failed: set[int] = set()
         if destined in names and choice is not None:
-            self._go_to(names.index(destined), choice)
+            self._start_at(names.index(destined), choice)
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Ask for more only where what was given last took the gang in vain."""
-        while self._choice is not None and (unit := self._choice(self._vain).unit) is not None:
-            self._vain.add(unit)
-            self._there |= self._masks[unit]
-            yield list(compress(self._names, self._there.tolist()))
+        """Growing lists of nodes. Take the next one only if the gang has no room on the last one."""
+        while self._choice is not None and (unit := self._choice(self._failed).unit) is not None:
+            self._failed.add(unit)
+            self._listed |= self._masks[unit]
+            yield list(compress(self._names, self._listed.tolist()))
 
     def rest(self) -> dict[str, str]:
-        """Why the pod may have none of the nodes that were not given, by node."""
+        """By node, the reason why the pod may not have a node that was not listed."""
         if self._choice is None:
             return dict.fromkeys(self._names, self._without_group)
-        reasons = self._choice(self._vain).reasons
-        return _told(self._key, self._names, self._masks, reasons, but=self._there)
+        reasons = self._choice(self._failed).reasons
+        return _reasons_by_node(self._key, self._names, self._masks, reasons, but=self._listed)
 
-    def _go_to(self, place: int, choice: Callable[[Collection[int]], Choice]) -> None:
-        """Begin where a plan is kept for the pod, if it may go on to there: to ask in units before would be the plan's end."""
-        vain: set[int] = set()
-        while (unit := choice(vain).unit) is not None:
+    def _start_at(self, place: int, choice: Callable[[Collection[int]], Choice]) -> None:
+        """Start at the unit of the pod's planned node, if the policy allows it. A search in earlier units would discard the plan."""
+        failed: set[int] = set()
+        while (unit := choice(failed).unit) is not None:
             if self._masks[unit][place]:
-                self._vain = vain
-                for number in vain:
-                    self._there |= self._masks[number]
+                self._failed = failed
+                for number in failed:
+                    self._listed |= self._masks[number]
                 return
-            vain.add(unit)
+            failed.add(unit)
 
 
 class Policies:
-    """All that the scheduler knows of ResourcePolicies. ``waiting`` are the pods without a node that they govern, by UID.
+    """The scheduler's state of ResourcePolicies. ``waiting`` are the pending pods under a policy, by UID.
 
-    ``kept_on``: on which node capacity is nominated for a pod until others have ended (``Ledger.kept_on``).
+    ``kept_on``: the node that is nominated for a pod until its victims have ended (``nominations.node_of`` of the ledger).
     """
 
     def __init__(self, clock: Clock, *, kept_on: Callable[[str], str] = lambda uid: "") -> None:
@@ -120,22 +119,22 @@ class Policies:
         self.waiting: dict[str, PodRecord] = {}
         self.promises: dict[str, Promise] = {}
         self.unread: set[str] = set()
-        """Namespaces whose pods were not all read yet."""
+        """Namespaces whose pods are not all known yet."""
         self.strays: set[str] = set()
-        """Namespaces without policies in which pods may have a deletion cost of ours."""
+        """Namespaces without policies whose pods may still have a deletion cost that we wrote."""
         self.pod_refused: Event[str] = Event()
         """Called with the UID of a pod that no unit takes now."""
         self.retry_wanted: Event[list[str]] = Event()
-        """Called with the UIDs of pods that kube-scheduler should ask about soon."""
+        """Called with the UIDs of pods that kube-scheduler should retry soon."""
         self.capacity_freed: Event[[]] = Event()
-        """Called when a place in a unit came free."""
-        self._kept_on = kept_on
+        """Called when a place in a unit was freed."""
+        self._nominated_node = kept_on
         self._clock = clock
         self.since = RefusedSince()
         self._due: dict[str, float] = {}
-        # Since when others may be ended for a pod in a unit, before the next is tried.
+        # By UID and unit, since when preemption has been tried in the unit before the next one.
         self._tried: OrderedDict[str, dict[int, float]] = OrderedDict()
-        # Pods whose policy is gone: nobody tells of them any more, they are tried again once.
+        # Pods whose policy was deleted: their watch may have stopped, so they are retried once.
         self._orphans: set[str] = set()
 
     @property
@@ -147,10 +146,10 @@ class Policies:
         """Whether there is a policy in the namespace."""
         return self.in_use and namespace in self.census.namespaces
 
-    # --- what the informers tell ------------------------------------------------------------------
+    # --- informer events --------------------------------------------------------------------------
 
     def upsert_policy(self, policy: ResourcePolicy) -> None:
-        """A policy is new or changed: pods that wait because of it are tried again."""
+        """A policy was added or changed: retry the pods that are pending because of it."""
         new = policy.namespace not in self.census.namespaces
         if self.census.set_policy(policy):
             if new:
@@ -160,7 +159,7 @@ class Policies:
             self.refresh(policy.namespace)
 
     def remove_policy(self, key: str) -> None:
-        """A policy is gone: its pods go anywhere."""
+        """A policy was deleted: it no longer restricts its pods."""
         self.census.remove_policy(key)
         namespace = key.partition("/")[0]
         if namespace not in self.census.namespaces:
@@ -171,17 +170,17 @@ class Policies:
         logger.info("ResourcePolicy %s is gone", key)
 
     def upsert_pod(self, pod: PolicyPod) -> None:
-        """A pod of a namespace with policies is new or changed."""
+        """A pod of a namespace with policies was added or changed."""
         self.census.set_pod(pod)
         if pod.node:
             self._forget(pod.uid)
             self.since.forget(pod.uid)
             self.promises.pop(pod.uid, None)
-        elif not self._note_waiting(pod):
+        elif not self._store_if_waiting(pod):
             self.waiting.pop(pod.uid, None)
 
     def remove_pod(self, pod: PolicyPod) -> None:
-        """A pod has ended or is gone: others may have its place."""
+        """A pod has ended or was deleted: its place is free."""
         self.census.remove_pod(pod.uid)
         self._forget(pod.uid)
         self.since.forget(pod.uid)
@@ -190,7 +189,7 @@ class Policies:
             self.capacity_freed()
 
     def refresh(self, namespace: str) -> None:
-        """What a namespace's pods wait for has changed: ask about them again soon."""
+        """The policies of a namespace have changed: retry its pending pods soon."""
         prefix = f"{namespace}/"
         now_s = self._clock.monotonic()
         for uid, record in self.waiting.items():
@@ -198,11 +197,11 @@ class Policies:
                 self._due[uid] = now_s
                 self._orphans.add(uid)
         for pod in self.census.pods_of(namespace):
-            if not pod.node and self._note_waiting(pod):
+            if not pod.node and self._store_if_waiting(pod):
                 self._due[pod.uid] = now_s
 
-    def _note_waiting(self, pod: PolicyPod) -> bool:
-        """Whether a pod without a node waits for a unit: one has it, and it is our kube-scheduler's."""
+    def _store_if_waiting(self, pod: PolicyPod) -> bool:
+        """Store a pending pod and return true if a policy applies to it and our kube-scheduler places it."""
         if pod.scheduler not in ("", SCHEDULER_NAME):
             return False
         if self.census.book_for(pod.namespace, pod.labels) is None:
@@ -214,7 +213,7 @@ class Policies:
         return True
 
     def kept(self, uid: str) -> PodRecord | None:
-        """The pod that waits for a unit of a policy that is there; ``None`` where there is no such."""
+        """The record of a pending pod to which a policy applies; ``None`` for any other pod."""
         pod = self.census.pod(uid)
         if pod is None or self.census.book_for(pod.namespace, pod.labels) is None:
             return None
@@ -223,10 +222,10 @@ class Policies:
     # --- filter -----------------------------------------------------------------------------------
 
     def in_turn(self, asked: Pod, names: list[str], destined: str = "") -> "InTurn | None":
-        """The nodes that the pod may have, unit by unit; ``None`` where no policy decides for it.
+        """The nodes that the pod may have, unit by unit; ``None`` if no policy applies to it.
 
-        For pods that are planned with others, before anything else is asked: the plan must not be in vain. ``destined`` is the
-        node to which it goes already, by an earlier plan.
+        For pods of a gang, before the search for room, so that the plan does not use nodes that the policy excludes. ``destined`` is the
+        node of an earlier plan.
         """
         if not self.in_use:
             return None
@@ -240,17 +239,18 @@ class Policies:
         masks = list(book.masks(pod, self.census.nodes.places(names)))
         standings = book.standings(pod, group, masks)
 
-        def choice(vain: Collection[int]) -> Choice:
-            # What did not take its gang is as if it had no node.
-            left = [
-                one._replace(takes=False) if number in vain else one for number, one in enumerate(standings)
+        def choice(failed: Collection[int]) -> Choice:
+            # A unit without room for the gang counts as having no suitable node.
+            effective = [
+                standing._replace(takes=False) if number in failed else standing
+                for number, standing in enumerate(standings)
             ]
-            return self._choice(book, pod, asked, left)
+            return self._choice(book, pod, asked, effective)
 
         return InTurn(book.policy.key, names, masks, choice, destined)
 
     def narrow(self, asked: Pod, verdict: Verdict) -> Verdict:
-        """What is left of the nodes that take the pod, for its policy's sake; ``verdict`` itself where it has none."""
+        """``verdict`` without the nodes that the pod's policy excludes; the same object if no policy applies."""
         if not self.in_use:
             return verdict
         book = self.census.book_for(asked.metadata.namespace, asked.metadata.labels or {})
@@ -276,15 +276,15 @@ class Policies:
         choice = self._choose(book, pod, asked, masks)
         if choice.unit is not None:
             self._promise(book, pod, choice.unit)
-            # Nobody hears why other units are not the one, and thousands of reasons take time to write and to read.
+            # Reasons of other units are not shown for a pod that has a unit, and thousands of them take time to encode and decode.
             fits = list(compress(verdict.fits, masks[choice.unit].tolist()))
             return Verdict(fits, verdict.refused, verdict.hopeless)
         self.end_promise(uid)
         self.pod_refused(uid)
-        self._wait(uid, choice, len(everywhere))
+        self._schedule_retry(uid, choice, len(everywhere))
         if self.since.refused(pod, self._now) and book.policy.try_next is TryNext.TIMEOUT:
-            self._due[uid] = self._clock.monotonic()  # the touch notes it on the pod
-        return self._none(book, pod, verdict, masks, choice)
+            self._due[uid] = self._clock.monotonic()  # the touch writes the time to the pod's annotation
+        return self._none_takes_it(book, pod, verdict, masks, choice)
 
     def _choose(self, book: PolicyBook, pod: PolicyPod, asked: Pod, masks: list[Mask]) -> Choice:
         group = book.group_of(pod)
@@ -293,34 +293,34 @@ class Policies:
 
     def _choice(self, book: PolicyBook, pod: PolicyPod, asked: Pod, standings: list[Standing]) -> Choice:
         waited_s = self.since.waited_s(pod, self._now)
-        # kube-scheduler asks whom it may end after it was refused: until the time is over a unit is still being tried.
+        # Preemption starts only after the pod was refused, so a unit counts as tried only after ``PREEMPTION_S``.
         over_s = self._clock.monotonic() - PREEMPTION_S
         tried = {number for number, at_s in self._tried.get(pod.uid, {}).items() if at_s <= over_s}
         if asked.spec.preemption_policy == "Never":
             tried = set(range(len(book.policy.units)))
-        elif tried and (pod.nominated or self._kept_on(pod.uid)):
-            # Room is being made: the unit in which that was tried last is not given up yet.
+        elif tried and (pod.nominated or self._nominated_node(pod.uid)):
+            # Victims are ending: the unit of the last attempt does not count as tried yet.
             tried = tried - {max(tried)}
         return choose(book.policy, standings, waited_s, tried)
 
-    def _none(
+    def _none_takes_it(
         self, book: PolicyBook, pod: PolicyPod, verdict: Verdict, masks: list[Mask], choice: Choice
     ) -> Verdict:
-        """No unit takes the pod. Others may be ended for it on the nodes of some of them."""
+        """The verdict for a pod that no unit takes. Only on nodes of ``choice.ending`` may pods be evicted for it."""
         key = book.policy.key
-        told = _told(key, verdict.fits, masks, choice.reasons)
-        kept: dict[str, str] = {}
+        hopeless = _reasons_by_node(key, verdict.fits, masks, choice.reasons)
+        resolvable: dict[str, str] = {}
         if verdict.refused:
             refused = list(verdict.refused)
-            there = list(book.masks(pod, self.census.nodes.places(refused)))
+            refused_masks = list(book.masks(pod, self.census.nodes.places(refused)))
             ending = np.zeros(len(refused), np.bool_)
             for number in choice.ending:
-                ending |= there[number]
-            kept = dict(compress(verdict.refused.items(), ending.tolist()))
-            told |= _told(key, refused, there, choice.reasons, but=ending)
-        return Verdict([], kept, verdict.hopeless | told)
+                ending |= refused_masks[number]
+            resolvable = dict(compress(verdict.refused.items(), ending.tolist()))
+            hopeless |= _reasons_by_node(key, refused, refused_masks, choice.reasons, but=ending)
+        return Verdict([], resolvable, verdict.hopeless | hopeless)
 
-    def _wait(self, uid: str, choice: Choice, offered: int) -> None:
+    def _schedule_retry(self, uid: str, choice: Choice, offered: int) -> None:
         wait_s = choice.wait_s
         if choice.tries is not None:
             self._tried.setdefault(uid, {}).setdefault(choice.tries, self._clock.monotonic())
@@ -330,33 +330,33 @@ class Policies:
             wait_s = min(wait_s or LOOK_AGAIN_S, LOOK_AGAIN_S)
         if wait_s is not None:
             self._due[uid] = self._clock.monotonic() + wait_s
-        # None that waits is forgotten: nobody else has it tried when its time has come.
+        # Entries of pending pods are never dropped, as nothing else retries them at their time.
         if len(self._due) > len(self.waiting) + _REMEMBERED:
             self._due.pop(next(one for one in self._due if one not in self.waiting))
 
     # --- preempt ----------------------------------------------------------------------------------
 
     def preemptable(self, asked: Pod, victims: Mapping[str, Victims]) -> dict[str, Victims]:
-        """Those nodes of ``victims`` on which others may be ended for the pod, of the first unit that has any."""
-        found = dict(victims)
+        """The nodes of ``victims`` on which pods may be evicted for the pod: those of the first unit that has any."""
+        victims_by_node = dict(victims)
         book = self.census.book_for(asked.metadata.namespace, asked.metadata.labels or {})
         if book is None:
-            return found
+            return victims_by_node
         pod = policy_pod_of(asked)
         if asked.metadata.namespace in self.unread or isinstance(book.group_of(pod), str):
             return {}
         nowhere = list(book.masks(pod, self.census.nodes.places(())))
         choice = self._choose(book, pod, asked, nowhere)
-        self._wait(asked.metadata.uid, choice, 0)
-        nodes = list(found)
+        self._schedule_retry(asked.metadata.uid, choice, 0)
+        nodes = list(victims_by_node)
         masks = list(book.masks(pod, self.census.nodes.places(nodes)))
         for number in sorted(choice.ending):
             if masks[number].any():
-                return {name: found[name] for name in compress(nodes, masks[number].tolist())}
+                return {name: victims_by_node[name] for name in compress(nodes, masks[number].tolist())}
         return {}
 
     def by_unit(self, uid: str, nodes: list[str]) -> list[list[str]]:
-        """Those of ``nodes`` that the pod may have, a list for each unit that is not full, in their order."""
+        """The nodes of ``nodes`` that the pod may have, as a list for each unit that is not full, in the order of units."""
         pod = self.census.pod(uid)
         book = None if pod is None else self.census.book_for(pod.namespace, pod.labels)
         if pod is None or book is None:
@@ -365,8 +365,12 @@ class Policies:
         if isinstance(group, str):
             return []
         masks = book.masks(pod, self.census.nodes.places(nodes))
-        found = [list(compress(nodes, mask.tolist())) for mask in masks]
-        return [some for number, some in enumerate(found) if some and not book.full(pod, group, number)]
+        groups = [list(compress(nodes, mask.tolist())) for mask in masks]
+        return [
+            group_nodes
+            for number, group_nodes in enumerate(groups)
+            if group_nodes and not book.full(pod, group, number)
+        ]
 
     # --- promises ---------------------------------------------------------------------------------
 
@@ -376,15 +380,15 @@ class Policies:
         self.promises[pod.uid] = Promise(book, pod, self._clock.monotonic() + PROMISED_S)
 
     def promise_on(self, book: PolicyBook, pod: PolicyPod, unit: int, node: str) -> None:
-        """The pod's Binding to ``node`` is under way."""
+        """Promise a place for the pod's Binding to ``node``, which is in flight."""
         self.end_promise(pod.uid)
         book.book(pod, unit, node)
         self.promises[pod.uid] = Promise(book, pod, self._clock.monotonic() + PROMISED_S)
 
     def _renew_promises(self, namespace: str) -> None:
-        """Other policies decide: what is being bound counts in the book that it is in now, and the promise ends there.
+        """The namespace's policies have changed: move each promise to the book of the policy that applies now.
 
-        The census has carried over what it knows of; the watch of these pods may not have told of one that is being bound already.
+        The census has moved the bookings of pods that it knows. A pod that is being bound may not be known from the watch yet.
         """
         for uid, promise in self.promises.items():
             if promise.pod.namespace != namespace:
@@ -401,46 +405,46 @@ class Policies:
                     book.book(promise.pod, unit, booking.node)
 
     def prolong(self, uid: str) -> None:
-        """What became of the pod is not known yet."""
+        """Prolong the pod's promise: the outcome of its Binding is not known yet."""
         promise = self.promises.pop(uid, None)
         if promise is not None:
             promise.until_s = self._clock.monotonic() + PROMISED_S
-            self.promises[uid] = promise  # the order is that of the ends
+            self.promises[uid] = promise  # keeps the mapping sorted by end
 
     def end_promise(self, uid: str) -> None:
-        """The pod has no place any more, or one that was seen."""
+        """Remove the pod's promise and its booking."""
         promise = self.promises.pop(uid, None)
         if promise is not None:
             promise.book.unbook(uid)
 
     def overdue(self) -> list[Promise]:
-        """Promises on nodes whose time is over, a handful; those of ``filter`` alone are ended here."""
+        """Expired promises of Bindings, at most ``_AT_ONCE``. Expired promises of ``filter`` are removed here."""
         now_s = self._clock.monotonic()
-        found: list[Promise] = []
+        expired: list[Promise] = []
         for uid, promise in list(self.promises.items()):
-            if promise.until_s > now_s or len(found) == _AT_ONCE:
+            if promise.until_s > now_s or len(expired) == _AT_ONCE:
                 break
             booking = promise.book.booked.get(uid)
             if booking is None or not booking.node:
                 self.end_promise(uid)
             else:
-                found.append(promise)
-        return found
+                expired.append(promise)
+        return expired
 
-    # --- trying again -----------------------------------------------------------------------------
+    # --- retries ----------------------------------------------------------------------------------
 
     def hurry(self) -> None:
-        """Have pods tried again whose time has come; until they are asked about, every so often."""
+        """Retry pods that are due, and again every ``LOOK_AGAIN_S`` seconds until kube-scheduler filters them."""
         now_s = self._clock.monotonic()
         due: list[str] = []
-        for uid, at_s in [(uid, at_s) for uid, at_s in self._due.items() if at_s <= now_s]:
+        for uid, due_s in [(uid, due_s) for uid, due_s in self._due.items() if due_s <= now_s]:
             if uid not in self.waiting:
-                if now_s >= at_s + _UNSEEN_S:
+                if now_s >= due_s + _UNSEEN_S:
                     self._forget(uid)
             elif self.census.pod(uid) is None and uid not in self._orphans:
                 self._forget(uid)
             elif len(due) < _AT_ONCE:
-                # Behind the others: where some are told of again and again these have their turn.
+                # Moved to the end, so that every pod gets its turn even if others become due again and again.
                 del self._due[uid]
                 self._due[uid] = now_s + LOOK_AGAIN_S
                 self._orphans.discard(uid)
@@ -461,23 +465,23 @@ class Policies:
 
 
 def _refused(names: Iterable[str], reason: str) -> Verdict:
-    # Not where others could be ended for it: that would be in vain.
+    # Unresolvable, as evictions could not help.
     return Verdict([], {}, dict.fromkeys(names, reason))
 
 
-def _told(
+def _reasons_by_node(
     key: str, names: list[str], masks: list[Mask], reasons: tuple[str, ...], but: Mask | None = None
 ) -> dict[str, str]:
-    """Why each of ``names`` (but those of ``but``) is not for the pod, by the unit that it is in."""
-    found: dict[str, str] = {}
-    rest = np.ones(len(names), np.bool_) if but is None else ~but
+    """By node of ``names`` without those of ``but``, why its unit is not for the pod."""
+    reasons_by_node: dict[str, str] = {}
+    remaining = np.ones(len(names), np.bool_) if but is None else ~but
     for number, mask in enumerate(masks):
-        found |= dict.fromkeys(
-            compress(names, (mask & rest).tolist()),
+        reasons_by_node |= dict.fromkeys(
+            compress(names, (mask & remaining).tolist()),
             f"ResourcePolicy {key}: unit {number + 1}: {reasons[number]}",
         )
-        rest &= ~mask
-    found |= dict.fromkeys(
-        compress(names, rest.tolist()), f"ResourcePolicy {key}: the node is in none of its units"
+        remaining &= ~mask
+    reasons_by_node |= dict.fromkeys(
+        compress(names, remaining.tolist()), f"ResourcePolicy {key}: the node is in none of its units"
     )
-    return found
+    return reasons_by_node

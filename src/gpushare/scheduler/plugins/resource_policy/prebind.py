@@ -1,8 +1,8 @@
-"""What a ResourcePolicy adds to a Binding: a last look at the unit's caps, and what the unit puts on the pod.
+"""What a ResourcePolicy does at a bind: a last check of the unit's caps, and the unit's labels and annotations on the pod.
 
-Labels are written before the Binding, as servers before 1.33 take none from it; annotations and the deletion cost go with
-it. A pod that has the labels and no node counts nowhere, so it does no harm if nothing follows. The next try takes back
-those that another unit had put there.
+Labels are written before the Binding, as API servers before 1.33 ignore labels in it. Annotations and the deletion cost are
+part of the Binding. A pod with the labels and without a node counts in no unit, so they do no harm if no Binding follows. The next
+attempt removes labels that another unit had added.
 """
 
 import logging
@@ -25,10 +25,10 @@ _SWEEP_S: Final = 1.0
 
 
 class Pods(Protocol):
-    """What is asked of the API server (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
+    """API server requests (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
-        """The pod as it is."""
+        """Read the pod."""
 
     async def annotate_pod(
         self,
@@ -39,28 +39,28 @@ class Pods(Protocol):
         uid: str,
         labels: Mapping[str, str | None] | None = None,
     ) -> None:
-        """Set annotations and labels in one write, or with ``None`` remove them."""
+        """Set annotations and labels in one write; ``None`` removes one."""
 
 
 class NotInUnit(ApiError):
-    """The pod may not have the node now. To the binder it is a Binding that the API server has refused: nothing came of it."""
+    """The pod may not have the node now. The binder handles it like a Binding that the API server has refused."""
 
     def __init__(self, policy: str, problem: str) -> None:
         super().__init__(409, "", problem, f"ResourcePolicy {policy}")
 
 
 class PolicyBinding:
-    """Completes Bindings before they are written, and keeps the places of pods whose Binding was not observed yet."""
+    """Prepares Bindings, and keeps the promises of pods whose Binding was not observed yet."""
 
     def __init__(self, pods: Pods, policies: Policies, clock: Clock) -> None:
         self._pods = pods
         self._policies = policies
         self._clock = clock
         self._under_way: dict[str, bool] = {}
-        """UIDs of pods that are being bound, and whether their place is promised for that."""
+        """UIDs of pods that are being bound, and whether a place is promised for the Binding."""
 
     async def pre_bind(self, args: BindingArgs) -> Mapping[str, str]:
-        """What the pod's unit has written on it. Raises ``KubeError``, ``NotInUnit`` among them. One at a time for each pod."""
+        """Promise a place in a unit, and return its annotations. Raises ``KubeError`` and ``NotInUnit``. One call at a time per pod."""
         self._under_way[args.uid] = False
         namespace, uid, node = args.namespace, args.uid, args.node
         census = self._policies.census
@@ -72,14 +72,14 @@ class PolicyBinding:
             return {}
         if namespace in self._policies.unread:
             raise NotInUnit(book.policy.key, "its pods are not read yet")
-        before = book.booked.get(uid)
-        if before is not None and before.node not in ("", node):
-            raise NotInUnit(book.policy.key, f"the pod may be bound to node {before.node} any moment")
+        booking = book.booked.get(uid)
+        if booking is not None and booking.node not in ("", node):
+            raise NotInUnit(book.policy.key, f"the pod may be bound to node {booking.node} any moment")
         number = book.unit_for(pod, node)
         if number is None:
             self._policies.end_promise(uid)
             raise NotInUnit(book.policy.key, f"no unit has room for the pod on node {node}")
-        # From here to the next await nobody else is asked: the place is the pod's.
+        # No await between the check and the promise, so no other pod can take the place.
         self._policies.promise_on(book, pod, number, node)
         unit = book.policy.units[number]
         costs = cost_annotations(pod, cost_of(book.policy, number))
@@ -89,10 +89,10 @@ class PolicyBinding:
             self._policies.end_promise(uid)
             raise
         self._under_way[uid] = True
-        return {**unit.pod_annotations, **{key: text for key, text in costs.items() if text}}
+        return {**unit.pod_annotations, **{key: value for key, value in costs.items() if value}}
 
     def post_bind(self, args: BindingArgs, error: BaseException | None) -> None:
-        """The Binding was written, or ``error`` says why not: then the place is free again, if that is certain."""
+        """The Binding was written, or ``error`` says why not. The promise is removed if it was certainly not written."""
         promised = self._under_way.pop(args.uid, False)
         if promised and isinstance(error, KubeError) and surely_not_done(error):
             self._policies.end_promise(args.uid)
@@ -105,15 +105,15 @@ class PolicyBinding:
         return policy_pod_of(await self._pods.get_pod(namespace, name)) if known is None else known
 
     async def _label(self, pod: PolicyPod, unit: Unit) -> None:
-        labels, put = label_changes(pod, unit)
+        labels, added = label_changes(pod, unit)
         if labels:
-            stamp = {names.ANN_UNIT_LABELS: put}
+            stamp = {names.ANN_UNIT_LABELS: added}
             await self._pods.annotate_pod(pod.namespace, pod.name, stamp, uid=pod.uid, labels=labels)
 
-    # --- promises that nobody has confirmed -------------------------------------------------------
+    # --- unconfirmed promises ---------------------------------------------------------------------
 
     async def run(self) -> None:
-        """End overdue promises, and have pods tried again whose time has come, for ever."""
+        """Settle expired promises and retry pods that are due, until cancelled."""
         while True:
             await self._clock.sleep(_SWEEP_S)
             self._policies.hurry()
@@ -123,10 +123,10 @@ class PolicyBinding:
     async def _settle(self, promise: Promise) -> None:
         pod = promise.pod
         if pod.uid in self._under_way:
-            self._policies.prolong(pod.uid)  # what comes of that says more than a look now
+            self._policies.prolong(pod.uid)  # the outcome of the bind is newer than a read now
             return
         try:
-            found = await self._pods.get_pod(pod.namespace, pod.name)
+            current = await self._pods.get_pod(pod.namespace, pod.name)
         except KubeError as error:
             if isinstance(error, ApiError) and error.not_found:
                 self._policies.end_promise(pod.uid)
@@ -136,26 +136,26 @@ class PolicyBinding:
             self._policies.prolong(pod.uid)
             return
         if self._policies.promises.get(pod.uid) is not promise:
-            return  # it has come to be bound once more meanwhile, of which the look knows nothing
-        if found.metadata.uid == pod.uid and found.spec.node_name and not found.finished:
-            self._policies.prolong(pod.uid)  # the informer will tell
+            return  # another bind has started meanwhile, which the read does not show
+        if current.metadata.uid == pod.uid and current.spec.node_name and not current.finished:
+            self._policies.prolong(pod.uid)  # the informer will show it
         else:
             self._policies.end_promise(pod.uid)
 
 
 def label_changes(pod: PolicyPod, unit: Unit) -> tuple[dict[str, str | None], str | None]:
-    """The labels to write on a pod for it to be in ``unit``, and those of them that were not its own, with commas."""
-    before = set(filter(None, pod.annotations.get(names.ANN_UNIT_LABELS, "").split(",")))
+    """The labels to write on a pod that is placed in ``unit``, and the keys that a unit has added, joined by commas."""
+    added_before = set(filter(None, pod.annotations.get(names.ANN_UNIT_LABELS, "").split(",")))
     changes: dict[str, str | None] = {
-        key: text for key, text in unit.pod_labels.items() if pod.labels.get(key) != text
+        key: value for key, value in unit.pod_labels.items() if pod.labels.get(key) != value
     }
-    changes |= dict.fromkeys(before - unit.pod_labels.keys())
-    put = sorted(key for key in unit.pod_labels if key in before or key not in pod.labels)
-    return changes, ",".join(put) or None
+    changes |= dict.fromkeys(added_before - unit.pod_labels.keys())
+    added = sorted(key for key in unit.pod_labels if key in added_before or key not in pod.labels)
+    return changes, ",".join(added) or None
 
 
 def surely_not_done(error: KubeError) -> bool:
-    """Whether the request that failed so has changed nothing, and will not."""
+    """Whether the failed request has certainly changed nothing, and will not."""
     if isinstance(error, ApiError):
         return error.status < 500 and error.status != 408
     return isinstance(error, CredentialError) or (isinstance(error, Unreachable) and error.sent is False)

@@ -1,8 +1,8 @@
-"""What is written for ResourcePolicies beside Bindings: their status, and the deletion costs of pods.
+"""Writes the status of ResourcePolicies and the deletion costs of pods.
 
-Both follow from what is seen, so they are the same whoever writes them, and are written again until they are seen. Most
-pods get their cost with their Binding; what is left are pods that were there before the policy, policies that change, and
-costs whose policy is gone. Of two schedulers the one whose kube-scheduler leads writes.
+Both are derived from the watched state, so every replica computes the same, and a write is repeated until the watch shows it. Most
+pods get their cost with their Binding. The rest is written here: costs of pods that are older than the policy, costs after a change of
+the policy, and removals of costs whose policy was deleted. Only the leader's extender writes.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from gpushare.scheduler.plugins.resource_policy.prebind import Pods as PodWriter
 logger = logging.getLogger(__name__)
 
 _EVERY_S: Final = 1.0
-#: Seconds that a write is given to be seen, before it is made again.
+#: Seconds until a write that the watch has not shown is repeated.
 _SEEN_S: Final = 10.0
 _AT_ONCE: Final = 64
-_SIDE_BY_SIDE: Final = 8
+_CONCURRENT: Final = 8
 _MARK: Final = names.ANN_COST_WRITTEN.encode()
 
 
@@ -47,20 +47,23 @@ _HEAD: Final = msgspec.json.Decoder(_Head)
 
 
 class Api(PodWriter, Protocol):
-    """What is asked of the API server (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
+    """API server requests (``gpushare.kube.client.client.Client``); all methods raise ``KubeError``."""
 
     async def write_policy_status(self, namespace: str, name: str, status: object) -> None:
         """Replace fields of a policy's status."""
 
     async def lease_holder(self, namespace: str, name: str) -> str:
-        """Who holds a Lease."""
+        """The holder of a Lease, empty if there is none."""
 
     async def list_pods(self, *, namespace: str | None = None) -> list[Pod]:
         """All pods of a namespace."""
 
 
 class PolicyWriter:
-    """``ready`` tells whether all policies were read. ``lease`` (namespace, name) is that of the kube-scheduler beside us; ``None``: there is no other."""
+    """Writes statuses and costs.
+
+    ``ready``: whether all policies were listed. ``lease`` (namespace, name): the Lease of our kube-scheduler; ``None``: there is only one replica.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class PolicyWriter:
         self._backoff = Backoff(first_s=_EVERY_S)
 
     async def run(self) -> None:
-        """Write what is due, for ever; after a failure with longer and longer waits."""
+        """Write what is due, until cancelled; with exponential backoff after failures."""
         wait_s = _EVERY_S
         while True:
             await self._clock.sleep(wait_s)
@@ -95,13 +98,17 @@ class PolicyWriter:
                 wait_s = _EVERY_S
 
     async def write_due(self) -> None:
-        """Write what is due once; raises ``KubeError`` at the first failure that may pass."""
+        """Write what is due now; raises ``KubeError`` at the first failure that may be temporary."""
         if not self._ready():
             return
         now_s = self._clock.monotonic()
         statuses = self._statuses_due(now_s)
         costs = self._costs_due(now_s)
-        strays = [one for one in self._policies.strays if one not in self._policies.census.namespaces]
+        strays = [
+            namespace
+            for namespace in self._policies.strays
+            if namespace not in self._policies.census.namespaces
+        ]
         self._policies.strays.intersection_update(strays)
         if not (statuses or costs or strays) or not await self._leading.leads():
             return
@@ -109,7 +116,7 @@ class PolicyWriter:
             await self._write_status(policy, status, now_s)
         await self._write_costs(costs, now_s)
         for namespace in strays:
-            # Before the list: a pod that is seen with a cost while others are seen to may not be in it.
+            # Before the list: a pod that is seen with a cost during the cleaning may not be in the list.
             self._policies.strays.discard(namespace)
             try:
                 await self._clean(namespace)
@@ -120,7 +127,7 @@ class PolicyWriter:
     # --- status -----------------------------------------------------------------------------------
 
     def _statuses_due(self, now_s: float) -> list[tuple[ResourcePolicy, dict[str, Any]]]:
-        found: list[tuple[ResourcePolicy, dict[str, Any]]] = []
+        due: list[tuple[ResourcePolicy, dict[str, Any]]] = []
         known: set[str] = set()
         for book in self._policies.census.books():
             policy = book.policy
@@ -131,10 +138,10 @@ class PolicyWriter:
             written, at_s = self._written.get(policy.uid, (None, 0.0))
             if status == policy.status or (status == written and now_s < at_s + _SEEN_S):
                 continue
-            if len(found) < _AT_ONCE:
-                found.append((policy, status))
-        self._written = {uid: one for uid, one in self._written.items() if uid in known}
-        return found
+            if len(due) < _AT_ONCE:
+                due.append((policy, status))
+        self._written = {uid: write for uid, write in self._written.items() if uid in known}
+        return due
 
     async def _write_status(self, policy: ResourcePolicy, status: dict[str, Any], now_s: float) -> None:
         try:
@@ -150,20 +157,18 @@ class PolicyWriter:
     def _costs_due(self, now_s: float) -> list[str]:
         census = self._policies.census
         self._costs = {uid: at_s for uid, at_s in self._costs.items() if now_s < at_s + _SEEN_S}
-        found: list[str] = []
+        due: list[str] = []
         for uid in census.costly:
-            if len(found) == _AT_ONCE:
+            if len(due) == _AT_ONCE:
                 break
             pod = census.pod(uid)
             if uid not in self._costs and pod is not None and pod.namespace not in self._policies.unread:
-                found.append(uid)
-        return found
+                due.append(uid)
+        return due
 
     async def _write_costs(self, uids: list[str], now_s: float) -> None:
-        for start in range(0, len(uids), _SIDE_BY_SIDE):
-            await asyncio.gather(
-                *(self._write_cost(uid, now_s) for uid in uids[start : start + _SIDE_BY_SIDE])
-            )
+        for start in range(0, len(uids), _CONCURRENT):
+            await asyncio.gather(*(self._write_cost(uid, now_s) for uid in uids[start : start + _CONCURRENT]))
 
     async def _write_cost(self, uid: str, now_s: float) -> None:
         census = self._policies.census
@@ -185,40 +190,40 @@ class PolicyWriter:
     # --- costs whose policy is gone -----------------------------------------------------------------
 
     def notice(self, raw: bytes) -> None:
-        """Look at a pod's JSON that passes by: it may have a cost whose policy went while nobody looked."""
+        """Check a pod's JSON for a cost whose policy was deleted while no scheduler was running."""
         if _MARK in raw:
             namespace = _HEAD.decode(raw).metadata.namespace
             if namespace not in self._policies.census.namespaces:
                 self._policies.strays.add(namespace)
 
     async def _clean(self, namespace: str) -> None:
-        """Take our costs off the pods of a namespace that has no policy."""
+        """Remove the costs that we wrote from the pods of a namespace without policies."""
         for pod in await self._api.list_pods(namespace=namespace):
             if namespace in self._policies.census.namespaces:
-                break  # there is one again
+                break  # the namespace has a policy again
             if names.ANN_COST_WRITTEN in (pod.metadata.annotations or {}):
-                # A cost that somebody has changed since stays, without our mark.
+                # A cost that was changed by others since stays; only our mark is removed.
                 changes = cost_annotations(policy_pod_of(pod), None) or {names.ANN_COST_WRITTEN: None}
                 await self._annotate(namespace, pod.metadata.name, pod.metadata.uid, changes)
 
 
 def status_of(book: PolicyBook) -> dict[str, Any]:
-    """What a policy's ``status`` says: how many pods each unit holds, which have no node though none is waited for, and who does not go by it."""
+    """A policy's ``status``: the pods in each unit, units that unexpectedly have no nodes, and pods that bypass the policy."""
     policy, pods = book.policy, book.pods_in()
-    ends = [
+    suffixes = [
         f"{'' if unit.most_pods is None else f'/{unit.most_pods}'}{' (no node)' if nodeless and not unit.waits else ''}"
         for unit, nodeless in zip(policy.units, book.without_nodes(), strict=True)
     ]
     strays = len(book.strays)
     message = others_text(strays, capped=any(unit.is_capped for unit in policy.units)) if strays else ""
-    # Where there is none it is not named: a definition that is older than the field drops it, for ever anew.
-    told = {"message": message} if message or "message" in (policy.status or {}) else {}
-    return told | {
+    # An empty message is left out unless one is set: an older CRD drops the field, so the status would be written again and again.
+    message_field = {"message": message} if message or "message" in (policy.status or {}) else {}
+    return message_field | {
         "observedGeneration": policy.generation,
         "pods": sum(pods),
         "units": [
             {"resource": unit.kind.value, "pods": count}
             for unit, count in zip(policy.units, pods, strict=True)
         ],
-        "summary": ", ".join(f"{count}{end}" for count, end in zip(pods, ends, strict=True)),
+        "summary": ", ".join(f"{count}{suffix}" for count, suffix in zip(pods, suffixes, strict=True)),
     }

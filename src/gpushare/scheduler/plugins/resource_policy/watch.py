@@ -1,7 +1,7 @@
-"""Follows ResourcePolicies, and for their sake nodes' labels and the pods of their namespaces.
+"""Watches ResourcePolicies, nodes' labels, and the pods of namespaces with policies.
 
-As long as there is no policy nothing but the policies themselves is followed; where the cluster does not know the kind, it
-is looked for every few seconds. What is followed is told by ``Policies``.
+While there is no policy, only the policies themselves are watched. If the cluster does not have the kind, this is checked again every
+few seconds. Events are passed to ``Policies``.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 logger = logging.getLogger(__name__)
 
 PATH: Final = f"/apis/{names.POLICY_GROUP}/{names.POLICY_VERSION}/{names.POLICY_PLURAL}"
-#: Seconds between looks whether the kind is there.
+#: Seconds between checks whether the kind exists: while it does not, while it does; and the timeout of a check.
 _ABSENT_S: Final = 3.0
 _PRESENT_S: Final = 30.0
 _LOOK_S: Final = 10.0
-#: Namespaces with policies; each costs a watch. Policies of further ones are passed over, with a word.
+#: Maximum number of namespaces with policies, as each needs a watch. Policies of further namespaces are ignored, with an error in the log.
 MOST_NAMESPACES: Final = 200
 _SPARE_CONNECTIONS: Final = 8
-#: Beside the names of namespaces, which have no star.
+#: Keys of informers next to names of namespaces, which cannot contain a star.
 _POLICIES: Final = "*policies"
 _NODES: Final = "*nodes"
-#: What the informers that are not of a namespace's pods are called in figures.
+#: Names in metrics of the informers that do not watch a namespace's pods.
 _KINDS: Final = {_POLICIES: "resourcepolicies", _NODES: "policy-nodes"}
 
 
@@ -66,19 +66,19 @@ _NODE: Final = msgspec.json.Decoder(_Node)
 
 
 def decode_labels(raw: bytes) -> tuple[str, NodeLabels]:
-    """A node's JSON as policies take it."""
+    """Decode a node's JSON for policies."""
     meta = _NODE.decode(raw).metadata
     return meta.name, NodeLabels(meta.name, meta.labels or {})
 
 
 def decode_policy_pod(raw: bytes) -> tuple[str, PolicyPod] | None:
-    """A pod's JSON as policies take it; ``None`` when it has ended."""
+    """Decode a pod's JSON for policies; ``None`` if it has ended."""
     pod = decode_pod(raw)
     return None if pod.finished else (pod.key, policy_pod_of(pod))
 
 
 def decode_keyed_policy(raw: bytes) -> tuple[str, ResourcePolicy]:
-    """A policy's JSON with its key."""
+    """Decode a policy's JSON; returns its key, too."""
     policy = decode_policy(raw)
     return policy.key, policy
 
@@ -97,7 +97,7 @@ class _Nodes:
         self._census.set_node(item.name, item.labels)
 
     def remove(self, key: str, last: NodeLabels) -> None:
-        """A node is gone."""
+        """A node was deleted."""
         self._census.remove_node(key)
 
 
@@ -115,18 +115,18 @@ class _Pods:
         self._policies.upsert_pod(item)
 
     def remove(self, key: str, last: PolicyPod) -> None:
-        """A pod has ended or is gone."""
+        """A pod has ended or was deleted."""
         self._policies.remove_pod(last)
 
 
 class Followed(NamedTuple):
-    """Informers of one kind of object, as one."""
+    """The combined figures of the informers of one kind."""
 
     figures: InformerFigures
 
 
 def _joined(figures: list[InformerFigures]) -> InformerFigures:
-    heard = [one.last_heard_s for one in figures if one.last_heard_s is not None]
+    heard_s = [one.last_heard_s for one in figures if one.last_heard_s is not None]
     return InformerFigures(
         synced=all(one.synced for one in figures),
         objects=sum(one.objects for one in figures),
@@ -134,21 +134,21 @@ def _joined(figures: list[InformerFigures]) -> InformerFigures:
         relists=sum(one.relists for one in figures),
         reconnects=sum(one.reconnects for one in figures),
         unreadable=sum(one.unreadable for one in figures),
-        # Who was never heard is silent the longest.
-        last_heard_s=min(heard) if len(heard) == len(figures) else None,
+        # Unknown if an informer has had no event yet: that one has been silent the longest.
+        last_heard_s=min(heard_s) if len(heard_s) == len(figures) else None,
         last_error=next((one.last_error for one in figures if one.last_error), ""),
     )
 
 
 class PolicyWatches:
-    """Keeps ``policies`` true to the API server, and is the handler of their informer.
+    """Keeps ``policies`` in sync with the API server, and handles the events of their informer.
 
-    What is followed only while there are policies has connections of its own.
+    Watches that are needed only while there are policies have separate connections.
     """
 
     def __init__(self, policies: Policies, session: Session, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.ready = asyncio.Event()
-        """All that is needed was read once."""
+        """Set when everything that is needed was listed once."""
         self._policies = policies
         self._session = session
         self._clock = clock
@@ -156,14 +156,14 @@ class PolicyWatches:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._informers: dict[str, Informer[Any]] = {}
         self._read: set[str] = set()
-        self._left: set[str] = set()
-        # Nobody tells of them again when there is a place for them.
+        self._without_policies: set[str] = set()
+        # Stored, as the informer will not report them again when another namespace has lost its policies.
         self._passed_over: dict[str, ResourcePolicy] = {}
 
-    # --- what the informers tell ------------------------------------------------------------------
+    # --- informer events --------------------------------------------------------------------------
 
     def synced(self) -> None:
-        """All policies were read."""
+        """The first list of policies is complete."""
         self._note_read(_POLICIES)
 
     def upsert(self, item: ResourcePolicy) -> None:
@@ -182,26 +182,28 @@ class PolicyWatches:
         self._changed.set()
 
     def remove(self, key: str, last: ResourcePolicy) -> None:
-        """A policy is gone."""
+        """A policy was deleted."""
         if self._passed_over.pop(key, None) is not None:
             return
         self._policies.remove_policy(key)
         if last.namespace not in self._policies.census.namespaces:
-            self._left.add(last.namespace)
+            self._without_policies.add(last.namespace)
             self._read.discard(last.namespace)
-            self._take_up()
+            self._watch_passed_over()
         self._changed.set()
 
-    def _take_up(self) -> None:
-        """There is a place for one more namespace: for the one whose policies were passed over first."""
+    def _watch_passed_over(self) -> None:
+        """Another namespace may be watched: the one whose policies were passed over first."""
         first = next(iter(self._passed_over.values()), None)
         if first is not None:
             logger.info("ResourcePolicies of namespace %s are followed now", first.namespace)
-            for one in [one for one in self._passed_over.values() if one.namespace == first.namespace]:
-                self.upsert(one)
+            for policy in [
+                policy for policy in self._passed_over.values() if policy.namespace == first.namespace
+            ]:
+                self.upsert(policy)
 
-    def _note_read(self, what: str) -> None:
-        self._read.add(what)
+    def _note_read(self, key: str) -> None:
+        self._read.add(key)
         if _NODES in self._read:
             for namespace in self._policies.unread & self._read:
                 self._policies.unread.discard(namespace)
@@ -209,22 +211,22 @@ class PolicyWatches:
         self._changed.set()
 
     async def relist(self) -> None:
-        """Return once all that is followed was listed anew, or cannot be."""
+        """List everything that is watched again; return when that is done, or cannot be done in time."""
         await read_or_go_on("ResourcePolicies", *self._informers.values())
 
     def followed(self) -> dict[str, Followed]:
-        """How what is followed fares, by what it is: the pods of all namespaces with policies as one. Empty where the kind is absent."""
-        found: dict[str, list[InformerFigures]] = {}
+        """The informers' figures by kind, with the pods of all namespaces combined. Empty if the kind does not exist."""
+        by_kind: dict[str, list[InformerFigures]] = {}
         for name, informer in self._informers.items():
-            found.setdefault(_KINDS.get(name, "policy-pods"), []).append(informer.figures)
-        return {kind: Followed(_joined(figures)) for kind, figures in found.items()}
+            by_kind.setdefault(_KINDS.get(name, "policy-pods"), []).append(informer.figures)
+        return {kind: Followed(_joined(figures)) for kind, figures in by_kind.items()}
 
-    # --- following --------------------------------------------------------------------------------
+    # --- watching ---------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Follow for ever; raises what cannot be gone on with."""
+        """Watch until cancelled; raises errors that cannot be handled."""
         while True:
-            if await self._is_there():
+            if await self._kind_exists():
                 await self._follow()
                 for book in list(self._policies.census.books()):
                     self._policies.remove_policy(book.policy.key)
@@ -233,8 +235,8 @@ class PolicyWatches:
                 self.ready.set()
                 await self._clock.sleep(_ABSENT_S)
 
-    async def _is_there(self) -> bool:
-        """Whether the API server knows the kind, and lets us read it; waits until it says."""
+    async def _kind_exists(self) -> bool:
+        """Whether the kind exists and we may read it. Waits until the API server responds."""
         while True:
             try:
                 await self._session.request("GET", PATH, params={"limit": "1"}, timeout_s=_LOOK_S)
@@ -250,7 +252,7 @@ class PolicyWatches:
                 return True
 
     async def _follow(self) -> None:
-        """Follow policies, and what they need, until the kind is gone."""
+        """Watch policies, and what they need, until the kind is deleted."""
         self._read.clear()
         self._passed_over.clear()
         policies = Informer(self._session, PATH, decode_keyed_policy, self)
@@ -274,7 +276,7 @@ class PolicyWatches:
                     await self._until_changed(gone)
             finally:
                 self._informers.clear()
-                await _end(gone, *self._running.values())
+                await _cancel(gone, *self._running.values())
 
     async def _until_changed(self, gone: asyncio.Task[None]) -> None:
         changed = asyncio.create_task(self._changed.wait())
@@ -285,18 +287,20 @@ class PolicyWatches:
         finally:
             changed.cancel()
         for task in done:
-            task.result()  # an informer ends with an error alone
+            task.result()  # an informer ends only with an error
 
     def _adjust(self, session: Session) -> None:
-        """Start what is wanted and does not run, end what runs and is not wanted."""
+        """Start informers that are needed, and stop those that are not."""
         wanted = self._policies.census.namespaces
         for name in [
-            one for one in self._running if one in self._left or (one[:1] != "*" and one not in wanted)
+            running
+            for running in self._running
+            if running in self._without_policies or (running[:1] != "*" and running not in wanted)
         ]:
             del self._informers[name]
             self._running.pop(name).cancel()
             self._read.discard(name)
-        self._left.clear()
+        self._without_policies.clear()
         if _NODES not in self._running:
             nodes = Informer(
                 session,
@@ -315,7 +319,7 @@ class PolicyWatches:
         self._running[name] = asyncio.create_task(informer.run())
 
     async def _until_gone(self) -> None:
-        """Wait until the API server knows the kind no more."""
+        """Wait until the kind no longer exists."""
         while True:
             await self._clock.sleep(_PRESENT_S)
             try:
@@ -325,7 +329,7 @@ class PolicyWatches:
                     return
 
 
-async def _end(*tasks: asyncio.Task[None]) -> None:
+async def _cancel(*tasks: asyncio.Task[None]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

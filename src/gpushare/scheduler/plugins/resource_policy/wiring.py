@@ -1,4 +1,4 @@
-"""The plugin ``resource-policy``: ResourcePolicies with their watches, what they write, and the pods that they have tried again."""
+"""The plugin ``resource-policy``: ResourcePolicies with their watches, writers and retries."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from gpushare.scheduler.server.protocol import BindingArgs
 
 
 class ResourcePolicyPlugin(Policies):
-    """Policies that are watched and written. Policies decide nothing before they were listed."""
+    """Policies with the tasks that watch and write them. They have no effect before they were listed."""
 
     def __init__(self, handle: Handle) -> None:
         client, clock = handle.client, handle.clock
@@ -32,15 +32,15 @@ class ResourcePolicyPlugin(Policies):
         }
 
     def tasks(self) -> list[Task]:
-        """What runs for as long as the process."""
+        """The tasks that run as long as the process."""
         return [(name, run()) for name, run in self._running.items()]
 
     def watched(self) -> Mapping[str, Watch]:
-        """The watches by kind; empty where the cluster does not have it."""
+        """The watches by kind; empty if the cluster does not have the kind ResourcePolicy."""
         return self._watches.followed()
 
     def not_listed(self) -> str:
-        """What was not listed yet."""
+        """The kind that was not listed yet, in words; empty when it was."""
         return "" if self._watches.ready.is_set() else "ResourcePolicies"
 
     async def relist(self) -> None:
@@ -48,11 +48,11 @@ class ResourcePolicyPlugin(Policies):
         await self._watches.relist()
 
     async def pre_bind(self, args: BindingArgs) -> Mapping[str, str]:
-        """What the pod's unit has written on it; raises ``KubeError``."""
+        """The annotations of the pod's unit; raises ``KubeError``."""
         return await self._binding.pre_bind(args)
 
     def post_bind(self, args: BindingArgs, error: BaseException | None) -> None:
-        """The Binding was answered, or was not written."""
+        """The Binding was written, or ``error`` says why not."""
         self._binding.post_bind(args, error)
 
     def pod_read(self, raw: bytes) -> None:

@@ -1,7 +1,7 @@
-"""All policies, their pods and the nodes: which policy decides for a pod, and the book of each.
+"""All policies, their pods and the nodes: which policy applies to a pod, and each policy's book.
 
-Of several policies that select a pod the oldest decides. Every event touches the pod that it is about; a node that comes,
-goes or changes its labels touches the pods on it; a policy that comes or goes those of its namespace.
+If several policies select a pod, the oldest applies. An event of a pod updates that pod. A node that is added, deleted or relabelled
+updates the pods on it. A policy that is added or deleted updates the pods of its namespace.
 """
 
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from gpushare.api.crd.resource_policy import Labels, PolicyPod, ResourcePolicy
 from gpushare.scheduler.plugins.resource_policy.model.unit_nodes import Nodes
 from gpushare.scheduler.plugins.resource_policy.model.unit_usage import PolicyBook
 
-#: Between the costs of one unit and the next.
+#: Difference between the deletion costs of consecutive units.
 _COST_STEP: Final = 100
 
 
 class _Space:
-    """One namespace with policies."""
+    """A namespace with policies."""
 
     __slots__ = ("books", "governed", "pods")
 
@@ -28,12 +28,12 @@ class _Space:
 
 
 class Census:
-    """Not for several threads."""
+    """Index of policies, pods and nodes. Not thread-safe."""
 
     def __init__(self) -> None:
         self.nodes = Nodes()
         self.costly: set[str] = set()
-        """UIDs of pods whose deletion cost is not what it should be."""
+        """UIDs of pods whose deletion cost has to be written."""
         self._spaces: dict[str, _Space] = {}
         self._space_of: dict[str, str] = {}
         self._on_node: dict[str, set[str]] = {}
@@ -42,16 +42,16 @@ class Census:
 
     @property
     def namespaces(self) -> frozenset[str]:
-        """Those with a policy."""
+        """Namespaces with a policy."""
         return frozenset(self._spaces)
 
     def books(self) -> Iterator[PolicyBook]:
-        """Every policy's."""
+        """The books of all policies."""
         for space in self._spaces.values():
             yield from space.books
 
     def set_policy(self, policy: ResourcePolicy) -> bool:
-        """Take a policy as it is now; false where it asks for what it asked for before."""
+        """Add or update a policy; false if its specification has not changed."""
         space = self._spaces.setdefault(policy.namespace, _Space())
         old = next((one for one in space.books if one.policy.name == policy.name), None)
         if old is not None and (old.policy.uid, old.policy.generation) == (policy.uid, policy.generation):
@@ -68,7 +68,7 @@ class Census:
         return True
 
     def remove_policy(self, key: str) -> None:
-        """A policy is gone. What it decided stays as it is; with the last one its namespace is forgotten."""
+        """A policy was deleted. Bound pods stay as they are. The namespace is forgotten with its last policy."""
         namespace, _, name = key.partition("/")
         space = self._spaces.get(namespace)
         book = None if space is None else next((one for one in space.books if one.policy.name == name), None)
@@ -83,39 +83,39 @@ class Census:
         del self._spaces[namespace]
 
     def book_for(self, namespace: str, labels: Labels) -> PolicyBook | None:
-        """The book of the policy that decides for such a pod; ``None`` where none does."""
+        """The book of the policy that applies to a pod with these labels; ``None`` if none does."""
         space = self._spaces.get(namespace)
         return None if space is None else _book_in(space, labels)
 
     # --- nodes ----------------------------------------------------------------------------------
 
     def set_node(self, name: str, labels: Labels) -> bool:
-        """A node is new or changed; whether that matters."""
+        """Add or update a node; returns whether its labels have changed."""
         changed = self.nodes.set(name, labels)
         if changed:
             self._assign_on(name)
         return changed
 
     def remove_node(self, name: str) -> None:
-        """A node is gone: pods on it count nowhere."""
+        """A node was deleted: its pods count in no unit."""
         if self.nodes.remove(name):
             self._assign_on(name)
 
     def forget_nodes(self) -> None:
-        """Nobody tells of nodes any more, nor which are gone by the time somebody does again."""
+        """Forget all nodes: their watch stops, and deletions will not be reported."""
         for name in self.nodes.names():
             self.remove_node(name)
 
     # --- pods -----------------------------------------------------------------------------------
 
     def set_pod(self, pod: PolicyPod) -> None:
-        """A pod of a namespace with policies is new or changed."""
+        """Add or update a pod of a namespace with policies."""
         space = self._spaces.get(pod.namespace)
         if space is None:
-            return  # the last policy has just gone
-        before = space.pods.get(pod.uid)
-        if before is not None and before.node and before.node != pod.node:
-            self._leave_node(before)
+            return  # the last policy was just deleted
+        previous = space.pods.get(pod.uid)
+        if previous is not None and previous.node and previous.node != pod.node:
+            self._leave_node(previous)
         space.pods[pod.uid] = pod
         self._space_of[pod.uid] = pod.namespace
         if pod.node:
@@ -123,7 +123,7 @@ class Census:
         self._assign(space, pod)
 
     def remove_pod(self, uid: str) -> None:
-        """A pod has ended or is gone."""
+        """A pod has ended or was deleted."""
         namespace = self._space_of.pop(uid, None)
         if namespace is None:
             return
@@ -138,7 +138,7 @@ class Census:
         self.costly.discard(uid)
 
     def pod(self, uid: str) -> PolicyPod | None:
-        """The pod as last seen, ``None`` if it is none of a namespace with policies."""
+        """The last known state of the pod; ``None`` if its namespace has no policies."""
         namespace = self._space_of.get(uid)
         return None if namespace is None else self._spaces[namespace].pods[uid]
 
@@ -151,7 +151,7 @@ class Census:
     # --- deletion costs ---------------------------------------------------------------------------
 
     def cost_changes(self, uid: str) -> dict[str, str | None]:
-        """The annotations to write on a pod (``None``: to remove) for its cost to be right; empty where it is."""
+        """The annotations to write (``None``: to remove) to correct the pod's deletion cost; empty if it is correct."""
         pod = self.pod(uid)
         if pod is None:
             return {}
@@ -163,9 +163,11 @@ class Census:
     # --- within -----------------------------------------------------------------------------------
 
     def _close(self, space: _Space, book: PolicyBook) -> None:
-        """Its pods are nobody's for now."""
+        """Remove the book. Its pods have no policy until they are assigned again."""
         space.books.remove(book)
-        space.governed = {uid: one for uid, one in space.governed.items() if one is not book}
+        space.governed = {
+            uid: governing for uid, governing in space.governed.items() if governing is not book
+        }
         book.close()
 
     def _assign_all(self, space: _Space) -> None:
@@ -178,11 +180,11 @@ class Census:
             self._assign(space, space.pods[uid])
 
     def _assign(self, space: _Space, pod: PolicyPod) -> None:
-        book, before = _book_in(space, pod.labels), space.governed.get(pod.uid)
-        if before is not None and before is not book:
-            before.drop(pod.uid)
-            before.unbook(pod.uid)
-            before.strays.discard(pod.uid)
+        book, previous = _book_in(space, pod.labels), space.governed.get(pod.uid)
+        if previous is not None and previous is not book:
+            previous.drop(pod.uid)
+            previous.unbook(pod.uid)
+            previous.strays.discard(pod.uid)
             del space.governed[pod.uid]
         if book is not None:
             space.governed[pod.uid] = book
@@ -197,10 +199,10 @@ class Census:
             self.costly.discard(pod.uid)
 
     def _leave_node(self, pod: PolicyPod) -> None:
-        there = self._on_node.get(pod.node)
-        if there is not None:
-            there.discard(pod.uid)
-            if not there:
+        uids = self._on_node.get(pod.node)
+        if uids is not None:
+            uids.discard(pod.uid)
+            if not uids:
                 del self._on_node[pod.node]
 
 
@@ -209,7 +211,7 @@ def _book_in(space: _Space, labels: Labels) -> PolicyBook | None:
 
 
 def _carry_over(old: PolicyBook, new: PolicyBook, space: _Space) -> None:
-    """What is being bound while its policy changes stays counted."""
+    """Keep the bookings of pods that are being bound while their policy changes."""
     for uid, booking in old.booked.items():
         pod = space.pods.get(uid)
         if pod is not None and booking.node and space.governed.get(uid) is new:
@@ -219,16 +221,16 @@ def _carry_over(old: PolicyBook, new: PolicyBook, space: _Space) -> None:
 
 
 def cost_of(policy: ResourcePolicy, unit: int) -> int:
-    """The deletion cost of pods in ``unit`` (from 0): the later the unit, the sooner its pods go; those in none go first."""
+    """The deletion cost of pods in ``unit`` (from 0). Pods in later units have lower costs and are deleted first, after pods in no unit."""
     return _COST_STEP * (len(policy.units) - unit)
 
 
 def cost_annotations(pod: PolicyPod, cost: int | None) -> dict[str, str | None]:
-    """What to write on a pod for ``cost`` (``None``: for none): nothing where it is so, or where somebody else has set one."""
+    """The annotations to write on a pod for ``cost`` (``None``: none). Empty if they are correct, or if the cost is set by others."""
     present = pod.annotations.get(names.ANN_DELETION_COST)
     written = pod.annotations.get(names.ANN_COST_WRITTEN)
     if present is not None and present != written:
-        return {}  # not ours, or not any more
+        return {}  # not set by us, or changed since
     wanted = None if cost is None else str(cost)
     if present == wanted and written == wanted:
         return {}

@@ -1,7 +1,7 @@
-"""Which nodes are in which unit: one row of booleans a unit, over all nodes that are known.
+"""Which nodes are in which unit: a row of booleans per unit, with a column per known node.
 
-A call of kube-scheduler names thousands of nodes; whatever is asked about them is one numpy operation over their columns.
-A node that changes touches one cell of each row.
+A request of kube-scheduler names thousands of nodes, so each query is one numpy operation over their columns.
+A changed node updates one cell of each row.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ import numpy as np
 from gpushare.api.crd.resource_policy import Labels, Unit
 from gpushare.ledger.arrays import Found, Index, Mask, Places
 
-#: The column of names that are not known: in no unit.
-NOBODY: Final = 0
+#: The column of unknown names, which are in no unit.
+_UNKNOWN: Final = 0
 _FIRST_COLUMNS: Final = 64
 
 
 class Row:
-    """The nodes of one unit: ``mask`` by column."""
+    """The nodes of one unit: ``mask`` has a boolean per column."""
 
     __slots__ = ("mask", "unit")
 
@@ -28,14 +28,14 @@ class Row:
 
 
 class Nodes:
-    """Labels of nodes by name, and the rows of the units that somebody asks about."""
+    """Labels of nodes by name, and the rows of units in use."""
 
     def __init__(self) -> None:
         self._labels: dict[str, Labels] = {}
-        self._column_of = Index(NOBODY)
+        self._column_of = Index(_UNKNOWN)
         self._unused: list[int] = []
         self._columns = _FIRST_COLUMNS
-        self._next = NOBODY + 1
+        self._next = _UNKNOWN + 1
         self._rows: list[Row] = []
         self._found = Found(self._column_of)
 
@@ -43,11 +43,11 @@ class Nodes:
         return len(self._labels)
 
     def names(self) -> list[str]:
-        """All that are known."""
+        """The names of all known nodes."""
         return list(self._labels)
 
     def set(self, name: str, labels: Labels) -> bool:
-        """Take a node as it is now; whether anything has changed for us."""
+        """Add or update a node; returns whether its labels have changed."""
         if self._labels.get(name) == labels:
             return False
         self._labels[name] = labels
@@ -71,15 +71,15 @@ class Nodes:
         return True
 
     def places(self, names: Sequence[str]) -> Places:
-        """The columns of ``names``, which nobody may change."""
+        """The columns of ``names``. The array is shared, so callers must not change it."""
         return self._found.places(names)
 
     def place(self, name: str) -> int:
         """The column of one name."""
-        return self._column_of.get(name, NOBODY)
+        return self._column_of.get(name, _UNKNOWN)
 
     def add_row(self, unit: Unit) -> Row:
-        """Follow which nodes are in ``unit``, until ``drop_row``."""
+        """Maintain a row for ``unit`` until ``drop_row``."""
         row = Row(unit, self._columns)
         for name, labels in self._labels.items():
             row.mask[self._column_of[name]] = unit.has_node(labels)
@@ -87,7 +87,7 @@ class Nodes:
         return row
 
     def drop_row(self, row: Row) -> None:
-        """Follow it no more."""
+        """Stop maintaining the row."""
         self._rows.remove(row)
 
     def _take(self) -> int:

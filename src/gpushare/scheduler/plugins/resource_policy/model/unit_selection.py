@@ -1,7 +1,7 @@
-"""Which unit comes next for one pod (spec §4, ``whenTryNextUnits``), from what is known of each unit.
+"""Selects the unit for a pod (spec §4, ``whenTryNextUnits``), from the state of each unit.
 
-The units are looked at in order. One that is full is passed, one with a node that takes the pod is chosen; at one that has
-room by its caps and no node, the policy says whether the pod goes on or waits.
+The units are examined in order. A full unit is skipped, and a unit with a node that takes the pod is chosen. For a unit that is below
+its caps but has no such node, the policy decides whether the pod tries the next unit or stays pending.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,10 +11,10 @@ from gpushare.api.crd.resource_policy import ResourcePolicy, TryNext, Unit
 
 
 class Standing(NamedTuple):
-    """How one unit stands to the pod.
+    """The state of one unit for a pod.
 
-    ``full``: why its caps have no room for the pod, empty where they have. ``takes``: a node of it does. ``leaving``: how
-    many pods of the policy are ending in it.
+    ``full``: why its caps do not admit the pod, empty if they do. ``takes``: whether one of its nodes takes the pod.
+    ``leaving``: how many of the policy's pods in it are being deleted.
     """
 
     full: str
@@ -23,11 +23,11 @@ class Standing(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What is decided. ``unit`` (from 0) takes the pod; ``None``: none does now.
+    """The decision for a pod.
 
-    ``reasons`` say for each unit why it is not the one. ``wait_s``: ask again after so many seconds, whatever happens;
-    ``None``: only when something changes. On nodes of ``ending`` others may be ended for the pod. ``tries``: the unit in
-    which that is tried first, before the next one is.
+    ``unit`` (from 0): the chosen unit; ``None`` if no unit takes the pod now. ``reasons``: for each unit, why it was not chosen.
+    ``wait_s``: retry the pod after so many seconds in any case; ``None``: only when something changes. ``ending``: the units on whose nodes
+    pods may be evicted for the pod. ``tries``: the unit in which preemption is tried before the next unit.
     """
 
     unit: int | None
@@ -37,16 +37,16 @@ class Choice(NamedTuple):
     tries: int | None = None
 
 
-#: Seconds until a pod is asked about again for which others may be ended before it goes on to the next unit.
+#: Seconds for which preemption is tried in a unit before the pod is retried and may use the next unit.
 PREEMPTION_S = 3.0
 
 
 def choose(
     policy: ResourcePolicy, standings: Sequence[Standing], waited_s: float, tried: Collection[int] = ()
 ) -> Choice:
-    """Decide for a pod that has waited for ``waited_s`` since no node first took it.
+    """Decide for a pod that was first refused ``waited_s`` seconds ago.
 
-    ``tried`` are the units in which ending others was tried for it, in vain.
+    ``tried``: the units in which preemption for the pod has failed.
     """
     reasons = [""] * len(standings)
     open_units: set[int] = set()
@@ -87,7 +87,7 @@ def choose(
 
 
 def _waits(policy: ResourcePolicy, unit: Unit) -> bool:
-    """Whether a pod that no node of ``unit`` takes may have to wait there."""
+    """Whether the policy may make a pod wait for ``unit`` if none of its nodes takes the pod."""
     return policy.try_next in (TryNext.EXCEED, TryNext.TIMEOUT) and (unit.is_capped or unit.waits)
 
 
@@ -100,6 +100,6 @@ def _stopped(
 ) -> Choice:
     for later in range(number + 1, len(reasons)):
         reasons[later] = f"unit {number + 1} comes before it"
-    # Others are ended for the pod only when no unit is left, unless the policy has it otherwise.
+    # Pods are evicted only if no unit is left, unless the policy preempts in each unit.
     ending = frozenset(open_units) if policy.preempts_before_next else frozenset()
     return Choice(None, tuple(reasons), wait_s, ending)

@@ -1,8 +1,8 @@
-"""What one policy's pods hold of its units: the bound ones, and those that were just decided and are not seen bound yet.
+"""What a policy's pods hold of its units: bound pods, and pods with a booking that were not seen bound yet.
 
-A pod counts in the first unit that has its node and whose labels and annotations it carries. So a unit may take the nodes
-of an earlier one only for pods that will not count there: where both are told apart by what they put on pods. With that no
-unit is ever above its caps, whatever the units share.
+A pod counts in the first unit that contains its node and whose labels and annotations it carries. So a unit may offer a node that is
+also in an earlier unit only to pods that will not count in the earlier one, which the labels and annotations of the two
+units decide. This keeps every unit within its caps, whichever nodes the units share.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ NodeGroup = tuple[str, ...]
 
 
 class Counted(NamedTuple):
-    """One pod in a unit (from 0). Without ``counts`` it is there, and takes nothing of the caps."""
+    """A bound pod in a unit (from 0). ``counts``: whether it counts towards the unit's caps."""
 
     group: NodeGroup
     unit: int
@@ -33,7 +33,7 @@ class Counted(NamedTuple):
 
 
 class Booking(NamedTuple):
-    """A pod that was promised a unit: by ``filter`` (``node`` is empty) or by ``bind``."""
+    """A place in a unit that was booked for a pod: by ``filter`` (``node`` is empty) or by ``bind``."""
 
     group: NodeGroup
     unit: int
@@ -42,7 +42,7 @@ class Booking(NamedTuple):
 
 
 class _Tally:
-    """What a unit holds of a group: pods, and what they ask for."""
+    """The number of a group's pods in a unit, and the sum of their requests."""
 
     __slots__ = ("amounts", "pods")
 
@@ -51,7 +51,7 @@ class _Tally:
         self.amounts: dict[str, int] = {}
 
 
-_NOTHING: Final = _Tally()
+_EMPTY_TALLY: Final = _Tally()
 
 
 class PolicyBook:
@@ -63,7 +63,7 @@ class PolicyBook:
         """Bound pods in a unit."""
         self.booked: dict[str, Booking] = {}
         self.strays: set[str] = set()
-        """UIDs of pods that it selects and that another scheduler places."""
+        """UIDs of pods that the policy selects but another scheduler places."""
         self._nodes = nodes
         self._rows = [nodes.add_row(unit) for unit in policy.units]
         self._tallies: dict[tuple[NodeGroup, int], _Tally] = {}
@@ -71,18 +71,18 @@ class PolicyBook:
         self._leaving = [0] * len(policy.units)
 
     def close(self) -> None:
-        """Nobody asks any more."""
+        """Release the book's rows; it must not be used afterwards."""
         for row in self._rows:
             self._nodes.drop_row(row)
 
     def without_nodes(self) -> list[bool]:
-        """For each unit, whether there is no node that it may use."""
+        """For each unit, whether it has no nodes."""
         return [not row.mask.any() for row in self._rows]
 
     # --- groups ---------------------------------------------------------------------------------
 
     def group_of(self, pod: PolicyPod) -> NodeGroup | str:
-        """The pod's group; a text says which key it lacks."""
+        """The pod's group, or, as a string, the reason why it has none: a missing label."""
         for key in self.policy.label_keys:
             if key not in pod.labels:
                 return f"ResourcePolicy {self.policy.key} counts pods by label {key}, which this pod has not; add it to the pod"
@@ -91,7 +91,7 @@ class PolicyBook:
     # --- what pods hold -------------------------------------------------------------------------
 
     def put(self, pod: PolicyPod) -> None:
-        """A bound pod, as it is now."""
+        """Add or update a bound pod."""
         self.drop(pod.uid)
         group = self.group_of(pod)
         unit = self._unit_at(pod)
@@ -104,13 +104,13 @@ class PolicyBook:
         self._count(entry, 1)
 
     def drop(self, uid: str) -> None:
-        """A pod is bound no more, or is not this policy's."""
+        """Remove a pod that is no longer bound, or no longer selected by this policy."""
         entry = self.counted.pop(uid, None)
         if entry is not None:
             self._count(entry, -1)
 
     def book(self, pod: PolicyPod, unit: int, node: str = "") -> None:
-        """Promise the pod a place in ``unit``, until it is ``put`` or ``unbook``ed; in place of an earlier promise."""
+        """Book a place in ``unit`` for the pod, until ``put`` or ``unbook``. Replaces an earlier booking."""
         self.unbook(pod.uid)
         group = self.group_of(pod)
         assert not isinstance(group, str)
@@ -118,35 +118,35 @@ class PolicyBook:
         self._add(booking, 1)
 
     def unbook(self, uid: str) -> None:
-        """Take a promise back, if there is one."""
+        """Remove the pod's booking, if there is one."""
         booking = self.booked.pop(uid, None)
         if booking is not None:
             self._add(booking, -1)
 
     def pods_in(self) -> list[int]:
-        """How many bound pods each unit holds, those that are not counted among them."""
+        """The number of bound pods in each unit, including those that do not count towards its caps."""
         return list(self._bound)
 
     # --- questions ------------------------------------------------------------------------------
 
     def standings(self, pod: PolicyPod, group: NodeGroup, masks: list[Mask]) -> list[Standing]:
-        """How each unit stands to the pod; ``masks`` (of ``masks``) are of the nodes that take it."""
+        """The state of each unit for the pod; ``masks`` (from the method ``masks``) are about the nodes that take it."""
         return [
             Standing(self.full(pod, group, number), bool(mask.any()), self._leaving[number])
             for number, mask in enumerate(masks)
         ]
 
     def masks(self, pod: PolicyPod, at: Places) -> Iterator[Mask]:
-        """For each unit, which of the nodes at ``at`` it has for the pod."""
-        found: list[Mask] = []
+        """For each unit, which of the nodes at the columns ``at`` it offers to the pod."""
+        own_masks: list[Mask] = []
         for number, row in enumerate(self._rows):
             own = row.mask.take(at)
-            found.append(own)
-            shut = self._shut(pod, number, found)
-            yield own & ~np.logical_or.reduce(shut) if shut else own
+            own_masks.append(own)
+            closed = self._closed_by_earlier(pod, number, own_masks)
+            yield own & ~np.logical_or.reduce(closed) if closed else own
 
     def unit_for(self, pod: PolicyPod, node: str) -> int | None:
-        """In which unit the pod would be on ``node``, the first that has room for it; ``None``: in none."""
+        """The first unit with ``node`` whose caps admit the pod; ``None`` if there is none."""
         group = self.group_of(pod)
         if isinstance(group, str):
             return None
@@ -157,20 +157,20 @@ class PolicyBook:
         return None
 
     def full(self, pod: PolicyPod, group: NodeGroup, number: int) -> str:
-        """Why the caps of a unit have no room for the pod beside the others; empty where they have."""
+        """Why the caps of a unit do not admit the pod; empty if they do."""
         unit = self.policy.units[number]
         if not unit.is_capped:
             return ""
         booking = self.booked.get(pod.uid)
         own = 0 if booking is None or (booking.group, booking.unit) != (group, number) else 1
-        tally = self._tallies.get((group, number), _NOTHING)
+        tally = self._tallies.get((group, number), _EMPTY_TALLY)
         if unit.most_pods is not None and tally.pods - own >= unit.most_pods:
             return f"it holds {tally.pods - own} of at most {counted(unit.most_pods, 'pod')}"
         for name, most in (unit.most or {}).items():
-            asked = pod.amounts.get(name, 0)
-            used = tally.amounts.get(name, 0) - own * asked
-            if used + asked > most:
-                return f"its pods ask for {used / 1000:g} of at most {most / 1000:g} {name}, this one for {asked / 1000:g}"
+            requested = pod.amounts.get(name, 0)
+            used = tally.amounts.get(name, 0) - own * requested
+            if used + requested > most:
+                return f"its pods ask for {used / 1000:g} of at most {most / 1000:g} {name}, this one for {requested / 1000:g}"
         return ""
 
     # --- within ---------------------------------------------------------------------------------
@@ -182,8 +182,8 @@ class PolicyBook:
                 return number
         return None
 
-    def _shut(self, pod: PolicyPod, number: int, masks: list[Mask]) -> list[Mask]:
-        """The nodes of earlier units in which the pod would count once it has what unit ``number`` puts on it."""
+    def _closed_by_earlier(self, pod: PolicyPod, number: int, masks: list[Mask]) -> list[Mask]:
+        """Masks of the earlier units in which the pod would count with the labels and annotations of unit ``number``."""
         if not number:
             return []
         unit = self.policy.units[number]
@@ -200,17 +200,17 @@ class PolicyBook:
         if entry.counts:
             self._add(entry, step)
 
-    def _add(self, one: Counted | Booking, step: int) -> None:
-        tally = self._tallies.setdefault((one.group, one.unit), _Tally())
+    def _add(self, entry: Counted | Booking, step: int) -> None:
+        tally = self._tallies.setdefault((entry.group, entry.unit), _Tally())
         tally.pods += step
-        for name, amount in one.amounts.items():
+        for name, amount in entry.amounts.items():
             tally.amounts[name] = tally.amounts.get(name, 0) + step * amount
         if not tally.pods:
-            del self._tallies[one.group, one.unit]  # groups come and go with every rollout
+            del self._tallies[entry.group, entry.unit]  # each rollout creates new groups
 
 
 def labels_in(unit: Unit, pod: PolicyPod) -> Labels:
-    """The pod's labels once it is in ``unit``: without those that another unit has put on it before."""
-    put = pod.annotations.get(names.ANN_UNIT_LABELS, "").split(",")
-    own = {key: value for key, value in pod.labels.items() if key not in put}
+    """The pod's labels after it was placed in ``unit``, without those that another unit had added."""
+    added = pod.annotations.get(names.ANN_UNIT_LABELS, "").split(",")
+    own = {key: value for key, value in pod.labels.items() if key not in added}
     return {**own, **unit.pod_labels}
