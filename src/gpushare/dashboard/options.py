@@ -1,4 +1,4 @@
-"""What can be set of the dashboard. Imports nothing heavy: ``gpushare config`` reads this alone."""
+"""Options of the dashboard. Imports nothing heavy, because ``gpushare config`` imports this module only."""
 
 from typing import Final
 
