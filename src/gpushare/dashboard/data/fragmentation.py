@@ -13,7 +13,7 @@ from gpushare.dashboard.data.details import asks_of
 from gpushare.dashboard.data.heatmap import State
 from gpushare.kubescheduler.required_nodes import WantedNodes, Wishes
 from gpushare.planning.defragmentation import Host, Outlook, cheaper_way, room_now, roomiest
-from gpushare.reasons.phrases import NOT_A_SHARE, kept_besides
+from gpushare.reasons.phrases import NOT_A_SHARE, other_obstacle_note
 from gpushare.scheduler.cache.pod_records import PodRecord
 
 #: Pending pods that are examined; each may take some ten milliseconds, with yields in between.
@@ -111,7 +111,7 @@ async def _way(cluster: Cluster, wishes: Wishes, record: PodRecord, kept: str) -
         f"{_name(cluster, move.pod)} ({round(move.mib / 1024, 1):g} GiB) from {move.source} to {move.target}"
         for move in outlook.moves
     )
-    note = kept_besides(kept, moves=bool(moves)) if kept or not moves else ""
+    note = other_obstacle_note(kept, moves=bool(moves)) if kept or not moves else ""
     return Way(record.pod, asks, str(outlook.spot), moves, note)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from gpushare.api import names
 from gpushare.inspect.errors import KubectlFailed
 from gpushare.inspect.sources.kubectl import Kubectl
-from gpushare.reasons.mistakes.names import is_of_others, is_unknown, unoffered
+from gpushare.reasons.mistakes.names import is_of_other_plugin, is_unknown, unoffered
 
 _MAX_NAMED: Final = 3
 
@@ -37,7 +37,7 @@ def _suspicious_requests(pod: Json) -> "Iterable[tuple[str, str]]":
     spec = pod["spec"]
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         for resource in (container.get("resources") or {}).get("limits") or {}:
-            if is_of_others(resource) or is_unknown(resource) or resource == names.GPU_COUNT:
+            if is_of_other_plugin(resource) or is_unknown(resource) or resource == names.GPU_COUNT:
                 yield container["name"], resource
 
 

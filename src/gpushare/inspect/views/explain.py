@@ -101,9 +101,9 @@ def _zero_request_warnings(pod: Json) -> list[str]:
     ):
         return []
     from gpushare.api.objects import decode_pod
-    from gpushare.reasons.mistakes.pods import asks_for_nothing
+    from gpushare.reasons.mistakes.pods import requests_zero_units
 
-    message = asks_for_nothing(decode_pod(pod))
+    message = requests_zero_units(decode_pod(pod))
     return [f"warning: {printable(message)}"] if message else []
 
 

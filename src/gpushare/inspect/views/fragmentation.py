@@ -14,7 +14,7 @@ from gpushare.inspect.views.allocation_model import ClusterUsage
 from gpushare.kubescheduler.required_nodes import Wishes, labels_of_each, wanted_by_each, wish_of
 from gpushare.planning.defragmentation import MOST_MOVES, Host, Move, Spot, outlook
 from gpushare.reasons.categories import NOT_ROOM
-from gpushare.reasons.phrases import NOT_A_SHARE, kept_besides
+from gpushare.reasons.phrases import NOT_A_SHARE, other_obstacle_note
 
 VERSION: Final = 1
 
@@ -144,7 +144,7 @@ def _noted(ways: "list[Way]", scheduler: PendingPodsFn) -> "list[Way]":
 
 def _note(way: Way, reasons: "dict[str, str]") -> str:
     reason = printable(reasons.get(way.pod.metadata.uid, ""))
-    return kept_besides(reason, moves=bool(way.moves)) if reason or not way.moves else ""
+    return other_obstacle_note(reason, moves=bool(way.moves)) if reason or not way.moves else ""
 
 
 def _free_mib(cluster: ClusterUsage) -> "list[int]":

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gpushare.reasons.kube_scheduler import says, would_help
-from gpushare.reasons.unscheduled import LONGEST_SAID, Unplaced, unplaced_of
+from gpushare.reasons.unscheduled import MAX_MESSAGE_LENGTH, Unplaced, unplaced_of
 from gpushare.scheduler.plugins.explain.decision_log import Waiting
 from gpushare.scheduler.plugins.explain.pending_pod_events import FromDecisions, PendingPodEvents
 from tests.unit.scheduler.explain.test_decisions import GIB, ask, bind, give
@@ -370,7 +370,7 @@ def test_names_of_schedulers_and_messages_are_bounded(world: World) -> None:
     assert len(world.decisions.asked_by) == 16
 
     see(world, "pod", says="x" * 10_000)
-    assert len(world.view.waiting["uid-pod"].unplaced.says) == LONGEST_SAID + 1
+    assert len(world.view.waiting["uid-pod"].unplaced.says) == MAX_MESSAGE_LENGTH + 1
 
 
 def test_only_the_condition_that_it_was_not_scheduled_is_read() -> None:

@@ -50,7 +50,7 @@ class LabelSuggestions:
         nodes = self._let(record.uid, self._open)
         whole = request is not None and request.whole_device and self._quotas.in_use
         which = None if nodes is self._open else frozenset(nodes)
-        alone = kube_scheduler.of_labels_alone(unplaced)
+        alone = kube_scheduler.only_labels_refuse(unplaced)
         key = (request, unplaced.selector, alone, which, record.uid if whole else "")
         found = self._told.get(key)
         if found is None:

@@ -146,12 +146,12 @@ def _unasked(decisions: DecisionLog, record: PodRecord) -> tuple[Category, str]:
     request = record.request
     unplaced = record.unplaced
     age_s = decisions.now_s - epoch_s(record.created)
-    if kube_scheduler.nobody(unplaced, decisions.asked_by) and age_s >= _NOBODY_S:
+    if kube_scheduler.is_unserved(unplaced, decisions.asked_by) and age_s >= _NOBODY_S:
         return Category.UNSERVED, kube_scheduler.unserved_text(unplaced)
     own = kube_scheduler.says(unplaced)
     summary = None if request is None else _by_ledger(decisions, request)
     if summary is not None and summary.nodes and not summary.fits:
-        if own and not kube_scheduler.of_gpus(unplaced):
+        if own and not kube_scheduler.lacks_gpus(unplaced):
             return Category.RULES, f"{own}; and of their GPUs {reason_text(summary)}"
         return summary.category, f"kube-scheduler has not asked about any node; {reason_text(summary)}"
     if own:

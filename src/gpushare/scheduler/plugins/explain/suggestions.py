@@ -199,7 +199,7 @@ class Suggestions:
 
     def _kept_for(self, request: Request, look: Look) -> str:
         """Whose room it would have, were it not kept for that one; empty where that is not in the way."""
-        found = capacity.kept_for(self._view.ledger, request, look.texts)
+        found = capacity.blocking_nomination(self._view.ledger, request, look.texts)
         if found is None:
             return self._kept_by_gangs(request, look.texts)
         node, uid = found
