@@ -12,7 +12,7 @@ from gpushare.api.allocation.allocation import Allocation, GpuShare
 from gpushare.api.allocation.annotations import read_allocation
 from gpushare.api.errors import InvalidQuantity, ModelError
 from gpushare.api.node.device import Device, NodeDevices, idle_cordons, mode_of, node_devices
-from gpushare.api.node.enforcement_text import not_given
+from gpushare.api.node.enforcement_text import isolation_failure
 from gpushare.api.objects import Node, Pod
 from gpushare.api.quantity import MemoryUnit, parse_amount
 from gpushare.api.request.request import request_of, requests_share
@@ -108,7 +108,7 @@ class NodeUsage(NamedTuple):
     @property
     def not_isolated(self) -> str:
         """A message if the node's mode includes isolation but nothing enforces it; else empty."""
-        reason = not_given(self.devices)
+        reason = isolation_failure(self.devices)
         return (
             f"containers on node {self.name} see their share, but nothing enforces it: {reason}"
             if reason

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from gpushare.api import names
-from gpushare.api.request.unit_conversion import PEOPLES
+from gpushare.api.request.unit_conversion import CONVERTED_RESOURCES
 
 #: Resources that containers may request; ``aliyun.com/gpu-count`` is handled separately.
-_RESOURCES: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE, names.GPU_COUNT, *PEOPLES)
+_RESOURCES: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE, names.GPU_COUNT, *CONVERTED_RESOURCES)
 _LIKE_RESOURCES: Final = re.compile(
     r"(?i)^(gpushare\.dev/|((al[iy]|ail)[a-z]*n(\.[a-z]+)*|(gpu|gup|pgu)-?share[a-z.-]*|gpsuhare\.dev)/[cv]?(gpu|gup|pgu))"
 )
@@ -119,7 +119,7 @@ def instead(key: str) -> str:
         return "it is a label: write it under labels"
     if key == names.ANN_DEFRAGMENTATION:
         return "it is an annotation: write it under annotations"
-    if key in (names.GPU_MEM, names.GPU_CORE, *PEOPLES):
+    if key in (names.GPU_MEM, names.GPU_CORE, *CONVERTED_RESOURCES):
         return "it is a resource: write it in the limits of a container"
     if key.startswith("ack.node.gpu."):
         return "labels of nodes begin so: to choose nodes by one, write it under nodeSelector"

@@ -15,7 +15,7 @@ from gpushare.api.objects import Container, Pod
 from gpushare.api.quantity import MemoryUnit, parse_quantity
 from gpushare.api.request.describe import MOST_GPU_MIB
 from gpushare.api.request.pod_group import gang_of
-from gpushare.api.request.unit_conversion import PEOPLES
+from gpushare.api.request.unit_conversion import CONVERTED_RESOURCES
 from gpushare.reasons.mistakes.names import instead, is_no_annotation, is_no_label, is_unknown, meant
 from gpushare.reasons.mistakes.selectors import unmet
 
@@ -118,7 +118,7 @@ def requests_zero_units(pod: Pod) -> str:
         for container, limits in _limited(pod)
         if _is_none(limits.get(names.GPU_MEM, "1"))
         and not _is_more(limits.get(names.GPU_WHOLE, "0"), 0)
-        and limits.keys().isdisjoint((names.GPU_CORE, *PEOPLES))
+        and limits.keys().isdisjoint((names.GPU_CORE, *CONVERTED_RESOURCES))
     ]
     if not nothing:
         return ""

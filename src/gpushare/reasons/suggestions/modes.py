@@ -177,7 +177,7 @@ def _condition_of_change(ledger: Ledger, request: Request, changed: NodeDevices)
     """Which pods must end before the change helps without harm, as text; empty for none, ``None`` if it does not help even then."""
     current = ledger.node(changed.name)
     present, nominated = len(pods_on(ledger, changed.name)), len(ledger.nominations.on_node(changed.name))
-    held = present > 0 and current is not None and not current.mode.keeps_held(changed.mode)
+    held = present > 0 and current is not None and not current.mode.keeps_isolation(changed.mode)
     fits = not refusal(ledger, request, changed)
     if fits and not held:
         return ""
