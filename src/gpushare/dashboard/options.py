@@ -76,7 +76,7 @@ ROLE: Final = Role(
             CHOICE,
             "which node comes first, as the scheduler has it",
             Placement.BINPACK.value,
-            choices=tuple(one.value for one in Placement),
+            choices=tuple(placement.value for placement in Placement),
         ),
         *LOGGING,
     ),

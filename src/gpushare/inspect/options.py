@@ -68,7 +68,7 @@ ROLE: Final = Role(
 def configured_values(config: "str | None", environ: Mapping[str, str]) -> "dict[str, str]":
     """Settings of environment and file (``config``: as typed) by flag; raises ``UsageError`` with every problem.
 
-    Prints a warning on stderr about variables that look like a misspelt one of ours.
+    Prints a warning on stderr about variables that look like misspellings of ours.
     """
     try:
         settings = gather(ROLE, [] if config is None else [f"--config={config}"], environ)

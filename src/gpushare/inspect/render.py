@@ -79,7 +79,7 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
 
 def _not_shared(snapshot: Snapshot, node: str) -> InspectError:
     """The error for a node that exists and is in no table of shares."""
-    mode = next(((one.metadata.labels or {}).get(names.LABEL_MODE, "") for one in snapshot.nodes), "")
+    mode = next(((item.metadata.labels or {}).get(names.LABEL_MODE, "") for item in snapshot.nodes), "")
     if message := _not_described(snapshot.nodes):
         return InspectError("", message)
     if not _allocates_whole(mode):

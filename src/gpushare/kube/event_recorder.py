@@ -74,7 +74,7 @@ class _Known(msgspec.Struct):
     ``number`` distinguishes recurrences of a fault; ``comings`` is the number of its Events since its last long absence.
     """
 
-    news: EventContent
+    content: EventContent
     note: str
     namespace: str
     name: str
@@ -92,7 +92,7 @@ class _Known(msgspec.Struct):
     def rename(self) -> None:
         """Choose another name: that of the next recurrence, or a unique one."""
         self.number += 1
-        self.name = _name(self.news, self.telling, self.number, self.first_ns)
+        self.name = _name(self.content, self.telling, self.number, self.first_ns)
 
 
 class Recorder(Protocol):
@@ -166,8 +166,8 @@ class EventRecorder:
         """
         now_ns, now_s = self._clock.time_ns(), self._clock.monotonic()
         note = _cut(note)
-        news = (regarding, kind, reason[:_WORD_LIMIT], action[:_WORD_LIMIT], cause or note)
-        before = self._known.pop(news, None)
+        content = (regarding, kind, reason[:_WORD_LIMIT], action[:_WORD_LIMIT], cause or note)
+        before = self._known.pop(content, None)
         if before is not None and (before.written == 0 or _continues_series(before, telling, now_s)):
             known = before
             known.count += 1
@@ -177,19 +177,19 @@ class EventRecorder:
             known.last_ns, known.last_s = now_ns, now_s
         else:
             known = _Known(
-                news, note, regarding.namespace or "default", "", now_ns, now_ns, now_s, telling=telling
+                content, note, regarding.namespace or "default", "", now_ns, now_ns, now_s, telling=telling
             )
             if before is not None:
                 known.number = before.number + 1
                 known.comings = before.comings + 1 if now_s - before.last_s < SERIES_END_S else 1
-            known.name = _name(news, telling, known.number, now_ns)
-        self._known[news] = known
+            known.name = _name(content, telling, known.number, now_ns)
+        self._known[content] = known
         if len(self._known) > self._known_limit:
             self._known.popitem(last=False)
-        if news not in self._waiting and len(self._waiting) >= self._waiting_limit:
+        if content not in self._waiting and len(self._waiting) >= self._waiting_limit:
             self._waiting.popitem(last=False)
             self.dropped += 1
-        self._waiting[news] = known
+        self._waiting[content] = known
         self._queued.set()
 
     async def run(self) -> None:
@@ -234,9 +234,9 @@ class EventRecorder:
             if not error.passing and error.status != 401:
                 self._give_up(known, error)
                 return 0.0
-            if error.status >= 500 and self._waiting.get(known.news) is known:
+            if error.status >= 500 and self._waiting.get(known.content) is known:
                 # It may affect this Event only, such as an unavailable webhook for one namespace: others go first.
-                self._waiting.move_to_end(known.news)
+                self._waiting.move_to_end(known.content)
             return self._backoff_s(error, error.retry_after_s or 0.0)
         except (InvalidName, UnicodeError) as error:
             self._give_up(known, error)
@@ -301,7 +301,7 @@ class EventRecorder:
         return True
 
     def _event(self, known: _Known) -> bytes:
-        regarding, kind, reason, action, _ = known.news
+        regarding, kind, reason, action, _ = known.content
         return msgspec.json.encode(
             {
                 "apiVersion": "events.k8s.io/v1",
@@ -330,11 +330,11 @@ class EventRecorder:
 
     def _give_up(self, known: _Known, error: Exception) -> None:
         # The text may not be encodable; it is logged too.
-        regarding = known.news[0]
-        subject = _encodable(f"event {known.news[2]} about {regarding.kind} {regarding.name}")
+        regarding = known.content[0]
+        subject = _encodable(f"event {known.content[2]} about {regarding.kind} {regarding.name}")
         logger.error("%s is not written: %s", subject, error, extra=_about(regarding))
         self.dropped += 1
-        self._known.pop(known.news, None)
+        self._known.pop(known.content, None)
         self._remove_from_queue(known)
 
     def _backoff_s(self, error: KubeError, at_least_s: float) -> float:
@@ -343,8 +343,8 @@ class EventRecorder:
         return wait_s
 
     def _remove_from_queue(self, known: _Known) -> None:
-        if self._waiting.get(known.news) is known:
-            del self._waiting[known.news]
+        if self._waiting.get(known.content) is known:
+            del self._waiting[known.content]
         if not self._waiting:
             self._queued.clear()
 
@@ -356,12 +356,12 @@ def _continues_series(before: _Known, telling: Telling, now_s: float) -> bool:
     return now_s - before.last_s < SERIES_END_S and (telling == "each" or before.comings >= COMINGS)
 
 
-def _name(news: EventContent, telling: Telling, number: int, at_ns: int) -> str:
+def _name(content: EventContent, telling: Telling, number: int, at_ns: int) -> str:
     """The Event's name. For lasting conditions it is the same in all processes and after restarts.
 
     For single occurrences its suffix starts with the time, so that a list by name (``kubectl get events``) is also a list by time.
     """
-    regarding, _, reason, _, cause = news
+    regarding, _, reason, _, cause = content
     if telling == "each":
         ending = f"{at_ns:016x}{os.urandom(4).hex()}"
     else:

@@ -1,6 +1,6 @@
 """Fields of a pod without a node that explain why it is pending: scheduler, gates, condition, selector and original request.
 
-kube-scheduler passes only nodes to an extender that pass its own rules. If none does, the reason is only in the pod's condition
+kube-scheduler calls an extender only with nodes that its own rules allow. If there are none, the reason is only in the pod's condition
 ``PodScheduled``.
 """
 

@@ -16,7 +16,7 @@ from gpushare.api.request.request import ContainerKind, ContainerRequest, Reques
 from gpushare.inspect.sources.agent_usage import ANSWER, used_of
 from gpushare.inspect.sources.owners import Workload, workload_of
 from gpushare.inspect.sources.usage_samples import Used
-from gpushare.inspect.views.recommender import Advised, Rules, Waits, advise, duration_text
+from gpushare.inspect.views.recommender import Advised, PendingPod, Rules, advise, duration_text
 from gpushare.nodeagent.isolation.watchdog.violations import Holder, Use
 from gpushare.nodeagent.observability.usage_history import UsageHistory
 from tests.unit.inspect.clusters import device, node, placed, pod, seen, with_allocation
@@ -48,7 +48,7 @@ def advised_for(
     *,
     mode: NodeMode = NodeMode.CGPU,
     gpus: int = 1,
-    waiting: list[Waits] | None = None,
+    waiting: list[PendingPod] | None = None,
     whole: Collection[str] = (),
 ) -> tuple[list[Advised], Any]:
     cluster = seen([node("n", "10.0.0.1", [device(index) for index in range(gpus)], mode=mode)], pods)
@@ -228,15 +228,15 @@ def request(units: int, core: int = 0) -> Request:
 
 
 def test_pods_that_wait_are_counted_where_they_may_go() -> None:
-    waiting = [Waits(request(units), {"n"}) for units in (2, 4, 4, 9)]
-    waiting += [Waits(request(1), ()), Waits(request(1, 30), {"n"})]
+    waiting = [PendingPod(request(units), {"n"}) for units in (2, 4, 4, 9)]
+    waiting += [PendingPod(request(1), ()), PendingPod(request(1, 30), {"n"})]
     (_, gain) = advised_for([one("w", 13)], [used("w", 4000)], waiting=waiting)
     assert (gain.waiting, gain.fit_now, gain.fit_then) == (6, 1, 3)
 
 
 def test_compute_that_comes_free_lets_others_in() -> None:
     figures = [used("w", 1000, peak_percent=20, p95_percent=10)]
-    waiting = [Waits(request(1, 50), {"n"})]
+    waiting = [PendingPod(request(1, 50), {"n"})]
     (_, gain) = advised_for([one("w", 2, 60)], figures, mode=NodeMode.CORE_MEM, waiting=waiting)
     assert (gain.fit_now, gain.fit_then) == (0, 1)
 

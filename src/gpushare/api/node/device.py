@@ -60,7 +60,7 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     (``reason`` names one). ``healthy`` is then false, too, for readers of earlier versions."""
 
     @property
-    def ails(self) -> bool:
+    def is_faulty(self) -> bool:
         """Whether it is faulty."""
         return not self.healthy and not self.kept_back
 

@@ -1,4 +1,4 @@
-"""Whether a new node's GPUs are ready, so that its startup taint can be removed. Pure."""
+"""Whether a new node's GPUs are ready, so that its startup taint can be removed. No I/O."""
 
 from typing import Final
 

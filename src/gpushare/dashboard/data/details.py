@@ -135,7 +135,7 @@ def node_detail(
                 model=device.model,
                 pci=device.pci_bus_id,
                 numa=device.numa_node,
-                healthy=not device.ails,
+                healthy=not device.is_faulty,
                 cordoned=device.cordoned,
                 reason=device.reason,
                 total_mib=gpu.total_mib,
@@ -197,7 +197,7 @@ def _with_health(cluster: Cluster, name: str, shares: Iterable[ShareDetail]) -> 
     node = cluster.ledger.node(name)
     for share in shares:
         device = None if node is None else node.device_of(share.uuid, share.index)
-        if device is None or not device.ails:
+        if device is None or not device.is_faulty:
             yield share
         else:
             yield msgspec.structs.replace(share, healthy=False, reason=device.reason)

@@ -123,7 +123,7 @@ class Board:
         for row in rows:
             row[:] = 0
         for position, (gpu, device) in enumerate(zip(usage.gpus, devices.devices, strict=True)):
-            if device.ails:
+            if device.is_faulty:
                 state = State.UNHEALTHY
             elif device.cordoned:
                 state = State.CORDONED

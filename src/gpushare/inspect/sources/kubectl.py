@@ -192,7 +192,7 @@ def _round_timeout_s(limit: str) -> float | None:
     """The deadline of a round for a user's --request-timeout; ``None`` for 0, which means no limit."""
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|$)", limit, re.ASCII)
     if not parts or "".join(number + unit for number, unit in parts) != limit:
-        return ROUND_TIMEOUT_S  # kubectl will say what is wrong with it
+        return ROUND_TIMEOUT_S  # kubectl itself rejects it
     seconds = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
     limit_s = sum(float(number) * seconds[unit] for number, unit in parts)
     return limit_s + _REQUEST_TIMEOUT_S if limit_s else None

@@ -1,7 +1,7 @@
 """Reads pages of scheduler and node agents that need authorization, through the API server's proxy.
 
 The API server's proxy strips the user's credentials. So a token is requested for a service account of the scheduler's chart, which may
-read these pages and nothing else, and is sent in a header of its own. Users with the right to create that token may read the pages.
+read these pages and nothing else, and is sent in a separate header. Users with the right to create that token may read the pages.
 """
 
 import json

@@ -193,7 +193,7 @@ def usage_of(nodes: Iterable[Node], pods: Iterable[Pod], *, whole: bool = False)
 def _out_of_service_reason(device: Device) -> str:
     if device.healthy:
         return f"out of service: cordoned (annotation {names.ANN_CORDONED}); what runs there stays"
-    return f"out of service: {device.reason or 'no reason given'}" if device.ails else device.reason
+    return f"out of service: {device.reason or 'no reason given'}" if device.is_faulty else device.reason
 
 
 def percent(used: int, total: int) -> int:

@@ -189,7 +189,7 @@ def _gpu(gpu: GpuUsage, *, has_core: bool) -> _Gpu:
         index=device.index,
         uuid=device.uuid,
         model=device.model,
-        healthy=not device.ails,
+        healthy=not device.is_faulty,
         reason=device.reason,
         memory=_Memory(gpu.used_units, gpu.total_units, gpu.used_mib, device.total_mib),
         core=_Core(gpu.used_core_percent, 100) if has_core else None,

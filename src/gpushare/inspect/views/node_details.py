@@ -98,7 +98,7 @@ def _containers_by_gpu(pod: PodUsage) -> str:
 
 
 def _health(device: Device) -> str:
-    health = f"unhealthy: {device.reason or 'no reason given'}" if device.ails else "healthy"
+    health = f"unhealthy: {device.reason or 'no reason given'}" if device.is_faulty else "healthy"
     if device.kept_back:
         health += f", {device.reason}"
     return f"{health}, cordoned" if device.cordoned else health

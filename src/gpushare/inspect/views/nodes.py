@@ -97,7 +97,7 @@ def _wide_cells(node: NodeUsage, gpu_count: int, *, core: bool) -> list[str]:
         cells = ["0/0"] * gpu_count
         for gpu in node.gpus if node.total_core_percent else ():
             cells[gpu.device.index] = f"{gpu.used_core_percent}/100"
-    healthy = sum(not gpu.device.ails for gpu in node.gpus)
+    healthy = sum(not gpu.device.is_faulty for gpu in node.gpus)
     models: dict[str, int] = {}
     for gpu in node.gpus:
         model = gpu.device.model or "unknown"

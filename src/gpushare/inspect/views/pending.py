@@ -32,7 +32,7 @@ def waiting(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
     if decision.answer is not None:
         # Schedulers of earlier versions do not report pods without a GPU.
         pods: list[Json] = decision.answer["waiting"] + decision.answer.get("besides", [])
-        pods.sort(key=lambda one: (one["since"], one["key"]))
+        pods.sort(key=lambda pod: (pod["since"], pod["key"]))
         scheduler = decision.answer["scheduler"]
         # Schedulers of earlier versions do not report whether they lead.
         leads = scheduler.get("leads")
@@ -52,7 +52,7 @@ def waiting(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
         pods = [
             record for pod in json.loads(answer).get("items") or () if (record := _of_pod(pod)) is not None
         ]
-        pods.sort(key=lambda one: (one["since"], one["key"]))
+        pods.sort(key=lambda pod: (pod["since"], pod["key"]))
     remarks += _not_offered(kubectl, decision.others[0], options.namespace)
     if options.namespace is not None:
         pods = [record for record in pods if record["key"].partition("/")[0] == options.namespace]
@@ -114,7 +114,7 @@ def _of_pod(pod: Json) -> "Json | None":
     except ModelError as error:
         request, category, problem = None, "request", error.problem
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    scheduled: Json = next((one for one in conditions if one.get("type") == "PodScheduled"), {})
+    scheduled: Json = next((item for item in conditions if item.get("type") == "PodScheduled"), {})
     return {
         "key": f"{meta['namespace']}/{meta['name']}",
         "uid": meta["uid"],

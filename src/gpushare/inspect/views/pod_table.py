@@ -130,24 +130,24 @@ def _rendered(rows: Sequence[Row], layout: _Layout, width: "int | None" = None) 
     widths = [
         (max(len(line[position]) for line in (heading, *cells)), len(heading[position])) for position in names
     ]
-    most = max(widest for widest, _ in widths)
+    max_length = max(widest for widest, _ in widths)
     while (
-        most > _MIN_NAME_LENGTH
-        and sum(widest - max(min(widest, most), least) for widest, least in widths) < excess
+        max_length > _MIN_NAME_LENGTH
+        and sum(widest - max(min(widest, max_length), min_length) for widest, min_length in widths) < excess
     ):
-        most -= 1
+        max_length -= 1
     for line in cells:
         for position in names:
-            line[position] = shortened(line[position], most)
+            line[position] = shortened(line[position], max_length)
     return aligned([heading, *cells])
 
 
-def shortened(name: str, most: int) -> str:
-    """``name`` in at most ``most`` characters, cut in its middle: the end distinguishes pods of one owner."""
-    if len(name) <= most:
+def shortened(name: str, max_length: int) -> str:
+    """``name`` in at most ``max_length`` characters, cut in its middle: the end distinguishes pods of one owner."""
+    if len(name) <= max_length:
         return name
-    end = (most - 1) // 2
-    return f"{name[: most - 1 - end]}…{name[len(name) - end :]}"
+    end = (max_length - 1) // 2
+    return f"{name[: max_length - 1 - end]}…{name[len(name) - end :]}"
 
 
 def _is_over(row: Row) -> bool:

@@ -75,7 +75,7 @@ def _rows(cluster: ClusterUsage, use: RealUse, namespace: "str | None") -> list[
             for share in pod.shares:
                 usage = use.of.get((f"{pod.namespace}/{pod.name}", share.device.uuid))
                 # A pod that a sampling agent does not list uses nothing on this GPU, unless the GPU is failed.
-                unlisted = 0.0 if node.name in use.looked and not share.device.ails else None
+                unlisted = 0.0 if node.name in use.looked and not share.device.is_faulty else None
                 rows.append(
                     Row(
                         pod.namespace,
@@ -117,14 +117,14 @@ def _unknown_usage(node: NodeUsage, use: RealUse) -> "dict[str, str]":
         share.device.index: share.device.reason or "no reason given"
         for pod in node.pods
         for share in pod.shares
-        if share.device.ails and (f"{pod.namespace}/{pod.name}", share.device.uuid) not in use.of
+        if share.device.is_faulty and (f"{pod.namespace}/{pod.name}", share.device.uuid) not in use.of
     }
     if node.name not in use.silent:
         return {
             f"GPU {index} of node {node.name}": f"it is out of service: {reason}"
             for index, reason in failed_gpus.items()
         }
-    if use.silent[node.name] != NOT_LOOKED or any(not gpu.device.ails for gpu in node.gpus):
+    if use.silent[node.name] != NOT_LOOKED or any(not gpu.device.is_faulty for gpu in node.gpus):
         return {}
     reasons = "; ".join(
         f"GPU {index} is out of service: {reason}" for index, reason in sorted(failed_gpus.items())

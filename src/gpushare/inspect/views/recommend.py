@@ -23,7 +23,15 @@ from gpushare.inspect.tabwriter import aligned, printable
 from gpushare.inspect.view_result import Shown
 from gpushare.inspect.views.allocation_model import usage_of
 from gpushare.inspect.views.documents import written
-from gpushare.inspect.views.recommender import Advice, Advised, Amount, Rules, Waits, advise, duration_text
+from gpushare.inspect.views.recommender import (
+    Advice,
+    Advised,
+    Amount,
+    PendingPod,
+    Rules,
+    advise,
+    duration_text,
+)
 from gpushare.kubescheduler.required_nodes import wanted_by
 from gpushare.reasons.categories import NOT_ROOM
 
@@ -139,7 +147,7 @@ def _kept(kubectl: Kubectl, options: Options) -> Collection[str]:
     return {str(pod["uid"]) for pod in pending if pod["category"] in NOT_ROOM}
 
 
-def _waiting(nodes: list[Node], pods: list[Pod], kept: Collection[str]) -> list[Waits]:
+def _waiting(nodes: list[Node], pods: list[Pod], kept: Collection[str]) -> list[PendingPod]:
     """Pending pods that request a share of one GPU, the smallest first. Only node selectors and node affinity limit their nodes.
 
     Pods in ``kept`` are left out: more capacity would not admit them.
@@ -153,7 +161,7 @@ def _waiting(nodes: list[Node], pods: list[Pod], kept: Collection[str]) -> list[
         except ModelError:
             continue
         if request is not None and request.is_ordinary:
-            pending.append(Waits(request, wanted_by(pod, nodes)))
+            pending.append(PendingPod(request, wanted_by(pod, nodes)))
     return sorted(pending, key=lambda waits: (waits.request.memory_units, waits.request.core_percent))
 
 

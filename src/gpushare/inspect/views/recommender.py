@@ -33,7 +33,7 @@ class Rules(NamedTuple):
     least_s: float = 3600.0
 
 
-class Waits(NamedTuple):
+class PendingPod(NamedTuple):
     """A pending pod: its request, and the names of its eligible nodes."""
 
     request: Request
@@ -117,7 +117,7 @@ def advise(
     cluster: ClusterUsage,
     workloads: Mapping[str, Workload],
     used: Iterable[Used],
-    waiting: Sequence[Waits],
+    waiting: Sequence[PendingPod],
     rules: Rules,
     whole: Collection[str] = (),
 ) -> Advice:
@@ -294,7 +294,7 @@ def _gain(
     cluster: ClusterUsage,
     workloads: Mapping[str, Workload],
     advised: Mapping[Workload, Advised],
-    waiting: Sequence[Waits],
+    waiting: Sequence[PendingPod],
 ) -> Gain:
     free_mib = 0
     freed: dict[tuple[str, int], tuple[int, int]] = {}
@@ -327,7 +327,7 @@ def _freed(gpu: Gpu, more: tuple[int, int]) -> Gpu:
     return gpu._replace(free_units=gpu.free_units + more[0], free_core=gpu.free_core + more[1])
 
 
-def _fitting(hosts: Sequence[Host], waiting: Sequence[Waits]) -> int:
+def _fitting(hosts: Sequence[Host], waiting: Sequence[PendingPod]) -> int:
     """Number of pending pods that fit if they are placed one after the other; only those that request a share of one GPU."""
     remaining = list(hosts)
     count = 0

@@ -14,7 +14,7 @@ from gpushare.api.objects import NodeRequirement, Pod
 #: Labels of nodes with a fixed set of values.
 _VALUES: Final = {
     names.LABEL_MODE: tuple(MODES),
-    names.LABEL_PLACEMENT: tuple(one.value for one in Placement),
+    names.LABEL_PLACEMENT: tuple(placement.value for placement in Placement),
 }
 _PREFIX: Final = "ack.node.gpu."
 _KEYS: Final = (*_VALUES, names.LABEL_MAX_PODS)

@@ -1,1 +1,1 @@
-"""Suggestions for pending pods. Each is tried in a separate ledger before it is given."""
+"""Suggestions for pending pods. Each is tried in a separate ledger before it is suggested."""

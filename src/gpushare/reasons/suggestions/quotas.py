@@ -21,7 +21,7 @@ def would_help(over: Sequence[Over], *, alone: bool | None = None, whole: Whole 
     ``whole``: set if it would be allocated whole GPUs. ``alone``: whether the request alone exceeds the max of one of the quotas.
     """
     which = _which(over)
-    alone_whole = any(one.alone for one in over)
+    alone_whole = any(quota.alone for quota in over)
     if alone if alone is not None else alone_whole:
         return f"ask for less, or a larger max of {which}: it asks for more than that alone"
     if whole is not None and alone_whole:
@@ -45,4 +45,4 @@ def _ends(over: Sequence[Over]) -> str:
 
 
 def _which(over: Sequence[Over]) -> str:
-    return f"elastic quota{'s' if len(over) > 1 else ''} {' and '.join(one.quota for one in over)}"
+    return f"elastic quota{'s' if len(over) > 1 else ''} {' and '.join(exceeded.quota for exceeded in over)}"

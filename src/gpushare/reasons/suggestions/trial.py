@@ -1,4 +1,4 @@
-"""Tries a request on a changed node in a separate ledger: suggestions are verified before they are given."""
+"""Tries a request on a changed node in a separate ledger: suggestions are verified before they are reported."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final

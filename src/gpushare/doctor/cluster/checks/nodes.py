@@ -201,7 +201,7 @@ def node_health(facts: ClusterFacts) -> Iterator[Result]:
             continue
         yield from _not_isolated(node)
         said = _ready(node)
-        lost = [device for device in described.devices if device.ails] if described else []
+        lost = [device for device in described.devices if device.is_faulty] if described else []
         if said is not None and said.reason in _OF_DRIVER:
             lost = []  # they are well, as far as anyone knows: no reset would help
         yield from _lost(
