@@ -116,14 +116,14 @@ def summarized(names: Sequence[str], verdict: Verdict) -> tuple[Summary, Each]:
     )
 
 
-def sampled(nodes: int, fits: int, refusing: int, some: Verdict) -> Summary:
-    """The summary of a call of which only ``some`` refusals were recorded."""
+def sampled(nodes: int, fits: int, refusing: int, recorded: Verdict) -> Summary:
+    """The summary of a call of which only the ``recorded`` refusals are known."""
     refusals = [
         _Refusal(text, node, 1, final)
-        for reasons, final in ((some.refused, False), (some.hopeless, True))
+        for reasons, final in ((recorded.refused, False), (recorded.hopeless, True))
         for node, text in reasons.items()
     ]
-    return _summary(nodes, fits, refusing, some.fits, refusals)
+    return _summary(nodes, fits, refusing, recorded.fits, refusals)
 
 
 class _Refusal(NamedTuple):

@@ -86,8 +86,8 @@ class TaintedNode(Node):
     spec: _TaintedSpec = msgspec.field(default_factory=_TaintedSpec)
 
 
-def objection(guest: Guest, node: HostingNode, there: Iterable[Guest], *, new: bool) -> str:
-    """Why ``node`` with the pods ``there`` would not fit ``guest``; empty if it would.
+def objection(guest: Guest, node: HostingNode, present: Iterable[Guest], *, new: bool) -> str:
+    """Why ``node`` with the pods ``present`` would not fit ``guest``; empty if it would.
 
     ``new`` is false for the node on which it runs already, which meets its other requirements.
     """
@@ -108,14 +108,14 @@ def objection(guest: Guest, node: HostingNode, there: Iterable[Guest], *, new: b
     if missing:
         return f"node {name} has not the label {missing[0]} that it selects"
     try:
-        return _lacking(guest, node, there)
+        return _lacking(guest, node, present)
     except InvalidQuantity as error:
         return f"what node {name} has cannot be read: {error}"
 
 
-def _lacking(guest: Guest, node: HostingNode, there: Iterable[Guest]) -> str:
+def _lacking(guest: Guest, node: HostingNode, present: Iterable[Guest]) -> str:
     used: dict[str, Fraction] = {}
-    for pod in there:
+    for pod in present:
         for resource, amount in _requests(pod).items():
             used[resource] = used.get(resource, Fraction(0)) + amount
     allocatable = node.status.allocatable or {}

@@ -62,8 +62,8 @@ def free_mib(cluster: Cluster) -> int:
     return int(_free(cluster).sum())
 
 
-async def report(cluster: Cluster, kept: Mapping[str, str]) -> Report:
-    """The report; yields to the event loop. ``kept``: why pods (``namespace/name``) are pending for other reasons than capacity."""
+async def report(cluster: Cluster, reasons: Mapping[str, str]) -> Report:
+    """The report; yields to the event loop. ``reasons``: why pods (``namespace/name``) are pending for other reasons than capacity."""
     free = _free(cluster)
     largest = int(free.max(initial=0))
     pieces = []
@@ -77,7 +77,7 @@ async def report(cluster: Cluster, kept: Mapping[str, str]) -> Report:
     )
     wishes = Wishes(cluster.labels)
     ways = [
-        await _way(cluster, wishes, record, kept.get(record.pod, "")) for record in waiting[:MAX_EXAMINED]
+        await _way(cluster, wishes, record, reasons.get(record.pod, "")) for record in waiting[:MAX_EXAMINED]
     ]
     return Report(
         free_mib=int(free.sum()),
@@ -98,21 +98,21 @@ def _free(cluster: Cluster) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     return np.where(board.plane("state") == State.IN_SERVICE, np.maximum(free, 0), 0)
 
 
-async def _way(cluster: Cluster, wishes: Wishes, record: PodRecord, kept: str) -> Way:
+async def _way(cluster: Cluster, wishes: Wishes, record: PodRecord, reason: str) -> Way:
     request = record.request
     assert request is not None
-    asks = asks_of(cluster, record)
+    request_text = asks_of(cluster, record)
     if not request.is_ordinary:
-        return Way(record.pod, asks, "", (), NOT_A_SHARE)
+        return Way(record.pod, request_text, "", (), NOT_A_SHARE)
     outlook = await _outlook(cluster, wishes, record, request)
     if outlook.spot is None:
-        return Way(record.pod, asks, "", (), "no move of one or two pods would let it in")
+        return Way(record.pod, request_text, "", (), "no move of one or two pods would let it in")
     moves = tuple(
         f"{_name(cluster, move.pod)} ({round(move.mib / 1024, 1):g} GiB) from {move.source} to {move.target}"
         for move in outlook.moves
     )
-    note = other_obstacle_note(kept, moves=bool(moves)) if kept or not moves else ""
-    return Way(record.pod, asks, str(outlook.spot), moves, note)
+    note = other_obstacle_note(reason, moves=bool(moves)) if reason or not moves else ""
+    return Way(record.pod, request_text, str(outlook.spot), moves, note)
 
 
 async def _outlook(cluster: Cluster, wishes: Wishes, record: PodRecord, request: Request) -> Outlook:

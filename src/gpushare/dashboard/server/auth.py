@@ -1,6 +1,6 @@
 """Authentication: by the token, which a login form exchanges for a cookie that is sent only with this page's own requests.
 
-The cookie does not contain the token, but its expiry time, signed with the token. So there is no session state, every replica can verify it,
+The cookie contains its expiry time, signed with the token, and not the token. So there is no session state, every replica can verify it,
 and a new token invalidates it.
 """
 

@@ -134,7 +134,7 @@ class Document(_Out, frozen=True):
 
 
 def document(
-    cluster: ClusterUsage, kept: Sequence["GangReservation"] = (), *, namespace: str | None = None
+    cluster: ClusterUsage, reservations: Sequence["GangReservation"] = (), *, namespace: str | None = None
 ) -> Document:
     """``cluster`` and the reservations of gangs in the published schema; ``namespace`` limits the listed pods."""
     return Document(
@@ -142,19 +142,19 @@ def document(
         nodes=tuple(_node(node, namespace) for node in cluster.nodes),
         cluster=_cluster(cluster),
         warnings=cluster.remarks,
-        kept=tuple(map(_kept, kept)) or msgspec.UNSET,
+        kept=tuple(map(_kept, reservations)) or msgspec.UNSET,
     )
 
 
 def encoded(
     cluster: ClusterUsage,
     form: Literal["json", "yaml"],
-    kept: Sequence["GangReservation"] = (),
+    reservations: Sequence["GangReservation"] = (),
     *,
     namespace: str | None = None,
 ) -> str:
     """``cluster`` and the reservations of gangs as JSON or YAML text, with a final line end."""
-    written = document(cluster, kept, namespace=namespace)
+    written = document(cluster, reservations, namespace=namespace)
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(written), indent=2).decode() + "\n"
     from gpushare.inspect.views.documents import written as as_yaml  # imported for -o yaml only

@@ -81,9 +81,13 @@ def advised(kubectl: Kubectl, options: Options, begun: Round | None = None) -> S
         for pod in held
         if options.namespace in (None, pod.metadata.namespace)
     }
-    kept = _kept(kubectl, options) if any(not pod.spec.node_name for pod in pods) else frozenset()
+    blocked = (
+        _blocked_otherwise(kubectl, options) if any(not pod.spec.node_name for pod in pods) else frozenset()
+    )
     whole = {pod.metadata.uid for pod in held if _requests_whole_gpus(pod)}
-    advice = advise(cluster, workloads, figures.used, _waiting(nodes, pods, kept), query.rules, whole)
+    advice = advise(
+        cluster, workloads, figures.used, _pending_requests(nodes, pods, blocked), query.rules, whole
+    )
     remarks = tuple(f"warning: {printable(text)}" for text in (*cluster.warnings, *figures.missing))
     if options.output in ("json", "yaml"):
         return Shown(written(_structured(advice, figures, query), options.output), remarks)
@@ -141,20 +145,20 @@ def _requests_whole_gpus(pod: Pod) -> bool:
     return request is not None and request.whole_device
 
 
-def _kept(kubectl: Kubectl, options: Options) -> Collection[str]:
+def _blocked_otherwise(kubectl: Kubectl, options: Options) -> Collection[str]:
     """UIDs of pods that the scheduler keeps pending for other reasons than capacity; empty if it does not answer."""
     pending = pending_pods(kubectl, options.scheduler)
     return {str(pod["uid"]) for pod in pending if pod["category"] in NOT_ROOM}
 
 
-def _waiting(nodes: list[Node], pods: list[Pod], kept: Collection[str]) -> list[PendingPod]:
+def _pending_requests(nodes: list[Node], pods: list[Pod], blocked: Collection[str]) -> list[PendingPod]:
     """Pending pods that request a share of one GPU, the smallest first. Only node selectors and node affinity limit their nodes.
 
-    Pods in ``kept`` are left out: more capacity would not admit them.
+    Pods in ``blocked`` are left out: more capacity would not admit them.
     """
     pending = []
     for pod in pods:
-        if pod.spec.node_name or pod.metadata.uid in kept:
+        if pod.spec.node_name or pod.metadata.uid in blocked:
             continue
         try:
             request = request_of(pod)

@@ -65,12 +65,14 @@ def is_of_other_plugin(resource: str) -> bool:
     return _OTHER_PLUGINS.match(resource) is not None
 
 
-def unoffered(asked: Iterable[tuple[str, str]], offered: Collection[str] | None) -> Iterator[tuple[str, str]]:
+def unoffered(
+    requests: Iterable[tuple[str, str]], offered: Collection[str] | None
+) -> Iterator[tuple[str, str]]:
     """Requests under wrong names, as (``container c asks for …, which no node offers``, correction).
 
-    ``asked``: pairs of container and resource. ``offered``: resources of the nodes; ``None`` if unknown, then only misspellings count.
+    ``requests``: pairs of container and resource. ``offered``: resources of the nodes; ``None`` if unknown, then only misspellings count.
     """
-    for container, resource in asked:
+    for container, resource in requests:
         if resource == names.GPU_COUNT:
             wrong = True  # nodes have it in their capacity, but only for tools that read it
         elif is_unknown(resource):

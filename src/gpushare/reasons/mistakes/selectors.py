@@ -22,15 +22,15 @@ _KEYS: Final = (*_VALUES, names.LABEL_MAX_PODS)
 _MIN_SIMILARITY: Final = 0.6
 
 
-def mistyped(pod: Pod, there: Collection[tuple[str, str]] = ()) -> list[str]:
+def mistyped(pod: Pod, existing: Collection[tuple[str, str]] = ()) -> list[str]:
     """Impossible labels in the pod's ``nodeSelector`` and required node affinity, each with a correction.
 
-    ``there``: labels that nodes have, which are not reported.
+    ``existing``: labels that nodes have, which are not reported.
     """
     if pod.spec.node_selector is None and pod.spec.affinity is None:
         return []
     mistakes = (
-        _mistake(where, key, value) for where, key, value in _selected(pod) if (key, value) not in there
+        _mistake(where, key, value) for where, key, value in _selected(pod) if (key, value) not in existing
     )
     return list(dict.fromkeys(text for text in mistakes if text))
 
@@ -41,22 +41,22 @@ def unmet(pod: Pod) -> list[str]:
     Limited to what the chart's admission policies can express: they correct the case of letters and - for _, and otherwise list all values.
     """
     selector = pod.spec.node_selector or {}
-    strange = [
+    in_selector = [
         *(_no_key(key) for key in selector if _is_strange(key)),
         *(_no_value(key, selector[key]) for key in _VALUES if key in selector),
     ]
     terms = () if pod.spec.affinity is None else (*pod.spec.affinity.terms, *pod.spec.affinity.preferences)
-    wanted = [
+    in_affinity = [
         text
         for term in terms
         for requirement in term.match_expressions or ()
         for text in _corrections(requirement)
     ]
-    places = (("nodeSelector", strange), ("node affinity", wanted))
+    places = (("nodeSelector", in_selector), ("node affinity", in_affinity))
     return [
-        f"{place} names what no node can have: {', '.join(filter(None, found))}"
-        for place, found in places
-        if any(found)
+        f"{place} names what no node can have: {', '.join(filter(None, corrections))}"
+        for place, corrections in places
+        if any(corrections)
     ]
 
 

@@ -138,7 +138,7 @@ def of_caps(ledger: Ledger, request: Request, texts: Mapping[str, str], isolated
 def _ending_pods_helps(ledger: Ledger, request: Request, node: NodeDevices) -> bool:
     """Whether the end of pods on the node would free enough capacity in addition to what is reserved for others."""
     return not ledger.nominations.on_node(node.name) or not refusal(
-        ledger, request, node, emptied=True, kept=True
+        ledger, request, node, emptied=True, with_reserved=True
     )
 
 
@@ -161,7 +161,7 @@ def blocking_nomination(ledger: Ledger, request: Request, texts: Mapping[str, st
         if not reserved or category_of(text) not in _CAPACITY_CATEGORIES:
             continue
         node = ledger.node(name)
-        if node is not None and not refusal(ledger, request, node, kept=False):
+        if node is not None and not refusal(ledger, request, node, with_reserved=False):
             return name, next(iter(reserved))
     return None
 
@@ -189,7 +189,7 @@ def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> st
         if not refusal(ledger, request, changed, ended=gone):
             return f"{head}: {detail}"
         also = "the end of what runs there"
-        if not refusal(ledger, request, changed, kept=False, ended=gone):
+        if not refusal(ledger, request, changed, with_reserved=False, ended=gone):
             also = "room there that is kept for others"
         advice = advice or f"{head}, and {also}: {detail}"
     return advice or "GPUs that are back in service"
@@ -198,9 +198,9 @@ def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> st
 def _repair(node: NodeDevices) -> str:
     """How to return the node's GPUs to service."""
     unhealthy = [str(device.index) for device in node.devices if not device.healthy and not device.kept_back]
-    ways = []
+    repairs = []
     if unhealthy:
-        ways.append(
+        repairs.append(
             f"{_gpus(unhealthy)} of node {node.name}: once {'its' if len(unhealthy) == 1 else 'their'} pods have ended, "
             f"`nvidia-smi -r -i {','.join(unhealthy)}` there, or a reboot (`gpushare doctor` and the node's condition "
             "GPUShareReady say more)"
@@ -208,8 +208,8 @@ def _repair(node: NodeDevices) -> str:
     cordoned = [str(device.index) for device in node.devices if device.healthy and device.cordoned]
     if cordoned:
         command = f"`kubectl annotate node {node.name} {names.ANN_CORDONED}-`"
-        ways.append(f"{_gpus(cordoned)} of node {node.name} {are(len(cordoned))} cordoned: {command}")
-    return "; ".join(ways)
+        repairs.append(f"{_gpus(cordoned)} of node {node.name} {are(len(cordoned))} cordoned: {command}")
+    return "; ".join(repairs)
 
 
 def _gpus(indices: Sequence[str]) -> str:

@@ -19,8 +19,8 @@ _KINDS: Final = (
 
 def without_others(ledger: Ledger, request: Request, texts: Mapping[str, str], lets: sizes.AllowsFn) -> str:
     """The suggestion; ``texts``: reasons of the eligible nodes, or empty if these are unknown."""
-    ways = [_after_pods_end(ledger, request, texts), _by_label(ledger, request, texts, lets)]
-    advice = "; or ".join(filter(None, ways))
+    suggestions = [_after_pods_end(ledger, request, texts), _by_label(ledger, request, texts, lets)]
+    advice = "; or ".join(filter(None, suggestions))
     return f"{_KINDS}: {advice}" if advice else _KINDS
 
 
@@ -29,7 +29,9 @@ def _after_pods_end(ledger: Ledger, request: Request, texts: Mapping[str, str]) 
     conflicting = [ledger.node(name) for name, text in texts.items() if category_of(text) is Category.KINDS]
     for node in to_try(fewest_first(ledger, filter(None, conflicting))):
         present = names_of(ledger, pods_on(ledger, node.name))
-        if 0 < len(present) <= MAX_NAMED and not refusal(ledger, request, node, emptied=True, kept=True):
+        if 0 < len(present) <= MAX_NAMED and not refusal(
+            ledger, request, node, emptied=True, with_reserved=True
+        ):
             return f"node {node.name} would do once {listed(present)} {have(len(present))} ended"
     return ""
 

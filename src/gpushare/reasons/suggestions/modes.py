@@ -30,18 +30,18 @@ def wanted_mode(request: Request) -> NodeMode:
     return mode_giving(names.GPU_CORE if request.wants_core else names.GPU_MEM)
 
 
-def other_unit(ledger: Ledger, request: Request, left: Collection[str]) -> bool:
-    """Whether the request's memory unit differs from that of all nodes in ``left``, so that it fits none of them in any mode."""
+def other_unit(ledger: Ledger, request: Request, allowed: Collection[str]) -> bool:
+    """Whether the request's memory unit differs from that of all ``allowed`` nodes, so that it fits none of them in any mode."""
     if not request.unit_mib:
         return False
-    units = {node.unit.mib for name in left if (node := ledger.node(name)) is not None and node.devices}
+    units = {node.unit.mib for name in allowed if (node := ledger.node(name)) is not None and node.devices}
     return bool(units) and request.unit_mib not in units
 
 
 def would_help(
     ledger: Ledger,
     request: Request,
-    left: Sequence[str],
+    allowed: Sequence[str],
     *,
     of: int | None,
     elsewhere: str,
@@ -49,11 +49,11 @@ def would_help(
 ) -> str:
     """The suggestion; empty if the cause is neither a node's mode nor a malformed label or annotation of a node.
 
-    ``left``: the nodes that the pod's own rules and its ResourcePolicy allow; ``of``: the number that its rules alone allow (``None``: all).
+    ``allowed``: the nodes that the pod's own rules and its ResourcePolicy allow; ``of``: the number that its rules alone allow (``None``: all).
     ``elsewhere``: a node with capacity that they exclude, or empty.
     """
     wanted = wanted_mode(request)
-    known = [node for name in sorted(left) if (node := ledger.node(name)) and node.devices]
+    known = [node for name in sorted(allowed) if (node := ledger.node(name)) and node.devices]
     for malformed in to_try(node for node in known if node.problem and lets(request, node.name)):
         # With a malformed mode label the intended mode is unknown: assume the one that the pod needs.
         mode = wanted if names.LABEL_MODE in malformed.problem else malformed.mode
@@ -77,10 +77,10 @@ def would_help(
     return ""
 
 
-def idle_label(ledger: Ledger, request: Request, left: Collection[str], lets: sizes.AllowsFn) -> str:
-    """The command that makes an idle node of ``left`` fit the request immediately; empty if there is none."""
+def idle_label(ledger: Ledger, request: Request, allowed: Collection[str], lets: sizes.AllowsFn) -> str:
+    """The command that makes an idle node of ``allowed`` fit the request immediately; empty if there is none."""
     known = [
-        node for name in sorted(idle_nodes(ledger, left)) if (node := ledger.node(name)) and node.devices
+        node for name in sorted(idle_nodes(ledger, allowed)) if (node := ledger.node(name)) and node.devices
     ]
     large = [node for node in known if _mode_refuses(request, node) and _is_large_enough(request, node)]
     candidates = to_try(node for node in large if lets(request, node.name))

@@ -56,12 +56,12 @@ def refusal(
     node: NodeDevices,
     *,
     emptied: bool = False,
-    kept: bool | None = None,
+    with_reserved: bool | None = None,
     ended: Collection[str] = (),
 ) -> str:
     """Why ``node``, a changed node, would refuse ``request`` beside its present pods; empty if the request would fit.
 
-    Pods with reserved capacity count as present. ``emptied``: without all of these pods; ``kept`` overrides this for the reservations.
+    Pods with reserved capacity count as present. ``emptied``: without all of these pods; ``with_reserved`` overrides this for the reservations.
     ``ended``: UIDs of pods to leave out.
     """
     trial = Ledger()
@@ -70,7 +70,7 @@ def refusal(
         held = ledger.held(uid)
         assert held is not None
         trial.hold(uid, held.pod, held.node, held.allocation)
-    if kept if kept is not None else not emptied:
+    if with_reserved if with_reserved is not None else not emptied:
         for uid, shares in ledger.nominations.on_node(node.name).items():
             trial.hold(f"kept:{uid}", uid, node.name, Allocation(shares, {}))
     verdict = trial.filter(request, (node.name,))
