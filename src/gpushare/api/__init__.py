@@ -1,4 +1,4 @@
 """Shared by every component: names, quantities, requests, devices, allocations, wire formats.
 
-Pure: nothing here reads a file, a socket or a clock, and nothing of ours is imported.
+Nothing here reads a file, a socket or a clock, or imports other packages of gpushare.
 """

@@ -38,7 +38,7 @@ class Selector(msgspec.Struct, rename="camel", gc=False):
     def takes(self, labels: dict[str, str]) -> bool:
         """Whether it matches ``labels``; an empty selector matches every pod."""
         return all(labels.get(key) == value for key, value in (self.match_labels or {}).items()) and all(
-            one.takes(labels) for one in self.match_expressions or ()
+            requirement.takes(labels) for requirement in self.match_expressions or ()
         )
 
 
@@ -67,18 +67,18 @@ class DisruptionBudget(msgspec.Struct, gc=False):
 
 
 def violating(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget]) -> set[str]:
-    """UIDs of the ``pods`` that ``budgets`` do not allow to end now, if all end in this order."""
-    return _refused(pods, budgets, one_each=False)
+    """UIDs of the ``pods`` whose eviction now would violate ``budgets``, if all are evicted in this order."""
+    return _refused(pods, budgets, single_budget=False)
 
 
 def protected(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget]) -> set[str]:
     """The same for evictions: the API never evicts a pod that two budgets cover."""
-    return _refused(pods, budgets, one_each=True)
+    return _refused(pods, budgets, single_budget=True)
 
 
-def _refused(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget], *, one_each: bool) -> set[str]:
+def _refused(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget], *, single_budget: bool) -> set[str]:
     spent: dict[int, int] = {}
-    found: set[str] = set()
+    refused: set[str] = set()
     for pod in pods:
         covering = 0
         for index, budget in enumerate(budgets):
@@ -86,15 +86,15 @@ def _refused(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget], *, one_ea
                 covering += 1
                 spent[index] = spent.get(index, 0) + 1
                 if spent[index] > budget.status.disruptions_allowed:
-                    found.add(pod.metadata.uid)
-        if one_each and covering > 1:
-            found.add(pod.metadata.uid)
-    return found
+                    refused.add(pod.metadata.uid)
+        if single_budget and covering > 1:
+            refused.add(pod.metadata.uid)
+    return refused
 
 
 _BUDGET = msgspec.json.Decoder(DisruptionBudget)
 
 
 def decode_budget(raw: bytes) -> DisruptionBudget:
-    """Raises ``msgspec.MsgspecError``."""
+    """A PodDisruptionBudget from JSON; raises ``msgspec.MsgspecError``."""
     return _BUDGET.decode(raw)

@@ -1,6 +1,6 @@
 """Accessors for Kubernetes objects as parsed JSON, for code that passes whole objects on or reads rare fields.
 
-An object that came from a cache or an answer is never changed in place.
+Objects from a cache or an answer must not be changed in place.
 """
 
 from collections.abc import Mapping

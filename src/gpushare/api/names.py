@@ -1,7 +1,6 @@
-"""Names that users type and old readers read: resources, labels, annotations, environment.
+"""Names of resources, labels, annotations and environment variables.
 
-They are those of the reference documentation (ACK), so that its manifests work as they stand.
-Names of our own live under ``gpushare.dev/``.
+They are those of ACK's documentation, so that its manifests work unchanged. Our own names are under ``gpushare.dev/``.
 """
 
 from typing import Final
@@ -11,7 +10,7 @@ DAEMON_SET_NAME: Final = "gpushare-device-plugin-ds"
 AGENT_PART: Final = "gpushare-device-plugin"
 """``app.kubernetes.io/name`` of the node agents' pods."""
 
-# --- who reads decisions and use ---------------------------------------------------------------
+# --- reading decisions and usage ---------------------------------------------------------------
 READER_ACCOUNT: Final = "gpushare-reader"
 """ServiceAccount of the scheduler's chart, in its namespace, whose tokens allow reading decisions and usage."""
 READER_AUDIENCE: Final = "gpushare.dev"
@@ -38,7 +37,7 @@ QUOTA_PLURAL: Final = "elasticquotatrees"
 QUOTA_NAMESPACE: Final = "kube-system"
 """The one namespace in which an ElasticQuotaTree counts."""
 MAX_JOBS: Final = "kube-queue/max-jobs"
-"""In the documentation's trees: how many jobs a job queue lets run. There is none here: taken, and not counted."""
+"""In ACK's trees: the maximum number of jobs of a job queue. gpushare has no job queue: accepted, and ignored."""
 # --- MiB and percentage requests, which admission converts to aliyun.com/gpu-mem ------------------
 GPU_MEMORY: Final = "gpushare.dev/gpu-memory"
 """Ours, in limits: GPU memory in bytes, as Kubernetes counts ``memory``: ``6144Mi``, ``6Gi``."""
@@ -52,20 +51,20 @@ LABEL_MAX_PODS: Final = "ack.node.gpu.max-pod"
 LABEL_MAX_NODE_PODS: Final = "gpushare.dev/max-pods-per-node"
 """Ours: maximum pods with GPU memory on the node, over all its GPUs."""
 LABEL_DESCRIBED: Final = "gpushare.dev/described"
-"""``true`` on a node that carries ``gpushare.dev/devices`` or the condition, written with them by the node agent: when the mode's label is
-removed, this one keeps the agent's pod on the node until no pod holds a share of it."""
+"""``true`` on a node with ``gpushare.dev/devices`` or the condition, written together with them by the node agent. When the mode's label is
+removed, this label keeps the agent's pod on the node until no pod holds a share of it."""
 LABEL_AGENT_PORT: Final = "gpushare.dev/agent-port"
-"""Ours: where the node agent of a node runs beside its kubelet and in no pod, the port of its probes and figures."""
+"""Ours: the port of probes and metrics of a node agent that runs on the host instead of in a pod."""
 
 CONDITION_READY: Final = "GPUShareReady"
-"""Ours, a condition of nodes that share: mode, unit, backend, and what is wrong."""
+"""Ours, a condition of nodes that share GPUs: mode, unit, backend, and problems."""
 
 # --- pod labels ------------------------------------------------------------------------------
 LABEL_POD_GPU_COUNT: Final = "aliyun.com/gpu-count"
 LABEL_POD_PLACEMENT: Final = "ack.gpushare.placement"
 POD_PLACEMENT_WHOLE_DEVICE: Final = "require-whole-device"
 LABEL_POD_APART: Final = "gpushare.dev/gpu-per-container"
-"""Ours: ``true`` gives each container of the pod that asks for a share a GPU of its own."""
+"""Ours: ``true`` allocates a separate GPU to each container of the pod that requests a share."""
 LABEL_POD_COMPUTE_CLASS: Final = "gpushare.dev/compute-class"
 """Ours: the pod's GPU workload type, if it cannot be inferred from its pauses; read when its containers start."""
 COMPUTE_LATENCY: Final = "latency"
@@ -73,26 +72,26 @@ COMPUTE_BATCH: Final = "batch"
 COMPUTE_CLASSES: Final = (COMPUTE_LATENCY, COMPUTE_BATCH)
 LABEL_GANG_NAME: Final = "pod-group.scheduling.sigs.k8s.io/name"
 LABEL_GANG_LEAST: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
-"""How many pods of the gang must run together."""
+"""The number of pods of the gang that must run together."""
 
 LABEL_WAIT_FOR_SCALING: Final = "k8s.aliyun.com/resource-policy-wait-for-ecs-scaling"
-"""Among ``podLabels`` of a unit: pods wait in that unit for nodes to come. Never put on a pod."""
+"""Among ``podLabels`` of a unit: pods wait in that unit for new nodes. Never set on a pod."""
 
-# --- others' names ---------------------------------------------------------------------------
+# --- foreign names ---------------------------------------------------------------------------
 POLICY_GROUP: Final = "scheduling.alibabacloud.com"
 POLICY_VERSION: Final = "v1alpha1"
 POLICY_PLURAL: Final = "resourcepolicies"
 ANN_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
-"""A ReplicaSet that shrinks ends the pods with the least first."""
+"""A ReplicaSet that is scaled down deletes pods with the lowest cost first."""
 LABEL_NODE_TYPE: Final = "type"
 NODE_TYPE_VIRTUAL: Final = "virtual-kubelet"
-"""What virtual nodes call themselves."""
+"""The label's value on virtual nodes."""
 
 # --- namespace labels ------------------------------------------------------------------------
 LABEL_ADMISSION: Final = "gpushare.dev/admission"
 """``disabled`` on a namespace: its pods keep the scheduler that they name."""
 
-# --- keys that tenants cannot set through us --------------------------------------------------
+# --- keys that tenants must not set through gpushare --------------------------------------------------
 RESERVED: Final = ("gpushare.dev/", "scheduler.framework.", "gpushare.alibabacloud.com/", "ALIYUN_COM_GPU_")
 """Prefixes of allocation annotations. The scheduler must not write them on behalf of a tenant's policy."""
 
@@ -113,34 +112,34 @@ ANN_CORE: Final = "gpushare.alibabacloud.com/core-percentage"
 ANN_SHARE: Final = "gpushare.dev/allocation"
 """On a pod: MiB, units, compute and GPU UUID per GPU and container. The ledger reads this one first."""
 ANN_ALSO: Final = "gpushare.dev/also-holds"
-"""On a pod whose containers were allocated another GPU than recorded: what they have, in the same form, for as
-long as the record cannot be corrected because it stands for the place of a pod that asked alike."""
+"""On a pod whose containers were allocated another GPU than recorded: their actual allocation, in the same form, while the record
+cannot be corrected because it represents the allocation of a pod with an equal request."""
 ANN_RETRY: Final = "gpushare.dev/retry"
-"""On a waiting pod: when the scheduler last asked for it to be tried again (unix ns)."""
+"""On a pending pod: when the scheduler last requested another scheduling attempt (unix ns)."""
 ANN_REQUESTED: Final = "gpushare.dev/requested"
-"""On a pod that asked in people's units: what it asked for, and the unit in which admission counted that."""
+"""On a pod with a request in MiB or percent: that request, and the unit to which admission converted it."""
 ANN_DEFRAGMENTATION: Final = "gpushare.dev/defragmentation"
-"""On a pod, set by people: ``"false"`` keeps it from being moved so that another fits, ``"true"`` allows it where its kind does not."""
+"""On a pod, set by users: ``"false"`` excludes it from being moved by defragmentation, ``"true"`` permits it where its kind does not."""
 ANN_ROOM_MADE: Final = "gpushare.dev/room-made"
-"""On a waiting pod: when the scheduler last had others moved for it (unix ns). It bounds how often that is done."""
+"""On a pending pod: when the scheduler last moved other pods for it (unix ns). It limits how often that is done."""
 LABEL_STANDS_FOR: Final = "gpushare.dev/stands-for"
-"""On a placeholder pod: the UID of the pod that it stands for, so that an autoscaler makes a node for that."""
+"""On a placeholder pod: the UID of the pending pod for which it makes an autoscaler add a node."""
 ANN_STANDS_FOR: Final = "gpushare.dev/stands-for"
-"""On a placeholder pod: namespace and name of that pod, for people."""
+"""On a placeholder pod: namespace and name of that pod, as information."""
 PLACEHOLDER_SCHEDULER: Final = "gpushare-stand-in"
-"""The scheduler that a placeholder pod names. There is none of that name: it is never to run."""
+"""The ``schedulerName`` of placeholder pods. No such scheduler exists, so they never run."""
 ANN_DEVICES: Final = "gpushare.dev/devices"
-"""On a node: its GPUs, mode and memory unit, as the node agent found them."""
+"""On a node: its GPUs, mode and memory unit, written by the node agent."""
 ANN_CORDONED: Final = "gpushare.dev/cordoned-gpus"
-"""On a node, set by people: GPUs that take nothing new, by index or UUID, with commas."""
+"""On a node, set by users: GPUs excluded from new allocations, by index or UUID, comma-separated."""
 ANN_COST_WRITTEN: Final = "gpushare.dev/deletion-cost"
-"""On a pod: the deletion cost that a ResourcePolicy gave it. One that differs from this is somebody else's."""
+"""On a pod: the deletion cost set by a ResourcePolicy. A different cost on the pod was set by something else."""
 ANN_UNIT_LABELS: Final = "gpushare.dev/unit-labels"
-"""On a pod: the labels that the unit of a ResourcePolicy put on it, by key, with commas."""
+"""On a pod: keys of the labels set by the unit of a ResourcePolicy, comma-separated."""
 ANN_REFUSED_SINCE: Final = "gpushare.dev/refused-since"
-"""On a waiting pod: since when a ResourcePolicy counts its time (RFC 3339), where its own condition cannot tell."""
+"""On a pending pod: start of its timeout in a ResourcePolicy (RFC 3339), if its condition has no time."""
 ANN_ISOLATION: Final = "gpushare.dev/isolation"
-"""On a node: what holds containers to their share there and why, or what is wrong with it; for people."""
+"""On a node: what enforces shares there and why, or what is wrong with it; as information."""
 
 # --- environment of a container --------------------------------------------------------------
 ENV_VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"

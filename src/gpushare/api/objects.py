@@ -1,7 +1,7 @@
 """Kubernetes objects, reduced to the fields that gpushare reads.
 
-msgspec decodes JSON straight into these; unknown fields are skipped without being built, which is
-what makes a list of 50,000 pods cheap. Field names follow the API reference (core/v1).
+msgspec decodes JSON directly into these types and skips unknown fields, which keeps a list of 50,000 pods cheap. Field names follow the
+API reference (core/v1).
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ class OwnerReference(msgspec.Struct, gc=False):
 
 
 class ObjectMeta(msgspec.Struct, rename="camel", gc=False):
-    """``metadata``: identity, labels, annotations. Time stamps are RFC 3339 texts as sent."""
+    """``metadata``: identity, labels, annotations. Timestamps are RFC 3339 texts."""
 
     name: str = ""
     namespace: str = ""
@@ -59,7 +59,7 @@ class Container(msgspec.Struct, rename="camel", gc=False):
 
 
 class NodeRequirement(msgspec.Struct, gc=False):
-    """One of ``matchExpressions`` or ``matchFields``: what a node's label, or its name, must be."""
+    """One of ``matchExpressions`` or ``matchFields``: a requirement on a node's label or name."""
 
     key: str = ""
     operator: str = ""
@@ -113,7 +113,7 @@ class Affinity(msgspec.Struct, rename="camel", gc=False):
         """Preferred terms."""
         node = self.node_affinity
         preferred = None if node is None else node.preferred_during_scheduling_ignored_during_execution
-        return [one.preference for one in preferred or ()]
+        return [term.preference for term in preferred or ()]
 
 
 class PodSpec(msgspec.Struct, rename="camel", gc=False):
@@ -132,7 +132,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: list[Any] | None = None
-    """As ``taints.read_tolerations`` takes them."""
+    """Input of ``taints.read_tolerations``."""
 
 
 class PodCondition(msgspec.Struct, rename="camel", gc=False):
@@ -191,7 +191,7 @@ class NodeSpec(msgspec.Struct, gc=False):
 
     unschedulable: bool = False
     taints: list[Any] | None = None
-    """As ``taints.read_taints`` takes them."""
+    """Input of ``taints.read_taints``."""
 
 
 class Node(msgspec.Struct, gc=False):

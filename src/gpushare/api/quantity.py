@@ -49,7 +49,7 @@ def parse_amount(text: Quantity, subject: str = "") -> int:
     Raises ``InvalidQuantity`` naming ``subject`` when it is fractional, negative or too large.
     """
     if isinstance(text, str) and text.isdecimal() and text.isascii() and len(text) < 19:
-        return int(text)  # what nearly every object says; exact arithmetic costs ten times as much
+        return int(text)  # fast path for nearly all objects; exact arithmetic costs ten times as much
     value = parse_quantity(text, subject)
     if value.denominator != 1:
         raise InvalidQuantity(subject, f"{text} is not a whole number; extended resources have no fractions")
@@ -75,7 +75,7 @@ class MemoryUnit(Enum):
 
     @property
     def setting(self) -> str:
-        """As the chart value ``gpuMemoryUnit`` spells it: ``1GiB`` or ``128MiB``."""
+        """The value in the chart's ``gpuMemoryUnit``: ``1GiB`` or ``128MiB``."""
         return "1GiB" if self is MemoryUnit.GIB else "128MiB"
 
     @property
@@ -97,7 +97,7 @@ class MemoryUnit(Enum):
             ) from None
 
     def count_in(self, total_mib: int) -> int:
-        """How many whole units a GPU of ``total_mib`` MiB has: 15 of 1 GiB in 16160 MiB."""
+        """Number of whole units of a GPU with ``total_mib`` MiB: 15 of 1 GiB in 16160 MiB."""
         return total_mib // self.value
 
 
@@ -112,7 +112,7 @@ _UNITS: Final = {
 def granted_mib(total_mib: int, units: int, device_units: int) -> int:
     """MiB of ``units`` of a GPU's ``device_units``: ``floor(total * units / device_units)``.
 
-    2 of 15 on 16160 MiB are 2154 MiB (spec §3, example 5). For one unit size this counts exactly as
-    counting units does: what fits by units fits by MiB, and the other way round (docs/architecture.md).
+    2 of 15 on 16160 MiB are 2154 MiB (spec §3, example 5). With one unit size, a set of shares fits by units exactly if it fits by MiB
+    (docs/architecture.md).
     """
     return total_mib * units // device_units

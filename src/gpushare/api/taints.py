@@ -6,9 +6,9 @@ from typing import Any, Final
 import msgspec
 
 #: Effects that keep new pods off a node.
-SHUTTING: Final = ("NoSchedule", "NoExecute")
+REPELLING_EFFECTS: Final = ("NoSchedule", "NoExecute")
 #: The taint of a cordoned node, which Kubernetes sets and removes together with ``spec.unschedulable``.
-OF_CORDONS: Final = "node.kubernetes.io/unschedulable"
+CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 
 
 class Taint(msgspec.Struct, gc=False):
@@ -39,15 +39,19 @@ class Toleration(msgspec.Struct, gc=False):
 def read_taints(written: Iterable[Any] | None) -> tuple[Taint, ...]:
     """``spec.taints`` of a node; invalid ones are skipped."""
     return tuple(
-        Taint(*_texts(one, "key", "value", "effect")) for one in written or () if isinstance(one, dict)
+        Taint(*_texts(taint, "key", "value", "effect")) for taint in written or () if isinstance(taint, dict)
     )
 
 
 def read_tolerations(written: Iterable[Any] | None) -> tuple[Toleration, ...]:
     """``spec.tolerations`` of a pod; invalid ones are skipped."""
     fields = ("key", "operator", "value", "effect")
-    return tuple(Toleration(*_texts(one, *fields)) for one in written or () if isinstance(one, dict))
+    return tuple(
+        Toleration(*_texts(toleration, *fields))
+        for toleration in written or ()
+        if isinstance(toleration, dict)
+    )
 
 
-def _texts(one: dict[str, Any], *fields: str) -> list[str]:
-    return [str(one.get(field) or "") for field in fields]
+def _texts(item: dict[str, Any], *fields: str) -> list[str]:
+    return [str(item.get(field) or "") for field in fields]

@@ -1,1 +1,1 @@
-"""A page that shows who holds what of the cluster's GPUs, who waits and why: read-only, live."""
+"""A live, read-only page of the cluster's GPU allocations, and of pending pods with their reasons."""

@@ -1,4 +1,4 @@
-"""``gpushare dashboard``: the command line."""
+"""Command line of ``gpushare dashboard``."""
 
 import os
 import sys
@@ -47,7 +47,7 @@ def _settings(options: SimpleNamespace, environ: Mapping[str, str]) -> Settings:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the dashboard; 0 after SIGTERM, 2 on bad input, 1 when a part of it failed."""
+    """Run the dashboard; 0 after SIGTERM, 2 on bad input, 1 when a component failed."""
     try:
         options = read(ROLE, argv, os.environ)
         settings = _settings(options, os.environ)

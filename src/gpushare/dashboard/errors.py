@@ -1,5 +1,5 @@
-"""What this room refuses."""
+"""Errors of the dashboard."""
 
 
 class InvalidSetting(ValueError):
-    """An option that cannot be used; ``str()`` says what to give instead."""
+    """An option has an invalid value; ``str()`` says what to set instead."""

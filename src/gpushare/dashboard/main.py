@@ -1,4 +1,4 @@
-"""The dashboard as a process: watches, agents and scheduler asked, and the page's server in one event loop."""
+"""The dashboard's process: watches, requests to node agents and scheduler, and the page's server, in one event loop."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ from gpushare.dashboard.data.agent_client import Agents
 from gpushare.dashboard.data.cluster import Cluster
 from gpushare.dashboard.data.endpoints import SELECTOR, AgentsFile, Places, decode_place
 from gpushare.dashboard.data.history import History
-from gpushare.dashboard.data.http_get import Asking
+from gpushare.dashboard.data.http_get import HttpClient
 from gpushare.dashboard.data.pending import TOKEN_S, LeaderFn, Source, TokenFn
 from gpushare.dashboard.data.records import decode_seen, seen_node_decoder
 from gpushare.dashboard.server import assets
@@ -38,27 +38,26 @@ from gpushare.scheduler.cache.cache import NodeReader
 
 logger = logging.getLogger(__name__)
 
-#: How long requests under way may take once we are told to stop.
-_STOP_S: Final = 5
+#: Grace period for requests in progress at shutdown.
+_SHUTDOWN_GRACE_S: Final = 5
 
 _BACKLOG = 256
-#: Where the account is whose tokens let us read decisions, but for a Lease that says where the scheduler is.
-_READERS_IN: Final = "kube-system"
+#: Namespace of the service account whose tokens permit reading decisions; with a Lease, that of the Lease is used instead.
+_READER_NAMESPACE: Final = "kube-system"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line sets. ``host`` and ``port`` (0: any) are where the page is served.
+    """Settings from the command line. The page is served at ``host`` and ``port`` (0: any).
 
-    ``scheduler`` is the extender beside us; ``lease`` (namespace, name) says which scheduler leads where there are
-    several, and ``pod`` is our own ``NAMESPACE/NAME`` then. ``namespaces`` hold our pods; ``agents_file`` says where agents are
-    that are no pods.
+    ``scheduler`` is the URL of a single extender; with several, ``lease`` (namespace, name) determines the leader. ``namespaces``
+    contain gpushare's pods; ``agents_file`` lists agents that do not run as pods.
     """
 
     token_file: Path
     host: str = "127.0.0.1"
     port: int = 9453
-    metrics_listen: tuple[str, int] | None = None  # at the page's
+    metrics_listen: tuple[str, int] | None = None  # default: the page's address
     probes_listen: tuple[str, int] | None = None
     port_file: Path | None = None
     scheduler: str = "http://127.0.0.1:9451"
@@ -72,7 +71,7 @@ class Settings:
 
 def _leader(client: Client, lease: tuple[str, str]) -> LeaderFn:
     async def leader() -> str:
-        # kube-scheduler calls itself HOST_UUID, and a pod's host name is its name.
+        # kube-scheduler's holder identity is HOST_UUID, and a pod's host name is its name.
         holder = await client.lease_holder(*lease)
         return f"{lease[0]}/{holder.rpartition('_')[0] or holder}" if holder else ""
 
@@ -80,49 +79,49 @@ def _leader(client: Client, lease: tuple[str, str]) -> LeaderFn:
 
 
 def _reader_token(session: Session, namespace: str) -> TokenFn:
-    async def made() -> str:
+    async def token() -> str:
         return await token_of(
             session, namespace, names.READER_ACCOUNT, names.READER_AUDIENCE, seconds=TOKEN_S
         )
 
-    return made
+    return token
 
 
 async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:
     """Run until SIGTERM or SIGINT.
 
-    Raises ``InvalidSetting`` where the token cannot be used, ``OSError`` when an address is taken or the port cannot be written.
+    Raises ``InvalidSetting`` for an unusable token, ``OSError`` when an address is in use or the port file cannot be written.
     """
     token = TokenFile(settings.token_file)
-    with ExitStack() as unless_served:
-        apart = {METRICS: settings.metrics_listen, PROBES: settings.probes_listen}
-        opened = open_doors(doors((settings.host, settings.port), apart), unless_served, _BACKLOG)
+    with ExitStack() as close_on_error:
+        other_addresses = {METRICS: settings.metrics_listen, PROBES: settings.probes_listen}
+        opened = open_doors(doors((settings.host, settings.port), other_addresses), close_on_error, _BACKLOG)
         bound = next(iter(opened))
         if settings.port_file is not None:
             write_ports("--port-file", settings.port_file, *opened)
-        unless_served.pop_all()
+        close_on_error.pop_all()
     stop = stop_event()
-    async with Session(access, part="dashboard") as session, Asking() as asking:
+    async with Session(access, part="dashboard") as session, HttpClient() as http:
         cluster, places = Cluster(settings.node_policy), Places()
         stream = Stream(secrets.token_hex(4))
         source = Source(
-            asking,
+            http,
             settings.scheduler,
             clock,
             leader=None if settings.lease is None else _leader(Client(session), settings.lease),
             address=places.scheduler,
-            token=_reader_token(session, _READERS_IN if settings.lease is None else settings.lease[0]),
+            token=_reader_token(session, _READER_NAMESPACE if settings.lease is None else settings.lease[0]),
         )
 
         agent = places.agent if settings.agents_file is None else AgentsFile(settings.agents_file).agent
-        agents = Agents(asking, agent, cluster.gpu_uuids, cluster.board.put_real, clock)
+        agents = Agents(http, agent, cluster.gpu_uuids, cluster.board.put_real, clock)
         live = Live(cluster, agents, source, stream, History(), clock)
         reader = NodeReader(
             unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.node_policy
         )
         nodes = Informer(session, "/api/v1/nodes", seen_node_decoder(reader), cluster.seen_nodes)
         pods = Informer(session, "/api/v1/pods", decode_seen, cluster.pods)
-        ours = [
+        component_pods = [
             Informer(
                 session,
                 f"/api/v1/namespaces/{namespace}/pods",
@@ -136,9 +135,11 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
         def missing() -> str:
             if stop.is_set():
                 return "it is ending"
-            kinds = [kind for kind, one in (("nodes", nodes), ("pods", pods)) if not one.synced.is_set()]
-            if kinds:
-                return f"{' and '.join(kinds)} not read yet"
+            unsynced = [
+                kind for kind, informer in (("nodes", nodes), ("pods", pods)) if not informer.synced.is_set()
+            ]
+            if unsynced:
+                return f"{' and '.join(unsynced)} not read yet"
             return "" if live.shown.is_set() else "the cluster is not shown yet"
 
         app = DashboardApp(
@@ -148,36 +149,45 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
             stream,
             Probes(missing, _exposition(cluster, stream)),
         )
-        servers = {server_of(at_door(app, pages), stop_s=_STOP_S): at for at, pages in opened.items()}
+        servers = {
+            server_of(at_door(app, pages), stop_s=_SHUTDOWN_GRACE_S): listener
+            for listener, pages in opened.items()
+        }
         running = [
             asyncio.create_task(part, name=name)
             for name, part in (
                 ("nodes", nodes.run()),
                 ("pods", pods.run()),
-                *((f"pods of ours, {at}", one.run()) for at, one in enumerate(ours)),
-                ("news", _once_read(live, nodes, pods)),
-                ("waiting", live.follow_waiting()),
+                *(
+                    (f"pods of ours, {number}", informer.run())
+                    for number, informer in enumerate(component_pods)
+                ),
+                ("news", _run_once_synced(live, nodes, pods)),
+                ("waiting", live.poll_pending()),
                 ("sweep", agents.sweep(cluster.by_interest, lambda: stream.pages > 0)),
             )
         ]
         logger.info("serving http://%s:%d/, API server %s", *bound.getsockname()[:2], access.server)
-        serving = [asyncio.create_task(one.serve(sockets=[at]), name="http") for one, at in servers.items()]
-        told = asyncio.create_task(stop.wait(), name="stop")
+        serving = [
+            asyncio.create_task(server.serve(sockets=[listener]), name="http")
+            for server, listener in servers.items()
+        ]
+        stopped = asyncio.create_task(stop.wait(), name="stop")
         try:
-            done, _ = await asyncio.wait([told, *serving, *running], return_when=asyncio.FIRST_COMPLETED)
-            for task in done - {told}:
+            done, _ = await asyncio.wait([stopped, *serving, *running], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopped}:
                 task.result()
         finally:
             stream.end()
-            for one in servers:
-                one.should_exit = True
-            for task in (told, *running):
+            for server in servers:
+                server.should_exit = True
+            for task in (stopped, *running):
                 task.cancel()
-            await asyncio.gather(told, *serving, *running, return_exceptions=True)
+            await asyncio.gather(stopped, *serving, *running, return_exceptions=True)
 
 
-async def _once_read(live: Live, *watches: Informer[Any]) -> None:
-    """Show nothing before everything was read: half a cluster would look like a broken one."""
+async def _run_once_synced(live: Live, *watches: Informer[Any]) -> None:
+    """Run ``live`` once all watches are synced: an incomplete cluster would look broken."""
     for watch in watches:
         await watch.synced.wait()
     gc.collect()

@@ -1,4 +1,4 @@
-"""What can be set of the dashboard. Imports nothing heavy: ``gpushare config`` reads this alone."""
+"""Options of the dashboard. Imports nothing heavy, because ``gpushare config`` imports this module only."""
 
 from typing import Final
 
@@ -76,7 +76,7 @@ ROLE: Final = Role(
             CHOICE,
             "which node comes first, as the scheduler has it",
             Placement.BINPACK.value,
-            choices=tuple(one.value for one in Placement),
+            choices=tuple(placement.value for placement in Placement),
         ),
         *LOGGING,
     ),

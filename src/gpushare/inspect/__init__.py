@@ -1,5 +1,5 @@
-"""``kubectl inspect cgpu``: who holds how much of which GPU, as a table, in detail, or for programs.
+"""``kubectl inspect cgpu``: GPU allocations per pod, as a table, in detail, or as a document for programs.
 
-Reads the cluster through ``kubectl get --raw``, so that every way of signing in that kubectl knows works
-here too. Nothing is imported that a table does not need: the command is typed by people who wait for it.
+Reads the cluster through ``kubectl get --raw``, so every authentication method of kubectl works. It is an interactive command:
+modules are imported only where they are needed, to keep its start fast.
 """

@@ -1,4 +1,4 @@
-"""``kubectl inspect cgpu``: kubectl finds this as ``kubectl-inspect-cgpu`` on PATH and hands over the rest."""
+"""``kubectl inspect cgpu``: kubectl finds this as ``kubectl-inspect-cgpu`` on PATH and passes the remaining arguments."""
 
 import sys
 
@@ -8,7 +8,7 @@ INTERRUPTED = 130
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run with ``argv``, or else with the process's arguments; returns the exit status."""
+    """Run with ``argv`` (default: the process's arguments); returns the exit status."""
     try:
         with held_back():
             from gpushare.inspect.command import run
@@ -18,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def complete(argv: "list[str] | None" = None) -> int:
-    """kubectl asks this as ``kubectl_complete-inspect-cgpu`` for the words that may come next; the last line is for it."""
+    """Complete for kubectl, which runs this as ``kubectl_complete-inspect-cgpu``; the last line is its completion directive."""
     code = main(["__complete", *(sys.argv[1:] if argv is None else argv)])
     print(":4")
     return code

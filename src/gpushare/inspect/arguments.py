@@ -1,7 +1,7 @@
-"""The command line, in kubectl's manner.
+"""Parser of the command line, with kubectl's conventions.
 
-Written by hand: ``argparse`` takes longer to import than the rest of the command takes to run, and
-knows neither ``-ojson`` beside ``-dw`` nor flags that are handed on.
+Written by hand: importing ``argparse`` takes longer than the rest of the command. It also supports neither ``-ojson`` together
+with ``-dw`` nor flags that are passed through to kubectl.
 """
 
 import re
@@ -72,7 +72,7 @@ _SWITCHES: Final = {
     "-h": "--help",
 }
 _VALUED: Final = {"-o": "--output", "-n": "--namespace", "-s": "--server"}
-#: What is shown in place of nodes; one of them.
+#: Flags that select another view than the table of nodes; mutually exclusive.
 VIEWS: Final = ("--fragmentation", "--recommend", "--why", "--pending", "--pods", "--top")
 SCHEDULER: Final = "kube-system/ack-co-scheduler"
 INTERVAL_S: Final = 2.0
@@ -81,13 +81,13 @@ MIN_HISTORY: Final = "1h"
 SHORTEST_INTERVAL_S: Final = 0.1
 LONGEST_INTERVAL_S: Final = 86_400.0
 MOST_HEADROOM: Final = 400
-#: How values are written.
+#: Patterns of values.
 LENGTH: Final = r"\d{1,6}[smhd]"
 WINDOW: Final = r"(?!0+[smhd])\d{1,6}[smhd]"
 PROMETHEUS: Final = r"(https?://|/).+"
 _NAME: Final = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 SERVICE: Final = f"{_NAME}/{_NAME}"
-#: A variable that begins so may say what no flag does (``GPUSHARE_INSPECT_…``, ``GPUSHARE_CONFIG``), or be meant to.
+#: Prefixes of variables that set an option (``GPUSHARE_INSPECT_…``, ``GPUSHARE_CONFIG``), or of misspellings of them.
 _VARIABLES: Final = ("GPUSHARE_I", "GPUSHARE_C")
 _OWN_SWITCHES: Final = frozenset(
     (*_SWITCHES.values(), "--fragmentation", "--recommend", "--pending", "--pods", "--top")
@@ -118,9 +118,9 @@ _KUBECTL_VALUED: Final = frozenset(
         "--cache-dir",
     }
 )
-#: Flags without a value, as they are written.
+#: Flags without a value, as typed.
 SWITCHES: Final = frozenset((*_SWITCHES, *_OWN_SWITCHES, *_KUBECTL_SWITCHES))
-#: Flags that take a value, and all of our own.
+#: Flags that take a value; and all flags that are not kubectl's.
 VALUED: Final = _OWN_VALUED | _KUBECTL_VALUED
 OWN: Final = _OWN_SWITCHES | _OWN_VALUED
 _POD_NAME: Final = re.compile(_NAME, re.ASCII)
@@ -131,7 +131,7 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Options(NamedTuple):
-    """What was asked for. ``kubectl_flags`` are handed on as they stand."""
+    """The parsed command line. ``kubectl_flags`` are passed to kubectl unchanged."""
 
     node: str | None = None
     details: bool = False
@@ -143,9 +143,9 @@ class Options(NamedTuple):
     fragmentation: bool = False
     advise: bool = False
     advice: tuple[tuple[str, str], ...] = ()
-    """How to advise, by the names of flags, as they were written."""
+    """Flags of ``--recommend`` with their values, as typed."""
     view: str = ""
-    """``why``, ``waiting``, ``pods`` or ``top``; empty for nodes."""
+    """``why``, ``pending``, ``pods`` or ``top``; empty for nodes."""
     pod: str = ""
     """``namespace/name`` of the pod of ``--why``."""
     scheduler: str = SCHEDULER
@@ -153,7 +153,7 @@ class Options(NamedTuple):
 
 
 def parse(arguments: Sequence[str], environ: Mapping[str, str] = _NOTHING) -> Options:
-    """Read a command line (without the program's name), and what ``environ`` and a file say beside it; raises ``UsageError``."""
+    """Parse a command line (without the program's name), with settings from ``environ`` and a file; raises ``UsageError``."""
     switches: dict[str, bool] = {}
     values: dict[str, str] = {}
     kubectl_flags: list[str] = []
@@ -182,12 +182,12 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str] = _NOTHING) -> Op
         raise UsageError(
             "", "--recommend is about all workloads: without NODE, -d, --fragmentation and -o wide"
         )
-    typed = [name for name in _ADVICE if name in values]
-    if typed and not advise:
-        raise UsageError("", f"{typed[0]} goes with --recommend")
-    asks_for_help = switches.get("--help", False)
-    if not asks_for_help:
-        values = {**_settled(values.get("--config"), environ), **values}
+    advice_flags = [name for name in _ADVICE if name in values]
+    if advice_flags and not advise:
+        raise UsageError("", f"{advice_flags[0]} goes with --recommend")
+    help_requested = switches.get("--help", False)
+    if not help_requested:
+        values = {**_configured_values(values.get("--config"), environ), **values}
     namespace = None if switches.get("--all-namespaces") else values.get("--namespace") or None
     view, pod = _view(switches, values, nodes, output)
     return Options(
@@ -197,7 +197,7 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str] = _NOTHING) -> Op
         watch=switches.get("--watch", False),
         interval_s=_interval_s(values["--interval"]) if "--interval" in values else INTERVAL_S,
         namespace=namespace,
-        help=asks_for_help,
+        help=help_requested,
         fragmentation=fragmentation,
         advise=advise,
         advice=tuple((name, values[name]) for name in _ADVICE if name in values) if advise else (),
@@ -208,25 +208,27 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str] = _NOTHING) -> Op
     )
 
 
-def _settled(config: "str | None", environ: Mapping[str, str]) -> "dict[str, str]":
-    """What is said for good of flags that were not typed."""
+def _configured_values(config: "str | None", environ: Mapping[str, str]) -> "dict[str, str]":
+    """Values of flags from environment and configuration file."""
     if config is None and not any(name.startswith(_VARIABLES) for name in environ):
         return {}
-    from gpushare.inspect.options import settled  # it takes longer to import than a command line to read
+    from gpushare.inspect.options import (
+        configured_values,
+    )  # importing it takes longer than parsing a command line
 
-    return settled(config, environ)
+    return configured_values(config, environ)
 
 
 def _view(
     switches: dict[str, bool], values: dict[str, str], nodes: list[str], output: str
 ) -> tuple[str, str]:
-    """Which view was asked for, and of which pod; raises ``UsageError``."""
-    asked = [view for view in VIEWS if switches.get(view) or view in values]
-    if len(asked) > 1:
-        raise UsageError("", f"{asked[0]} and {asked[1]} are different views; ask for one of them")
-    if not asked or asked[0] in ("--fragmentation", "--recommend"):
+    """The requested view, and the pod of ``--why``; raises ``UsageError``."""
+    requested = [view for view in VIEWS if switches.get(view) or view in values]
+    if len(requested) > 1:
+        raise UsageError("", f"{requested[0]} and {requested[1]} are different views; ask for one of them")
+    if not requested or requested[0] in ("--fragmentation", "--recommend"):
         return "", ""
-    view = asked[0]
+    view = requested[0]
     if nodes:
         raise UsageError("", f"{view} is about pods: without NODE ({nodes[0]})")
     if output == "wide" or (switches.get("--details") and view != "--why"):
@@ -235,7 +237,7 @@ def _view(
         raise UsageError("", "--top is live as it is: without -w, which goes with -o json and -o yaml")
     if view != "--why":
         return view.removeprefix("--"), ""
-    # As kubectl takes it, too.
+    # kubectl accepts pod/NAME, too.
     namespace, slash, name = re.sub(r"\Apods?/", "", values["--why"]).rpartition("/")
     namespace = namespace if slash else values.get("--namespace") or "default"
     for part in (namespace, name):
@@ -253,7 +255,7 @@ def _scheduler(text: str) -> str:
 def _words(arguments: Sequence[str]) -> Iterator[tuple[str | None, str]]:
     """(long name, value) of every flag, (``None``, word) of every other word.
 
-    No pod's name begins with a dash, so of ``--why -d POD`` it is clear which word is the pod.
+    No pod's name begins with a dash, so ``--why -d POD`` is not ambiguous.
     """
     words = iter(arguments)
     open_flag: str | None = None
@@ -275,22 +277,22 @@ def _words(arguments: Sequence[str]) -> Iterator[tuple[str | None, str]]:
 
 
 def _long(word: str, words: Iterator[str]) -> tuple[str, str]:
-    name, given, value = word.partition("=")
+    name, has_value, value = word.partition("=")
     if name in _OWN_SWITCHES or name in _KUBECTL_SWITCHES:
-        return name, value if given else "true"
+        return name, value if has_value else "true"
     if name in _OWN_VALUED or name in _KUBECTL_VALUED:
-        return name, value if given else _next(name, words)
-    raise UsageError("", f"unknown flag {name}{_meant(name)}")
+        return name, value if has_value else _next(name, words)
+    raise UsageError("", f"unknown flag {name}{_did_you_mean(name)}")
 
 
-def _meant(name: str) -> str:
-    """`` (did you mean --pending?)``, or nothing where no flag is near."""
-    import difflib  # for a slip alone: it takes longer to import than the rest
+def _did_you_mean(name: str) -> str:
+    """`` (did you mean --pending?)``, or an empty text where no flag is similar."""
+    import difflib  # slow to import, and needed for a misspelt flag only
 
-    near = difflib.get_close_matches(
+    similar = difflib.get_close_matches(
         name, (*_OWN_SWITCHES, *_OWN_VALUED, *_KUBECTL_SWITCHES, *_KUBECTL_VALUED), 1, 0.75
     )
-    return f" (did you mean {near[0]}?)" if near else ""
+    return f" (did you mean {similar[0]}?)" if similar else ""
 
 
 def _short(word: str, words: Iterator[str]) -> Iterator[tuple[str, str]]:

@@ -1,14 +1,14 @@
-"""Colour, for those who read on a terminal and want it."""
+"""Colours, for terminals."""
 
 import os
 from typing import Final, TextIO
 
-_SIGNS: Final = {"red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "bold": "\x1b[1m"}
-_PLAIN: Final = "\x1b[0m"
+_SEQUENCES: Final = {"red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "bold": "\x1b[1m"}
+_RESET: Final = "\x1b[0m"
 
 
 class Paint:
-    """Colours words where ``out`` is a terminal (``None``: nowhere); ``$NO_COLOR`` (whatever it says) and ``TERM=dumb`` turn it off."""
+    """Colours text if ``out`` is a terminal (``None``: never); ``$NO_COLOR`` (any value) and ``TERM=dumb`` turn it off."""
 
     def __init__(self, out: "TextIO | None" = None) -> None:
         self._on = (
@@ -20,4 +20,4 @@ class Paint:
 
     def __call__(self, colour: str, text: str) -> str:
         """``text`` in that colour."""
-        return f"{_SIGNS[colour]}{text}{_PLAIN}" if self._on else text
+        return f"{_SEQUENCES[colour]}{text}{_RESET}" if self._on else text

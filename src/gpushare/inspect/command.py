@@ -1,7 +1,6 @@
 """From the command line to the exit status.
 
-kubectl proper is started before the rest of this package is imported, as each takes some of the time
-that people wait.
+kubectl is started before the rest of this package is imported, so that both happen at the same time.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ _PIPE_CLOSED = 141
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Do what ``arguments`` ask for; returns the exit status. Only ``KeyboardInterrupt`` gets out."""
+    """Run the command line ``arguments``; returns the exit status. Raises nothing but ``KeyboardInterrupt``."""
     try:
         _run(arguments)
     except InspectError as error:
@@ -34,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
             _say("see `kubectl inspect cgpu --help`")
         return error.status
     except BrokenPipeError:
-        _discard_output()  # whoever read us has seen enough
+        _discard_output()  # the reader closed the pipe, as head does
         return _PIPE_CLOSED
     except OSError as error:
         _say(f"error: cannot write the output: {error.strerror}")
@@ -47,12 +46,12 @@ def _run(arguments: Sequence[str]) -> None:
     if sys.stdout is None:
         raise InspectError("", "standard output is closed; there is nowhere to show anything")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a model's name must not stop the table
+        sys.stdout.reconfigure(errors="backslashreplace")  # a GPU model's name must not break the output
     if arguments and arguments[0] in ("completion", "__complete"):
         from gpushare.inspect import completion
 
-        answer = completion.script if arguments[0] == "completion" else completion.completed
-        sys.stdout.write(answer(arguments[1:]))
+        complete = completion.script if arguments[0] == "completion" else completion.completed
+        sys.stdout.write(complete(arguments[1:]))
         sys.stdout.flush()
         return
     options = parse(arguments, os.environ)
@@ -68,7 +67,7 @@ def _run(arguments: Sequence[str]) -> None:
         return
     if options.watch:
         _watch(kubectl, options)
-    gc.disable()  # what follows forms no cycles and ends soon: looking for garbage only costs time
+    gc.disable()  # the rest is short and creates no reference cycles: collecting only costs time
     try:
         _show_once(kubectl, options)
     finally:
@@ -81,10 +80,10 @@ def _show_once(kubectl: Kubectl, options: Options) -> None:
             from gpushare.inspect.view_registry import look as look_at
         _write(look_at(kubectl, options, sys.stdout))
         return
-    with begin(kubectl, options.node) as begun:
+    with begin(kubectl, options.node) as reading:
         with held_back():
             from gpushare.inspect.render import look
-        shown = look(kubectl, options, begun)
+        shown = look(kubectl, options, reading)
     _write(shown)
 
 
@@ -119,12 +118,12 @@ def _is_terminal() -> bool:
 
 def _say(text: str) -> None:
     if sys.stderr is not None:
-        with contextlib.suppress(OSError):  # nobody reads our complaints: the exit status has to do
+        with contextlib.suppress(OSError):  # stderr is closed: only the exit status can report it
             print(text, file=sys.stderr, flush=True)
 
 
 def _discard_output() -> None:
-    """Let what is still buffered go nowhere: writing it would fail once more at exit."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    """Redirect stdout to /dev/null: flushing what is still buffered would fail again at exit."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)

@@ -1,7 +1,7 @@
 """Completion of the command line in bash, zsh and fish, and for kubectl's own completion of ``kubectl inspect cgpu``.
 
-All of them ask ``kubectl-inspect-cgpu __complete WORDS…`` (the last word is the one being typed) for lines ``WORD<tab>WHAT IT IS``.
-kubectl asks a program of a certain name, ``kubectl_complete-inspect-cgpu``, which does no more than that.
+All of them call ``kubectl-inspect-cgpu __complete WORDS…`` (the last word is being typed), which prints lines ``WORD<tab>DESCRIPTION``.
+kubectl runs a program named ``kubectl_complete-inspect-cgpu``, which makes the same call.
 """
 
 import os
@@ -12,9 +12,9 @@ from typing import Final
 from gpushare.inspect import arguments
 from gpushare.inspect.errors import UsageError
 
-_LIST_S: Final = 3.0
+_LIST_TIMEOUT_S: Final = 3.0
 SHELLS: Final = ("bash", "zsh", "fish", "kubectl")
-#: Every flag of our own, and the most used of kubectl's.
+#: All flags of this command, and the most used of kubectl's.
 FLAGS: Final = {
     "--details": "a row per pod; every node's answer with --why",
     "--output": "wide, json or yaml",
@@ -98,30 +98,34 @@ _SCRIPTS: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH, "kubectl": _KUBECT
 
 
 def script(shells: Sequence[str]) -> str:
-    """What ``completion SHELL`` prints; raises ``UsageError``."""
+    """The output of ``completion SHELL``; raises ``UsageError``."""
     if len(shells) != 1 or shells[0] not in _SCRIPTS:
         raise UsageError("", f"completion: for which shell? One of {', '.join(SHELLS)}")
     return _SCRIPTS[shells[0]]
 
 
 def completed(words: Sequence[str]) -> str:
-    """Lines ``WORD<tab>WHAT IT IS`` for the last of ``words``, which is being typed."""
+    """Lines ``WORD<tab>DESCRIPTION`` for the last of ``words``, which is being typed."""
     *before, typed = words or ("",)
-    return "".join(f"{word}\t{what}\n" for word, what in _candidates(before, typed) if word.startswith(typed))
+    return "".join(
+        f"{word}\t{description}\n"
+        for word, description in _candidates(before, typed)
+        if word.startswith(typed)
+    )
 
 
 def _candidates(before: Sequence[str], typed: str) -> "list[tuple[str, str]]":
     flag, equals, _ = typed.partition("=")
     if equals and flag.startswith("--"):
-        return [(f"{flag}={value}", what) for value, what in _values(flag, before)]
+        return [(f"{flag}={value}", description) for value, description in _values(flag, before)]
     last = _SHORT_NAMES.get(before[-1], before[-1]) if before else ""
     if [word for word in before if word not in arguments.SWITCHES][-1:] == ["--why"]:
-        last = "--why"  # its pod may come after switches
+        last = "--why"  # switches may stand between it and the pod
     if last in arguments.VALUED and last.startswith("--"):
         return _values(last, before)
     if typed.startswith("-"):
         valued = arguments.VALUED
-        return [(name + ("=" if name in valued else ""), what) for name, what in FLAGS.items()]
+        return [(name + ("=" if name in valued else ""), description) for name, description in FLAGS.items()]
     if before and before[0] == "completion":
         return [(shell, "") for shell in SHELLS] if len(before) == 1 else []
     words = [("completion", "a script for bash, zsh or fish")] if not before else []
@@ -130,18 +134,18 @@ def _candidates(before: Sequence[str], typed: str) -> "list[tuple[str, str]]":
 
 def _values(flag: str, before: Sequence[str]) -> "list[tuple[str, str]]":
     if flag == "--output":
-        return [(one, "") for one in arguments.FORMATS]
+        return [(form, "") for form in arguments.FORMATS]
     if flag == "--why":
         return [(pod, "pod") for pod in _listed(before, "pods")]
     if flag == "--namespace":
-        return [(one, "namespace") for one in _listed(before, "namespaces")]
+        return [(name, "namespace") for name in _listed(before, "namespaces")]
     if flag == "--scheduler":
         return [(arguments.SCHEDULER, "the chart's")]
     return []
 
 
 def _listed(before: Sequence[str], kind: str) -> list[str]:
-    """Names of the cluster's objects; none where kubectl does not tell in time."""
+    """Names of the cluster's objects of a kind; none where kubectl fails or takes too long."""
     command = [os.environ.get("KUBECTL") or "kubectl", "get", kind, "-o", "name", "--request-timeout=2s"]
     for number, word in enumerate(before):
         name, equals, value = word.partition("=")
@@ -150,9 +154,9 @@ def _listed(before: Sequence[str], kind: str) -> list[str]:
         if name in ("--context", "--kubeconfig") or (name == "--namespace" and kind == "pods"):
             command.append(f"{name}={value}")
     try:
-        done = subprocess.run(
-            command, capture_output=True, timeout=_LIST_S, stdin=subprocess.DEVNULL, check=False
+        result = subprocess.run(
+            command, capture_output=True, timeout=_LIST_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return [line.partition("/")[2] for line in done.stdout.decode(errors="replace").splitlines()]
+    return [line.partition("/")[2] for line in result.stdout.decode(errors="replace").splitlines()]

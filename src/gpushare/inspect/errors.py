@@ -1,11 +1,11 @@
-"""What can go wrong between the command line and the table."""
+"""Errors of the command."""
 
 
 class InspectError(Exception):
-    """Root of what this room raises.
+    """Base class of this package's errors.
 
     ``subject`` names the object at fault, ``problem`` says what is wrong and what to do; ``status`` is
-    the exit status that the process ends with.
+    the exit status of the process.
     """
 
     status = 1
@@ -17,17 +17,17 @@ class InspectError(Exception):
 
 
 class UsageError(InspectError):
-    """A command line that cannot be understood."""
+    """The command line is wrong."""
 
     status = 2
 
 
 class KubectlMissing(InspectError):
-    """kubectl is not there, or cannot be started."""
+    """kubectl is not installed, or cannot be started."""
 
 
 class KubectlFailed(InspectError):
-    """kubectl ended with an error; ``complaint`` is what it wrote, ``path`` what it was asked for."""
+    """kubectl failed; ``complaint`` is its error message, ``path`` the requested path."""
 
     def __init__(self, path: str, complaint: str) -> None:
         problem = f"kubectl could not read {path.partition('?')[0]}: {complaint.removeprefix('error: ')}"
@@ -39,18 +39,18 @@ class KubectlFailed(InspectError):
 
     @property
     def not_found(self) -> bool:
-        """Whether the API server said that the object does not exist."""
+        """Whether the API server answered that the object does not exist."""
         return "(NotFound)" in self.complaint
 
     @property
     def expired(self) -> bool:
-        """Whether a list took so long that its continuation is no longer known."""
+        """Whether a paged list took so long that its continue token expired."""
         return "(Expired)" in self.complaint or "continue parameter is too old" in self.complaint
 
 
 class UnreadableAnswer(InspectError):
-    """The API server's answer is not the list that was asked for."""
+    """The API server's answer is not the requested list."""
 
 
 class UnknownNode(InspectError):
-    """The node that was asked for does not exist, or has no GPU memory to share."""
+    """The requested node does not exist, or has no GPU memory to share."""

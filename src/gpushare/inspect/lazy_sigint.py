@@ -1,7 +1,6 @@
-"""Ctrl-C at a moment when it would do harm: while modules are being imported.
+"""Defers Ctrl-C while modules are imported.
 
-An interrupt in the middle of an import leaves a traceback, and msgspec's C module does not survive one
-at all. So it is held back, and takes effect as soon as the import is done.
+An interrupt in the middle of an import prints a traceback and crashes msgspec's C module. It is deferred until the import is done.
 """
 
 import signal
@@ -12,20 +11,20 @@ from types import FrameType
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Raise ``KeyboardInterrupt`` for an interrupt within only at the end. For the main thread."""
+    """Defer ``KeyboardInterrupt`` to the end of the context. For the main thread."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # ignored, as behind nohup, or somebody else's business
+        yield  # SIGINT is ignored, as under nohup, or has another handler
         return
-    came = False
+    interrupted = False
 
     def remember(_number: int, _frame: FrameType | None) -> None:
-        nonlocal came
-        came = True
+        nonlocal interrupted
+        interrupted = True
 
     signal.signal(signal.SIGINT, remember)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if came:
+    if interrupted:
         raise KeyboardInterrupt

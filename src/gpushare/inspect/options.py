@@ -1,6 +1,6 @@
-"""What of the command line may also be said for good: by environment and file, as to the processes.
+"""Options that can also be set by environment variable or configuration file, as with the daemons.
 
-Loaded only where one of them says something: a command line alone is read without it.
+Imported only where one of them is set, to keep the start fast.
 """
 
 import re
@@ -29,7 +29,7 @@ from gpushare.options.variables import warn_of_misspelled_variables
 _NAME: Final = "inspect"
 
 
-def _like(pattern: str) -> Callable[[Any], str]:
+def _matching(pattern: str) -> Callable[[Any], str]:
     def read(raw: Any) -> str:
         if not isinstance(raw, str) or not re.fullmatch(pattern, raw, re.ASCII):
             raise ValueError
@@ -39,7 +39,7 @@ def _like(pattern: str) -> Callable[[Any], str]:
 
 
 def _kind(metavar: str, words: str, pattern: str) -> Kind:
-    return Kind(metavar, words, _like(pattern), {"type": "string", "pattern": f"^(?:{pattern})$"})
+    return Kind(metavar, words, _matching(pattern), {"type": "string", "pattern": f"^(?:{pattern})$"})
 
 
 _SERVICE: Final = _kind("NAMESPACE/NAME", "NAMESPACE/NAME of a Service", SERVICE)
@@ -65,18 +65,18 @@ ROLE: Final = Role(
 )  # fmt: skip
 
 
-def settled(config: "str | None", environ: Mapping[str, str]) -> "dict[str, str]":
-    """What environment and file (``config``: as typed) say, as texts by flag; raises ``UsageError`` with all that is wrong.
+def configured_values(config: "str | None", environ: Mapping[str, str]) -> "dict[str, str]":
+    """Settings of environment and file (``config``: as typed) by flag; raises ``UsageError`` with every problem.
 
-    Variables that are nearly one of ours are told of on stderr.
+    Prints a warning on stderr about variables that look like misspellings of ours.
     """
     try:
-        found = gather(ROLE, [] if config is None else [f"--config={config}"], environ)
+        settings = gather(ROLE, [] if config is None else [f"--config={config}"], environ)
     except InvalidSettings as error:
         raise UsageError("", "\nerror: ".join(error.problems)) from None
     warn_of_misspelled_variables(ROLE, environ, "warning")
     return {
-        option.flag: option.kind.show(found[option.name].value)
+        option.flag: option.kind.show(settings[option.name].value)
         for option in ROLE.options
-        if found[option.name].source != DEFAULT
+        if settings[option.name].source != DEFAULT
     }

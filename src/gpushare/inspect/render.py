@@ -1,4 +1,4 @@
-"""From what was read to the text that is written: which of the forms, and what is said on stderr."""
+"""Renders a reading of the cluster in the requested format, with remarks for stderr."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -16,11 +16,11 @@ from gpushare.inspect.view_result import Shown
 from gpushare.inspect.views.allocation_model import ClusterUsage, usage_of
 
 if TYPE_CHECKING:
-    from gpushare.inspect.sources.gang_reservations import Kept
+    from gpushare.inspect.sources.gang_reservations import GangReservation
 
 
 def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Shown:
-    """Read the cluster once and set it in the form that ``options`` ask for.
+    """Read the cluster once and render it in the format that ``options`` request.
 
     ``begun`` is a reading that was started before. Raises ``InspectError``.
     """
@@ -35,27 +35,29 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
         raise (
             InspectError("", "; ".join(cluster.warnings)) if remarks else _not_shared(snapshot, options.node)
         )
-    kept: tuple[Kept, ...] = ()
+    reservations: tuple[GangReservation, ...] = ()
     if cluster.nodes and not options.fragmentation:
-        from gpushare.inspect.sources.gang_reservations import kept as kept_now
+        from gpushare.inspect.sources.gang_reservations import gang_reservations
 
-        kept, unknown = kept_now(kubectl, options, snapshot)
-        remarks += [f"warning: {printable(unknown)}"] if unknown else []
+        reservations, problem = gang_reservations(kubectl, options, snapshot)
+        remarks += [f"warning: {printable(problem)}"] if problem else []
     if options.output in ("json", "yaml"):
         if options.fragmentation:
             return Shown(_fragmentation(kubectl, options, snapshot, cluster), tuple(remarks))
         from gpushare.inspect.views.json_output import encoded
 
-        form = cast("Literal['json', 'yaml']", options.output)
-        return Shown(encoded(cluster, form, kept, namespace=options.namespace), tuple(remarks))
+        output_format = cast("Literal['json', 'yaml']", options.output)
+        return Shown(
+            encoded(cluster, output_format, reservations, namespace=options.namespace), tuple(remarks)
+        )
     if not cluster.nodes:
         remarks.append(
             _not_described(snapshot.nodes)
             or f"no node has {names.GPU_MEM}; label nodes with GPUs {names.LABEL_MODE}={_sharing()}"
         )
     if options.node is None and not options.fragmentation:
-        remarks += [printable(one) for one in _whole(snapshot.nodes, cluster)]
-    remarks += [f"warning: {printable(one)}" for node in cluster.nodes for one in node.out_of_service]
+        remarks += [printable(remark) for remark in _whole_gpu_remarks(snapshot.nodes, cluster)]
+    remarks += [f"warning: {printable(remark)}" for node in cluster.nodes for remark in node.out_of_service]
     remarks += [f"warning: {printable(node.not_isolated)}" for node in cluster.nodes if node.not_isolated]
     if options.fragmentation:
         return Shown(_fragmentation(kubectl, options, snapshot, cluster), tuple(remarks))
@@ -68,19 +70,19 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
         from gpushare.inspect.views.nodes import summary
 
         text = summary(cluster, wide=wide)
-    if kept:
-        from gpushare.inspect.sources.gang_reservations import kept_text
+    if reservations:
+        from gpushare.inspect.sources.gang_reservations import reservations_text
 
-        text += kept_text(kept, cluster, every=options.details)
+        text += reservations_text(reservations, cluster, every=options.details)
     return Shown(text, tuple(remarks))
 
 
 def _not_shared(snapshot: Snapshot, node: str) -> InspectError:
-    """Of a node that is there, and in no table of shares."""
-    mode = next(((one.metadata.labels or {}).get(names.LABEL_MODE, "") for one in snapshot.nodes), "")
-    if told := _not_described(snapshot.nodes):
-        return InspectError("", told)
-    if not _gives_whole(mode):
+    """The error for a node that exists and is in no table of shares."""
+    mode = next(((item.metadata.labels or {}).get(names.LABEL_MODE, "") for item in snapshot.nodes), "")
+    if message := _not_described(snapshot.nodes):
+        return InspectError("", message)
+    if not _allocates_whole(mode):
         return unknown_node(node)
     return InspectError(
         "",
@@ -89,29 +91,29 @@ def _not_shared(snapshot: Snapshot, node: str) -> InspectError:
     )
 
 
-def _gives_whole(label: str) -> bool:
+def _allocates_whole(label: str) -> bool:
     return label in MODES and MODES[label].gives_whole
 
 
 def _sharing() -> str:
-    """The labels of nodes that share their GPUs' memory, as they are listed in a sentence."""
+    """The modes that share GPU memory, listed for a sentence: ``a, b or c``."""
     *others, last = (mode.value for mode in MODES.values() if mode.shares_memory)
     return f"{', '.join(others)} or {last}"
 
 
-def _whole(nodes: Sequence[Node], cluster: ClusterUsage) -> "list[str]":
-    """A line on nodes that give whole GPUs, which are in no table of shares; none where there are no such nodes."""
+def _whole_gpu_remarks(nodes: Sequence[Node], cluster: ClusterUsage) -> "list[str]":
+    """A remark on nodes that allocate whole GPUs, which no table of shares shows; empty without such nodes."""
     shown = {node.name for node in cluster.nodes}
-    found = [
+    whole_nodes = [
         node.metadata.name
         for node in nodes
-        if _gives_whole((node.metadata.labels or {}).get(names.LABEL_MODE, ""))
+        if _allocates_whole((node.metadata.labels or {}).get(names.LABEL_MODE, ""))
         and names.ANN_DEVICES in (node.metadata.annotations or {})
         and node.metadata.name not in shown
     ]
-    if not found:
+    if not whole_nodes:
         return []
-    named, more = found[:_MOST_NAMED], len(found) - _MOST_NAMED
+    named, more = whole_nodes[:_MAX_NAMED], len(whole_nodes) - _MAX_NAMED
     if more > 0:
         named.append(f"and {more} more")
     return [
@@ -121,33 +123,33 @@ def _whole(nodes: Sequence[Node], cluster: ClusterUsage) -> "list[str]":
 
 
 def _not_described(nodes: Sequence[Node]) -> str:
-    """That nodes have a label by which they would share, and no agent has said what they have; empty where that is not so."""
-    found = [
+    """A message about nodes that have a mode label but whose GPUs no node agent has described; empty without such nodes."""
+    undescribed = [
         (node.metadata.name, mode)
         for node in nodes
         if (mode := (node.metadata.labels or {}).get(names.LABEL_MODE, "")) in MODES
         and MODES[mode].resources
         and names.ANN_DEVICES not in (node.metadata.annotations or {})
     ]
-    if not found:
+    if not undescribed:
         return ""
-    (name, mode), *others = found
-    besides = f" (and {len(others)} more)" if others else ""
+    (name, mode), *others = undescribed
+    more = f" (and {len(others)} more)" if others else ""
     return (
-        f"node {name} is labelled {names.LABEL_MODE}={mode}{besides}, and no node agent has described it: is the chart "
+        f"node {name} is labelled {names.LABEL_MODE}={mode}{more}, and no node agent has described it: is the chart "
         "ack-ai-installer installed? `gpushare doctor` looks"
     )
 
 
-_MOST_NAMED: Final = 3
+_MAX_NAMED: Final = 3
 
 
 def _fragmentation(kubectl: Kubectl, options: Options, snapshot: Snapshot, cluster: ClusterUsage) -> str:
-    from gpushare.inspect.sources.decision_client import all_waiting
+    from gpushare.inspect.sources.decision_client import pending_pods
     from gpushare.inspect.views.fragmentation import fragments, fragments_document
 
     def scheduler() -> "list[dict[str, Any]]":
-        return all_waiting(kubectl, options.scheduler)
+        return pending_pods(kubectl, options.scheduler)
 
     nodes, held, waiting = snapshot
     namespace = options.namespace

@@ -1,4 +1,4 @@
-"""The views that are about pods: which module shows which."""
+"""Maps the views of pods to their modules."""
 
 from typing import TextIO
 
@@ -9,7 +9,7 @@ from gpushare.inspect.view_result import Shown
 
 
 def look(kubectl: Kubectl, options: Options, out: TextIO) -> Shown:
-    """Read once what ``options.view`` needs, and set it; raises ``InspectError``."""
+    """Read the cluster once and render ``options.view``; raises ``InspectError``."""
     paint = Paint(out)
     if options.view == "why":
         from gpushare.inspect.views.explain import why

@@ -1,10 +1,10 @@
-"""What a look at the cluster comes to."""
+"""The rendered result of reading the cluster."""
 
 from typing import NamedTuple
 
 
 class Shown(NamedTuple):
-    """``text`` for stdout, and ``remarks`` for stderr, a line each."""
+    """``text`` for stdout; ``remarks``: lines for stderr."""
 
     text: str
     remarks: "tuple[str, ...]"

@@ -1,7 +1,7 @@
-"""``--watch``: look again and again, and show what changed.
+"""``--watch``: poll the cluster, and show it again on every change.
 
-Looking is a list, not a watch of the API server's: kubectl offers no watch over ``--raw`` that ends
-cleanly, and a table that is two seconds old is no worse than one that is read two seconds late.
+It polls instead of using a watch of the API server because kubectl offers no watch over ``--raw`` that ends cleanly. A delay of two
+seconds does no harm.
 """
 
 import contextlib
@@ -14,11 +14,11 @@ from gpushare.inspect.errors import InspectError
 from gpushare.inspect.view_result import Shown
 
 LONGEST_WAIT_S: Final = 30.0
-_CLEARED: Final = "\x1b[H\x1b[2J\x1b[3J"
+_CLEAR_SCREEN: Final = "\x1b[H\x1b[2J\x1b[3J"
 
 
 class Pause(Protocol):
-    """How time passes between two looks."""
+    """Sleeps between two polls."""
 
     def __call__(self, seconds: float, /) -> None:
         """Wait for ``seconds``."""
@@ -34,31 +34,30 @@ def watch(
     pause: Pause = time.sleep,
     jitter: Callable[[], float] = random.random,
 ) -> None:
-    """Show what ``look`` gives, now and on every change, until interrupted.
+    """Show the result of ``look`` now and on every change, until interrupted.
 
-    On a terminal the screen is drawn anew; anywhere else the text is appended after ``separator``. A look
-    that fails is tried again after a wait that doubles up to ``LONGEST_WAIT_S`` (or ``interval_s``, if
-    that is longer), with the reason on ``complaints``; the very first one raises, as nothing was shown.
+    A terminal is redrawn; otherwise the text is appended after ``separator``. A failed poll is retried after a wait that doubles up
+    to ``LONGEST_WAIT_S`` (or ``interval_s``, if that is longer), with the reason on ``complaints``. An error of the first poll is raised.
     """
     terminal = out.isatty()
     shown = look()
-    _show(shown, out, complaints, before=_CLEARED if terminal else "")
-    failures, said = 0, ""
+    _show(shown, out, complaints, before=_CLEAR_SCREEN if terminal else "")
+    failures, last_error = 0, ""
     while True:
         pause(_wait_s(interval_s, failures, jitter()))
         try:
-            now = look()
+            latest = look()
         except InspectError as error:
             failures += 1
-            if str(error) != said:
-                said = str(error)
-                _say(complaints, f"error: {said}; trying again")
+            if str(error) != last_error:
+                last_error = str(error)
+                _print_error(complaints, f"error: {last_error}; trying again")
             continue
         recovered = failures > 0
-        failures, said = 0, ""
-        if now != shown or (recovered and terminal):
-            _show(now, out, complaints, before=_CLEARED if terminal else separator)
-            shown = now
+        failures, last_error = 0, ""
+        if latest != shown or (recovered and terminal):
+            _show(latest, out, complaints, before=_CLEAR_SCREEN if terminal else separator)
+            shown = latest
 
 
 def _wait_s(interval_s: float, failures: int, jitter: float) -> float:
@@ -72,9 +71,9 @@ def _show(shown: Shown, out: TextIO, complaints: TextIO, *, before: str) -> None
     out.write(before + shown.text)
     out.flush()
     for remark in shown.remarks:
-        _say(complaints, remark)
+        _print_error(complaints, remark)
 
 
-def _say(complaints: TextIO, text: str) -> None:
+def _print_error(complaints: TextIO, text: str) -> None:
     with contextlib.suppress(OSError):
         print(text, file=complaints, flush=True)

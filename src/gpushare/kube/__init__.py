@@ -1,5 +1,5 @@
-"""Client of the API server: access, and the few reads, writes, watches and events that gpushare needs.
+"""Client of the API server: access, and the few reads, writes, watches and Events that gpushare needs.
 
-``access`` holds its address and our credentials, ``session`` speaks HTTP to it, ``informer`` keeps a view
-of a collection, ``client`` reads and writes single objects, ``events`` tells people what happened.
+``auth`` has the server's address and our credentials, ``client`` the HTTP session and reads and writes of single objects, ``watch``
+informers of collections, and ``event_recorder`` writes Events.
 """

@@ -10,7 +10,7 @@ chance: RandomFn = random.SystemRandom().random
 
 
 class Backoff(msgspec.Struct):
-    """Waits that double from ``first_s`` to ``most_s``, each reduced by a random part of up to half.
+    """Waits that double from ``first_s`` to ``most_s``, each reduced randomly by up to half.
 
     The jitter keeps a thousand node agents from retrying at the same moment.
     """
@@ -22,9 +22,9 @@ class Backoff(msgspec.Struct):
 
     def next_s(self, at_least_s: float = 0.0) -> float:
         """The next wait in seconds, at least what the server requested."""
-        whole = min(self.first_s * 2.0 ** min(self.tries, 32), self.most_s)
+        full_s = min(self.first_s * 2.0 ** min(self.tries, 32), self.most_s)
         self.tries += 1
-        return max(whole * (1.0 - self.chance() / 2.0), at_least_s)
+        return max(full_s * (1.0 - self.chance() / 2.0), at_least_s)
 
     def reset(self) -> None:
         """Start again at ``first_s``."""

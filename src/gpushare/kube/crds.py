@@ -23,5 +23,5 @@ def _read(manifest: Path) -> dict[str, Any]:
     # Large, and most callers need only a path or a name.
     import yaml
 
-    read: dict[str, Any] = yaml.safe_load(manifest.read_text())
-    return read
+    parsed: dict[str, Any] = yaml.safe_load(manifest.read_text())
+    return parsed

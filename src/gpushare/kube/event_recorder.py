@@ -1,12 +1,12 @@
 """Records Events (events.k8s.io/v1).
 
-``record`` only notes; ``run`` writes. The same news of the same object within some minutes is one Event whose
-``series`` counts, and so is news of one ``cause`` whose words differ (its figures do): a written Event's note cannot be changed, so
-the first one stays. The count is written at growing distances, so that a pod that is refused every
-second costs a few writes a minute. All is bounded: what waits, what is remembered, how long a note is.
+``record`` queues; ``run`` writes. Repeated occurrences about the same object within some minutes are one Event whose ``series`` counts. So
+are occurrences with the same ``cause`` and different texts, for example with other figures; as a written Event's note cannot be changed,
+the first text stays. The count is written at growing intervals, so that a pod that is refused every second costs a few writes per
+minute. Queue, history and length of notes are bounded.
 
-What lasts (a fault, a reason to wait) is one Event for all who see it, and whoever of them starts anew: its name follows from
-what it is about, so the server takes the first and refuses the others; then the Event that is there is left as it is.
+Lasting conditions (a fault, a reason for pending) get one Event, even if several processes see them or a process restarts: the Event's name
+is derived from its subject, so that the server accepts the first one and rejects the others, which leave the existing Event unchanged.
 """
 
 import asyncio
@@ -33,23 +33,23 @@ KNOWN_LIMIT = 2000
 SERIES_END_S = 360.0
 """After this many seconds without an occurrence, the next one starts a new Event (as in Kubernetes' own recorder)."""
 NOTE_LIMIT_BYTES = 1024
-_SERIES_FIRST_S = 1.0
-_SERIES_MOST_S = 60.0
+_FIRST_COUNT_S = 1.0
+_MAX_COUNT_S = 60.0
 _NAME_LIMIT = 253
 _WORD_LIMIT = 128
-_TURN_S = 1.0
+_MAX_QUEUED_S = 1.0
 """Maximum time that a new Event waits behind count updates that are not due, in seconds."""
 JUST_TOLD_S = 60.0
-"""An Event that was told this shortly ago by another is of the same coming of the fault; an older one is of an earlier."""
+"""An Event that another process wrote within this time is about the same occurrence of the fault; an older one is about an earlier one."""
 COMINGS = 3
-"""Events of a fault that comes and goes; as long as it does not stay away for ``SERIES_END_S`` the last of them counts on."""
-_MOST_NAMES = 64
+"""Maximum Events of an intermittent fault; further occurrences are counted in the last one until it is absent for ``SERIES_END_S``."""
+_MAX_NAME_ATTEMPTS = 64
 
 EventType = Literal["Normal", "Warning"]
 Telling = Literal["each", "standing", "found", "come"]
-"""``each``: it has happened, and is news whenever it happens. ``standing``: it is so, maybe since before this process and seen
-by others: told unless an Event tells it. ``found``: it is so as this process begins, and was not told as far as is known:
-told, unless it was within a minute. ``come``: it has come to be so while this process looked: told, unless another just did."""
+"""When to write an Event. ``each``: for every occurrence. ``standing``: a condition that may predate this process and that others may see:
+unless an Event about it exists. ``found``: a condition at the start of this process, which is not known to have been reported: unless
+reported within a minute. ``come``: a condition that began while this process was watching: unless another process has just reported it."""
 EventContent = tuple[ObjectReference, str, str, str, str]
 
 
@@ -60,7 +60,7 @@ class _Series(msgspec.Struct):
     last: str = msgspec.field(name="lastObservedTime", default="")
 
 
-class _There(msgspec.Struct, rename="camel"):
+class _Existing(msgspec.Struct, rename="camel"):
     """An existing Event with our name."""
 
     event_time: str | None = None
@@ -71,10 +71,10 @@ class _There(msgspec.Struct, rename="camel"):
 class _Known(msgspec.Struct):
     """An Event that is written or queued. ``written`` is the count that the server has; 0 before it exists.
 
-    ``number`` tells the comings of one fault apart, ``comings`` is how many of them had an Event since it stayed away long.
+    ``number`` distinguishes recurrences of a fault; ``comings`` is the number of its Events since its last long absence.
     """
 
-    news: EventContent
+    content: EventContent
     note: str
     namespace: str
     name: str
@@ -84,7 +84,7 @@ class _Known(msgspec.Struct):
     count: int = 1
     written: int = 0
     due_s: float = 0.0
-    pause_s: float = _SERIES_FIRST_S
+    pause_s: float = _FIRST_COUNT_S
     telling: Telling = "each"
     number: int = 0
     comings: int = 1
@@ -92,11 +92,11 @@ class _Known(msgspec.Struct):
     def rename(self) -> None:
         """Choose another name: that of the next recurrence, or a unique one."""
         self.number += 1
-        self.name = _name(self.news, self.telling, self.number, self.first_ns)
+        self.name = _name(self.content, self.telling, self.number, self.first_ns)
 
 
 class Recorder(Protocol):
-    """What callers need of an ``EventRecorder``."""
+    """The interface of ``EventRecorder`` for callers."""
 
     def record(
         self,
@@ -136,7 +136,7 @@ class EventRecorder:
         self._known_limit = known_limit
         self._known: OrderedDict[EventContent, _Known] = OrderedDict()
         self._waiting: OrderedDict[EventContent, _Known] = OrderedDict()
-        self._woken = asyncio.Event()
+        self._queued = asyncio.Event()
         self.written = 0
         """Successful writes."""
         self.dropped = 0
@@ -160,15 +160,15 @@ class EventRecorder:
     ) -> None:
         """Queue an occurrence; never blocks, never raises. ``note`` is cut to 1024 bytes of UTF-8.
 
-        ``cause`` tells news of one reason apart, where given; else ``note`` does. Who tells of what lasts says each change once.
+        Occurrences with the same reason are distinguished by ``cause``, or else by ``note``. For lasting conditions, call it once per change.
 
-        ``reason`` (``FailedBinding``) and ``action`` (``Binding``) are words for programs, at most 128 characters.
+        ``reason`` (``FailedBinding``) and ``action`` (``Binding``) are machine-readable, at most 128 characters.
         """
         now_ns, now_s = self._clock.time_ns(), self._clock.monotonic()
         note = _cut(note)
-        news = (regarding, kind, reason[:_WORD_LIMIT], action[:_WORD_LIMIT], cause or note)
-        before = self._known.pop(news, None)
-        if before is not None and (before.written == 0 or _goes_on(before, telling, now_s)):
+        content = (regarding, kind, reason[:_WORD_LIMIT], action[:_WORD_LIMIT], cause or note)
+        before = self._known.pop(content, None)
+        if before is not None and (before.written == 0 or _continues_series(before, telling, now_s)):
             known = before
             known.count += 1
             if known.written:
@@ -177,28 +177,28 @@ class EventRecorder:
             known.last_ns, known.last_s = now_ns, now_s
         else:
             known = _Known(
-                news, note, regarding.namespace or "default", "", now_ns, now_ns, now_s, telling=telling
+                content, note, regarding.namespace or "default", "", now_ns, now_ns, now_s, telling=telling
             )
             if before is not None:
                 known.number = before.number + 1
                 known.comings = before.comings + 1 if now_s - before.last_s < SERIES_END_S else 1
-            known.name = _name(news, telling, known.number, now_ns)
-        self._known[news] = known
+            known.name = _name(content, telling, known.number, now_ns)
+        self._known[content] = known
         if len(self._known) > self._known_limit:
             self._known.popitem(last=False)
-        if news not in self._waiting and len(self._waiting) >= self._waiting_limit:
+        if content not in self._waiting and len(self._waiting) >= self._waiting_limit:
             self._waiting.popitem(last=False)
             self.dropped += 1
-        self._waiting[news] = known
-        self._woken.set()
+        self._waiting[content] = known
+        self._queued.set()
 
     async def run(self) -> None:
         """Write the queue until cancelled. Failures are logged and retried, never raised."""
         while True:
-            await self._woken.wait()
+            await self._queued.wait()
             known = self._next_due()
             if known is None:
-                await self._clock.sleep(_TURN_S)
+                await self._clock.sleep(_MAX_QUEUED_S)
                 continue
             wait_s = await self._try(known)
             if wait_s:
@@ -234,39 +234,39 @@ class EventRecorder:
             if not error.passing and error.status != 401:
                 self._give_up(known, error)
                 return 0.0
-            if error.status >= 500 and self._waiting.get(known.news) is known:
+            if error.status >= 500 and self._waiting.get(known.content) is known:
                 # It may affect this Event only, such as an unavailable webhook for one namespace: others go first.
-                self._waiting.move_to_end(known.news)
-            return self._wait_out(error, error.retry_after_s or 0.0)
+                self._waiting.move_to_end(known.content)
+            return self._backoff_s(error, error.retry_after_s or 0.0)
         except (InvalidName, UnicodeError) as error:
             self._give_up(known, error)
             return 0.0
         except KubeError as error:
-            return self._wait_out(error, 0.0)
+            return self._backoff_s(error, 0.0)
         self._backoff.reset()
         self.written += 1
         known.written = count
         known.due_s = self._clock.monotonic() + known.pause_s
-        known.pause_s = min(known.pause_s * 2.0, _SERIES_MOST_S)
+        known.pause_s = min(known.pause_s * 2.0, _MAX_COUNT_S)
         if known.count == count:
-            self._forget_waiting(known)
+            self._remove_from_queue(known)
         return 0.0
 
     async def _create(self, known: _Known) -> None:
         """Create it, or find that it exists."""
-        for _ in range(_MOST_NAMES):
+        for _ in range(_MAX_NAME_ATTEMPTS):
             try:
                 await self._session.request("POST", _path(known.namespace), body=self._event(known))
             except ApiError as error:
                 if not error.conflict:
                     raise
                 # A random name is unique to us: an earlier attempt, whose response was lost, has created it.
-                if known.telling != "each" and not await self._is_told(known):
+                if known.telling != "each" and not await self._is_recorded(known):
                     continue
             break
         known.written = max(known.written, 1)
 
-    async def _is_told(self, known: _Known) -> bool:
+    async def _is_recorded(self, known: _Known) -> bool:
         """Whether the existing Event of this name is the same one: then continue it; else choose another name."""
         # An empty patch returns the object without needing read permission.
         try:
@@ -277,7 +277,7 @@ class EventRecorder:
                 content_type=MERGE_PATCH,
                 idempotent=True,
             )
-            there = msgspec.json.decode(raw, type=_There)
+            existing = msgspec.json.decode(raw, type=_Existing)
         except ApiError as error:
             if not error.not_found:
                 raise
@@ -285,12 +285,12 @@ class EventRecorder:
         except msgspec.MsgspecError:
             known.rename()
             return False
-        series = there.series or _Series()
-        is_ours = there.reporting_instance == self._instance and there.event_time == _micro_time(
+        series = existing.series or _Series()
+        is_ours = existing.reporting_instance == self._instance and existing.event_time == _micro_time(
             known.first_ns
         )
         if known.telling in ("found", "come") and not is_ours:
-            last_s = _epoch_s(series.last or there.event_time or "")
+            last_s = _epoch_s(series.last or existing.event_time or "")
             since_s = self._clock.time_ns() / 1e9 - JUST_TOLD_S
             # An Event from before this process saw the recovery belongs to an earlier occurrence.
             if last_s <= (max(since_s, self._began_s) if known.telling == "come" else since_s):
@@ -301,7 +301,7 @@ class EventRecorder:
         return True
 
     def _event(self, known: _Known) -> bytes:
-        regarding, kind, reason, action, _ = known.news
+        regarding, kind, reason, action, _ = known.content
         return msgspec.json.encode(
             {
                 "apiVersion": "events.k8s.io/v1",
@@ -330,42 +330,42 @@ class EventRecorder:
 
     def _give_up(self, known: _Known, error: Exception) -> None:
         # The text may not be encodable; it is logged too.
-        regarding = known.news[0]
-        news = _written(f"event {known.news[2]} about {regarding.kind} {regarding.name}")
-        logger.error("%s is not written: %s", news, error, extra=_about(regarding))
+        regarding = known.content[0]
+        subject = _encodable(f"event {known.content[2]} about {regarding.kind} {regarding.name}")
+        logger.error("%s is not written: %s", subject, error, extra=_about(regarding))
         self.dropped += 1
-        self._known.pop(known.news, None)
-        self._forget_waiting(known)
+        self._known.pop(known.content, None)
+        self._remove_from_queue(known)
 
-    def _wait_out(self, error: KubeError, at_least_s: float) -> float:
+    def _backoff_s(self, error: KubeError, at_least_s: float) -> float:
         wait_s = self._backoff.next_s(at_least_s)
         logger.warning("events wait %.1f s: %s", wait_s, error)
         return wait_s
 
-    def _forget_waiting(self, known: _Known) -> None:
-        if self._waiting.get(known.news) is known:
-            del self._waiting[known.news]
+    def _remove_from_queue(self, known: _Known) -> None:
+        if self._waiting.get(known.content) is known:
+            del self._waiting[known.content]
         if not self._waiting:
-            self._woken.clear()
+            self._queued.clear()
 
 
-def _goes_on(before: _Known, telling: Telling, now_s: float) -> bool:
+def _continues_series(before: _Known, telling: Telling, now_s: float) -> bool:
     """Whether this occurrence counts on the previous Event."""
     if telling == "standing":
         return True
     return now_s - before.last_s < SERIES_END_S and (telling == "each" or before.comings >= COMINGS)
 
 
-def _name(news: EventContent, telling: Telling, number: int, at_ns: int) -> str:
-    """The Event's name: of what lasts the same from whoever tells it, and as often as the process starts.
+def _name(content: EventContent, telling: Telling, number: int, at_ns: int) -> str:
+    """The Event's name. For lasting conditions it is the same in all processes and after restarts.
 
-    Of what has happened it begins with when, so that lists by name (``kubectl get events``) are lists by time.
+    For single occurrences its suffix starts with the time, so that a list by name (``kubectl get events``) is also a list by time.
     """
-    regarding, _, reason, _, cause = news
+    regarding, _, reason, _, cause = content
     if telling == "each":
         ending = f"{at_ns:016x}{os.urandom(4).hex()}"
     else:
-        said = (
+        identity = (
             regarding.kind,
             regarding.namespace,
             regarding.name,
@@ -374,7 +374,7 @@ def _name(news: EventContent, telling: Telling, number: int, at_ns: int) -> str:
             cause,
             str(number),
         )
-        ending = hashlib.sha256("\0".join(said).encode(errors="backslashreplace")).hexdigest()[:16]
+        ending = hashlib.sha256("\0".join(identity).encode(errors="backslashreplace")).hexdigest()[:16]
     return f"{regarding.name[: _NAME_LIMIT - 1 - len(ending)]}.{ending}"
 
 
@@ -399,8 +399,8 @@ def _as_object(reference: ObjectReference) -> dict[str, str]:
 
 def _about(reference: ObjectReference) -> dict[str, Any] | None:
     """The log line's subject."""
-    name = _written(reference.name)
-    key, uid = _written(f"{reference.namespace}/{reference.name}"), _written(reference.uid)
+    name = _encodable(reference.name)
+    key, uid = _encodable(f"{reference.namespace}/{reference.name}"), _encodable(reference.uid)
     return (
         about(pod=key, uid=uid)
         if reference.kind == "Pod"
@@ -410,8 +410,8 @@ def _about(reference: ObjectReference) -> dict[str, Any] | None:
     )
 
 
-def _written(words: str) -> str:
-    return words.encode(errors="backslashreplace").decode()
+def _encodable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _path(namespace: str) -> str:

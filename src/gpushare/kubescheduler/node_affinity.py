@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gpushare.api.json_objects import Json, labels_of, name_of, spec_of
-from gpushare.api.taints import OF_CORDONS, read_taints, read_tolerations
+from gpushare.api.taints import CORDON_TAINT, read_taints, read_tolerations
 
-UNSCHEDULABLE_TAINT: Final[Json] = {"key": OF_CORDONS, "effect": "NoSchedule"}
+UNSCHEDULABLE_TAINT: Final[Json] = {"key": CORDON_TAINT, "effect": "NoSchedule"}
 
 
 def wants_node(pod: Json, node: Json) -> bool:

@@ -1,7 +1,7 @@
-"""The kinds of reasons for which a pod waits: few, so that they can be a metric's label, and each refusal has one of them.
+"""Categories of reasons: few enough for a metric's label; every refusal has one.
 
-The kind is read from how the reason begins: those who write reasons (``ledger.fit.reasons``, ``ledger.quota.accounting``, gangs, policies) all
-begin in ways of their own, and keeping a kind beside each of thousands of texts would cost every decision.
+The category is derived from the start of the text, which differs between the components that write reasons (``ledger.fit.reasons``,
+``ledger.quota.accounting``, gangs, policies). Storing a category with each of thousands of texts would slow down every decision.
 """
 
 import re
@@ -12,50 +12,50 @@ from typing import Final
 
 
 class Category(Enum):
-    """Why a pod waits. Of the reasons of many nodes the first here stands for the pod: it is the nearest to not being one."""
+    """Category of a pending pod. If nodes refuse for several categories, the first one here counts: it is the easiest to resolve."""
 
     MEMORY = "memory"
-    """No single GPU has as much free, or there are too few free ones."""
+    """No single GPU has enough free memory, or too few GPUs have."""
     COMPUTE = "compute"
-    """No GPU that has the memory has the compute too."""
+    """No GPU with enough free memory has enough free compute."""
     PODS = "pods"
-    """GPUs or nodes hold as many pods as they may."""
+    """GPUs or nodes have the maximum number of pods."""
     KINDS = "kinds"
-    """Nodes hold pods of the other kind (memory alone, or compute too)."""
+    """Nodes have pods of the other kind (memory only, or memory and compute)."""
     HEALTH = "health"
-    """GPUs that would do are out of service, or their kubelet does not offer them."""
+    """Suitable GPUs are out of service, or their kubelet does not offer them."""
     POLICY = "policy"
-    """A ResourcePolicy has no unit for it now."""
+    """Its ResourcePolicy has no unit for it at present."""
     GANG = "gang"
-    """It waits for the other pods of its gang, or for room for all of them."""
+    """It waits for other pods of its gang, or for capacity for all of them."""
     QUOTA = "quota"
     """An elastic quota is used up."""
     BINDING = "binding"
-    """Its binding is under way, or failed."""
+    """Its binding is in progress, or failed."""
     UNIT = "unit"
-    """It was counted in another memory unit than the nodes count in."""
+    """Its request is in another memory unit than that of the nodes."""
     SIZE = "size"
-    """It asks for more than any GPU, or any node, has."""
+    """It requests more than any GPU, or any node, has."""
     NODE = "node"
-    """Nodes give nothing of the kind: other modes, no GPUs, or not known."""
+    """Nodes do not serve the request: other modes, no GPUs, or unknown nodes."""
     REQUEST = "request"
-    """What it asks for contradicts itself."""
+    """Its request is contradictory."""
     RULES = "rules"
-    """Its scheduler's own rules refuse every node (selectors, taints, processors, volumes), or something else keeps it from binding the pod."""
+    """Its scheduler's own rules refuse every node (selectors, taints, CPUs, volumes), or something else prevents the binding."""
     GATES = "gates"
-    """Its scheduling gates: no scheduler looks at it before they are taken away."""
+    """It has scheduling gates; schedulers ignore it until they are removed."""
     UNSERVED = "unserved"
-    """No scheduler seems to run under the name that it gives."""
+    """No scheduler seems to run for its ``schedulerName``."""
     SCHEDULER = "scheduler"
-    """There is room: kube-scheduler has not bound it (yet)."""
+    """There is capacity, but kube-scheduler has not bound it (yet)."""
     UNASKED = "unasked"
-    """kube-scheduler has not asked about it."""
+    """kube-scheduler has not called the extender for it."""
 
 
-#: Values of the categories that free capacity alone does not end.
+#: Values of the categories that free capacity does not resolve.
 NOT_ROOM: Final = frozenset(
-    one.value
-    for one in (
+    category.value
+    for category in (
         Category.POLICY,
         Category.GANG,
         Category.QUOTA,
@@ -87,13 +87,13 @@ _PATTERN: Final = re.compile("|".join(f"({beginning})" for beginning, _ in _BEGI
 
 @lru_cache(maxsize=8192)
 def category_of(reason: str) -> Category:
-    """The kind of a reason for which a node does not take a pod."""
-    found = _PATTERN.match(reason)
-    if found is None or found.lastindex is None:
+    """The category of a node's reason."""
+    match = _PATTERN.match(reason)
+    if match is None or match.lastindex is None:
         return Category.NODE
-    return _BEGINNINGS[found.lastindex - 1][1]
+    return _BEGINNINGS[match.lastindex - 1][1]
 
 
 def nearest(categories: Iterable[Category]) -> Category:
-    """The one of several that stands for the pod; ``UNASKED`` for none."""
+    """The category that counts for the pod; ``UNASKED`` if there is none."""
     return min(categories, key=_RANK.__getitem__, default=Category.UNASKED)

@@ -1,7 +1,7 @@
-"""Pods that no scheduler asks us about: what keeps them, in their scheduler's own words, and what would help.
+"""Reasons and suggestions for pending pods that kube-scheduler never passes to the extender.
 
-kube-scheduler writes on the pod why no node takes it, in texts of its own that change little from version to version
-(``pkg/scheduler/framework/plugins``, 1.28 to 1.36). A text that is not known here is passed on as it is.
+kube-scheduler writes into the pod's condition why no node fits. Its texts change little between versions
+(``pkg/scheduler/framework/plugins``, 1.28 to 1.36). Unknown texts are passed on unchanged.
 """
 
 import re
@@ -11,16 +11,16 @@ from typing import Final
 
 from gpushare.api import names
 from gpushare.reasons.categories import Category, category_of
-from gpushare.reasons.unscheduled import LONGEST_SAID, Unplaced
+from gpushare.reasons.unscheduled import MAX_MESSAGE_LENGTH, Unplaced
 
-#: What follows in the message is of preemption, and says the same once more.
-_AFTERMATH: Final = re.compile(r"\s*(?:no new claims to deallocate, )?preemption: .*", re.DOTALL)
-#: How kube-scheduler begins where a cycle ended before a node was chosen.
+#: The part of the message on preemption, which repeats the reasons.
+_PREEMPTION: Final = re.compile(r"\s*(?:no new claims to deallocate, )?preemption: .*", re.DOTALL)
+#: Start of kube-scheduler's message when a scheduling cycle found no node.
 _NO_NODE: Final = re.compile(r"0/\d+ nodes are available: |no nodes available")
 _PART: Final = re.compile(r"(?:: |, )\d+ ")
-_OF_GPUS: Final = re.compile(r"Insufficient (?:aliyun\.com|gpushare\.dev)/")
-#: Our reasons that no kind is read from: of nodes' modes, and of slips in what people and agents write on nodes.
-_OURS: Final = (
+_GPUS_LACKING: Final = re.compile(r"Insufficient (?:aliyun\.com|gpushare\.dev)/")
+#: Our reasons that have no category of their own: on modes of nodes, and on malformed labels and annotations of nodes.
+_OUR_PREFIXES: Final = (
     "node shares no GPU memory",
     "node gives ",
     "node has no GPU",
@@ -35,7 +35,7 @@ _OURS: Final = (
 _LABELS: Final = re.compile(
     r"0/(?P<all>\d+) nodes are available: (?P<nodes>\d+) node\(s\) didn't match Pod's node affinity/selector"
 )
-#: Of a pod whose ``nodeSelector`` alone speaks of labels more is said (``label_suggestions``).
+#: For pods that select nodes only by ``nodeSelector``, ``label_suggestions`` has a more precise text.
 OTHER_LABELS: Final = (
     "a node with the labels that its nodeSelector or node affinity wants, or another selector"
 )
@@ -72,62 +72,64 @@ _HELP: Final = (
     (r"no nodes available", "a node"),
 )
 _HELPS: Final = tuple((re.compile(pattern), text) for pattern, text in _HELP)
-#: Ways to help that are named for one pod.
-_MOST_HELP: Final = 3
-_ELSE: Final = "what its scheduler names there: `kubectl describe pod` has it all"
+#: Suggestions listed for a pod.
+_MAX_SUGGESTIONS: Final = 3
+_NO_SUGGESTION: Final = "what its scheduler names there: `kubectl describe pod` has it all"
 
 GATES_HELP: Final = "nothing but their removal by whoever sets them: `kubectl get pod POD -o jsonpath={.spec.schedulingGates}`"
 
 
 @lru_cache(maxsize=1024)
 def says(unplaced: Unplaced) -> str:
-    """What the pod's scheduler says of its own rules; empty where it says nothing, or repeats what we have advice it."""
-    text = _own(unplaced.says)
-    return "" if not text or _is_ours(text) else f"{unplaced.scheduler} says: {text}"
+    """The scheduler's message on its own rules; empty if there is none, or if it only repeats our extender's reasons."""
+    message = _without_preemption(unplaced.says)
+    return "" if not message or _has_our_reason(message) else f"{unplaced.scheduler} says: {message}"
 
 
 def refuse_all(unplaced: Unplaced) -> bool:
-    """Whether what its scheduler wrote last is that its own rules refuse every node: all of it is there, and nothing of it is ours."""
-    whole = len(unplaced.says) <= LONGEST_SAID
-    return whole and _NO_NODE.match(unplaced.says) is not None and bool(says(unplaced))
+    """Whether, by its scheduler's last message, its own rules refuse every node: the message is complete and has no reason of ours."""
+    complete = len(unplaced.says) <= MAX_MESSAGE_LENGTH
+    return complete and _NO_NODE.match(unplaced.says) is not None and bool(says(unplaced))
 
 
-def of_gpus(unplaced: Unplaced) -> bool:
-    """Whether its scheduler counted GPUs itself, and found too few: of these the ledger says more."""
-    return _OF_GPUS.search(unplaced.says) is not None
+def lacks_gpus(unplaced: Unplaced) -> bool:
+    """Whether its scheduler itself found too few GPU resources; the ledger has a more precise reason then."""
+    return _GPUS_LACKING.search(unplaced.says) is not None
 
 
-def nobody(unplaced: Unplaced, asked_by: Collection[str]) -> bool:
-    """Whether no scheduler seems to run under the pod's name for one, once it had time to be looked at.
+def is_unserved(unplaced: Unplaced, asked_by: Collection[str]) -> bool:
+    """Whether no scheduler seems to run under the pod's ``schedulerName``; valid once the pod has been pending for a while.
 
-    Of our own name it is not said: where nobody has asked, another scheduler leads.
+    Never true for our own scheduler's name: if kube-scheduler has not called this replica, another one leads.
     """
     name = unplaced.scheduler
     return not unplaced.says and name not in asked_by and name not in ("", names.SCHEDULER_NAME)
 
 
 def gated_text(unplaced: Unplaced) -> str:
-    """Why a pod with gates waits."""
+    """The reason of a pod with scheduling gates."""
     return f"scheduling gates keep every scheduler from it: {unplaced.gates}"
 
 
 def unserved_text(unplaced: Unplaced) -> str:
-    """Why a pod waits that nobody looks at."""
+    """The reason of a pod that no scheduler handles."""
     return f"no scheduler has looked at it: none seems to run for schedulerName {unplaced.scheduler}"
 
 
 def unserved_help(unplaced: Unplaced, asked_by: Collection[str]) -> str:
-    """What lets it be looked at; the name in a pod's spec cannot be changed."""
+    """The suggestion for such a pod; ``schedulerName`` is immutable."""
     known = ", ".join(sorted(asked_by)) or names.SCHEDULER_NAME
     return f"the pod recreated with schedulerName {known}, or a scheduler that runs for {unplaced.scheduler}"
 
 
 def would_help(unplaced: Unplaced, asked_by: Collection[str]) -> str:
-    """What answers what the pod's scheduler says; a scheduler that never asks about GPUs is named."""
-    advice = _helps(_own(unplaced.says))
+    """The suggestion for the scheduler's message; it names a scheduler that never calls the extender."""
+    advice = _suggestions(_without_preemption(unplaced.says))
     if unplaced.mistyped:
-        # Where it waits for a label that no node can have, no such node is worth naming.
-        advice = "; ".join((unplaced.mistyped, *(one for one in advice.split("; ") if one != OTHER_LABELS)))
+        # If it selects a label that no node can have, suggesting a node with that label is useless.
+        advice = "; ".join(
+            (unplaced.mistyped, *(text for text in advice.split("; ") if text != OTHER_LABELS))
+        )
     if asked_by and unplaced.scheduler not in asked_by:
         known = ", ".join(sorted(asked_by))
         advice += (
@@ -136,29 +138,29 @@ def would_help(unplaced: Unplaced, asked_by: Collection[str]) -> str:
     return advice
 
 
-def of_labels_alone(unplaced: Unplaced) -> bool:
-    """Whether nothing but its labels keeps the pod off each node that there is, as its scheduler wrote last."""
-    found = _LABELS.fullmatch(_own(unplaced.says))
-    return found is not None and found["nodes"] == found["all"]
+def only_labels_refuse(unplaced: Unplaced) -> bool:
+    """Whether, by its scheduler's last message, only node labels exclude the pod from every node."""
+    match = _LABELS.fullmatch(_without_preemption(unplaced.says))
+    return match is not None and match["nodes"] == match["all"]
 
 
 @lru_cache(maxsize=1024)
-def _helps(text: str) -> str:
+def _suggestions(text: str) -> str:
     advice: dict[str, None] = {}
     for pattern, help_text in _HELPS:
-        for found in pattern.finditer(text):
-            some = {key: value or "" for key, value in found.groupdict().items()}
-            if some.get("taint"):
-                some["taint"] = f" {some['taint'].rstrip(': ')}"
-            advice.setdefault(_another_name(some.get("what", "")) or help_text.format(**some))
-    return "; ".join(list(advice)[:_MOST_HELP]) or _ELSE
+        for match in pattern.finditer(text):
+            values = {key: value or "" for key, value in match.groupdict().items()}
+            if values.get("taint"):
+                values["taint"] = f" {values['taint'].rstrip(': ')}"
+            advice.setdefault(_correction(values.get("what", "")) or help_text.format(**values))
+    return "; ".join(list(advice)[:_MAX_SUGGESTIONS]) or _NO_SUGGESTION
 
 
-def _another_name(resource: str) -> str:
-    """What to write for a resource that looks like ours and is none; empty for all others."""
+def _correction(resource: str) -> str:
+    """A correction for a resource name that is a misspelling of ours; else empty."""
     if not resource:
         return ""
-    # Hardly a pod waits so, and the scheduler starts without it.
+    # Imported here because it is rarely needed and slows the scheduler's start.
     from gpushare.reasons.mistakes.names import is_unknown, meant
 
     return (
@@ -166,13 +168,13 @@ def _another_name(resource: str) -> str:
     )
 
 
-def _own(message: str) -> str:
-    return _AFTERMATH.sub("", message).strip().rstrip(".")
+def _without_preemption(message: str) -> str:
+    return _PREEMPTION.sub("", message).strip().rstrip(".")
 
 
-def _is_ours(text: str) -> bool:
+def _has_our_reason(text: str) -> bool:
     for part in _PART.finditer(text):
-        rest = text[part.end() :]
-        if category_of(rest) is not Category.NODE or rest.startswith(_OURS):
+        reason = text[part.end() :]
+        if category_of(reason) is not Category.NODE or reason.startswith(_OUR_PREFIXES):
             return True
     return False

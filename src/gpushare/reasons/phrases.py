@@ -1,4 +1,4 @@
-"""Counts in words that read right whatever the count is: of pods, and of nodes that refuse for a reason."""
+"""Phrases with correct singular and plural: counts of pods, and of nodes that refuse for a reason."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from gpushare.api.request.pluralize import counted
 
 _NODE: Final = "node "
 OTHER_REASONS: Final = "other reasons"
-"""What stands for reasons that are too rare to be told apart."""
+"""Stands for reasons that are too rare to be listed."""
 
 
 def pods(count: int) -> str:
@@ -30,12 +30,12 @@ def have(count: int) -> str:
 
 
 def of_each(reason: str) -> str:
-    """The reason of a node, said of several: ``node has no GPU`` becomes ``each has no GPU``, others say nothing of a node."""
+    """A node's reason, worded for several nodes: ``node has no GPU`` becomes ``each has no GPU``; other texts stay the same."""
     return f"each {reason[len(_NODE) :]}" if reason.startswith(_NODE) else reason
 
 
 def on_nodes(count: int, reason: str) -> str:
-    """So many nodes refuse for a reason: ``1 node has no GPU``, ``2 nodes: each has no GPU``, ``2 nodes: asks for …``."""
+    """``count`` nodes with a reason: ``1 node has no GPU``, ``2 nodes: each has no GPU``, ``2 nodes: asks for …``."""
     if reason == OTHER_REASONS:
         return for_others(count)
     if count == 1 and reason.startswith(_NODE):
@@ -44,16 +44,16 @@ def on_nodes(count: int, reason: str) -> str:
 
 
 def for_others(count: int) -> str:
-    """So many nodes refuse for reasons that are not told."""
+    """``count`` nodes with reasons that are not listed."""
     return f"{nodes(count)} for {'another reason' if count == 1 else OTHER_REASONS}"
 
 
 NOT_A_SHARE: Final = "not looked at: not a share of one GPU"
-"""Of a request that no moves are planned for."""
+"""Note on a request for which no moves are planned."""
 
 
-def kept_besides(reason: str, *, moves: bool) -> str:
-    """That something else than capacity keeps a pod from a GPU with room, or with room after ``moves``; ``reason``: what, if known."""
+def other_obstacle_note(reason: str, *, moves: bool) -> str:
+    """A note that something other than capacity keeps the pod pending, now or after ``moves``; ``reason``: what, if known."""
     head = (
         "something else keeps it from there, too"
         if moves

@@ -1,4 +1,4 @@
-"""What ``filter`` said of thousands of nodes, in little: the reasons with how many nodes each has, and node by node in two bytes each."""
+"""Compact results of ``filter`` for thousands of nodes: reasons with their number of nodes, and two bytes per node."""
 
 from array import array
 from collections import Counter
@@ -13,11 +13,11 @@ from gpushare.reasons import phrases
 from gpushare.reasons.categories import Category, category_of, nearest
 from gpushare.reasons.phrases import OTHER_REASONS, for_others, of_each, on_nodes
 
-#: Kinds of reasons that are told apart for one pod; the rarest of more are told together.
+#: Groups of reasons per pod; the rarest of more are merged.
 MOST_GROUPS: Final = 16
-#: Nodes that stand for a reason.
+#: Example nodes per reason.
 EXAMPLES: Final = 3
-#: Different texts that are kept for one pod, and characters of each.
+#: Different texts stored per pod, and characters of each.
 MOST_TEXTS: Final = 2000
 LONGEST_TEXT: Final = 400
 
@@ -28,16 +28,16 @@ TOO_MANY: Final = "one of too many different reasons to be kept"
 
 
 class Example(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """A node, and all that was said of it."""
+    """A node with its full reason."""
 
     node: str
     reason: str
 
 
 class Group(msgspec.Struct, frozen=True, rename="camel"):
-    """Nodes that refuse for one reason: how it begins, how many they are, some of them.
+    """Nodes that refuse for the same reason: its start, the number of nodes, and examples.
 
-    ``final``: nobody is ended there for the pod: no end of others would change it, or a policy or its kubelet keeps the node from it.
+    ``final``: preemption cannot help there: evicting pods would not change it, or a policy or the kubelet excludes the node.
     """
 
     category: str
@@ -48,7 +48,7 @@ class Group(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Each(NamedTuple):
-    """Node by node: ``FITS``, ``LEFT_OUT``, or the place of its text in ``texts`` after these two."""
+    """A code per node: ``FITS``, ``LEFT_OUT``, or the index of its text in ``texts`` plus 2."""
 
     names: Sequence[str]
     codes: "array[int]"
@@ -56,19 +56,19 @@ class Each(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """What it takes, but for the names, which many share."""
+        """Memory used, except for the names, which are shared."""
         return 2 * len(self.codes) + sum(map(len, self.texts))
 
     def answers(self, left_out: str) -> Iterable[Example]:
-        """What was said of each node, in the order asked; nothing of one that takes the pod."""
-        said = ("", left_out, *self.texts)
-        return map(Example, self.names, map(said.__getitem__, self.codes))
+        """The reason of each node, in the order of the call; empty for nodes that fit."""
+        texts = ("", left_out, *self.texts)
+        return map(Example, self.names, map(texts.__getitem__, self.codes))
 
 
 class Summary(msgspec.Struct, frozen=True, rename="camel"):
-    """An answer of ``filter``: of how many nodes it was asked, how many took the pod, how many were left out in silence.
+    """A result of ``filter``: numbers of nodes in the call, of those that fit, and of those left out without a reason.
 
-    ``sampled``: of how many of the refusing nodes the reasons are; all of them, mostly.
+    ``sampled``: number of refusing nodes that the reasons cover; usually all.
     """
 
     nodes: int
@@ -77,20 +77,20 @@ class Summary(msgspec.Struct, frozen=True, rename="camel"):
     sampled: int
     groups: tuple[Group, ...]
     fitting: tuple[str, ...]
-    """Some of the nodes that took it."""
+    """Some of the nodes that fit."""
 
     @property
     def category(self) -> Category:
-        """What stands for the pod, where no node took it."""
-        return nearest(Category(one.category) for one in self.groups)
+        """The category that counts for the pod, if no node fits."""
+        return nearest(Category(group.category) for group in self.groups)
 
 
 def summarized(names: Sequence[str], verdict: Verdict) -> tuple[Summary, Each]:
-    """All of it. Some hundred microseconds for thousands of nodes."""
+    """The summary and the code of each node. Takes some hundred microseconds for thousands of nodes."""
     reasons = {**verdict.refused, **verdict.hopeless}
     fits = set(verdict.fits)
     code_of: dict[str, int] = {}
-    first: list[str] = []
+    first_nodes: list[str] = []
     codes = array("H")
     for name in names:
         text = reasons.get(name)
@@ -99,16 +99,16 @@ def summarized(names: Sequence[str], verdict: Verdict) -> tuple[Summary, Each]:
             continue
         code = code_of.get(text)
         if code is None:
-            if len(first) >= MOST_TEXTS:
+            if len(first_nodes) >= MOST_TEXTS:
                 text = TOO_MANY
-            code = code_of.setdefault(text, len(first) + _FIRST_TEXT)
-            if code == len(first) + _FIRST_TEXT:
-                first.append(name)
+            code = code_of.setdefault(text, len(first_nodes) + _FIRST_TEXT)
+            if code == len(first_nodes) + _FIRST_TEXT:
+                first_nodes.append(name)
         codes.append(code)
     count = Counter(codes)
     refusals = [
         _Refusal(text, node, count[code], node in verdict.hopeless)
-        for (text, code), node in zip(code_of.items(), first, strict=True)
+        for (text, code), node in zip(code_of.items(), first_nodes, strict=True)
     ]
     texts = tuple(text[:LONGEST_TEXT] for text in code_of)
     return _summary(len(names), len(verdict.fits), len(reasons), verdict.fits, refusals), Each(
@@ -116,14 +116,14 @@ def summarized(names: Sequence[str], verdict: Verdict) -> tuple[Summary, Each]:
     )
 
 
-def sampled(nodes: int, fits: int, refusing: int, some: Verdict) -> Summary:
-    """Of ``nodes`` so many fit or refuse; only ``some`` of the refusals were kept."""
+def sampled(nodes: int, fits: int, refusing: int, recorded: Verdict) -> Summary:
+    """The summary of a call of which only the ``recorded`` refusals are known."""
     refusals = [
         _Refusal(text, node, 1, final)
-        for kept, final in ((some.refused, False), (some.hopeless, True))
-        for node, text in kept.items()
+        for reasons, final in ((recorded.refused, False), (recorded.hopeless, True))
+        for node, text in reasons.items()
     ]
-    return _summary(nodes, fits, refusing, some.fits, refusals)
+    return _summary(nodes, fits, refusing, recorded.fits, refusals)
 
 
 class _Refusal(NamedTuple):
@@ -140,51 +140,55 @@ def _summary(
         nodes=nodes,
         fits=fits,
         left_out=max(nodes - fits - refusing, 0),
-        sampled=sum(one.nodes for one in refusals),
+        sampled=sum(refusal.nodes for refusal in refusals),
         groups=_groups(refusals),
         fitting=tuple(fitting[:EXAMPLES]),
     )
 
 
 def _groups(refusals: list[_Refusal]) -> tuple[Group, ...]:
-    """By how the reasons begin, the most frequent first."""
-    found: dict[tuple[str, bool], list[_Refusal]] = {}
-    for one in refusals:
-        found.setdefault((_head(one.text), one.final), []).append(one)
-    groups = sorted(found.items(), key=lambda item: -sum(one.nodes for one in item[1]))
-    kept = [_group(head, its) for (head, final), its in groups[:MOST_GROUPS]]
-    rest = [one for _, its in groups[MOST_GROUPS:] for one in its]
+    """Groups by the start of the reasons, the most frequent first."""
+    by_head: dict[tuple[str, bool], list[_Refusal]] = {}
+    for refusal in refusals:
+        by_head.setdefault((_head(refusal.text), refusal.final), []).append(refusal)
+    groups = sorted(by_head.items(), key=lambda item: -sum(refusal.nodes for refusal in item[1]))
+    result = [_group(head, members) for (head, final), members in groups[:MOST_GROUPS]]
+    rest = [refusal for _, members in groups[MOST_GROUPS:] for refusal in members]
     if rest:
-        kept.append(_group(OTHER_REASONS, rest))
-    return tuple(kept)
+        result.append(_group(OTHER_REASONS, rest))
+    return tuple(result)
 
 
 def _group(head: str, refusals: list[_Refusal]) -> Group:
-    examples = tuple(Example(one.node, one.text[:LONGEST_TEXT]) for one in refusals[:EXAMPLES])
-    category = nearest(category_of(one.text) for one in refusals)
+    examples = tuple(Example(refusal.node, refusal.text[:LONGEST_TEXT]) for refusal in refusals[:EXAMPLES])
+    category = nearest(category_of(refusal.text) for refusal in refusals)
     return Group(
-        category.value, head, all(one.final for one in refusals), sum(one.nodes for one in refusals), examples
+        category.value,
+        head,
+        all(refusal.final for refusal in refusals),
+        sum(refusal.nodes for refusal in refusals),
+        examples,
     )
 
 
 def _head(text: str) -> str:
-    """How a reason begins, without what differs from node to node."""
-    head, _, aside = text.partition(" (")
-    # In the midst of a sentence the brackets are a part of it.
-    return (text if "), " in aside else head).partition("; ")[0][:LONGEST_TEXT]
+    """The start of a reason, without the parts that differ between nodes."""
+    head, _, rest = text.partition(" (")
+    # Brackets in the middle of a sentence belong to it.
+    return (text if "), " in rest else head).partition("; ")[0][:LONGEST_TEXT]
 
 
 def reason_text(summary: Summary) -> str:
-    """One line on a pod that no node took. Where bytes or MiB were written instead of units, it ends with that."""
+    """A one-line reason for a pod that fits no node; it ends with a note if bytes or MiB were written instead of units."""
     text = _reason_text(summary)
     note = next(
-        filter(None, (_note_of(one.reason) for group in summary.groups for one in group.examples)), ""
+        filter(None, (_note_of(example.reason) for group in summary.groups for example in group.examples)), ""
     )
     return text if note in text else text + note
 
 
 def _note_of(reason: str) -> str:
-    """What a node's reason says of how the request was written; it stands in brackets at its end, which are left out of several nodes'."""
+    """The note on a wrong unit in brackets at the end of a node's reason, which the texts for several nodes omit; else empty."""
     return reason[reason.rindex(" (") :] if reason.endswith(WITHOUT_SUFFIX) else ""
 
 
@@ -196,13 +200,13 @@ def _reason_text(summary: Summary) -> str:
         text = group.examples[0].reason if len(group.examples) == 1 else group.reason
         if summary.nodes == 1:
             return group.examples[0].reason
-        # A text that speaks of the node would seem to speak of one alone.
-        spoken = of_each(text)
-        return text if spoken == text and len(group.examples) == 1 else f"{_nodes(summary.nodes)}: {spoken}"
+        # A text with "node" in the singular would seem to mean a single node.
+        plural = of_each(text)
+        return text if plural == text and len(group.examples) == 1 else f"{_nodes(summary.nodes)}: {plural}"
     text = "; ".join(on_nodes(group.nodes, group.reason) for group in summary.groups[:MOST_NAMED])
     more = sum(group.nodes for group in summary.groups[MOST_NAMED:])
-    looked = "" if summary.sampled + summary.left_out >= summary.nodes else f" (of {summary.sampled} of them)"
-    return f"{_nodes(summary.nodes)}{looked}; {text}" + (f"; {for_others(more)}" if more else "")
+    sample = "" if summary.sampled + summary.left_out >= summary.nodes else f" (of {summary.sampled} of them)"
+    return f"{_nodes(summary.nodes)}{sample}; {text}" + (f"; {for_others(more)}" if more else "")
 
 
 MOST_NAMED: Final = 4
@@ -213,6 +217,6 @@ def _nodes(count: int) -> str:
 
 
 def fitting_text(nodes: Sequence[str], count: int) -> str:
-    """Which nodes took a pod that is not bound."""
-    some = ", ".join(nodes)
-    return f"there is room on {phrases.nodes(count)} ({some}{', …' if count > len(nodes) else ''})"
+    """A text about the nodes that fit a pod that is not bound."""
+    listed = ", ".join(nodes)
+    return f"there is room on {phrases.nodes(count)} ({listed}{', …' if count > len(nodes) else ''})"

@@ -1,7 +1,7 @@
-"""What a pod without a node says itself of why it has none, and of what it asked for: its scheduler, its gates, and what was written on it.
+"""Fields of a pod without a node that explain why it is pending: scheduler, gates, condition, selector and original request.
 
-kube-scheduler asks an extender about nodes alone that pass its own rules. What it found where none does is in the pod's condition
-``PodScheduled``, and nowhere else that is watched.
+kube-scheduler calls an extender only with nodes that its own rules allow. If there are none, the reason is only in the pod's condition
+``PodScheduled``.
 """
 
 from typing import Final
@@ -15,17 +15,17 @@ from gpushare.api.taints import Toleration, read_tolerations
 from gpushare.reasons.mistakes.selectors import mistyped
 
 _CONDITION: Final = "PodScheduled"
-_OF_EVERY_POD: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
-#: Characters of a condition's message that are kept: with thousands of nodes it may have as many reasons.
-LONGEST_SAID: Final = 600
+_DEFAULT_TOLERATIONS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+#: Characters of a condition's message that are stored: with thousands of nodes it may list as many reasons.
+MAX_MESSAGE_LENGTH: Final = 600
 
 
 class Unplaced(msgspec.Struct, frozen=True, gc=False):
-    """``says``: the message of the condition, empty where no scheduler has written one. ``gates``: their names, comma-separated.
+    """``says``: the condition's message, empty if no scheduler has written one. ``gates``: names of scheduling gates, comma-separated.
 
-    ``nominated``: the node on which its scheduler has made room for it. ``mistyped``: what is wrong with the labels of nodes that it wants.
-    ``requested``: what it asked for in people's units, as ``gpushare.dev/requested`` has it, by container: ``main 6144Mi``.
-    Admission leaves no other mark on a pod.
+    ``nominated``: the node that its scheduler nominated by preemption. ``mistyped``: mistakes in the node labels that it selects.
+    ``requested``: the request before conversion to units, by container: ``main 6144Mi``. It is read from ``gpushare.dev/requested``,
+    the only trace of admission's conversion.
     """
 
     scheduler: str = ""
@@ -35,32 +35,34 @@ class Unplaced(msgspec.Struct, frozen=True, gc=False):
     mistyped: str = ""
     requested: str = ""
     selector: str = ""
-    """The labels that its node must have, ``key=value`` and a space between two; empty where required affinity says more of them."""
+    """The selected node labels, ``key=value`` separated by spaces; empty if there is required node affinity."""
     affine: bool = False
-    """Whether required node affinity says more of its node."""
+    """Whether it has required node affinity."""
     tolerations: tuple[Toleration, ...] = ()
-    """Of taints that keep new pods off, without those that every pod is given for nodes that are not ready."""
+    """Tolerations of taints that repel new pods, without the default ones for nodes that are not ready."""
 
 
 def unplaced_of(pod: Pod) -> Unplaced:
-    """What is read of a pod without a node."""
+    """The fields of a pod without a node."""
     says = ""
-    for one in pod.status.conditions or ():
-        if one.type == _CONDITION and one.status == "False":
-            says = one.message
+    for condition in pod.status.conditions or ():
+        if condition.type == _CONDITION and condition.status == "False":
+            says = condition.message
             break
     gates = pod.spec.scheduling_gates or ()
     return Unplaced(
         pod.spec.scheduler_name,
-        ", ".join(str(one.get("name", "")) for one in gates if isinstance(one, dict)),
-        says if len(says) <= LONGEST_SAID else f"{says[:LONGEST_SAID]}…",
+        ", ".join(str(gate.get("name", "")) for gate in gates if isinstance(gate, dict)),
+        says if len(says) <= MAX_MESSAGE_LENGTH else f"{says[:MAX_MESSAGE_LENGTH]}…",
         pod.status.nominated_node_name,
         "; ".join(mistyped(pod)),
         _requested(pod),
         _selector(pod),
         affine=pod.spec.affinity is not None and bool(pod.spec.affinity.terms),
         tolerations=tuple(
-            one for one in read_tolerations(pod.spec.tolerations) if one.key not in _OF_EVERY_POD
+            toleration
+            for toleration in read_tolerations(pod.spec.tolerations)
+            if toleration.key not in _DEFAULT_TOLERATIONS
         ),
     )
 
@@ -76,5 +78,5 @@ def _requested(pod: Pod) -> str:
     try:
         requested = read_requested(pod)
     except InvalidRequest:
-        return ""  # why it cannot be placed says so
+        return ""  # the reason of the pod reports the error
     return ", ".join(f"{name} {text}" for name, text in requested.containers.items()) if requested else ""

@@ -15,7 +15,7 @@ from tests.integration.dashboard.bed import Bed, bed, browser
 @pytest.fixture(autouse=True)
 def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server's intervals, shortened: nothing here is about their length."""
-    monkeypatch.setattr(app, "WRONG_S", 0.05)
+    monkeypatch.setattr(app, "WRONG_TOKEN_DELAY_S", 0.05)
     monkeypatch.setattr(sessions, "TICK_S", 0.05)
     monkeypatch.setattr(pending, "FRESH_S", 0.05)
 

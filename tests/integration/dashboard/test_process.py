@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gpushare.__main__ import main
 from gpushare.dashboard.data import http_get
-from gpushare.dashboard.data.http_get import Asking, CannotAsk, NotKept
+from gpushare.dashboard.data.http_get import HttpClient, NotFound, RequestFailed
 from tests.integration.dashboard.bed import TOKEN, Bed
 
 CONFIG = """\
@@ -218,22 +218,22 @@ async def test_only_short_answers_of_servers_that_are_there_are_taken(
     await site.start()
     assert site._server is not None
     url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"  # type: ignore[attr-defined]
-    async with Asking() as asks:
+    async with HttpClient() as asks:
         assert await asks.get(f"{url}/200") == b"x" * 1000
-        with pytest.raises(NotKept):
+        with pytest.raises(NotFound):
             await asks.get(f"{url}/404")
-        with pytest.raises(CannotAsk, match="status 500 xxx"):
+        with pytest.raises(RequestFailed, match="status 500 xxx"):
             await asks.get(f"{url}/500")
-        with pytest.raises(CannotAsk, match="refused"):
+        with pytest.raises(RequestFailed, match="refused"):
             await asks.get("http://127.0.0.1:1/")
-        with pytest.raises(CannotAsk):
+        with pytest.raises(RequestFailed):
             await asks.get("no url")
-        monkeypatch.setattr(http_get, "_MOST_BYTES", 100)
-        with pytest.raises(CannotAsk, match="larger than 100"):
+        monkeypatch.setattr(http_get, "_MAX_BYTES", 100)
+        with pytest.raises(RequestFailed, match="larger than 100"):
             await asks.get(f"{url}/200")
     monkeypatch.setattr(http_get, "_TIMEOUT_S", 0.2)
-    async with Asking() as hasty:
-        with pytest.raises(CannotAsk, match="no answer within"):
+    async with HttpClient() as hasty:
+        with pytest.raises(RequestFailed, match="no answer within"):
             await hasty.get(f"{url}/never")
     await runner.cleanup()
 

@@ -107,8 +107,8 @@ def test_a_change_of_mode_keeps_pods_held_where_the_same_holds_them_to_as_much()
         (before.value, after.value)
         for before in MODES.values()
         for after in MODES.values()
-        if before.isolated and before.keeps_held(after)
+        if before.isolated and before.keeps_isolation(after)
     }
     limits = {("core_mem", "core_mem"), ("core_mem", "dra"), ("dra", "core_mem"), ("dra", "dra")}
     assert kept == {("cgpu", "cgpu"), ("cgpu", "core_mem"), ("cgpu", "dra"), ("mps", "mps"), *limits}
-    assert all(NodeMode.SHARE.keeps_held(after) for after in MODES.values())
+    assert all(NodeMode.SHARE.keeps_isolation(after) for after in MODES.values())

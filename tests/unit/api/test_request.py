@@ -165,7 +165,7 @@ def test_a_label_asks_for_gpus_that_nobody_else_uses() -> None:
     assert request is not None
     assert (request.whole_device, request.memory_units) == (True, 5)
     # The containers divide a GPU of 16 in the proportion of what they ask for, and never take more than it has.
-    assert [request.given(units, 16) for units in (5, 2, 3)] == [16, 6, 9]
+    assert [request.allocated_units(units, 16) for units in (5, 2, 3)] == [16, 6, 9]
 
 
 @given(
@@ -194,10 +194,12 @@ def test_what_containers_are_given_together_is_never_more_than_what_their_pod_is
     assert request.memory_units == Kubernetes.effective(init, apps)
     if request.memory_units > device_units:
         return
-    given_to = [(one.kind, request.given(request.part_of(one), device_units)) for one in request.containers]
+    given_to = [
+        (one.kind, request.allocated_units(request.part_of(one), device_units)) for one in request.containers
+    ]
     assert all(units > 0 for _, units in given_to)
     most = device_units if whole else request.memory_units
-    assert request.given(request.memory_units, device_units) == most
+    assert request.allocated_units(request.memory_units, device_units) == most
     assert effective_amount(given_to) <= most
 
 

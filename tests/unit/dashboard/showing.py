@@ -10,7 +10,7 @@ from gpushare.api.request.request import ContainerKind, ContainerRequest, Reques
 from gpushare.dashboard.data.agent_client import Agents
 from gpushare.dashboard.data.cluster import Cluster
 from gpushare.dashboard.data.history import History
-from gpushare.dashboard.data.http_get import CannotAsk, NotKept
+from gpushare.dashboard.data.http_get import NotFound, RequestFailed
 from gpushare.dashboard.data.pending import Source
 from gpushare.dashboard.server.event_stream import Stream
 from gpushare.dashboard.server.sessions import Live
@@ -67,10 +67,10 @@ class Answering:
         self.asked.append(url)
         self.tokens.append(token)
         if url not in self.answers:
-            raise CannotAsk(f"{url}: nobody is there")
+            raise RequestFailed(f"{url}: nobody is there")
         answer = self.answers[url]
         if answer is None:
-            raise NotKept(url)
+            raise NotFound(url)
         return answer
 
 

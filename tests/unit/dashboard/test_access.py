@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.dashboard.errors import InvalidSetting
-from gpushare.dashboard.server.auth import COOKIE, LOGIN_S, Guard, TokenFile
+from gpushare.dashboard.server.auth import COOKIE, LOGIN_LIFETIME_S, Guard, TokenFile
 
 TOKEN = b"0123456789abcdef"
 
@@ -44,7 +44,7 @@ def test_a_cookie_lets_in_until_its_time_is_over_or_the_token_is_another(
     shown = [(b"cookie", b"other=1; " + cookie_of(header))]
     assert one.admits(shown)
     assert not guard(b"another-token-entirely").admits(shown)
-    monkeypatch.setattr(Time, "now_s", 1000.0 + LOGIN_S)
+    monkeypatch.setattr(Time, "now_s", 1000.0 + LOGIN_LIFETIME_S)
     assert not one.admits(shown)
 
 

@@ -12,8 +12,8 @@ import pytest
 from gpushare.dashboard.server import app as apps
 from gpushare.dashboard.server import assets
 from gpushare.dashboard.server import event_stream as streams
-from gpushare.dashboard.server.app import Asked, DashboardApp, as_binary, as_json
-from gpushare.dashboard.server.auth import LOGIN_S, Guard
+from gpushare.dashboard.server.app import DashboardApp, Query, as_binary, as_json
+from gpushare.dashboard.server.auth import LOGIN_LIFETIME_S, Guard
 from gpushare.dashboard.server.event_stream import Stream
 from gpushare.httpserver.exchange import Refusal
 from gpushare.httpserver.probes import Exposition, Probes
@@ -25,7 +25,7 @@ JSON = ((b"content-type", b"application/json"),)
 
 class Answers:
     def __init__(self) -> None:
-        self.asked: list[tuple[str, Asked]] = []
+        self.asked: list[tuple[str, Query]] = []
         self.read = True
 
     def whole(self) -> bytes:
@@ -33,7 +33,7 @@ class Answers:
             raise Refusal(503, "not read yet")
         return b"all of it"
 
-    async def answer(self, path: str, asked: Asked) -> tuple[bytes, bytes]:
+    async def answer(self, path: str, asked: Query) -> tuple[bytes, bytes]:
         self.asked.append((path, asked))
         if path == "absent":
             raise Refusal(404, "not here")
@@ -182,7 +182,7 @@ async def test_a_login_that_is_none_gives_no_cookie(headers: Any, body: bytes, s
     ask = Asking()
     code, told, _ = await ask("/login", "POST", headers, body=body)
     assert (code, "set-cookie" in told) == (status, False)
-    assert ask.slept == ([apps.WRONG_S] if status == 401 else [])
+    assert ask.slept == ([apps.WRONG_TOKEN_DELAY_S] if status == 401 else [])
 
 
 def _by_login(ask: Asking) -> Awaitable[tuple[int, Any, bytes]]:
@@ -211,7 +211,7 @@ async def test_who_knows_the_token_or_shows_nothing_does_not_wait_for_guesses() 
     guesses = [asyncio.ensure_future(_by_bearer(ask)) for _ in range(40)]
     assert (await ask("/api/x", headers=BEARER, query="q=1"))[0] == 200
     assert (await ask("/api/x"))[0] == 401
-    ended = Guard(lambda: TOKEN, lambda: 1000.0 - LOGIN_S).cookie(secure=False).partition(b";")[0]
+    ended = Guard(lambda: TOKEN, lambda: 1000.0 - LOGIN_LIFETIME_S).cookie(secure=False).partition(b";")[0]
     assert (await ask("/api/x", headers=[(b"cookie", ended)]))[0] == 401
     assert not all(one.done() for one in guesses)
     await asyncio.gather(*guesses)
@@ -315,6 +315,6 @@ async def test_who_is_let_in_no_more_listens_no_more(monkeypatch: pytest.MonkeyP
 
 
 async def test_more_pages_than_may_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MOST_PAGES", 0)
+    monkeypatch.setattr(streams, "MAX_PAGES", 0)
     status, _, body = await Asking()("/api/events", headers=BEARER)
     assert (status, b"too many pages" in body) == (503, True)

@@ -195,7 +195,7 @@ class Slow:
 
 async def test_agents_that_do_not_answer_hold_up_no_others_and_so_many_are_asked_at_once_as_may() -> None:
     clock = TurnedClock()
-    asks = Slow(dead=asking_agents.AT_ONCE - 1)
+    asks = Slow(dead=asking_agents.MAX_PARALLEL - 1)
     names = [str(number) for number in range(300)]
     agents = Agents(asks, lambda node: node, lambda node: [], lambda node, figures: None, clock)
     sweep = asyncio.create_task(agents.sweep(lambda: names, lambda: True))
@@ -204,7 +204,7 @@ async def test_agents_that_do_not_answer_hold_up_no_others_and_so_many_are_asked
         for _ in range(50):
             await asyncio.sleep(0)
     assert set(asks.asked) == {f"http://{name}/metrics" for name in names}
-    assert asks.most == asking_agents.AT_ONCE
+    assert asks.most == asking_agents.MAX_PARALLEL
     sweep.cancel()
     await asyncio.gather(sweep, return_exceptions=True)
     for task in asyncio.all_tasks() - {asyncio.current_task()}:

@@ -13,10 +13,10 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.pod_group import Gang
 from gpushare.dashboard.data import details, fragmentation, pending
 from gpushare.dashboard.data import history as histories
-from gpushare.dashboard.data.heatmap import MOST_ROWS
+from gpushare.dashboard.data.heatmap import MAX_ROWS
 from gpushare.dashboard.data.history import History, Sample
 from gpushare.dashboard.data.pending import Waiting
-from gpushare.dashboard.server.app import Asked
+from gpushare.dashboard.server.app import Query
 from gpushare.httpserver.exchange import Refusal
 from gpushare.ledger import Ledger
 from gpushare.scheduler.cache.cache import NodeRecord
@@ -25,12 +25,12 @@ from tests.unit.dashboard.test_board import Page, read_snapshot
 
 
 async def ask(shown: Shown, path: str, **parameters: str) -> Any:
-    return json.loads((await shown.live.answer(path, Asked(parameters)))[1])
+    return json.loads((await shown.live.answer(path, Query(parameters)))[1])
 
 
 async def refused(shown: Shown, path: str, **parameters: str) -> tuple[int, str]:
     with pytest.raises(Refusal) as caught:
-        await shown.live.answer(path, Asked(parameters))
+        await shown.live.answer(path, Query(parameters))
     return caught.value.status, caught.value.text
 
 
@@ -66,7 +66,7 @@ async def test_nothing_is_shown_before_all_was_read() -> None:
 
 async def test_a_page_that_loads_and_listens_on_misses_nothing() -> None:
     shown = await shown_cluster()
-    raw = (await shown.live.answer("snapshot", Asked({})))[1]
+    raw = (await shown.live.answer("snapshot", Query({})))[1]
     header, _ = read_snapshot(raw)
     page = Page(raw)
     shown.add(holder("two", "a", share("a", 1, 2)))
@@ -81,10 +81,10 @@ async def test_a_page_that_loads_and_listens_on_misses_nothing() -> None:
 
 async def test_a_large_change_is_told_in_parts_with_the_sums_in_the_last() -> None:
     shown = Shown()
-    names = [f"n{number}" for number in range(3 * MOST_ROWS - 2)]
+    names = [f"n{number}" for number in range(3 * MAX_ROWS - 2)]
     shown.add(*(described(name, gpu(name, 0)) for name in names))
     await shown.live.tick()
-    raw = (await shown.live.answer("snapshot", Asked({})))[1]
+    raw = (await shown.live.answer("snapshot", Query({})))[1]
     last, page = shown.stream.last_id, Page(raw)
     shown.remove(described(names[0], gpu(names[0], 0)))
     shown.add(
@@ -94,12 +94,12 @@ async def test_a_large_change_is_told_in_parts_with_the_sums_in_the_last() -> No
     parts = [data for event, data in await told(shown, last) if event == "delta"]
     rows = [sum(len(part.get(kind, ())) for kind in ("gone", "nodes", "real")) for part in parts]
     # The new node may have the row of the one that is gone, of which nothing is to be told then.
-    assert rows in ([MOST_ROWS, MOST_ROWS, MOST_ROWS - 1], [MOST_ROWS, MOST_ROWS, MOST_ROWS - 2])
+    assert rows in ([MAX_ROWS, MAX_ROWS, MAX_ROWS - 1], [MAX_ROWS, MAX_ROWS, MAX_ROWS - 2])
     assert ["more" in part for part in parts] == [True, True, False]
     assert ["totals" in part for part in parts] == [False, False, True]
     for part in parts:
         page.apply(part)
-    assert page.seen() == Page((await shown.live.answer("snapshot", Asked({})))[1]).seen()
+    assert page.seen() == Page((await shown.live.answer("snapshot", Query({})))[1]).seen()
 
 
 async def test_compute_is_a_part_of_those_gpus_that_count_it() -> None:
@@ -291,7 +291,7 @@ async def test_of_many_findings_each_kind_has_its_part() -> None:
     await shown.live.tick()
     found = await ask(shown, "search", q="x")
     assert {one["kind"] for one in found} == {"node", "pod"}
-    assert len(found) <= details.MOST_FOUND
+    assert len(found) <= details.MAX_FOUND
 
 
 async def test_what_waits_is_told_in_peoples_units_where_all_nodes_count_alike() -> None:
@@ -378,7 +378,7 @@ async def test_what_else_than_room_keeps_a_pod_is_told_beside_its_moves() -> Non
 
 
 async def test_more_who_wait_than_are_looked_at_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fragmentation, "MOST_LOOKED_AT", 1)
+    monkeypatch.setattr(fragmentation, "MAX_EXAMINED", 1)
     shown = Shown()
     shown.add(described("a", gpu("a", 0)), waiter("x", 20), waiter("y", 20))
     await shown.live.tick()
@@ -408,8 +408,8 @@ async def test_who_waits_is_pushed_when_it_changes() -> None:
     shown.asks.answers[url] = (
         b'[{"key":"default/big","since":5.0,"asks":"40","category":"memory","reason":"no","suggestion":"less"}]'
     )
-    await shown.live.look_at_waiting()
-    await shown.live.look_at_waiting()
+    await shown.live.send_pending()
+    await shown.live.send_pending()
     assert await told(shown, f"e-{number}") == [
         ("waiting", {"count": 1, "problem": "", "by_category": {"memory": 1}, "kept": []})
     ]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpushare.api.objects import Affinity, Node, Pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.dashboard.data.records import decode_seen, seen_node_decoder
-from gpushare.dashboard.server.app import Asked
+from gpushare.dashboard.server.app import Query
 from gpushare.inspect.views.fragmentation import fragments_document
 from gpushare.scheduler.cache.cache import NodeReader
 from tests.unit.dashboard.showing import Shown
@@ -46,7 +46,7 @@ async def way(shown: Shown) -> tuple[str, list[str]]:
     """Whether the pod that waits fits, and which pods move for it."""
     await shown.live.tick()
     await shown.clock.turn(60)
-    _, body = await shown.live.answer("fragmentation", Asked({}))
+    _, body = await shown.live.answer("fragmentation", Query({}))
     [way] = json.loads(body)["ways"]
     moves = [move.partition(" ")[0] for move in way["moves"]]
     return ("once moved" if moves else "now" if way["goes_to"] else "not"), moves

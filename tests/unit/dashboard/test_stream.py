@@ -38,11 +38,11 @@ async def test_who_names_what_is_not_known_begins_anew(last_id: str) -> None:
     stream = Stream("e")
     stream.send("delta", b"{}")
     page = stream.listen(last_id)
-    assert page.anew
+    assert page.needs_snapshot
     assert await told(page) == b""
 
 
-@pytest.mark.parametrize(("bound", "most"), [("MOST_KEPT", 3), ("MOST_KEPT_BYTES", 100)])
+@pytest.mark.parametrize(("bound", "most"), [("MAX_RETAINED", 3), ("MAX_RETAINED_BYTES", 100)])
 async def test_what_is_kept_is_bounded_and_who_was_away_longer_begins_anew(
     bound: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,27 +50,27 @@ async def test_what_is_kept_is_bounded_and_who_was_away_longer_begins_anew(
     stream = Stream("e")
     for _ in range(20):
         stream.send("delta", b"{}")
-    assert stream.listen("e-2").anew
-    assert not stream.listen("e-19").anew
+    assert stream.listen("e-2").needs_snapshot
+    assert not stream.listen("e-19").needs_snapshot
     assert (await told(stream.listen("e-19")) or b"").startswith(b"id: e-20")
 
 
 async def test_who_missed_just_one_that_is_not_kept_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MOST_KEPT", 3)
+    monkeypatch.setattr(streams, "MAX_RETAINED", 3)
     stream = Stream("e")
     for _ in range(20):
         stream.send("delta", b"{}")
     # 18, 19 and 20 are kept.
     complete = stream.listen("e-17")
-    assert not complete.anew
+    assert not complete.needs_snapshot
     assert (await told(complete) or b"").startswith(b"id: e-18")
-    assert stream.listen("e-16").anew
+    assert stream.listen("e-16").needs_snapshot
 
 
 async def test_a_page_that_takes_nothing_is_cut_off_and_holds_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "MOST_WAITING_BYTES", 1000)
+    monkeypatch.setattr(streams, "MAX_QUEUED_BYTES", 1000)
     stream = Stream("e")
     slow, quick = stream.listen("e-0"), stream.listen("e-0")
     for _ in range(30):
@@ -84,7 +84,7 @@ async def test_a_page_that_takes_nothing_is_cut_off_and_holds_nothing(
 
 
 async def test_more_pages_than_may_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MOST_PAGES", 2)
+    monkeypatch.setattr(streams, "MAX_PAGES", 2)
     stream = Stream("e")
     first = stream.listen("e-0")
     stream.listen("e-0")

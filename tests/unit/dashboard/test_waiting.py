@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gpushare.dashboard.data import pending
-from gpushare.dashboard.data.pending import KeptShare, Source, Waiting
+from gpushare.dashboard.data.pending import ReservedShare, Source, Waiting
 from gpushare.kube.client.errors import Unreachable
 from tests.unit.dashboard.showing import Answering
 from tests.unit.scheduler.world import TurnedClock
@@ -135,7 +135,7 @@ async def test_what_is_kept_is_told_with_those_who_wait_and_an_older_scheduler_t
     kept = [{"whom": "gang tenant/g", "shares": [share]}]
     asks.answers[ALONE] = msgspec.json.encode({"scheduler": {}, "waiting": [], "kept": kept})
     [one] = (await source.line()).kept
-    assert (one.whom, one.shares) == ("gang tenant/g", (KeptShare("a", 1, 2048, 30),))
+    assert (one.whom, one.shares) == ("gang tenant/g", (ReservedShare("a", 1, 2048, 30),))
     await clock.turn(pending.FRESH_S)
     asks.answers[ALONE] = msgspec.json.encode({"scheduler": {}, "waiting": []})
     assert (await source.line()).kept == ()

@@ -16,7 +16,7 @@ from gpushare.api.request.request import ContainerKind, ContainerRequest, Reques
 from gpushare.inspect.sources.agent_usage import ANSWER, used_of
 from gpushare.inspect.sources.owners import Workload, workload_of
 from gpushare.inspect.sources.usage_samples import Used
-from gpushare.inspect.views.recommender import Advised, Rules, Waits, advise, told_s
+from gpushare.inspect.views.recommender import Advised, PendingPod, Rules, advise, duration_text
 from gpushare.nodeagent.isolation.watchdog.violations import Holder, Use
 from gpushare.nodeagent.observability.usage_history import UsageHistory
 from tests.unit.inspect.clusters import device, node, placed, pod, seen, with_allocation
@@ -48,7 +48,7 @@ def advised_for(
     *,
     mode: NodeMode = NodeMode.CGPU,
     gpus: int = 1,
-    waiting: list[Waits] | None = None,
+    waiting: list[PendingPod] | None = None,
     whole: Collection[str] = (),
 ) -> tuple[list[Advised], Any]:
     cluster = seen([node("n", "10.0.0.1", [device(index) for index in range(gpus)], mode=mode)], pods)
@@ -63,7 +63,7 @@ def one(name: str, units: int, core: int = 0, gpu: int = 0) -> Pod:
 
 def test_memory_goes_by_the_peak_with_a_margin_in_whole_units() -> None:
     ([web], gain) = advised_for([one("w1", 8), one("w2", 8, gpu=0)][:1], [used("w1", 2000, 1500)])
-    assert (web.memory.given, web.memory.advised, web.memory.peak, web.memory.p95) == (8, 3, 2000, 1500)
+    assert (web.memory.allocated, web.memory.advised, web.memory.peak, web.memory.p95) == (8, 3, 2000, 1500)
     assert web.core is None
     assert (web.note, gain.free_mib) == ("", 5 * 1024)
 
@@ -100,9 +100,9 @@ def test_workloads_with_too_little_history_are_named_and_not_guessed(figures: li
 
 
 def test_no_memory_is_advised_where_the_driver_does_not_tell_how_much_is_held() -> None:
-    figures = [used("w1", 1000), used("w2", 0, memory_told=False, peak_percent=20, p95_percent=20)]
+    figures = [used("w1", 1000), used("w2", 0, memory_known=False, peak_percent=20, p95_percent=20)]
     ([web], gain) = advised_for([one("w1", 5, 60), one("w2", 5, 60)], figures, mode=NodeMode.CORE_MEM)
-    assert (web.memory.advised, web.memory_told, gain.free_mib) == (None, False, 0)
+    assert (web.memory.advised, web.memory_known, gain.free_mib) == (None, False, 0)
     assert web.core is not None
     assert web.core.advised == 25
     assert web.note == "how much memory it holds is not told by the driver"
@@ -116,7 +116,7 @@ def test_who_asks_for_whole_gpus_is_left_alone() -> None:
 
 def test_a_share_that_happens_to_be_all_of_a_gpu_is_advised_like_any_other() -> None:
     ([web], gain) = advised_for([one("w", 15)], [used("w", 2000)])
-    assert (web.memory.given, web.memory.advised, web.note) == (15, 3, "")
+    assert (web.memory.allocated, web.memory.advised, web.note) == (15, 3, "")
     assert gain.free_mib == 12 * 1024
 
 
@@ -150,7 +150,7 @@ def test_compute_goes_by_what_95_of_100_looks_found(
     figures = [used("w", 1000, peak_percent=peak, p95_percent=p95)]
     ([web], _) = advised_for([one("w", 2, 30)], figures, mode=NodeMode.CORE_MEM)
     assert web.core is not None
-    assert (web.core.given, web.core.advised, web.note) == (30, advised_core, note)
+    assert (web.core.allocated, web.core.advised, web.note) == (30, advised_core, note)
 
 
 def test_a_container_that_is_idle_most_of_the_time_is_advised_what_its_work_takes() -> None:
@@ -219,7 +219,7 @@ def test_several_gpus_go_by_the_one_that_needs_most() -> None:
     wide = pod("w", "n", 16, labels={names.LABEL_POD_GPU_COUNT: "2"})
     wide = with_allocation(wide, [share_of(device(index), 15, 8, 0) for index in range(2)], MemoryUnit.GIB)
     ([web], gain) = advised_for([wide], [used("w", 1000), used("w", 3000, gpu=1)], gpus=2)
-    assert (web.gpus, web.memory.given, web.memory.advised) == (2, 8, 4)
+    assert (web.gpus, web.memory.allocated, web.memory.advised) == (2, 8, 4)
     assert gain.free_mib == 2 * 4 * 1024
 
 
@@ -228,15 +228,15 @@ def request(units: int, core: int = 0) -> Request:
 
 
 def test_pods_that_wait_are_counted_where_they_may_go() -> None:
-    waiting = [Waits(request(units), {"n"}) for units in (2, 4, 4, 9)]
-    waiting += [Waits(request(1), ()), Waits(request(1, 30), {"n"})]
+    waiting = [PendingPod(request(units), {"n"}) for units in (2, 4, 4, 9)]
+    waiting += [PendingPod(request(1), ()), PendingPod(request(1, 30), {"n"})]
     (_, gain) = advised_for([one("w", 13)], [used("w", 4000)], waiting=waiting)
     assert (gain.waiting, gain.fit_now, gain.fit_then) == (6, 1, 3)
 
 
 def test_compute_that_comes_free_lets_others_in() -> None:
     figures = [used("w", 1000, peak_percent=20, p95_percent=10)]
-    waiting = [Waits(request(1, 50), {"n"})]
+    waiting = [PendingPod(request(1, 50), {"n"})]
     (_, gain) = advised_for([one("w", 2, 60)], figures, mode=NodeMode.CORE_MEM, waiting=waiting)
     assert (gain.fit_now, gain.fit_then) == (0, 1)
 
@@ -253,7 +253,7 @@ def test_never_less_is_advised_than_was_used(given_units: int, peak: int, margin
 
 
 def test_times_are_told_shortly() -> None:
-    assert [told_s(one) for one in (7, 61, 7300, 200000)] == ["7 s", "1 min", "2 h", "2 d"]
+    assert [duration_text(one) for one in (7, 61, 7300, 200000)] == ["7 s", "1 min", "2 h", "2 d"]
 
 
 def test_what_made_a_pod_is_found() -> None:

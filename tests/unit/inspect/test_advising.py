@@ -361,7 +361,7 @@ def test_compute_without_figures_of_memory_is_a_driver_that_does_not_tell_them()
     }
     kubectl: Any = Scripted(answers)
     (one,) = figures_of_prometheus(kubectl, SERVICE, "7d").used
-    assert (one.seen_s, one.peak_percent, one.memory_told) == (60.0, 100, False)
+    assert (one.seen_s, one.peak_percent, one.memory_known) == (60.0, 100, False)
     text, _ = shown(f"--recommend --min-history 1m --prometheus {SERVICE}", **answers)
     assert "how much memory it holds is not told by the driver" in text
 

@@ -15,7 +15,7 @@ from gpushare.api import names
 from gpushare.api.errors import InvalidQuantity
 from gpushare.api.objects import Container, Pod
 from gpushare.api.quantity import MAX_AMOUNT, parse_quantity
-from gpushare.api.request.unit_conversion import PEOPLES, Counting
+from gpushare.api.request.unit_conversion import CONVERTED_RESOURCES, Counting
 
 #: Names of policies; see ``Refusal.policy``.
 REQUESTS: Final = "gpushare-requests"
@@ -42,7 +42,7 @@ _JUDGED: Final = (
     names.LABEL_POD_APART,
     names.LABEL_POD_COMPUTE_CLASS,
 )
-_OURS: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_COUNT, names.GPU_WHOLE, *PEOPLES)
+_OURS: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_COUNT, names.GPU_WHOLE, *CONVERTED_RESOURCES)
 _DEFAULT_SCHEDULER: Final = ("", "default-scheduler")
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}")
 #: Paths in a container that the node agent mounts for isolation (docs/developer/isolation.md), in any spelling; ``..`` may
@@ -156,7 +156,7 @@ def _asking(pod: Pod) -> Iterator[_Asking]:
             units, core, whole = (
                 _number(texts.get(one)) for one in (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
             )
-            memory = units > 0 or any(one in texts for one in PEOPLES)
+            memory = units > 0 or any(one in texts for one in CONVERTED_RESOURCES)
             mounts = [one.mount_path for one in container.volume_mounts or ()]
             over = tuple(path for path in mounts if _OVER_ISOLATION.search(path))
             yield _Asking(container.name, texts, memory, units, core, whole, at >= apps, over)
@@ -317,7 +317,9 @@ def _apart(asking: list[_Asking], labels: Mapping[str, str]) -> str:
 
 
 def _amounts(one: _Asking) -> str:
-    asked = next(text for name, text in one.texts.items() if name == names.GPU_MEM or name in PEOPLES)
+    asked = next(
+        text for name, text in one.texts.items() if name == names.GPU_MEM or name in CONVERTED_RESOURCES
+    )
     core = f" and {one.texts[names.GPU_CORE]}%" if one.core > 0 else ""
     return f"{one} asks for {asked}{core}"
 

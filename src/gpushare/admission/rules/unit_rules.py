@@ -10,9 +10,15 @@ from typing import Any, Final
 
 from gpushare.api import names
 from gpushare.api.objects import Container, Pod
-from gpushare.api.request.unit_conversion import PEOPLES, Counting, mib_of, percent_of, requested_text
+from gpushare.api.request.unit_conversion import (
+    CONVERTED_RESOURCES,
+    Counting,
+    mib_of,
+    percent_of,
+    requested_text,
+)
 
-_WAYS: Final = (names.GPU_MEM, *PEOPLES)
+_WAYS: Final = (names.GPU_MEM, *CONVERTED_RESOURCES)
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}")
 
 Texts = Mapping[str, str]
@@ -38,7 +44,7 @@ def conversion(pod: Pod, counting: Counting) -> list[dict[str, Any]]:
     """
     listed = list(_listed(pod))
     asking = {container.name: texts for _, container, texts in listed}
-    if not any(one in texts for texts in asking.values() for one in PEOPLES):
+    if not any(one in texts for texts in asking.values() for one in CONVERTED_RESOURCES):
         return []
     if problem(asking, counting) or any(_differs(container) for _, container, _ in listed):
         return []
@@ -46,7 +52,7 @@ def conversion(pod: Pod, counting: Counting) -> list[dict[str, Any]]:
     patch: list[dict[str, Any]] = []
     noted: dict[str, str] = {}
     for path, container, texts in listed:
-        for resource in PEOPLES:
+        for resource in CONVERTED_RESOURCES:
             if resource in texts:
                 units, noted[container.name] = _counted(resource, texts[resource], counting, gpus)
                 patch += _replaced(path, container, resource, units)
@@ -74,7 +80,8 @@ def _differs(container: Container) -> bool:
     resources = container.resources
     limits, requests = (resources.limits or {}, resources.requests or {}) if resources else ({}, {})
     return any(
-        one in requests and (one not in limits or str(requests[one]) != str(limits[one])) for one in PEOPLES
+        one in requests and (one not in limits or str(requests[one]) != str(limits[one]))
+        for one in CONVERTED_RESOURCES
     )
 
 

@@ -24,8 +24,8 @@ class Allocation(msgspec.Struct, frozen=True):
     """What a pod holds on its node.
 
     ``gpus`` is what the whole pod holds, a share per GPU, as Kubernetes counts init containers;
-    ``containers`` says by container name what each may use. ``unit`` is the memory unit of the time,
-    ``None`` where it is not known (records of other schedulers).
+    ``containers`` is what each container may use, by name. ``unit`` is the memory unit at that time,
+    ``None`` if unknown (records of other schedulers).
     """
 
     gpus: tuple[GpuShare, ...]
@@ -39,22 +39,22 @@ class Allocation(msgspec.Struct, frozen=True):
 
     @property
     def units(self) -> int:
-        """Units over all GPUs, in the unit of the time."""
+        """Units over all GPUs, in the unit at the time of the allocation."""
         return sum(share.units for share in self.gpus)
 
     def containers_by_gpu(self) -> tuple[tuple[str, ...], ...]:
         """For each of ``gpus`` the containers that have a part of it, if containers have different GPUs; empty otherwise."""
         if len(self.gpus) == 1:
             return ()
-        found = tuple(
+        by_gpu = tuple(
             tuple(
                 name
                 for name, shares in self.containers.items()
-                if any((one.uuid, one.index) == (gpu.uuid, gpu.index) for one in shares)
+                if any((share.uuid, share.index) == (gpu.uuid, gpu.index) for share in shares)
             )
             for gpu in self.gpus
         )
-        return found if len(set(found)) > 1 else ()
+        return by_gpu if len(set(by_gpu)) > 1 else ()
 
 
 def share_of(device: Device, device_units: int, units: int, core_percent: int) -> GpuShare:
@@ -71,50 +71,54 @@ def allocate_on(node: NodeDevices, device: Device, request: Request) -> Allocati
 def allocate_over(node: NodeDevices, devices: Sequence[Device], request: Request) -> Allocation:
     """The allocation of ``request`` on as many ``devices`` of ``node`` as requested, ordered by index.
 
-    Every container has its part on each of them, but where GPUs are counted (``Request.by_gpu``) or containers are to lie
-    ``apart``: then each has its own.
+    Every container has a part of each of them, except with whole GPUs (``Request.by_gpu``) or ``apart``: then each has its own GPUs.
     """
-    given_on = sorted(devices, key=lambda device: device.index)
+    ordered = sorted(devices, key=lambda device: device.index)
 
     def shares(units: int, core_percent: int) -> tuple[GpuShare, ...]:
         return tuple(
-            given_share(device, node.units_of(device), request, units, core_percent) for device in given_on
+            allocated_share(device, node.units_of(device), request, units, core_percent) for device in ordered
         )
 
     if request.by_gpu:
         return Allocation(
-            shares(request.memory_units, 0), _handed_out(shares(request.memory_units, 0), request), node.unit
+            shares(request.memory_units, 0),
+            _whole_gpus_by_container(shares(request.memory_units, 0), request),
+            node.unit,
         )
     gpus = shares(request.memory_units, request.core_percent)
     if request.apart:
-        its_own: dict[str, tuple[GpuShare, ...]] = {
-            one.name: (share,) for one, share in zip(request.containers, gpus, strict=True)
+        by_container: dict[str, tuple[GpuShare, ...]] = {
+            container.name: (share,) for container, share in zip(request.containers, gpus, strict=True)
         }
-        return Allocation(gpus, its_own, node.unit)
+        return Allocation(gpus, by_container, node.unit)
     return Allocation(
         gpus=gpus,
-        containers={one.name: shares(request.part_of(one), one.core_percent) for one in request.containers},
+        containers={
+            container.name: shares(request.part_of(container), container.core_percent)
+            for container in request.containers
+        },
         unit=node.unit,
     )
 
 
-def _handed_out(gpus: tuple[GpuShare, ...], request: Request) -> dict[str, tuple[GpuShare, ...]]:
-    """Whole GPUs by container, like the kubelet: GPUs of a finished init container are reused by later containers."""
-    again: list[GpuShare] = []
-    fresh = list(gpus)
-    given: dict[str, tuple[GpuShare, ...]] = {}
-    for one in request.containers:
-        count = one.whole_gpus
-        its = [*again[:count], *fresh[: max(count - len(again), 0)]]
-        fresh = [share for share in fresh if share not in its]
-        kept = [share for share in again if share not in its]
-        again = [*kept, *its] if one.kind is ContainerKind.INIT else kept
-        given[one.name] = tuple(sorted(its, key=lambda share: share.index))
-    return given
+def _whole_gpus_by_container(gpus: tuple[GpuShare, ...], request: Request) -> dict[str, tuple[GpuShare, ...]]:
+    """Whole GPUs by container, allocated like the kubelet does: later containers reuse GPUs of a finished init container."""
+    reusable: list[GpuShare] = []
+    unused = list(gpus)
+    by_container: dict[str, tuple[GpuShare, ...]] = {}
+    for container in request.containers:
+        count = container.whole_gpus
+        taken = [*reusable[:count], *unused[: max(count - len(reusable), 0)]]
+        unused = [share for share in unused if share not in taken]
+        remaining = [share for share in reusable if share not in taken]
+        reusable = [*remaining, *taken] if container.kind is ContainerKind.INIT else remaining
+        by_container[container.name] = tuple(sorted(taken, key=lambda share: share.index))
+    return by_container
 
 
-def given_share(
+def allocated_share(
     device: Device, device_units: int, request: Request, units: int, core_percent: int
 ) -> GpuShare:
-    """The share of ``device`` for ``units`` requested on each GPU of ``request`` (``Request.given``)."""
-    return share_of(device, device_units, request.given(units, device_units), core_percent)
+    """The share of ``device`` for ``units`` requested on each GPU of ``request`` (``Request.allocated_units``)."""
+    return share_of(device, device_units, request.allocated_units(units, device_units), core_percent)

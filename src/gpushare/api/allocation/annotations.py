@@ -1,8 +1,8 @@
-"""Writing and reading the annotations of an allocation: two generations, compute, and our own.
+"""Writing and reading the annotations of an allocation: ACK's two generations, compute, and our own.
 
-Old readers know the first two generations; the ledger reads our own annotation, which names MiB and
-UUIDs and so depends on no unit. What other schedulers wrote is read when it is whole and consistent,
-and refused with a reason otherwise: a guess would hand one GPU's memory out twice.
+Other readers know the first two generations. The ledger reads our own annotation, which has MiB and UUIDs and so does not depend on a
+unit. Records of other schedulers are accepted if complete and consistent, and rejected with a reason otherwise, because a guess could
+allocate memory twice.
 """
 
 from collections.abc import Mapping
@@ -45,13 +45,13 @@ _BY_CONTAINER = msgspec.json.Decoder(dict[str, dict[str, int]])
 def allocation_annotations(allocation: Allocation, request: Request, stamp: Stamp) -> dict[str, str]:
     """All annotations of a bound pod, for one atomic write.
 
-    The first generation is written for pods on one GPU, for it has no place for more; the second for app containers,
-    by index in ``spec.containers``, with every GPU, and the core annotation where compute was asked for.
+    The first generation is written only for pods on one GPU, as it cannot express more; the second for app containers, by index in
+    ``spec.containers``, with every GPU; the core annotation if compute was requested.
     """
     assigned = "true" if stamp.assigned else "false"
     written = {names.ANN_SHARE: _record(allocation)}
     if request.by_gpu:
-        return written  # the generations before are about shares: their readers add up memory
+        return written  # earlier generations are about shares: their readers add up memory
     if len(allocation.gpus) == 1:
         share = allocation.gpus[0]
         written |= {
@@ -62,9 +62,9 @@ def allocation_annotations(allocation: Allocation, request: Request, stamp: Stam
             names.ANN_MEM_ASSUME_TIME: str(stamp.assume_time_ns),
         }
     apps = [
-        (str(one.index), allocation.containers[one.name])
-        for one in request.containers
-        if one.kind is ContainerKind.APP
+        (str(container.index), allocation.containers[container.name])
+        for container in request.containers
+        if container.kind is ContainerKind.APP
     ]
     if apps:
         units = {index: {str(share.index): share.units for share in shares} for index, shares in apps}
@@ -87,7 +87,7 @@ def is_allocated(annotations: Mapping[str, str]) -> bool:
 def read_stamp(annotations: Mapping[str, str], subject: str = "") -> Stamp:
     """When the pod was allocated its share and whether its containers have it, from either generation.
 
-    Raises ``MalformedAllocation`` when a value is broken.
+    Raises ``MalformedAllocation`` if a value is malformed.
     """
     assigned = {
         _assigned(annotations[name], name, subject)
@@ -99,7 +99,7 @@ def read_stamp(annotations: Mapping[str, str], subject: str = "") -> Stamp:
         for name in (names.ANN_MEM_ASSUME_TIME, names.ANN_ASSUME_TIME)
         if name in annotations
     }
-    # Old agents may mark the generations one after the other: assigned in one is assigned.
+    # Old agents may mark the generations one after the other, so assigned in either counts.
     return Stamp(min(times, default=0), True in assigned)
 
 
@@ -108,8 +108,8 @@ def read_allocation(
 ) -> Allocation | None:
     """The allocation in the annotations, or ``None`` if there is none.
 
-    ``node`` is needed only where our own annotation is absent: the older generations name GPUs by
-    index and memory in units of the time. Raises ``MalformedAllocation``, naming ``subject``.
+    ``node`` is needed only without our own annotation: the older generations have GPU indices, and memory in the unit of that time.
+    Raises ``MalformedAllocation``, naming ``subject``.
     """
     text = annotations.get(names.ANN_SHARE)
     if text is not None:

@@ -1,6 +1,6 @@
-"""What a ResourceClaim (``resource.k8s.io/v1``) was allocated of our devices, as its status says. Pure.
+"""Allocations of our devices to a ResourceClaim (``resource.k8s.io/v1``), read from its status. No I/O.
 
-Unknown fields are skipped, and claims of other drivers have no results here.
+Unknown fields and results of other drivers are skipped.
 """
 
 from collections.abc import Collection
@@ -11,7 +11,7 @@ import msgspec
 from gpushare.api import names
 from gpushare.api.quantity import parse_amount
 
-#: What claims consume of a GPU.
+#: Capacities of a GPU that claims consume.
 MEMORY: Final = "memory"
 COMPUTE: Final = "compute"
 SHARES: Final = "shares"
@@ -25,14 +25,14 @@ def device_name(uuid: str) -> str:
 
 
 class Consumed(NamedTuple):
-    """What an allocation consumes of a GPU; 0 percent: its compute is not limited."""
+    """Memory and compute that an allocation consumes of a GPU; 0 percent: compute is not limited."""
 
     mib: int
     core_percent: int
 
 
 class AllocationResult(msgspec.Struct, frozen=True, rename="camel"):
-    """A device that a request was allocated."""
+    """A device that was allocated to a request."""
 
     request: str
     driver: str
@@ -43,7 +43,7 @@ class AllocationResult(msgspec.Struct, frozen=True, rename="camel"):
     consumed_capacity: dict[str, str] | None = None
 
     def consumed(self) -> Consumed:
-        """Raises ``InvalidQuantity``."""
+        """The consumed memory and compute; raises ``InvalidQuantity``."""
         capacity = self.consumed_capacity or {}
         mib = parse_amount(capacity.get(MEMORY, "0"), MEMORY) // _MIB
         return Consumed(mib, parse_amount(capacity.get(COMPUTE, "0"), COMPUTE))
@@ -57,14 +57,14 @@ class OpaqueParameters(msgspec.Struct, frozen=True):
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """``requests``: to which it applies; all of them where there are none."""
+    """Parameters; ``requests``: names of the requests that they apply to, or none for all."""
 
     requests: list[str] | None = None
     opaque: OpaqueParameters | None = None
 
 
 class AllocatedDevices(msgspec.Struct, frozen=True):
-    """The results, and the parameters of classes and claim."""
+    """The allocation's results, and the parameters of classes and claim."""
 
     results: list[AllocationResult] | None = None
     config: list[Configuration] | None = None
@@ -75,7 +75,7 @@ class _Allocation(msgspec.Struct, frozen=True):
 
 
 class Consumer(msgspec.Struct, frozen=True):
-    """An object that may use the claim, as a rule a pod."""
+    """An object that may use the claim, usually a pod."""
 
     resource: str = ""
     name: str = ""
@@ -93,27 +93,27 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 
 class ResourceClaim(msgspec.Struct, frozen=True):
-    """A claim, as far as it is about our devices."""
+    """The fields of a ResourceClaim that gpushare reads."""
 
     metadata: _Metadata
     status: _Status | None = None
 
     @property
     def devices(self) -> AllocatedDevices:
-        """What it was allocated; nothing where it is not allocated yet."""
+        """The allocated devices; empty before the allocation."""
         allocation = self.status.allocation if self.status is not None else None
         return allocation.devices if allocation is not None else AllocatedDevices()
 
     @property
     def pods(self) -> tuple[str, ...]:
-        """The names of pods that may use it, which are in its namespace."""
+        """Names of the pods that may use it, in its namespace."""
         consumers = (self.status.reserved_for if self.status is not None else None) or ()
-        return tuple(one.name for one in consumers if one.resource == "pods")
+        return tuple(consumer.name for consumer in consumers if consumer.resource == "pods")
 
     def results_in(self, pool: str) -> list[AllocationResult]:
-        """Our devices of the node ``pool`` that it was allocated."""
+        """The allocated devices of ours in ``pool``, which is the node's name."""
         results = self.devices.results or ()
-        return [one for one in results if one.driver == names.DRA_DRIVER and one.pool == pool]
+        return [result for result in results if result.driver == names.DRA_DRIVER and result.pool == pool]
 
 
 class _Claims(msgspec.Struct):

@@ -1,7 +1,7 @@
 """ElasticQuotaTree (``scheduling.sigs.k8s.io/v1beta1``): guaranteed minimum and maximum for each group of namespaces.
 
-A tree is read whole or refused whole, with everything that is wrong with it. Source of its shape and rules: ACK's
-documentation of capacity scheduling.
+A tree is accepted or rejected as a whole; a rejection lists its problems. Source of its shape and rules: ACK's documentation of
+capacity scheduling.
 """
 
 import json
@@ -23,21 +23,21 @@ NO_PARENT: Final = -1
 MOST_QUOTAS: Final = 1000
 MOST_LEVELS: Final = 16
 #: Maximum number of problems in a message.
-_TOLD: Final = 5
-_PLAIN: Final = ("cpu", "memory", "ephemeral-storage")
+_MAX_LISTED: Final = 5
+_BUILT_IN: Final = ("cpu", "memory", "ephemeral-storage")
 _QUALIFIED: Final = re.compile(
     r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII
 )
 #: Resources that gpushare allocates itself; only these are reclaimed.
-GIVEN: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
-_GUESSED: Final = ("requests.", "limits.")
+GPU_RESOURCES: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
+_RESOURCE_QUOTA_PREFIXES: Final = ("requests.", "limits.")
 #: Suffixes that multiply a number, mostly of amounts in bytes.
 _SUFFIXES: Final = (*"kMGTPE", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """One quota: ``min`` is guaranteed, ``max`` never passed; a resource not in ``max`` has no limit, one not in ``min``
-    no guarantee. ``parent`` is its place in the tree's ``quotas``."""
+    """A quota: ``min`` is guaranteed, ``max`` is never exceeded. A resource that is not in ``max`` has no limit; one that is not in ``min``
+    has no guarantee. ``parent``: index in the tree's ``quotas``."""
 
     name: str
     parent: int
@@ -47,10 +47,10 @@ class Quota(msgspec.Struct, frozen=True):
 
 
 class QuotaTree(msgspec.Struct, frozen=True):
-    """A consistent tree. The root is the first of ``quotas``, and each comes after its parent.
+    """A consistent tree. The root is the first of ``quotas``; each quota comes after its parent.
 
-    ``leaf_of`` gives for a namespace the place of its quota; ``resources`` are all that any quota names. ``notes`` say
-    where children are promised more of what is not ours to give than their parent is.
+    ``leaf_of``: index of each namespace's quota. ``resources``: all resources in any quota. ``notes``: warnings about quotas whose children
+    are guaranteed more than the quota itself, of resources that gpushare does not allocate.
     """
 
     quotas: tuple[Quota, ...]
@@ -61,14 +61,14 @@ class QuotaTree(msgspec.Struct, frozen=True):
     @property
     def counts_every_pod(self) -> bool:
         """Whether it also limits resources of pods without a GPU."""
-        return not self.resources <= set(GIVEN)
+        return not self.resources <= set(GPU_RESOURCES)
 
     def path(self, place: int) -> tuple[int, ...]:
         """A quota and its ancestors, the root last."""
-        found = [place]
-        while (parent := self.quotas[found[-1]].parent) != NO_PARENT:
-            found.append(parent)
-        return tuple(found)
+        path = [place]
+        while (parent := self.quotas[path[-1]].parent) != NO_PARENT:
+            path.append(parent)
+        return tuple(path)
 
 
 class _Node(msgspec.Struct):
@@ -101,10 +101,10 @@ class _Object(msgspec.Struct):
 
 
 class QuotaTreeRecord(msgspec.Struct, frozen=True):
-    """An ElasticQuotaTree as read.
+    """A decoded ElasticQuotaTree.
 
-    ``tree`` is ``None`` where ``problem`` says what is wrong; ``earlier`` is then what was in force before, as its status
-    remembers it. ``root`` is its ``spec.root`` as JSON, ``status`` what its status says.
+    ``tree`` is ``None`` if ``problem`` says what is wrong; ``earlier`` is then the last valid tree, stored in its status. ``root``: its
+    ``spec.root`` as JSON; ``status``: its status.
     """
 
     name: str
@@ -135,7 +135,7 @@ def decode_quota_tree(raw: bytes) -> QuotaTreeRecord:
         try:
             earlier, earlier_root = quota_tree_of(remembered.encode()), remembered
         except InvalidQuotaTree:
-            earlier = None  # somebody wrote in the status, or an earlier release was more lenient
+            earlier = None  # the status was edited, or an earlier release was more lenient
     return QuotaTreeRecord(
         name=meta.name,
         uid=meta.uid,
@@ -151,13 +151,13 @@ def decode_quota_tree(raw: bytes) -> QuotaTreeRecord:
 
 
 def _as_dict(raw: bytes) -> dict[str, Any]:
-    found = msgspec.json.decode(raw)
-    return found if isinstance(found, dict) else {}
+    document = msgspec.json.decode(raw)
+    return document if isinstance(document, dict) else {}
 
 
 def counting(records: Iterable[QuotaTreeRecord]) -> QuotaTreeRecord | None:
-    """The effective tree among those in the one namespace that counts: the oldest, ties broken by name."""
-    return min(records, key=lambda one: (one.created, one.name), default=None)
+    """The effective tree among those in ``QUOTA_NAMESPACE``: the oldest, ties broken by name."""
+    return min(records, key=lambda record: (record.created, record.name), default=None)
 
 
 def quota_tree_of(root: bytes) -> QuotaTree:
@@ -173,11 +173,11 @@ def quota_tree_of(root: bytes) -> QuotaTree:
     if not reading.problems:
         reading.check()
     if reading.problems:
-        told = "; ".join(reading.problems[:_TOLD])
-        more = len(reading.problems) - _TOLD
-        raise InvalidQuotaTree("", f"{told}; and {more} more" if more > 0 else told)
+        text = "; ".join(reading.problems[:_MAX_LISTED])
+        more = len(reading.problems) - _MAX_LISTED
+        raise InvalidQuotaTree("", f"{text}; and {more} more" if more > 0 else text)
     resources = frozenset(name for quota in reading.quotas for name in (*quota.min, *quota.max))
-    return QuotaTree(tuple(reading.quotas), reading.leaf_of, resources, tuple(reading.notes[:_TOLD]))
+    return QuotaTree(tuple(reading.quotas), reading.leaf_of, resources, tuple(reading.notes[:_MAX_LISTED]))
 
 
 class _Reading:
@@ -231,7 +231,7 @@ class _Reading:
             self.take(child, place, level + 1)
 
     def _amounts(self, subject: str, which: str, amounts: dict[str, Quantity] | None) -> dict[str, int]:
-        found: dict[str, int] = {}
+        thousandths: dict[str, int] = {}
         for resource, amount in (amounts or {}).items():
             if resource == names.MAX_JOBS:
                 continue
@@ -254,8 +254,8 @@ class _Reading:
             elif "/" in resource and read % 1000:
                 self._wrong(f"{subject}: {which} of {resource} is {amount}; it is counted in whole numbers")
             else:
-                found[resource] = read
-        return found
+                thousandths[resource] = read
+        return thousandths
 
     def check(self) -> None:
         """Check each quota by itself, and parents against their children."""
@@ -269,12 +269,12 @@ class _Reading:
                     )
                 if quota.parent != NO_PARENT:
                     sums[quota.parent][resource] = sums[quota.parent].get(resource, 0) + least
-        for quota, together in zip(self.quotas, sums, strict=True):
-            for resource, least in together.items():
+        for quota, sum_of_children in zip(self.quotas, sums, strict=True):
+            for resource, least in sum_of_children.items():
                 if least > quota.min.get(resource, 0):
-                    # An example in ACK's documentation does that with CPU, which is never reclaimed.
-                    told = self.problems if resource in GIVEN else self.notes
-                    told.append(
+                    # An example in ACK's documentation does so with CPU, which is never reclaimed.
+                    target = self.problems if resource in GPU_RESOURCES else self.notes
+                    target.append(
                         f"quota {quota.name}: its children's min of {resource} add up to {written(resource, least)}, "
                         f"above its own min ({written(resource, quota.min.get(resource, 0))}); "
                         "raise its min, or lower theirs"
@@ -286,15 +286,19 @@ class _Reading:
 
 def _resource_problem(resource: str) -> str:
     """Why a quota cannot count ``resource``; empty if it can."""
-    for prefix in _GUESSED:
+    for prefix in _RESOURCE_QUOTA_PREFIXES:
         if resource.startswith(prefix):
             return f"that is how a ResourceQuota writes it; write {resource.removeprefix(prefix)}"
-    if resource in _PLAIN or resource in GIVEN or re.fullmatch(r"hugepages-\w+", resource, re.ASCII):
+    if (
+        resource in _BUILT_IN
+        or resource in GPU_RESOURCES
+        or re.fullmatch(r"hugepages-\w+", resource, re.ASCII)
+    ):
         return ""
     if resource.startswith("aliyun.com/"):
-        return f"pods ask for {', '.join(GIVEN[:-1])} or {GIVEN[-1]}"
+        return f"pods ask for {', '.join(GPU_RESOURCES[:-1])} or {GPU_RESOURCES[-1]}"
     if _QUALIFIED.fullmatch(resource) is None:
-        return f"no such resource; write cpu, memory, ephemeral-storage, or a name with its domain, as {GIVEN[0]}"
+        return f"no such resource; write cpu, memory, ephemeral-storage, or a name with its domain, as {GPU_RESOURCES[0]}"
     return ""
 
 

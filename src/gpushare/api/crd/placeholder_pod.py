@@ -1,7 +1,7 @@
-"""Placeholder pods, which make cluster-autoscaler add a node for a pod that fits on no single GPU. Pure.
+"""Placeholder pods, which make cluster-autoscaler add a node for a pod that fits on no single GPU. No I/O.
 
-It asks for the same as the pod that it stands for, of a node that is none of those that refused that pod, and of a kind of which an
-empty one would do. Nobody schedules it, so it never runs (docs/decisions/0024).
+A placeholder pod has the requests of the pod that it stands for. Its node affinity excludes the nodes that refused that pod, and selects
+kinds of nodes that fit it when empty. No scheduler handles it, so it never runs (docs/decisions/0024).
 """
 
 import copy
@@ -20,13 +20,13 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 MOST_NAMED: Final = 1000
 #: Required by Pod Security "restricted".
 _RESTRICTED: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-_NEVER_PULLED: Final = "stand-in"
+_IMAGE: Final = "stand-in"
 
 Manifest = dict[str, Any]
 
 
 class Likeness(msgspec.Struct, frozen=True):
-    """Nodes for a placeholder pod: none of ``hosts`` (names by ``kubernetes.io/hostname``), and where the label ``key`` has one of ``kinds``."""
+    """Node selection of a placeholder pod: none of ``hosts`` (``kubernetes.io/hostname``), and one of ``kinds`` as value of label ``key``."""
 
     hosts: frozenset[str]
     key: str
@@ -47,10 +47,10 @@ class PlaceholderPod(msgspec.Struct, frozen=True):
 def obstacle(guest: Guest) -> str:
     """Why no placeholder pod can represent ``guest``; empty if one can.
 
-    What only the pod itself can ask for (its own volumes, claims, ports) would be lost, and a node might be made that does not do.
+    Requirements that only the pod itself can have (its volumes, claims, ports) would be lost, and the new node might not fit it.
     """
     spec = guest.spec
-    if any(found and kind != "nodeAffinity" for kind, found in (spec.affinity or {}).items()):
+    if any(rules and kind != "nodeAffinity" for kind, rules in (spec.affinity or {}).items()):
         return "it asks for pods near it, or far"
     if HOSTNAME in (spec.node_selector or {}):
         return "it names its node"
@@ -63,7 +63,7 @@ def obstacle(guest: Guest) -> str:
 def placeholder_for(guest: Guest, likeness: Likeness, namespace: str) -> Manifest:
     """The manifest; identical for the same pod and likeness, with the same name for the same pod."""
     spec = guest.spec
-    made: Manifest = {
+    pod_spec: Manifest = {
         "schedulerName": names.PLACEHOLDER_SCHEDULER,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 0,
@@ -71,14 +71,14 @@ def placeholder_for(guest: Guest, likeness: Likeness, namespace: str) -> Manifes
         "enableServiceLinks": False,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "affinity": {"nodeAffinity": _node_affinity(guest, likeness)},
-        "containers": [_container(one) for one in spec.containers],
+        "containers": [_container(container) for container in spec.containers],
     }
     if spec.init_containers:
-        made["initContainers"] = [_container(one) for one in spec.init_containers]
+        pod_spec["initContainers"] = [_container(container) for container in spec.init_containers]
     if spec.node_selector:
-        made["nodeSelector"] = dict(spec.node_selector)
+        pod_spec["nodeSelector"] = dict(spec.node_selector)
     if spec.tolerations:
-        made["tolerations"] = [_toleration(one) for one in spec.tolerations]
+        pod_spec["tolerations"] = [_toleration(toleration) for toleration in spec.tolerations]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -88,14 +88,14 @@ def placeholder_for(guest: Guest, likeness: Likeness, namespace: str) -> Manifes
             "labels": {names.LABEL_STANDS_FOR: guest.metadata.uid},
             "annotations": {names.ANN_STANDS_FOR: guest.key},
         },
-        "spec": made,
+        "spec": pod_spec,
     }
 
 
 def _node_affinity(guest: Guest, likeness: Likeness) -> Manifest:
     """The pod's node affinity, with the likeness in each of its terms."""
-    asked = (guest.spec.affinity or {}).get("nodeAffinity") or {}
-    required = asked.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    affinity = (guest.spec.affinity or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms = copy.deepcopy(required.get("nodeSelectorTerms") or [{}])
     for term in terms:
         term["matchExpressions"] = [*(term.get("matchExpressions") or ()), *_expressions(likeness)]
@@ -110,22 +110,22 @@ def _expressions(likeness: Likeness) -> Sequence[Manifest]:
 
 
 def _container(container: GuestContainer) -> Manifest:
-    made: Manifest = {
+    manifest: Manifest = {
         "name": container.name,
-        "image": _NEVER_PULLED,
+        "image": _IMAGE,
         "securityContext": _RESTRICTED,
         "resources": msgspec.to_builtins(container.resources) if container.resources else {},
     }
     if container.restart_policy:
-        made["restartPolicy"] = container.restart_policy
-    return made
+        manifest["restartPolicy"] = container.restart_policy
+    return manifest
 
 
 def _toleration(toleration: Toleration) -> Manifest:
     return {key: value for key, value in msgspec.to_builtins(toleration).items() if value}
 
 
-# --- reading it back ----------------------------------------------------------------------------
+# --- decoding -----------------------------------------------------------------------------------
 
 
 class _Spec(msgspec.Struct):
@@ -150,27 +150,27 @@ class _Status(msgspec.Struct):
     conditions: list[_Condition] | None = None
 
 
-class _Made(msgspec.Struct):
+class _Pod(msgspec.Struct):
     metadata: _Meta = msgspec.field(default_factory=_Meta)
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-_MADE: Final = msgspec.json.Decoder(_Made)
+_POD: Final = msgspec.json.Decoder(_Pod)
 #: The condition that cluster-autoscaler reacts to; kube-scheduler only writes it on its own pods.
 UNSCHEDULABLE: Final = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 
 
 def decode_placeholder(raw: bytes) -> tuple[str, PlaceholderPod] | None:
     """Key and placeholder pod from a pod's JSON; ``None`` if it is another pod. Raises ``msgspec.MsgspecError``."""
-    pod = _MADE.decode(raw)
+    pod = _POD.decode(raw)
     meta = pod.metadata
     stands_for = (meta.labels or {}).get(names.LABEL_STANDS_FOR, "")
     if not stands_for:
         return None
     told = any(
-        (one.type, one.status, one.reason) == tuple(UNSCHEDULABLE.values())
-        for one in pod.status.conditions or ()
+        (condition.type, condition.status, condition.reason) == tuple(UNSCHEDULABLE.values())
+        for condition in pod.status.conditions or ()
     )
     leaving = meta.deletion_timestamp is not None
     likeness = _likeness(_first_term(pod.spec.affinity))
@@ -185,8 +185,8 @@ def _first_term(affinity: Affinity | None) -> Iterable[NodeRequirement]:
 
 
 def _likeness(expressions: Iterable[NodeRequirement]) -> Likeness:
-    """Ours are the last two; a pod that was labelled by something else is recreated."""
-    *_, away, like = (NodeRequirement(), NodeRequirement(), *expressions)
-    if (away.key, away.operator, like.operator) != (HOSTNAME, "NotIn", "In"):
+    """The likeness in the last two expressions; empty for a pod that was labelled by something else, which is then recreated."""
+    *_, excluded, selected = (NodeRequirement(), NodeRequirement(), *expressions)
+    if (excluded.key, excluded.operator, selected.operator) != (HOSTNAME, "NotIn", "In"):
         return Likeness(frozenset(), "", frozenset())
-    return Likeness(frozenset(away.values or ()), like.key, frozenset(like.values or ()))
+    return Likeness(frozenset(excluded.values or ()), selected.key, frozenset(selected.values or ()))

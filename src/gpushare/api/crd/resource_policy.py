@@ -1,7 +1,7 @@
 """``ResourcePolicy`` (``scheduling.alibabacloud.com/v1alpha1``, spec §4): the order in which pods use node groups.
 
-What the chart's schema lets through is read here; what it would refuse is refused here too, where a server has no
-schema. Amounts are thousandths, rounded up, so that processors and bytes are counted alike.
+Policies are validated like in the chart's schema, for API servers without that schema. Amounts are thousandths, rounded up, so that CPUs
+and bytes are counted alike.
 """
 
 import re
@@ -51,7 +51,7 @@ class Kind(Enum):
 
 
 class TryNext(Enum):
-    """``whenTryNextUnits.policy``: when a pod may move on from a unit that has no place for it."""
+    """``whenTryNextUnits.policy``: when a pod may proceed from a unit without capacity to the next one."""
 
     LACK = "LackResourceOrExceedMax"
     EXCEED = "ExceedMax"
@@ -129,8 +129,8 @@ class ResourcePolicy(msgspec.Struct, frozen=True):
 class PolicyPod(msgspec.Struct, frozen=True, gc=False):
     """A pod with the data that policies need. Times are seconds since 1970.
 
-    ``scheduled`` is when it got its node, or when it first did not (0: neither was told). ``untimed``: it has no node, and its
-    condition does not tell since when. ``amounts`` are what it asks for, thousandths by resource.
+    ``scheduled``: when it got its node, or when scheduling first failed (0: unknown). ``untimed``: it has no node, and its condition has
+    no time. ``amounts``: its requests, thousandths by resource.
     """
 
     uid: str
@@ -149,7 +149,7 @@ class PolicyPod(msgspec.Struct, frozen=True, gc=False):
     refused_since: float = 0.0
     """The recorded time; 0 if there is none."""
     strays: bool = False
-    """As ``strays_from_policies``."""
+    """See ``strays_from_policies``."""
 
     @property
     def key(self) -> str:
@@ -162,7 +162,8 @@ def strays_from_policies(pod: Pod) -> bool:
     if pod.spec.scheduler_name in ("", names.SCHEDULER_NAME):
         return False
     return not any(
-        one.controller and one.kind in ("DaemonSet", "Node") for one in pod.metadata.owner_references or ()
+        owner.controller and owner.kind in ("DaemonSet", "Node")
+        for owner in pod.metadata.owner_references or ()
     )
 
 
@@ -208,8 +209,8 @@ class _Policy(msgspec.Struct):
 
 
 #: Labels that change what a pod requests.
-_SHAPING: Final = frozenset({names.LABEL_POD_GPU_COUNT, names.LABEL_POD_PLACEMENT})
-_OF_KUBERNETES: Final = ("kubernetes.io", "k8s.io")
+_REQUEST_LABELS: Final = frozenset({names.LABEL_POD_GPU_COUNT, names.LABEL_POD_PLACEMENT})
+_KUBERNETES_DOMAINS: Final = ("kubernetes.io", "k8s.io")
 
 _POLICY: Final = msgspec.json.Decoder(_Policy)
 
@@ -228,14 +229,14 @@ def decode_policy(raw: bytes) -> ResourcePolicy:
             subject, f"preemptPolicy is '{spec.preempt_policy}'; write BeforeNextUnit or AfterAllUnits"
         )
     selector, keys = spec.selector or {}, spec.match_label_keys or []
-    for number, one in enumerate(spec.units, 1):
-        for label, text in (one.pod_labels or {}).items():
+    for number, unit in enumerate(spec.units, 1):
+        for label, text in (unit.pod_labels or {}).items():
             if label in keys or selector.get(label, text) != text:
                 raise MalformedPolicy(
                     f"{subject}: unit {number}",
                     f"podLabels sets {label}, by which the policy finds its pods or groups them; choose another label",
                 )
-        _check_keys(one, f"{subject}: unit {number}")
+        _check_keys(unit, f"{subject}: unit {number}")
     when = spec.when_try_next_units or _When()
     return ResourcePolicy(
         namespace=meta.namespace,
@@ -244,7 +245,7 @@ def decode_policy(raw: bytes) -> ResourcePolicy:
         generation=meta.generation,
         created=seconds_of(meta.creation_timestamp),
         selector=selector,
-        units=tuple(_unit(one, f"{subject}: unit {number}") for number, one in enumerate(spec.units, 1)),
+        units=tuple(_unit(unit, f"{subject}: unit {number}") for number, unit in enumerate(spec.units, 1)),
         try_next=when.policy,
         timeout_s=TIMEOUT_S if when.timeout is None else duration_s(when.timeout, subject),
         preempts_before_next=spec.preempt_policy == "BeforeNextUnit",
@@ -258,13 +259,13 @@ def decode_policy(raw: bytes) -> ResourcePolicy:
 def _check_keys(read: _Unit, subject: str) -> None:
     """Raise ``MalformedPolicy`` for keys that the scheduler must not write on behalf of a tenant."""
     for key in read.pod_labels or ():
-        if key.startswith(names.RESERVED) or key in _SHAPING:
+        if key.startswith(names.RESERVED) or key in _REQUEST_LABELS:
             raise MalformedPolicy(
                 subject, f"podLabels sets {key}, which says what a pod requests or holds; remove it"
             )
     for key in read.pod_annotations or ():
         # A binding's annotations bypass admission of pods: keys that other components act on are reserved for the pod's creator.
-        if key.startswith(names.RESERVED) or key.partition("/")[0].endswith(_OF_KUBERNETES):
+        if key.startswith(names.RESERVED) or key.partition("/")[0].endswith(_KUBERNETES_DOMAINS):
             raise MalformedPolicy(
                 subject,
                 f"podAnnotations sets {key}, which only gpushare or a component of Kubernetes writes; remove it",
@@ -288,24 +289,24 @@ def _unit(read: _Unit, subject: str) -> Unit:
 
 
 def _amounts(written: dict[str, Quantity], subject: str) -> Amounts:
-    found = {}
+    amounts = {}
     for name, text in written.items():
         try:
-            found[name] = thousandths_of(text, f"{subject}: maxResources {name}")
+            amounts[name] = thousandths_of(text, f"{subject}: maxResources {name}")
         except InvalidQuantity as error:
             raise MalformedPolicy(error.subject, error.problem) from None
-    return found
+    return amounts
 
 
 def policy_pod_of(pod: Pod) -> PolicyPod:
     """``pod`` with the data that policies need."""
     meta, spec = pod.metadata, pod.spec
-    known = {key: text for key, text in (meta.annotations or {}).items() if len(text) <= LONGEST_TEXT}
+    annotations = {key: text for key, text in (meta.annotations or {}).items() if len(text) <= LONGEST_TEXT}
     conditions = pod.status.conditions or ()
-    condition = next((one for one in conditions if one.type == "PodScheduled"), None)
+    condition = next((condition for condition in conditions if condition.type == "PodScheduled"), None)
     scheduled = 0.0 if condition is None else seconds_of(condition.last_transition_time)
     if condition is not None and condition.reason == _GATED:
-        scheduled = 0.0  # of its creation: nobody was asked about it yet
+        scheduled = 0.0  # the time of its creation: scheduling has not begun
     return PolicyPod(
         uid=meta.uid,
         namespace=meta.namespace,
@@ -313,14 +314,14 @@ def policy_pod_of(pod: Pod) -> PolicyPod:
         node=spec.node_name,
         scheduler=spec.scheduler_name,
         labels=meta.labels or {},
-        annotations=known,
+        annotations=annotations,
         created=seconds_of(meta.creation_timestamp),
         scheduled=scheduled,
         amounts=amounts_of(pod),
         leaving=meta.deletion_timestamp is not None,
         nominated=pod.status.nominated_node_name,
         untimed=condition is not None and not scheduled and not spec.node_name,
-        refused_since=seconds_of(known.get(names.ANN_REFUSED_SINCE)),
+        refused_since=seconds_of(annotations.get(names.ANN_REFUSED_SINCE)),
         strays=strays_from_policies(pod),
     )
 

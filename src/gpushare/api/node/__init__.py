@@ -1,1 +1,1 @@
-"""What nodes have and say of themselves: GPUs, mode, topology, start-up taint."""
+"""Nodes: GPUs, mode, topology, startup taint."""

@@ -1,20 +1,19 @@
-"""Shares that a CUDA context does not fit into, by what one was measured to take on a node's GPUs, in people's words. Pure.
+"""Messages on shares that are smaller than a CUDA context, by the contexts measured on a node's GPUs. No I/O.
 
-The context counts against a container's limit, so a program that is held to less cannot start. Nothing is said of containers
-that are not held, of GPUs that are given whole, of GPUs on which no context was measured yet, and under MPS, where our libraries
-measure nothing.
+The context counts against a container's limit, so a program with a smaller share cannot start. Not checked are containers without
+isolation, whole GPUs, GPUs without a measured context, and nodes with MPS, where our libraries do not measure contexts.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from gpushare.api.allocation.allocation import Allocation, GpuShare, given_share
+from gpushare.api.allocation.allocation import Allocation, GpuShare, allocated_share
 from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.node.enforcement_text import not_held
 from gpushare.api.request.pluralize import counted
 from gpushare.api.request.request import Request
 
-#: What a context can be measured to take, in MiB (``isolation/hooks/contexts.c``, LEAST_BYTES and MOST_BYTES).
+#: Bounds of a measured context, in MiB (``isolation/hooks/contexts.c``, LEAST_BYTES and MOST_BYTES).
 LEAST_MIB: Final = 16
 MOST_MIB: Final = 2048
 
@@ -28,26 +27,26 @@ class _Cramped(NamedTuple):
 
     @property
     def suggestion(self) -> str:
-        # The least n with floor(MiB * n / units) at or above the context.
-        least = -(-self.device.context_mib * self.share.device_units // self.device.total_mib)
+        # The smallest n with floor(MiB * n / units) >= the context.
+        min_units = -(-self.device.context_mib * self.share.device_units // self.device.total_mib)
         return (
-            f"a program that needs the GPU cannot start with that: ask for {least} units of {self.node.unit.setting} "
+            f"a program that needs the GPU cannot start with that: ask for {min_units} units of {self.node.unit.setting} "
             "or more of each GPU"
         )
 
 
 def too_small_there(node: NodeDevices, allocation: Allocation) -> list[str]:
-    """Of a pod that has ``allocation`` on ``node``: each container whose share is smaller than a context there, and what to do."""
+    """A message for each container of an allocated pod whose share is smaller than a context on ``node``."""
     return [
-        f"container {name} has {one.share.mib} MiB of GPU {one.device.index} of node {node.name}, less than the "
-        f"{one.device.context_mib} MiB that a CUDA context takes there; {one.suggestion}"
+        f"container {name} has {cramped.share.mib} MiB of GPU {cramped.device.index} of node {node.name}, less than the "
+        f"{cramped.device.context_mib} MiB that a CUDA context takes there; {cramped.suggestion}"
         for name, shares in allocation.containers.items()
-        if (one := next(_cramped(node, shares), None)) is not None
+        if (cramped := next(_cramped(node, shares), None)) is not None
     ]
 
 
 def too_small_anywhere(nodes: Iterable[NodeDevices], request: Request) -> list[str]:
-    """Of a pod that waits: each container whose share would be smaller than a context on every GPU where one was measured."""
+    """A message for each container of a pending pod whose share would be smaller than a context on every measured GPU."""
     if request.by_gpu or request.whole_device:
         return []
     measured = [
@@ -57,31 +56,31 @@ def too_small_anywhere(nodes: Iterable[NodeDevices], request: Request) -> list[s
         for device in node.devices
         if device.context_mib
     ]
-    found = []
+    messages = []
     for container in request.containers:
         units = request.part_of(container)
-        ways = [
-            next(_cramped(node, [given_share(device, node.units_of(device), request, units, 0)]), None)
+        on_each_gpu = [
+            next(_cramped(node, [allocated_share(device, node.units_of(device), request, units, 0)]), None)
             for node, device in measured
         ]
-        cramped = [one for one in ways if one is not None]
-        if units and cramped and len(cramped) == len(ways):
-            least = min(cramped, key=lambda one: one.device.context_mib)
-            found.append(
+        cramped = [share for share in on_each_gpu if share is not None]
+        if units and cramped and len(cramped) == len(on_each_gpu):
+            least = min(cramped, key=lambda share: share.device.context_mib)
+            messages.append(
                 f"container {container.name} would get {least.share.mib} MiB of a GPU of node {least.node.name}, less than the "
-                f"{least.device.context_mib} MiB that a CUDA context takes there, the least of {counted(len(ways), 'GPU')} where "
+                f"{least.device.context_mib} MiB that a CUDA context takes there, the least of {counted(len(on_each_gpu), 'GPU')} where "
                 f"that is known; {least.suggestion}"
             )
-    return found
+    return messages
 
 
 def can_be_too_small(shares_mib: Iterable[int]) -> bool:
-    """Whether any share, in MiB of one GPU, is so small that a context may not fit into it on some GPU."""
-    return any(0 < one < MOST_MIB for one in shares_mib)
+    """Whether any share, in MiB of one GPU, may be smaller than a context on some GPU."""
+    return any(0 < mib < MOST_MIB for mib in shares_mib)
 
 
 def _measures(node: NodeDevices) -> bool:
-    """Whether our libraries are in the node's containers."""
+    """Whether the node's containers load our libraries, which measure contexts."""
     return node.mode.backend == "preload"
 
 

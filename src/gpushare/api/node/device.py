@@ -1,4 +1,4 @@
-"""What a node has: its GPUs, its mode, its memory unit, and how they are written on the node."""
+"""A node's GPUs, mode and memory unit, and the annotation that records them."""
 
 import re
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from gpushare.api.objects import Node
 from gpushare.api.quantity import MemoryUnit, parse_amount
 from gpushare.api.request.pluralize import counted
 
-#: Pods per GPU that an isolation layer holds at most (spec §1, ``max-pod``).
+#: Maximum number of pods per GPU with isolation (spec §1, ``max-pod``).
 ISOLATED_POD_CAP: Final = 16
 
 #: More GPUs than any node has; a description with more is a mistake.
 MAX_DEVICES: Final = 128
 _MAX_MIB: Final = 1 << 30
-#: How people name a GPU: by its index, by its UUID, or by what stands for that (``index_uuid``).
+#: How users name a GPU: by index, UUID, or the substitute for a UUID (``index_uuid``).
 _CORDONED: Final = re.compile(r"0|[1-9][0-9]{0,2}|(GPU|MIG)-[0-9A-Za-z-]+|[^/]+/[0-9]+", re.ASCII)
 _T = TypeVar("_T")
 
@@ -34,7 +34,7 @@ class Placement(Enum):
     FRAGMENTATION = "fragmentation"
 
 
-_PLACEMENTS: Final = {one.value: one for one in Placement}
+_PLACEMENTS: Final = {placement.value: placement for placement in Placement}
 
 
 class Device(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,41 +46,40 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str = ""
     healthy: bool = True
     reason: str = ""
-    """Why it is not healthy, for people."""
+    """Why it is not healthy, as text."""
     pci_bus_id: str = msgspec.field(name="pci", default="")
     numa_node: int = msgspec.field(name="numa", default=-1)
     foreign_mib: int = msgspec.field(name="foreign", default=0)
-    """Memory that processes hold to which no scheduler of ours gave it: kept out of what is given away."""
+    """MiB used by processes without an allocation of ours; not allocated to pods."""
     context_mib: int = msgspec.field(name="context", default=0)
-    """What a CUDA context was measured to take of it in a container that is held to its share; 0: not known yet."""
+    """Measured MiB of a CUDA context in a container with isolation; 0: not measured yet."""
     cordoned: bool = False
-    """Whether people want nothing new on it; never described by an agent, but read from ``gpushare.dev/cordoned-gpus``."""
+    """Whether users excluded it from new allocations; read from ``gpushare.dev/cordoned-gpus``, not from the agent's description."""
     kept_back: bool = msgspec.field(name="kept", default=False)
-    """Whether it is well all the same, and given to nobody until pods end that hold it from before the node's mode changed
-    (``reason`` names one). ``healthy`` is false beside it, as readers of before know only that."""
+    """Whether it works, but is not allocated until pods have ended that hold it from before a change of the node's mode
+    (``reason`` names one). ``healthy`` is then false, too, for readers of earlier versions."""
 
     @property
-    def ails(self) -> bool:
-        """Whether something is wrong with it."""
+    def is_faulty(self) -> bool:
+        """Whether it is faulty."""
         return not self.healthy and not self.kept_back
 
     @property
     def in_service(self) -> bool:
-        """Whether anything new may be put on it."""
+        """Whether it takes new allocations."""
         return self.healthy and not self.cordoned
 
 
 def index_uuid(node: str, index: int) -> str:
-    """What stands for the UUID of a GPU of ``node`` of which only the index is known; no real one has a slash."""
+    """A substitute for the UUID of a GPU of ``node`` whose index only is known; real UUIDs have no slash."""
     return f"{node}/{index}"
 
 
 class NodeDevices(msgspec.Struct, frozen=True):
     """A node as the ledger sees it.
 
-    ``devices`` are ordered by index; ``max_pods`` caps the pods on each GPU, ``max_node_pods`` those on all of them
-    (``None``: no cap); ``refusal`` is a reason why nothing new may be placed here at present, empty when there is none;
-    ``problem`` is what is wrong with the node's labels, which somebody has to correct.
+    ``devices`` are ordered by index. ``max_pods`` caps the pods on each GPU, ``max_node_pods`` those on the node (``None``: no cap).
+    ``refusal``: why the node takes no new pods at present, else empty. ``problem``: what is wrong with the node's labels.
     """
 
     name: str
@@ -93,12 +92,12 @@ class NodeDevices(msgspec.Struct, frozen=True):
     problem: str = ""
     max_node_pods: int | None = None
     near: TopologyLevels = ()
-    """How near each two of ``devices`` are to each other (``gpushare.api.node.topology``)."""
+    """Nearness of each pair of ``devices`` (``gpushare.api.node.topology``)."""
     isolation: str = ""
-    """What holds containers to their share, as the node agent says it; empty where none does."""
+    """What enforces shares, as the node agent reports it; empty if it does not."""
 
     def units_of(self, device: Device) -> int:
-        """How many units ``device`` has in this node's unit."""
+        """Number of units of ``device``, in this node's unit."""
         return self.unit.count_in(device.total_mib)
 
     @property
@@ -107,14 +106,14 @@ class NodeDevices(msgspec.Struct, frozen=True):
         return sum(self.units_of(device) for device in self.devices)
 
     def device_at(self, index: int) -> Device | None:
-        """The GPU that NVML numbers ``index``, if the node has it."""
+        """The GPU with NVML's ``index``, if the node has it."""
         return next((device for device in self.devices if device.index == index), None)
 
     def device_of(self, uuid: str, index: int) -> Device | None:
-        """The GPU that a record means by ``uuid`` and ``index``, if the node has it.
+        """The GPU of a record with ``uuid`` and ``index``, if the node has it.
 
-        The UUID decides. Only where the record or the node knows none (a node that is read from its
-        capacity: another agent's, or one whose description is missing) the index does.
+        The UUID decides. The index is used only if the record or the node has no UUIDs, as with a node that is read from its capacity
+        because it has another agent or no description.
         """
         device = next((device for device in self.devices if device.uuid == uuid), None)
         if device is not None:
@@ -128,7 +127,7 @@ class NodeDevices(msgspec.Struct, frozen=True):
 class _Annotation(msgspec.Struct, frozen=True, omit_defaults=True):
     """The value of the annotation ``gpushare.dev/devices``.
 
-    ``near`` tells for each of ``gpus`` how near it is to those before it. Readers of before pass over it.
+    ``near``: for each of ``gpus``, its nearness to those before it. Earlier versions ignore it.
     """
 
     version: int
@@ -152,12 +151,12 @@ def devices_annotation(
 
 
 def mode_of(node: Node) -> NodeMode:
-    """The mode that the node's label asks for; raises ``MalformedDevices`` on an unknown value."""
+    """The mode of the node's label; raises ``MalformedDevices`` for an unknown value."""
     return _label(node, names.LABEL_MODE, MODES, NodeMode.DEFAULT)
 
 
 class Described(NamedTuple):
-    """What a node agent says of its node; ``near`` is in the order of ``devices``."""
+    """A node agent's description of its node; ``near`` is in the order of ``devices``."""
 
     mode: NodeMode
     unit: MemoryUnit
@@ -166,15 +165,15 @@ class Described(NamedTuple):
 
 
 def described_devices(node: Node) -> tuple[NodeMode, MemoryUnit, tuple[Device, ...]] | None:
-    """As ``description_of``, without how near the GPUs are to each other."""
-    found = description_of(node)
-    return None if found is None else found[:3]
+    """As ``description_of``, without nearness."""
+    description = description_of(node)
+    return None if description is None else description[:3]
 
 
 def description_of(node: Node) -> Described | None:
-    """What the node agent wrote on ``node``, or ``None`` when it wrote nothing.
+    """The node agent's description of ``node``, or ``None`` without one.
 
-    Raises ``MalformedDevices`` when the annotation cannot be understood.
+    Raises ``MalformedDevices`` if the annotation is malformed.
     """
     text = (node.metadata.annotations or {}).get(names.ANN_DEVICES)
     if text is None:
@@ -196,8 +195,8 @@ def description_of(node: Node) -> Described | None:
             f"annotation {names.ANN_DEVICES} has version {described.version}, this program reads {_VERSION}; "
             "run node agents and scheduler of one release",
         )
-    order = tuple(sorted(range(len(described.gpus)), key=lambda at: described.gpus[at].index))
-    devices = tuple(described.gpus[at] for at in order)
+    order = tuple(sorted(range(len(described.gpus)), key=lambda position: described.gpus[position].index))
+    devices = tuple(described.gpus[position] for position in order)
     _check_devices(devices, subject)
     try:
         near = untriangle(described.near, order)
@@ -216,14 +215,13 @@ def node_devices(
     unit: MemoryUnit = MemoryUnit.GIB,
     placement: Placement = Placement.BINPACK,
 ) -> NodeDevices | None:
-    """The node as the ledger sees it, or ``None`` when it has no GPU of ours.
+    """The node as the ledger sees it, or ``None`` if it has no GPUs for gpushare.
 
-    The node agent's annotation is read where there is one. Where another agent runs (capacity, but no
-    annotation) the capacity is divided evenly over ``aliyun.com/gpu-count`` GPUs in ``unit``, as its
-    readers do. A label and an annotation of different modes mean that the node is switching: it takes
-    nothing new until they agree. ``placement`` is that of nodes without a label for it. A label that cannot be understood keeps new pods away too (``problem``),
-    but what the node has and what its pods hold stays known. Raises ``MalformedDevices`` for a description,
-    or a capacity, that cannot be understood.
+    The node agent's annotation is used if there is one. With another agent (capacity, but no annotation) the capacity is divided evenly
+    over ``aliyun.com/gpu-count`` GPUs in ``unit``, as that agent's readers do. If label and annotation have different modes, the node is
+    switching and takes no new pods until they agree. ``placement`` is the default for nodes without its label. A malformed label also
+    prevents new pods (``problem``), but GPUs and allocations stay known. Raises ``MalformedDevices`` for a malformed description or
+    capacity.
     """
     name = node.metadata.name
     labels = _Labels.of(node, placement)
@@ -265,34 +263,33 @@ def node_devices(
 
 
 def idle_cordons(node: Node, devices: tuple[Device, ...]) -> str:
-    """What is to be said of cordons that name GPUs which the node does not have, as far as they can be understood."""
+    """A message about cordons of GPUs that the node does not have; malformed entries are ignored."""
     text = (node.metadata.annotations or {}).get(names.ANN_CORDONED, "")
-    named = {one for one in map(str.strip, text.split(",")) if _CORDONED.fullmatch(one)}
-    idle = sorted(named - {str(one.index) for one in devices} - {one.uuid for one in devices})
-    if not idle or not devices:
+    named = {name for name in map(str.strip, text.split(",")) if _CORDONED.fullmatch(name)}
+    unknown = sorted(named - {str(device.index) for device in devices} - {device.uuid for device in devices})
+    if not unknown or not devices:
         return ""
-    there = ", ".join(str(one.index) for one in devices[:16])
+    existing = ", ".join(str(device.index) for device in devices[:16])
     return (
-        f"annotation {names.ANN_CORDONED} names GPU {idle[0]}, which the node does not have: nothing is cordoned by that; "
-        f"it has GPU {there}"
+        f"annotation {names.ANN_CORDONED} names GPU {unknown[0]}, which the node does not have: nothing is cordoned by that; "
+        f"it has GPU {existing}"
     )
 
 
 def with_cordons(devices: NodeDevices, node: Node) -> NodeDevices:
-    """``devices`` with the cordons that people have written on ``node``."""
+    """``devices`` with the cordons annotated on ``node``."""
     cordoned = _Labels.of(node, Placement.BINPACK).cordoned
-    found = tuple(_with_cordon(device, cordoned) for device in devices.devices)
-    return devices if found == devices.devices else msgspec.structs.replace(devices, devices=found)
+    changed = tuple(_with_cordon(device, cordoned) for device in devices.devices)
+    return devices if changed == devices.devices else msgspec.structs.replace(devices, devices=changed)
 
 
 def label_problems(node: Node) -> tuple[str, ...]:
-    """What is wrong with the node's labels of ours, and with the annotation that people set, one by one."""
+    """Problems with the node's labels and with its annotation of cordons."""
     return _Labels.of(node, Placement.BINPACK).problems
 
 
 class _Labels(msgspec.Struct, frozen=True):
-    """A node's labels of ours, and the annotation that people set; what cannot be understood counts as absent and is among
-    the ``problems``."""
+    """A node's labels, and its annotation of cordons; malformed ones count as absent and are listed in ``problems``."""
 
     mode: NodeMode
     placement: Placement
@@ -303,19 +300,19 @@ class _Labels(msgspec.Struct, frozen=True):
 
     @property
     def problem(self) -> str:
-        """All of them as one text."""
+        """All problems as one text."""
         return "; ".join(self.problems)
 
     @classmethod
     def of(cls, node: Node, unlabelled: Placement) -> "_Labels":
         problems: list[str] = []
 
-        def read(label: str, values: Mapping[str, _T], absent: _T) -> _T:
+        def read(label: str, values: Mapping[str, _T], default: _T) -> _T:
             try:
-                return _label(node, label, values, absent)
+                return _label(node, label, values, default)
             except MalformedDevices as error:
                 problems.append(error.problem)
-                return absent
+                return default
 
         mode = read(names.LABEL_MODE, MODES, NodeMode.DEFAULT)
         placement = read(names.LABEL_PLACEMENT, _PLACEMENTS, unlabelled)
@@ -331,18 +328,18 @@ class _Labels(msgspec.Struct, frozen=True):
 
         max_pods, max_node_pods = cap(names.LABEL_MAX_PODS), cap(names.LABEL_MAX_NODE_PODS)
         text = (node.metadata.annotations or {}).get(names.ANN_CORDONED, "")
-        cordoned = frozenset(filter(None, (one.strip() for one in text.split(","))))
-        wrong = sorted(one for one in cordoned if not _CORDONED.fullmatch(one))
-        if wrong:
+        cordoned = frozenset(filter(None, (name.strip() for name in text.split(","))))
+        malformed = sorted(name for name in cordoned if not _CORDONED.fullmatch(name))
+        if malformed:
             problems.append(
-                f"annotation {names.ANN_CORDONED} names no GPU with {wrong[0][:80]!r}: write indices or UUIDs, with commas"
+                f"annotation {names.ANN_CORDONED} names no GPU with {malformed[0][:80]!r}: write indices or UUIDs, with commas"
             )
         return cls(mode, placement, max_pods, max_node_pods, cordoned, tuple(problems))
 
 
 def _with_cordon(device: Device, cordoned: frozenset[str]) -> Device:
-    wanted = device.uuid in cordoned or str(device.index) in cordoned
-    return device if wanted is device.cordoned else msgspec.structs.replace(device, cordoned=wanted)
+    is_cordoned = device.uuid in cordoned or str(device.index) in cordoned
+    return device if is_cordoned is device.cordoned else msgspec.structs.replace(device, cordoned=is_cordoned)
 
 
 def _check_devices(devices: tuple[Device, ...], subject: str) -> None:
@@ -390,10 +387,10 @@ def _foreign_devices(node: Node, unit: MemoryUnit) -> tuple[Device, ...]:
     )
 
 
-def _label(node: Node, label: str, values: Mapping[str, _T], absent: _T) -> _T:
+def _label(node: Node, label: str, values: Mapping[str, _T], default: _T) -> _T:
     text = (node.metadata.labels or {}).get(label)
     if text is None:
-        return absent
+        return default
     if text not in values:
         raise MalformedDevices(
             f"node {node.metadata.name}", f"label {label}={text} is unknown; use one of {', '.join(values)}"

@@ -1,9 +1,8 @@
-"""Whether another node would take a pod, as far as that can be said without kube-scheduler: pure.
+"""Whether another node would fit a pod, as far as that can be decided without kube-scheduler. No I/O.
 
-Where a pod asks more of its node than what is checked here (affinity, topology, volumes, ports, claims of devices), that
-is the objection: better none moved than one that finds no place. Checked are cordons and taints, node selectors, the
-number of pods and every resource, as kube-scheduler's NodeUnschedulable, TaintToleration, NodeAffinity and NodeResourcesFit
-do (source: k8s.io/kubernetes pkg/scheduler/framework/plugins).
+Checked are cordons and taints, node selectors, the number of pods and all resources, like kube-scheduler's NodeUnschedulable,
+TaintToleration, NodeAffinity and NodeResourcesFit (source: k8s.io/kubernetes pkg/scheduler/framework/plugins). A pod with other
+constraints (affinity, topology, volumes, ports, device claims) is refused: it must not be moved if it might fit nowhere.
 """
 
 from collections.abc import Iterable
@@ -16,12 +15,12 @@ from gpushare.api.errors import InvalidQuantity
 from gpushare.api.objects import Container, Node, NodeSpec, Pod, PodSpec, ResourceRequirements
 from gpushare.api.quantity import parse_quantity
 from gpushare.api.request.request import ContainerKind
-from gpushare.api.taints import SHUTTING, Taint, Toleration
+from gpushare.api.taints import REPELLING_EFFECTS, Taint, Toleration
 
 #: The resource that counts pods.
 _PODS: Final = "pods"
-#: Volumes that are on every node.
-_ANYWHERE: Final = frozenset({"name", "configMap", "secret", "emptyDir", "downwardAPI", "projected"})
+#: Kinds of volumes that every node supports.
+_PORTABLE_VOLUMES: Final = frozenset({"name", "configMap", "secret", "emptyDir", "downwardAPI", "projected"})
 
 
 class GuestContainer(Container, rename="camel"):
@@ -31,7 +30,7 @@ class GuestContainer(Container, rename="camel"):
 
 
 class GuestSpec(PodSpec, rename="camel"):
-    """What a pod asks of its node."""
+    """The requirements of a pod on its node."""
 
     containers: list[GuestContainer] = msgspec.field(default_factory=list)  # type: ignore[assignment]
     init_containers: list[GuestContainer] | None = None  # type: ignore[assignment]
@@ -44,13 +43,13 @@ class GuestSpec(PodSpec, rename="camel"):
 
 
 class Guest(Pod, rename="camel"):
-    """A pod with all that it asks of its node."""
+    """A pod with all its requirements on its node."""
 
     spec: GuestSpec = msgspec.field(default_factory=GuestSpec)
 
     @property
     def is_particular(self) -> bool:
-        """Whether it asks more of a node than what is checked here."""
+        """Whether it has requirements that are not checked here."""
         spec = self.spec
         return bool(
             spec.affinity
@@ -58,11 +57,11 @@ class Guest(Pod, rename="camel"):
             or spec.host_network
             or spec.resource_claims
             or spec.resources
-            or any(volume.keys() - _ANYWHERE for volume in spec.volumes or ())
+            or any(volume.keys() - _PORTABLE_VOLUMES for volume in spec.volumes or ())
             or any(
                 port.get("hostPort")
-                for one in (*spec.containers, *(spec.init_containers or ()))
-                for port in one.ports or ()
+                for container in (*spec.containers, *(spec.init_containers or ()))
+                for port in container.ports or ()
             )
         )
 
@@ -82,21 +81,23 @@ class _TaintedSpec(NodeSpec):
 
 
 class TaintedNode(Node):
-    """A node with its taints as they stand, so that they can be written back."""
+    """A node with unparsed taints, so that they can be written back unchanged."""
 
     spec: _TaintedSpec = msgspec.field(default_factory=_TaintedSpec)
 
 
-def objection(guest: Guest, node: HostingNode, there: Iterable[Guest], *, new: bool) -> str:
-    """Why ``node`` with the pods ``there`` would not take a pod like ``guest``; empty where it would.
+def objection(guest: Guest, node: HostingNode, present: Iterable[Guest], *, new: bool) -> str:
+    """Why ``node`` with the pods ``present`` would not fit ``guest``; empty if it would.
 
-    ``new`` is false for the node on which it runs already: what it asks of a node it has found there.
+    ``new`` is false for the node on which it runs already, which meets its other requirements.
     """
     name = node.metadata.name
     if node.spec.unschedulable:
         return f"node {name} is cordoned"
     for taint in node.spec.taints or ():
-        if taint.effect in SHUTTING and not any(one.covers(taint) for one in guest.spec.tolerations or ()):
+        if taint.effect in REPELLING_EFFECTS and not any(
+            toleration.covers(taint) for toleration in guest.spec.tolerations or ()
+        ):
             return f"node {name} has the taint {taint.key}"
     if not new:
         return ""
@@ -107,26 +108,26 @@ def objection(guest: Guest, node: HostingNode, there: Iterable[Guest], *, new: b
     if missing:
         return f"node {name} has not the label {missing[0]} that it selects"
     try:
-        return _lacking(guest, node, there)
+        return _lacking(guest, node, present)
     except InvalidQuantity as error:
         return f"what node {name} has cannot be read: {error}"
 
 
-def _lacking(guest: Guest, node: HostingNode, there: Iterable[Guest]) -> str:
-    taken: dict[str, Fraction] = {}
-    for pod in there:
-        for resource, amount in _asked(pod).items():
-            taken[resource] = taken.get(resource, Fraction(0)) + amount
+def _lacking(guest: Guest, node: HostingNode, present: Iterable[Guest]) -> str:
+    used: dict[str, Fraction] = {}
+    for pod in present:
+        for resource, amount in _requests(pod).items():
+            used[resource] = used.get(resource, Fraction(0)) + amount
     allocatable = node.status.allocatable or {}
-    for resource, amount in _asked(guest).items():
-        has = parse_quantity(allocatable.get(resource, 0), resource)
-        if amount and taken.get(resource, Fraction(0)) + amount > has:
+    for resource, amount in _requests(guest).items():
+        capacity = parse_quantity(allocatable.get(resource, 0), resource)
+        if amount and used.get(resource, Fraction(0)) + amount > capacity:
             return f"node {node.metadata.name} has too little {resource}"
     return ""
 
 
-def _asked(pod: Guest) -> dict[str, Fraction]:
-    """What the pod asks of each resource, itself among them."""
+def _requests(pod: Guest) -> dict[str, Fraction]:
+    """The pod's request of each resource, including the resource ``pods``."""
     together: dict[str, Fraction] = {}
     sidecars: dict[str, Fraction] = {}
     peak: dict[str, Fraction] = {}
@@ -141,22 +142,22 @@ def _asked(pod: Guest) -> dict[str, Fraction]:
     for container in pod.spec.containers:
         for resource, amount in _amounts(container.resources).items():
             together[resource] = together.get(resource, Fraction(0)) + amount
-    asked = {_PODS: Fraction(1)}
+    requests = {_PODS: Fraction(1)}
     for resource in {*together, *sidecars, *peak}:
         steady = together.get(resource, Fraction(0)) + sidecars.get(resource, Fraction(0))
-        asked[resource] = max(steady, peak.get(resource, Fraction(0)))
-    asked.update(_amounts(pod.spec.resources))
+        requests[resource] = max(steady, peak.get(resource, Fraction(0)))
+    requests.update(_amounts(pod.spec.resources))
     for resource, text in (pod.spec.overhead or {}).items():
-        asked[resource] = asked.get(resource, Fraction(0)) + parse_quantity(text, resource)
-    return asked
+        requests[resource] = requests.get(resource, Fraction(0)) + parse_quantity(text, resource)
+    return requests
 
 
 def _amounts(resources: ResourceRequirements | None) -> dict[str, Fraction]:
-    """Requests, and limits where only these are set."""
+    """Requests, or limits where there is no request."""
     if resources is None:
         return {}
-    asked = {**(resources.limits or {}), **(resources.requests or {})}
-    return {resource: parse_quantity(text, resource) for resource, text in asked.items()}
+    amounts = {**(resources.limits or {}), **(resources.requests or {})}
+    return {resource: parse_quantity(text, resource) for resource, text in amounts.items()}
 
 
 _GUEST = msgspec.json.Decoder(Guest)
@@ -165,15 +166,15 @@ _TAINTED = msgspec.json.Decoder(TaintedNode)
 
 
 def decode_guest(raw: bytes) -> Guest:
-    """Raises ``msgspec.MsgspecError`` where it is none."""
+    """A guest from a pod's JSON; raises ``msgspec.MsgspecError``."""
     return _GUEST.decode(raw)
 
 
 def decode_hosting(raw: bytes) -> HostingNode:
-    """Raises ``msgspec.MsgspecError`` where it is none."""
+    """A node from JSON; raises ``msgspec.MsgspecError``."""
     return _HOSTING.decode(raw)
 
 
 def decode_tainted(raw: bytes) -> TaintedNode:
-    """Raises ``msgspec.MsgspecError`` where it is none."""
+    """A node with unparsed taints from JSON; raises ``msgspec.MsgspecError``."""
     return _TAINTED.decode(raw)

@@ -1,7 +1,7 @@
-"""What a node's GPUs are used as: one object a mode, with all that is the same wherever it is asked. Pure.
+"""Node modes: one object per mode with its properties. No I/O.
 
-A new mode is one ``add`` at the end of this module. Where the node agent does something else in it than in modes that are there,
-it has rules in ``nodeagent/modes/`` besides.
+To add a mode, call ``add`` at the end of this module. If the node agent needs to behave differently in it, add rules in
+``nodeagent/modes/``.
 """
 
 from collections.abc import Collection
@@ -12,15 +12,15 @@ import msgspec
 from gpushare.api import names
 from gpushare.api.quantity import MemoryUnit
 
-#: What holds a container to its share: nothing, our libraries, NVIDIA's MPS, the driver's own limits.
+#: What enforces a container's share: nothing, our libraries, NVIDIA's MPS, or the driver's own limits.
 BackendKind = Literal["none", "preload", "mps", "driver"]
 
 
 class NodeMode(msgspec.Struct, frozen=True, eq=False):
-    """A value of the node label ``ack.node.gpu.schedule``, and what holds on nodes that have it."""
+    """A value of the node label ``ack.node.gpu.schedule``, and the properties of such nodes."""
 
     DEFAULT: ClassVar["NodeMode"]
-    """That of nodes without the label."""
+    """The mode of nodes without the label."""
     SHARE: ClassVar["NodeMode"]
     CGPU: ClassVar["NodeMode"]
     CORE_MEM: ClassVar["NodeMode"]
@@ -33,13 +33,13 @@ class NodeMode(msgspec.Struct, frozen=True, eq=False):
     resources: tuple[str, ...] = ()
     """The extended resources that such a node advertises."""
     backend: BackendKind = "none"
-    """What holds a container to its share, unless the node agent is set to another."""
+    """What enforces shares, unless the node agent is configured otherwise."""
     fallback: "NodeMode | None" = None
-    """The mode that is advised where ``backend`` cannot work."""
+    """The mode suggested for nodes on which ``backend`` cannot work."""
     one_gpu: str = ""
-    """Why a pod gets one GPU alone; empty where it can have several."""
+    """Why a pod gets only one GPU; empty if it can have several."""
     needs: str = ""
-    """What has to be on the node besides the driver."""
+    """What the node needs in addition to the driver."""
     claims: bool = False
     """Whether shares of its GPUs are allocated through ResourceClaims, by kube-scheduler itself (DRA)."""
 
@@ -53,7 +53,7 @@ class NodeMode(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def gives_core(self) -> bool:
-        """Whether the node advertises ``aliyun.com/gpu-core.percentage``, and holds containers to it."""
+        """Whether the node advertises ``aliyun.com/gpu-core.percentage``, and enforces it."""
         return names.GPU_CORE in self.resources
 
     @property
@@ -63,61 +63,61 @@ class NodeMode(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def offers_gpus(self) -> bool:
-        """Whether pods get GPUs of the node from us at all."""
+        """Whether gpushare allocates GPUs of the node at all."""
         return bool(self.resources) or self.claims
 
     @property
     def limits_compute(self) -> bool:
-        """Whether containers may be held to a share of compute."""
+        """Whether the node can enforce shares of compute."""
         return self.gives_core or self.claims
 
     @property
     def gives_several(self) -> bool:
-        """Whether a pod can have several of its GPUs."""
+        """Whether a pod can have several GPUs of the node."""
         return not self.one_gpu
 
     @property
     def isolated(self) -> bool:
-        """Whether a container is held to its share of memory (in mode ``mps`` by NVIDIA's own server)."""
+        """Whether shares of memory are enforced (in mode ``mps`` by NVIDIA's server)."""
         return self.backend != "none"
 
     def serves(self, *, whole: bool, core: bool, gpus: int) -> bool:
-        """Whether the node gives what a pod asks for: GPUs by number or shares of them, with compute, of so many GPUs."""
-        given = self.gives_whole if whole else self.shares_memory
-        return given and (self.gives_core or not core) and (self.gives_several or gpus == 1)
+        """Whether the mode supports a request: ``whole`` GPUs or shares, with compute (``core``), on ``gpus`` GPUs."""
+        allocates = self.gives_whole if whole else self.shares_memory
+        return allocates and (self.gives_core or not core) and (self.gives_several or gpus == 1)
 
-    def keeps_held(self, after: "NodeMode") -> bool:
-        """Whether the node goes on holding to their share those that it holds now, once its mode is ``after``."""
-        alike = self.backend == after.backend and (after.limits_compute or not self.limits_compute)
-        return alike or not self.isolated
+    def keeps_isolation(self, after: "NodeMode") -> bool:
+        """Whether running containers stay isolated when the node's mode changes to ``after``."""
+        same_isolation = self.backend == after.backend and (after.limits_compute or not self.limits_compute)
+        return same_isolation or not self.isolated
 
     def capacity(self, gpus_mib: Collection[int], unit: MemoryUnit) -> dict[str, int]:
-        """How much of each of ``resources`` a node advertises whose GPUs in service have so many MiB each."""
-        return {one: _amount(one, gpus_mib, unit) for one in self.resources}
+        """The amounts of ``resources`` that a node advertises; ``gpus_mib``: MiB of each GPU in service."""
+        return {resource: _amount(resource, gpus_mib, unit) for resource in self.resources}
 
     @property
     def trusts_text(self) -> str:
-        """What is said of containers that nothing holds to their share, as the mode wants it."""
+        """The message that the mode does not enforce shares."""
         return f"mode {self.value} trusts containers to keep to their share"
 
     @property
     def no_memory_text(self) -> str:
-        """Why the node takes no request for memory, where it shares none."""
+        """The reason of a node that does not share memory."""
         return f"node shares no GPU memory (it is in mode {self.value}, label {names.LABEL_MODE})"
 
     @property
     def no_core_text(self) -> str:
-        """Why the node takes no request for compute, where it gives none."""
+        """The reason of a node that does not allocate compute."""
         return f"node gives out no compute ({self._needs_other(names.GPU_CORE)})"
 
     @property
     def no_whole_text(self) -> str:
-        """Why the node takes no request for a number of GPUs, where it gives none."""
+        """The reason of a node that does not allocate whole GPUs."""
         return f"node gives no GPUs by number ({self._needs_other(names.GPU_WHOLE)})"
 
     @property
     def one_gpu_text(self) -> str:
-        """Why the node takes no request for shares of several GPUs; empty where it does."""
+        """The reason of a node that allocates only one GPU per pod; empty if it allocates several."""
         return self.one_gpu and f"node gives a pod one GPU: in mode {self.value} {self.one_gpu}"
 
     def _needs_other(self, resource: str) -> str:
@@ -131,18 +131,18 @@ def _amount(resource: str, gpus_mib: Collection[int], unit: MemoryUnit) -> int:
     return len(gpus_mib) * (100 if resource == names.GPU_CORE else 1)
 
 
-#: Every mode by its label's value. Of modes that give the same, the first is advised.
+#: All modes by label value. Of modes with the same resources, the first is suggested.
 MODES: Final[dict[str, NodeMode]] = {}
 
 
 def add(mode: NodeMode) -> NodeMode:
-    """Let nodes have ``mode``."""
+    """Register ``mode``."""
     MODES[mode.value] = mode
     return mode
 
 
 def mode_giving(resource: str) -> NodeMode:
-    """The mode that is advised to whoever asks for ``resource``."""
+    """The mode to suggest for nodes that should allocate ``resource``."""
     return next(mode for mode in MODES.values() if resource in mode.resources)
 
 

@@ -1,7 +1,7 @@
 """The resources of nodes that do not exist yet, in the formats of autoscalers.
 
-An autoscaler that is to make a first node of a group knows processors and memory from its cloud, and nothing of ours: that is said by tags,
-annotations or objects, in a form for each (docs/guide/autoscaling.md). Figures are those that a node agent will advertise.
+An autoscaler that creates the first node of a group knows CPUs and memory from its cloud, but not our resources. Tags, annotations or
+objects declare them, in a form per autoscaler (docs/guide/autoscaling.md). Amounts are those that a node agent will advertise.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,7 +49,7 @@ class NodeTemplate(msgspec.Struct, frozen=True):
 def template_of(node: Node) -> NodeTemplate:
     """Nodes like ``node`` with all GPUs healthy.
 
-    Raises ``InvalidTemplate`` where no node agent has described it, ``MalformedDevices`` where that cannot be understood.
+    Raises ``InvalidTemplate`` if no node agent has described it, ``MalformedDevices`` if the description is malformed.
     """
     described = described_devices(node)
     if described is None:
@@ -82,7 +82,7 @@ def _tags(template: NodeTemplate, group: str) -> Mapping[str, Any]:
 
 
 def _azure(template: NodeTemplate, group: str) -> Mapping[str, Any]:
-    """Tags of a scale set: no slashes, an underscore stands for one."""
+    """Tags of a scale set, with underscores instead of slashes."""
     del group
     labels = {f"{_AZURE}_label_{name.replace('/', '_')}": value for name, value in template.labels.items()}
     return labels | {
@@ -100,16 +100,16 @@ def _gce(template: NodeTemplate, group: str) -> Mapping[str, Any]:
 
 
 def _cluster_api(template: NodeTemplate, group: str) -> Mapping[str, Any]:
-    """Annotations of a MachineDeployment: they have room for one resource that is no processor, memory or disk."""
+    """Annotations of a MachineDeployment, which support only one resource other than CPU, memory and disk."""
     labels = ",".join(f"{name}={value}" for name, value in template.labels.items())
-    wanted = {name: amount for name, amount in template.capacity.items() if name != names.GPU_COUNT}
-    if len(wanted) > 1:
+    resources = {name: amount for name, amount in template.capacity.items() if name != names.GPU_COUNT}
+    if len(resources) > 1:
         raise InvalidTemplate(
             group,
-            f"annotations of the Cluster API hold one resource, nodes in mode {template.mode.value} have {' and '.join(wanted)}: "
+            f"annotations of the Cluster API hold one resource, nodes in mode {template.mode.value} have {' and '.join(resources)}: "
             "write the form capacity into status.capacity of the group's infrastructure template, whose provider must support that",
         )
-    ((name, amount),) = wanted.items()
+    ((name, amount),) = resources.items()
     return {
         f"{_CLUSTER_API}/gpu-type": name,
         f"{_CLUSTER_API}/gpu-count": str(amount),
@@ -127,7 +127,7 @@ def _capacity(template: NodeTemplate, group: str) -> Mapping[str, Any]:
 
 
 def _karpenter(template: NodeTemplate, group: str) -> Mapping[str, Any]:
-    """A NodeOverlay (karpenter.sh/v1alpha1) for the NodePool ``group``, which has to set the labels itself."""
+    """A NodeOverlay (karpenter.sh/v1alpha1) for the NodePool ``group``; the NodePool must set the labels."""
     return {
         "apiVersion": "karpenter.sh/v1alpha1",
         "kind": "NodeOverlay",

@@ -1,4 +1,4 @@
-"""Event texts shared by the node agent and the scheduler, which reports a fault where no agent runs. Pure."""
+"""Event texts shared by the node agent and the scheduler, which reports a fault where no agent runs. No I/O."""
 
 from typing import Final
 
@@ -16,10 +16,10 @@ _OF_MODE: Final = f"label {names.LABEL_MODE}="
 
 
 def is_of_mode(problem: str) -> bool:
-    """Whether it is the label of the mode that cannot be understood; ``problem`` is ``MalformedDevices.problem``."""
+    """Whether ``problem``, that of a ``MalformedDevices``, is about the mode's label."""
     return problem.startswith(_OF_MODE)
 
 
 def unknown_mode_note(problem: str) -> str:
-    """The text of the event."""
+    """The note of the event about an unknown mode."""
     return f"{problem}; until then the node shares no GPU"

@@ -1,4 +1,4 @@
-"""Whether a new node's GPUs are ready, so that its startup taint can be removed. Pure."""
+"""Whether a new node's GPUs are ready, so that its startup taint can be removed. No I/O."""
 
 from typing import Final
 
@@ -32,14 +32,16 @@ _MARK: Final = STARTUP_TAINT.encode()
 
 def has_startup_taint(raw: bytes) -> bool:
     """Whether a node's JSON contains the taint; cheap, as nearly all nodes do not have it."""
-    return _MARK in raw and any(one.key == STARTUP_TAINT for one in _TAINTED.decode(raw).spec.taints or ())
+    return _MARK in raw and any(
+        taint.key == STARTUP_TAINT for taint in _TAINTED.decode(raw).spec.taints or ()
+    )
 
 
 def lacks(node: Node) -> str:
     """What ``node`` lacks to accept GPU pods; empty if it is ready.
 
-    The agent must have described it in the mode of its label, and the kubelet offer what that mode gives. GPUs that are allocated
-    through claims are offered to kube-scheduler by their slice.
+    The agent must have described it in the mode of its label, and the kubelet must offer the mode's resources. GPUs allocated through
+    claims are published in a ResourceSlice instead.
     """
     name = node.metadata.name
     try:

@@ -1,8 +1,8 @@
-"""The interconnect of a node's GPUs, and the best connected set of free ones. Pure.
+"""The interconnect of a node's GPUs, and the best connected set of free GPUs. No I/O.
 
-Nearness is a whole number for each pair: 0 not known, 1 to 6 the kind of PCIe path between them as NVML tells it, and from
-``LEAST_NVLINK`` on the GB/s that NVLink carries between them in each direction. So numbers compare as bandwidths do: NVLink
-before a switch, a switch before a socket.
+Nearness is an integer per pair: 0 is unknown, 1 to 6 are kinds of PCIe paths as NVML reports them, and values from ``LEAST_NVLINK``
+on are NVLink bandwidths in GB/s per direction. So greater numbers mean more bandwidth: NVLink is above a switch, a switch above a
+socket.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from gpushare.api.request.pluralize import counted
 
-#: A symmetric matrix, in the order of the node's GPUs, with 0 on the diagonal; empty: nothing is known.
+#: A symmetric matrix, in the order of the node's GPUs, with 0 on the diagonal; empty if unknown.
 TopologyLevels = tuple[tuple[int, ...], ...]
 
 UNKNOWN: Final = 0
@@ -26,7 +26,7 @@ MOST_GPUS: Final = 16
 
 
 class GpuSet(NamedTuple):
-    """GPUs by their places among the node's, rising, and as bits of ``mask``; the farthest pair, the sum over all pairs."""
+    """GPUs as ascending indices into the node's GPUs and as bits of ``mask``; ``least``: nearness of the farthest pair; ``total``: the sum."""
 
     rows: tuple[int, ...]
     mask: int
@@ -36,20 +36,20 @@ class GpuSet(NamedTuple):
 
 def matrix(count: int, near: Callable[[int, int], int]) -> TopologyLevels:
     """The matrix of ``count`` GPUs from pairwise ``near``; empty if nothing is known."""
-    made = tuple(tuple(near(a, b) if a != b else UNKNOWN for b in range(count)) for a in range(count))
-    return made if any(map(any, made)) else ()
+    levels = tuple(tuple(near(a, b) if a != b else UNKNOWN for b in range(count)) for a in range(count))
+    return levels if any(map(any, levels)) else ()
 
 
 def triangle(near: TopologyLevels) -> TopologyLevels:
     """The serialized matrix: for each GPU the nearness to those before it."""
-    return tuple(row[:at] for at, row in enumerate(near))
+    return tuple(row[:index] for index, row in enumerate(near))
 
 
-@lru_cache(maxsize=1024)  # the nodes of a cluster are of few kinds, and share one matrix then
+@lru_cache(maxsize=1024)  # equal nodes share one matrix
 def untriangle(rows: TopologyLevels, order: tuple[int, ...]) -> TopologyLevels:
-    """The matrix that ``rows`` stand for, of GPUs in another ``order`` (which of the written ones each is).
+    """The matrix of a serialized triangle, with its GPUs reordered: ``order`` has for each GPU its index in ``rows``.
 
-    Raises ``ValueError`` where they are no such triangle.
+    Raises ``ValueError`` if ``rows`` is not a triangle of that size.
     """
     if not rows:
         return ()
@@ -62,14 +62,14 @@ def untriangle(rows: TopologyLevels, order: tuple[int, ...]) -> TopologyLevels:
     return matrix(len(order), lambda a, b: rows[max(order[a], order[b])][min(order[a], order[b])])
 
 
-@lru_cache(maxsize=64)  # of 8 of 16 GPUs a few MB
+@lru_cache(maxsize=64)  # a few MB for 8 of 16 GPUs
 def sets_of(near: TopologyLevels, gpus: int, count: int) -> tuple[GpuSet, ...]:
-    """All sets of ``count`` of a node's ``gpus`` (at most ``MOST_GPUS``), the nearest first, of equals the lowest places."""
-    found: list[GpuSet] = []
+    """All sets of ``count`` of a node's ``gpus`` GPUs (at most ``MOST_GPUS``), best first; equal ones by lowest indices."""
+    sets: list[GpuSet] = []
 
     def grow(rows: tuple[int, ...], mask: int, least: int, total: int) -> None:
         if len(rows) == count:
-            found.append(GpuSet(rows, mask, least, total))
+            sets.append(GpuSet(rows, mask, least, total))
             return
         start = rows[-1] + 1 if rows else 0
         for row in range(start, gpus - (count - len(rows)) + 1):
@@ -77,7 +77,9 @@ def sets_of(near: TopologyLevels, gpus: int, count: int) -> tuple[GpuSet, ...]:
             grow((*rows, row), mask | 1 << row, min(least, *between, MOST_NEAR), total + sum(between))
 
     grow((), 0, MOST_NEAR, 0)
-    return tuple(sorted(found, key=lambda one: (-one.least, -one.total)))  # stable: the lowest places first
+    return tuple(
+        sorted(sets, key=lambda gpu_set: (-gpu_set.least, -gpu_set.total))
+    )  # stable: lowest indices first
 
 
 def best_set(
@@ -89,34 +91,36 @@ def best_set(
     wish: Mapping[int, int] | None = None,
     must: Collection[int] = (),
 ) -> tuple[int, ...] | None:
-    """Which ``count`` of the places ``free`` are given, ``must`` among them; ``None`` where they cannot be, or are too many to compare.
+    """The best ``count`` of the ``free`` GPUs (by index), including ``must``; ``None`` if impossible, or if there are too many sets.
 
-    The set whose farthest pair is nearest; then, where there is a ``wish`` (a rank for each place), the one that is wished
-    for most; then the nearest in sum, the one that leaves most to others, that on the fewest NUMA nodes (``numa``, by
-    place), the one that begins the fewest NUMA nodes of which all GPUs are free, the lowest places.
+    Criteria in order: the farthest pair is nearest; the best ranks of ``wish`` (a rank per GPU), if given; the greatest sum of nearness;
+    the least loss of nearness for the remaining GPUs; the fewest NUMA nodes (``numa``, per GPU); the fewest NUMA nodes broken up that are
+    completely free; the lowest indices.
     """
     if len(numa) > MOST_GPUS or not len(must) <= count <= len(free):
         return None
-    allowed, wanted = _mask(free), _mask(must)
+    allowed, required = _mask(free), _mask(must)
     tied: list[GpuSet] = []
-    for one in sets_of(near, len(numa), count):
-        if tied and (one.least < tied[0].least or (wish is None and one.total < tied[0].total)):
+    for candidate in sets_of(near, len(numa), count):
+        if tied and (candidate.least < tied[0].least or (wish is None and candidate.total < tied[0].total)):
             break
-        if not one.mask & ~allowed and not wanted & ~one.mask:
-            tied.append(one)
+        if not candidate.mask & ~allowed and not required & ~candidate.mask:
+            tied.append(candidate)
     if not tied:
         return None
     # The loss of total nearness if a GPU is removed.
     loss = {row: sum(near[row][other] for other in free) if near else 0 for row in free}
-    there = {node: _mask([row for row, its in enumerate(numa) if its == node]) for node in set(numa)}
-    whole = {node for node, mask in there.items() if not mask & ~allowed}
+    numa_masks = {
+        node: _mask([row for row, numa_node in enumerate(numa) if numa_node == node]) for node in set(numa)
+    }
+    free_numa_nodes = {node for node, mask in numa_masks.items() if not mask & ~allowed}
 
-    def order(one: GpuSet) -> tuple[list[int], int, int, int, int]:
-        wished = [] if wish is None else sorted(wish[row] for row in one.rows)
-        nodes = {numa[row] for row in one.rows}
-        begun = sum(there[node] & ~one.mask > 0 for node in nodes & whole)
+    def order(candidate: GpuSet) -> tuple[list[int], int, int, int, int]:
+        ranks = [] if wish is None else sorted(wish[row] for row in candidate.rows)
+        nodes = {numa[row] for row in candidate.rows}
+        broken_up = sum(numa_masks[node] & ~candidate.mask > 0 for node in nodes & free_numa_nodes)
         # Of sets with the same sum, prefer the one least connected to the remaining GPUs.
-        return wished, -one.total, sum(loss[row] for row in one.rows), len(nodes), begun
+        return ranks, -candidate.total, sum(loss[row] for row in candidate.rows), len(nodes), broken_up
 
     return min(tied, key=order).rows
 

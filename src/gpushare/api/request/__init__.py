@@ -1,1 +1,1 @@
-"""What a pod requests, in every notation, and the pod group that it belongs to."""
+"""Requests of pods, in every notation, and their pod groups."""

@@ -18,22 +18,22 @@ AmountPairs = tuple[tuple[str, Quantity], ...]
 
 NOTHING: Final[Amounts] = {}
 _BINARY: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
-_IN_BYTES: Final = ("memory", "ephemeral-storage")
+_BYTE_RESOURCES: Final = ("memory", "ephemeral-storage")
 
 
 def amounts_of(pod: Pod) -> Amounts:
-    """What the pod requests, as Kubernetes counts it: init containers, sidecars, apps, and its runtime's overhead on top.
+    """The pod's requests, as Kubernetes counts them: init containers, sidecars, apps, plus the runtime's overhead.
 
-    What it requests as a whole (``spec.resources``) counts in place of what its containers do. A container counts with its request, and with its limit where it names no request. What is no quantity counts as
-    nothing: the API server takes no such pod. Equal pods share one value, which nobody may change.
+    Pod-level resources (``spec.resources``) replace those of the containers. A container without a request counts with its limit. Invalid
+    quantities count as 0: the API server rejects such pods. Equal pods share one mapping, which must not be changed.
     """
-    listed = listed_containers(pod)
+    containers = listed_containers(pod)
     overhead = tuple((pod.spec.overhead or {}).items())
-    asked = tuple((kind, _asked(container.resources)) for _, container, kind in listed)
-    return _summed(asked, _asked(pod.spec.resources), overhead)
+    requests = tuple((kind, _requested(container.resources)) for _, container, kind in containers)
+    return _summed(requests, _requested(pod.spec.resources), overhead)
 
 
-def _asked(resources: ResourceRequirements | None) -> AmountPairs:
+def _requested(resources: ResourceRequirements | None) -> AmountPairs:
     if resources is None:
         return ()
     return tuple(((resources.limits or {}) | (resources.requests or {})).items())
@@ -41,17 +41,17 @@ def _asked(resources: ResourceRequirements | None) -> AmountPairs:
 
 @lru_cache(maxsize=4096)
 def _summed(
-    asked: tuple[tuple[ContainerKind, AmountPairs], ...], whole: AmountPairs, overhead: AmountPairs
+    requests: tuple[tuple[ContainerKind, AmountPairs], ...], whole: AmountPairs, overhead: AmountPairs
 ) -> Amounts:
-    read = [(kind, _read(amounts)) for kind, amounts in asked]
-    found = {
+    read = [(kind, _read(amounts)) for kind, amounts in requests]
+    sums = {
         name: effective_amount([(kind, amounts.get(name, 0)) for kind, amounts in read])
         for name in dict.fromkeys(name for _, amounts in read for name in amounts)
     }
-    found.update(_read(whole))
-    for name, more in _read(overhead).items():
-        found[name] = found.get(name, 0) + more
-    return found
+    sums.update(_read(whole))
+    for name, amount in _read(overhead).items():
+        sums[name] = sums.get(name, 0) + amount
+    return sums
 
 
 def _read(amounts: AmountPairs) -> dict[str, int]:
@@ -75,7 +75,7 @@ def written(resource: str, thousandths: int) -> str:
     whole, rest = divmod(thousandths, 1000)
     if rest:
         return f"{thousandths}m"
-    if whole and (resource in _IN_BYTES or resource.startswith("hugepages-")):
+    if whole and (resource in _BYTE_RESOURCES or resource.startswith("hugepages-")):
         for suffix, size in _BINARY:
             if whole % size == 0:
                 return f"{whole // size}{suffix}"

@@ -1,4 +1,4 @@
-"""Requests in words."""
+"""Textual descriptions of requests."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from gpushare.api.request.request import Request
 
 #: 1 TiB, several times the largest GPU: such a request was probably written in another unit.
 MOST_GPU_MIB: Final = 1 << 20
-#: How the words end that say so: of a suffix that was written, and of MiB.
+#: Ends of the hints on a wrong unit: with a suffix written, and with a number of MiB.
 WITHOUT_SUFFIX: Final = ", without Mi or Gi"
 NOT_OF_MIB: Final = ", and not of MiB"
 
@@ -22,7 +22,7 @@ def wrong_unit(request: Request, unit: MemoryUnit) -> str:
 
 
 def right_unit(request: Request, unit: MemoryUnit) -> str:
-    """What to write in place of a request of which ``wrong_unit`` says something."""
+    """The correction for a request with a ``wrong_unit``."""
     mib = _written_mib(request)
     if not mib:
         return f"write {names.GPU_MEM} as a number of units, without Mi or Gi"
@@ -32,7 +32,7 @@ def right_unit(request: Request, unit: MemoryUnit) -> str:
 
 
 def _written_mib(request: Request) -> int:
-    """What one container wrote where MiB were meant; 0 where it may have been bytes, or several wrote, or for several GPUs."""
+    """The number that a single container with one GPU apparently wrote in MiB; 0 if it may be bytes, or for other requests."""
     if len(request.containers) != 1 or request.gpu_count != 1:
         return 0
     written = request.containers[0].memory_units
@@ -42,7 +42,7 @@ def _written_mib(request: Request) -> int:
 def asks_text(request: Request | None, unit_mib: int = 0) -> str:
     """A pod's requests as in its manifest; empty if unreadable.
 
-    ``unit_mib``: what a unit is on the nodes that may take it; units are told in GiB or MiB, too, then. 0: nobody knows.
+    ``unit_mib``: the unit of the nodes, to add GiB or MiB; 0: unknown.
     """
     if request is None:
         return ""
@@ -65,22 +65,22 @@ def asks_text(request: Request | None, unit_mib: int = 0) -> str:
 
 
 def short_text(request: Request, unit: MemoryUnit) -> str:
-    """``3 GiB``, ``2 GiB + 30%``, ``4 × 8 GiB``, ``1 whole GPU``; ``unit`` is that of the nodes, unless admission has counted in another."""
+    """``3 GiB``, ``2 GiB + 30%``, ``4 × 8 GiB``, ``1 whole GPU``; ``unit`` is that of the nodes, unless admission used another one."""
     times = f"{request.gpu_count} × " if request.gpu_count > 1 else ""
     if request.by_gpu:
         return f"{request.gpu_count} whole GPU{'s' if request.gpu_count > 1 else ''}"
-    unit = next((one for one in MemoryUnit if one.mib == request.unit_mib), unit)
+    unit = next((candidate for candidate in MemoryUnit if candidate.mib == request.unit_mib), unit)
     memory = f"{request.memory_units} {'GiB' if unit is MemoryUnit.GIB else '× 128 MiB'}"
     core = f" + {request.core_percent}%" if request.wants_core else ""
     return f"{times}{memory}{core}{' of a whole GPU' if request.whole_device else ''}"
 
 
 def units_text(units: int, unit_mib: int) -> str:
-    """The resource with its units, and what they come to where ``unit_mib`` is not 0: ``aliyun.com/gpu-mem: 40 (40 GiB)``."""
+    """The resource with its units, and their size if ``unit_mib`` is not 0: ``aliyun.com/gpu-mem: 40 (40 GiB)``."""
     text = f"{names.GPU_MEM}: {units}"
     return f"{text} ({memory_text(units * unit_mib)})" if unit_mib else text
 
 
 def memory_text(mib: int) -> str:
-    """``8 GiB`` or ``128 MiB``: GiB where it comes out even."""
+    """``8 GiB`` or ``128 MiB``: GiB if it is a whole number of them."""
     return f"{mib >> 10} GiB" if mib % 1024 == 0 else f"{mib} MiB"

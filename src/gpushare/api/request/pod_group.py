@@ -1,4 +1,4 @@
-"""Gangs: pods of which so many run together or none, as the labels of ``pod-group.scheduling.sigs.k8s.io`` say."""
+"""Gangs: pods that run together or not at all, by the labels of ``pod-group.scheduling.sigs.k8s.io``."""
 
 from typing import Final
 
@@ -13,9 +13,9 @@ MOST_PODS: Final = 100_000
 
 
 class Gang(msgspec.Struct, frozen=True, gc=False):
-    """The gang of a pod: ``key`` is ``namespace/name``, ``least`` how many of its pods must run together.
+    """The gang of a pod: ``key`` is ``namespace/name``, ``least`` the number of pods that must run together.
 
-    ``owner`` is the UID of the pod's controller, empty where it has none.
+    ``owner`` is the UID of the pod's controller, or empty.
     """
 
     key: str
@@ -31,7 +31,7 @@ class Gang(msgspec.Struct, frozen=True, gc=False):
 def gang_of(pod: Pod) -> Gang | None:
     """The pod's gang, or ``None``.
 
-    Raises ``InvalidRequest`` where the label with the number is missing or is none.
+    Raises ``InvalidRequest`` if the label with the number is missing or invalid.
     """
     labels = pod.metadata.labels
     if not labels or not (name := labels.get(names.LABEL_GANG_NAME)):
@@ -43,5 +43,5 @@ def gang_of(pod: Pod) -> Gang | None:
             f"label {names.LABEL_GANG_NAME}={name} needs {names.LABEL_GANG_LEAST} beside it, the number of pods "
             f"that must run together, from 1 to {MOST_PODS}: it is '{least[:63]}'; set both on every pod",
         )
-    owner = next((one.uid for one in pod.metadata.owner_references or () if one.controller), "")
+    owner = next((owner.uid for owner in pod.metadata.owner_references or () if owner.controller), "")
     return Gang(f"{pod.metadata.namespace}/{name}", int(least), owner)

@@ -23,14 +23,14 @@ class ContainerKind(Enum):
     APP = "app"
     INIT = "init"
     SIDECAR = "sidecar"
-    """A sidecar: an init container with ``restartPolicy: Always``, which runs along with all later ones."""
+    """An init container with ``restartPolicy: Always``, which keeps running beside all later containers."""
 
 
 class ContainerRequest(msgspec.Struct, frozen=True):
-    """What one container asks for; ``index`` counts within its own list (containers or initContainers).
+    """The request of a container; ``index`` is its position in its own list (containers or initContainers).
 
-    ``memory_units`` are those of all its GPUs together, as its manifest says and the kubelet counts; ``whole_gpus`` are
-    those that it asks for with ``aliyun.com/gpu``.
+    ``memory_units``: over all its GPUs together, as in its manifest and as the kubelet counts; ``whole_gpus``: its amount of
+    ``aliyun.com/gpu``.
     """
 
     name: str
@@ -42,14 +42,13 @@ class ContainerRequest(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a pod asks for: units and percent of **each** of ``gpu_count`` GPUs of one node, as the scheduler must find them.
+    """The request of a pod: units and percent on **each** of ``gpu_count`` GPUs of one node.
 
-    ``whole_device``: only GPUs of which nobody holds anything, and all of each of them; ``memory_units`` is the least
-    that they must have then. ``containers`` holds only those that ask, init containers first, in the order in which
-    they start. ``cpu_milli`` is what the pod asks of its node's processors, in thousandths of one. ``unit_mib`` is the unit in
-    which admission has counted a request in people's units: only nodes that count alike give what was asked for; 0: any.
-    ``by_gpu``: it counts GPUs, with ``aliyun.com/gpu``, which ``topology`` nodes give; it is for whole ones then, and
-    ``containers`` have theirs each. ``apart``: each of the ``containers`` is for one of the GPUs, and they ask alike.
+    ``whole_device``: it needs exclusive GPUs, allocated completely; ``memory_units`` is then their minimum size. ``containers``: only
+    those that request GPUs, in start order, init containers first. ``cpu_milli``: CPU request in thousandths. ``unit_mib``: the unit that
+    admission used to convert MiB or percent, so that only nodes with that unit fit; 0: any. ``by_gpu``: it requests whole GPUs by number,
+    with ``aliyun.com/gpu``, on ``topology`` nodes, and each container gets its own. ``apart``: each container gets one of the GPUs, and
+    their requests are equal.
     """
 
     memory_units: int
@@ -69,18 +68,18 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def is_ordinary(self) -> bool:
-        """Whether it requests a share of one GPU, as nearly all do."""
+        """Whether it requests a share of one GPU, as nearly all pods do."""
         return self.gpu_count == 1 and not self.whole_device
 
     def part_of(self, container: ContainerRequest) -> int:
         """The units that ``container`` requests on each of its GPUs."""
         return container.memory_units if self.apart else container.memory_units // self.gpu_count
 
-    def given(self, units: int, device_units: int) -> int:
-        """What ``units`` of those asked for on each GPU come to on a GPU of ``device_units``.
+    def allocated_units(self, units: int, device_units: int) -> int:
+        """The units allocated for ``units`` requested on a GPU of ``device_units``.
 
-        They are what is given, but where GPUs are given whole: then it is the same part of the GPU as of the pod's request,
-        rounded down. So the whole pod gets all of it, and containers that run together never more than that.
+        They are the same, except for exclusive GPUs: there the ratio of ``units`` to the pod's request is applied to the whole GPU,
+        rounded down. So the pod gets the whole GPU, and containers that run together never exceed it.
         """
         return units * device_units // self.memory_units if self.whole_device else units
 
@@ -88,8 +87,7 @@ class Request(msgspec.Struct, frozen=True):
 def request_of(pod: Pod) -> Request | None:
     """The pod's request, or ``None`` if it requests no GPU.
 
-    Raises ``InvalidRequest`` (subject ``pod NAMESPACE/NAME``) when the rules of spec §2 are broken:
-    such a pod fits no node, ever, until it is changed.
+    Raises ``InvalidRequest`` (subject ``pod NAMESPACE/NAME``) if it violates the rules of spec §2: such a pod never fits any node.
     """
     request = unlabelled_request_of(pod)
     if request is None or request.by_gpu:
@@ -103,11 +101,11 @@ def request_of(pod: Pod) -> Request | None:
     gpu_count = _gpu_count(labels, request.containers, subject)
     whole_device = _whole_device(labels, subject)
     if _is_apart(labels, request.containers, subject):
-        one = request.containers[0]
+        first = request.containers[0]
         return msgspec.structs.replace(
             request,
-            memory_units=one.memory_units,
-            core_percent=one.core_percent,
+            memory_units=first.memory_units,
+            core_percent=first.core_percent,
             gpu_count=len(request.containers),
             apart=True,
         )
@@ -130,35 +128,39 @@ def requests_share(pod: Pod) -> bool:
 
 
 def unlabelled_request_of(pod: Pod) -> Request | None:
-    """What its containers ask for, as if for one GPU: what a bound pod was given is in its record, whatever its labels say.
+    """The request of the pod's containers, as if for one GPU: for bound pods, whose allocation record counts instead of their labels.
 
-    ``None`` and errors as with ``request_of``.
+    ``None`` and errors as in ``request_of``.
     """
     subject = f"pod {pod.key}"
-    asked = _asked(pod, subject)
-    if not asked:
+    requests = _container_requests(pod, subject)
+    if not requests:
         return None
-    if any(one.whole_gpus for one in asked):
-        return _by_gpu(pod, asked, subject)
-    for one in asked:
-        _check_container(one, subject)
-    if len({one.core_percent > 0 for one in asked}) > 1:
-        with_core = ", ".join(one.name for one in asked if one.core_percent)
+    if any(container.whole_gpus for container in requests):
+        return _by_gpu(pod, requests, subject)
+    for container in requests:
+        _check_container(container, subject)
+    if len({container.core_percent > 0 for container in requests}) > 1:
+        with_core = ", ".join(container.name for container in requests if container.core_percent)
         raise InvalidRequest(
             subject,
             f"containers ask for different kinds of GPU resource (only {with_core} asks for {names.GPU_CORE}); "
             f"give every GPU container {names.GPU_MEM} alone, or both",
         )
     return Request(
-        memory_units=effective_amount([(one.kind, one.memory_units) for one in asked]),
-        core_percent=effective_amount([(one.kind, one.core_percent) for one in asked]),
-        containers=tuple(asked),
+        memory_units=effective_amount([(container.kind, container.memory_units) for container in requests]),
+        core_percent=effective_amount([(container.kind, container.core_percent) for container in requests]),
+        containers=tuple(requests),
         cpu_milli=cpu_milli_of(pod),
     )
 
 
-def _by_gpu(pod: Pod, asked: list[ContainerRequest], subject: str) -> Request:
-    shared = ", ".join(f"container {one.name}" for one in asked if one.memory_units or one.core_percent)
+def _by_gpu(pod: Pod, requests: list[ContainerRequest], subject: str) -> Request:
+    shared = ", ".join(
+        f"container {container.name}"
+        for container in requests
+        if container.memory_units or container.core_percent
+    )
     if shared:
         raise InvalidRequest(
             subject,
@@ -166,10 +168,10 @@ def _by_gpu(pod: Pod, asked: list[ContainerRequest], subject: str) -> Request:
             "ask for one of them in all containers",
         )
     return Request(
-        memory_units=1,  # the least that there is: all of each GPU is given
+        memory_units=1,  # the minimum; each GPU is allocated completely
         core_percent=0,
-        containers=tuple(asked),
-        gpu_count=effective_amount([(one.kind, one.whole_gpus) for one in asked]),
+        containers=tuple(requests),
+        gpu_count=effective_amount([(container.kind, container.whole_gpus) for container in requests]),
         whole_device=True,
         cpu_milli=cpu_milli_of(pod),
         by_gpu=True,
@@ -179,11 +181,11 @@ def _by_gpu(pod: Pod, asked: list[ContainerRequest], subject: str) -> Request:
 def cpu_milli_of(pod: Pod) -> int:
     """The pod's CPU request in thousandths, 0 if invalid.
 
-    Without what its runtime class adds. A resize in place changes it.
+    Without the overhead of its runtime class. An in-place resize changes it.
     """
-    whole = _cpu_milli(pod.spec.resources)
-    if whole is not None:
-        return whole
+    pod_level = _cpu_milli(pod.spec.resources)
+    if pod_level is not None:
+        return pod_level
     return effective_amount(
         [(kind, _cpu_milli(container.resources) or 0) for _, container, kind in listed_containers(pod)]
     )
@@ -217,17 +219,17 @@ def listed_containers(pod: Pod) -> list[tuple[int, Container, ContainerKind]]:
     return listed
 
 
-def _asked(pod: Pod, subject: str) -> list[ContainerRequest]:
-    asked = []
+def _container_requests(pod: Pod, subject: str) -> list[ContainerRequest]:
+    requests = []
     for index, container, kind in listed_containers(pod):
         memory_units = _amount(container, names.GPU_MEM, subject)
         core_percent = _amount(container, names.GPU_CORE, subject)
         whole_gpus = _amount(container, names.GPU_WHOLE, subject)
         if memory_units or core_percent or whole_gpus:
-            asked.append(
+            requests.append(
                 ContainerRequest(container.name, kind, index, memory_units, core_percent, whole_gpus)
             )
-    return asked
+    return requests
 
 
 def _amount(container: Container, resource: str, subject: str) -> int:
@@ -246,21 +248,21 @@ def _amount(container: Container, resource: str, subject: str) -> int:
     return 0
 
 
-def _check_container(one: ContainerRequest, subject: str) -> None:
-    if one.core_percent and not one.memory_units:
+def _check_container(container: ContainerRequest, subject: str) -> None:
+    if container.core_percent and not container.memory_units:
         raise InvalidRequest(
             subject,
-            f"container {one.name} asks for {names.GPU_CORE} without {names.GPU_MEM}; add {names.GPU_MEM} beside it",
+            f"container {container.name} asks for {names.GPU_CORE} without {names.GPU_MEM}; add {names.GPU_MEM} beside it",
         )
-    if one.core_percent % 5 or one.core_percent > 100:
+    if container.core_percent % 5 or container.core_percent > 100:
         raise InvalidRequest(
             subject,
-            f"{names.GPU_CORE} must be a multiple of 5 from 5 to 100: container {one.name} asks for {one.core_percent}",
+            f"{names.GPU_CORE} must be a multiple of 5 from 5 to 100: container {container.name} asks for {container.core_percent}",
         )
 
 
-def _gpu_count(labels: dict[str, str], asked: tuple[ContainerRequest, ...], subject: str) -> int:
-    """The number of GPUs over which the pod is spread; admission refuses in the same words (``gpushare.admission.rules.request_rules``)."""
+def _gpu_count(labels: dict[str, str], requests: tuple[ContainerRequest, ...], subject: str) -> int:
+    """The number of GPUs over which the pod is spread; admission has the same messages (``gpushare.admission.rules.request_rules``)."""
     label = names.LABEL_POD_GPU_COUNT
     text = labels.get(label, "1")
     if _COUNT.fullmatch(text) is None:
@@ -272,27 +274,29 @@ def _gpu_count(labels: dict[str, str], asked: tuple[ContainerRequest, ...], subj
     count = int(text)
     if count == 1:
         return count
-    as_written = sorted(asked, key=lambda one: one.kind is not ContainerKind.APP)
-    computing = ", ".join(f"container {one.name}" for one in as_written if one.core_percent)
+    as_written = sorted(requests, key=lambda container: container.kind is not ContainerKind.APP)
+    computing = ", ".join(f"container {container.name}" for container in as_written if container.core_percent)
     if computing:
         raise InvalidRequest(
             subject,
             f"label {label}={text} and {names.GPU_CORE} exclude each other: remove the label, "
             f"or {names.GPU_CORE} from {computing}",
         )
-    uneven = [one for one in as_written if one.memory_units % count]
+    uneven = [container for container in as_written if container.memory_units % count]
     if uneven:
-        told = ", ".join(f"container {one.name} asks for {one.memory_units}" for one in uneven)
+        listed = ", ".join(
+            f"container {container.name} asks for {container.memory_units}" for container in uneven
+        )
         raise InvalidRequest(
             subject,
-            f"label {label}={text} spreads {names.GPU_MEM} over {text} GPUs in equal whole parts: {told}; "
+            f"label {label}={text} spreads {names.GPU_MEM} over {text} GPUs in equal whole parts: {listed}; "
             f"ask for a multiple of {text}, or change the label",
         )
     return count
 
 
-def _is_apart(labels: dict[str, str], asked: tuple[ContainerRequest, ...], subject: str) -> bool:
-    """Whether each container gets a GPU of its own; admission refuses in the same words (``gpushare.admission.rules.request_rules``)."""
+def _is_apart(labels: dict[str, str], requests: tuple[ContainerRequest, ...], subject: str) -> bool:
+    """Whether each container gets a separate GPU; admission has the same messages (``gpushare.admission.rules.request_rules``)."""
     label = names.LABEL_POD_APART
     text = labels.get(label, "false")
     if text not in ("true", "false"):
@@ -302,36 +306,38 @@ def _is_apart(labels: dict[str, str], asked: tuple[ContainerRequest, ...], subje
         )
     if text == "false":
         return False
-    beside = {
-        one: labels[one] for one in (names.LABEL_POD_GPU_COUNT, names.LABEL_POD_PLACEMENT) if one in labels
+    conflicts = {
+        key: labels[key] for key in (names.LABEL_POD_GPU_COUNT, names.LABEL_POD_PLACEMENT) if key in labels
     }
-    beside = {one: value for one, value in beside.items() if value != "1"}
-    if beside:
-        told = ", ".join(f"{one}={value}" for one, value in beside.items())
+    conflicts = {key: value for key, value in conflicts.items() if value != "1"}
+    if conflicts:
+        listed = ", ".join(f"{key}={value}" for key, value in conflicts.items())
         raise InvalidRequest(
             subject,
-            f"label {label}=true gives each container one GPU, and excludes label {told}: remove one of them",
+            f"label {label}=true gives each container one GPU, and excludes label {listed}: remove one of them",
         )
-    early = ", ".join(f"container {one.name}" for one in asked if one.kind is not ContainerKind.APP)
+    early = ", ".join(
+        f"container {container.name}" for container in requests if container.kind is not ContainerKind.APP
+    )
     if early:
         raise InvalidRequest(
             subject,
             f"label {label}=true is for containers that run side by side: {early} of initContainers "
             "asks for a GPU; ask in containers alone, or remove the label",
         )
-    if len({(one.memory_units, one.core_percent) for one in asked}) > 1:
-        told = ", ".join(_amounts(one) for one in asked)
+    if len({(container.memory_units, container.core_percent) for container in requests}) > 1:
+        listed = ", ".join(_request_text(container) for container in requests)
         raise InvalidRequest(
             subject,
-            f"label {label}=true needs containers that ask alike, each for one GPU: {told}; "
+            f"label {label}=true needs containers that ask alike, each for one GPU: {listed}; "
             "ask for as much in each, or remove the label",
         )
-    return len(asked) > 1
+    return len(requests) > 1
 
 
-def _amounts(one: ContainerRequest) -> str:
-    core = f" and {one.core_percent}%" if one.core_percent else ""
-    return f"container {one.name} asks for {one.memory_units}{core}"
+def _request_text(container: ContainerRequest) -> str:
+    core = f" and {container.core_percent}%" if container.core_percent else ""
+    return f"container {container.name} asks for {container.memory_units}{core}"
 
 
 def _whole_device(labels: dict[str, str], subject: str) -> bool:
@@ -350,14 +356,14 @@ def wants_whole_device(pod: Pod) -> bool:
     return (pod.metadata.labels or {}).get(names.LABEL_POD_PLACEMENT) == names.POD_PLACEMENT_WHOLE_DEVICE
 
 
-def effective_amount(asked: list[tuple[ContainerKind, int]]) -> int:
+def effective_amount(amounts: list[tuple[ContainerKind, int]]) -> int:
     """A pod's amount from its containers' (source: k8s.io/component-helpers ``PodRequests``).
 
-    Apps and sidecars run together; an init container runs alone but for the sidecars before it.
+    Apps and sidecars run together; an init container runs only beside the sidecars before it.
     """
-    together = sum(amount for kind, amount in asked if kind is not ContainerKind.INIT)
+    together = sum(amount for kind, amount in amounts if kind is not ContainerKind.INIT)
     peak, sidecars = 0, 0
-    for kind, amount in asked:
+    for kind, amount in amounts:
         if kind is ContainerKind.SIDECAR:
             sidecars += amount
         elif kind is ContainerKind.INIT:

@@ -1,8 +1,8 @@
 """Requests of GPU memory in MiB or in percent of a reference GPU, and their conversion to units.
 
-MiB are a need and are rounded up: nobody gets less. Percents are a part and are rounded down: four pods with 25% fit one
-card, which 4 of 15 units each would not. Admission turns both into ``aliyun.com/gpu-mem`` when a pod is submitted, so that
-every reader finds units, and notes on the pod what was asked for (docs/decisions/0021).
+MiB are rounded up, so that a pod never gets less than it requested. Percentages are rounded down, so that four pods with 25% fit one
+GPU; with 4 of 15 units each, they would not. Admission converts both to ``aliyun.com/gpu-mem`` when a pod is created, so that all other
+components read units, and records the original request on the pod (docs/decisions/0021).
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from gpushare.api.objects import Pod
 from gpushare.api.quantity import MAX_AMOUNT, MemoryUnit, Quantity, parse_quantity
 
 #: Our resources for GPU memory in bytes and in percent.
-PEOPLES: Final = (names.GPU_MEMORY, names.GPU_MEMORY_PERCENT)
+CONVERTED_RESOURCES: Final = (names.GPU_MEMORY, names.GPU_MEMORY_PERCENT)
 #: 16 TiB, more than any GPU has. CEL cannot check whether much larger quantities are whole numbers.
 MOST_MIB: Final = 1 << 24
 _MIB: Final = 1 << 20
@@ -48,7 +48,7 @@ class Counting(msgspec.Struct, frozen=True):
 
 
 def mib_of(text: Quantity) -> int | None:
-    """MiB in an amount of ``gpushare.dev/gpu-memory``; ``None`` where it is no whole number of them, from 1 to ``MOST_MIB``."""
+    """MiB of an amount of ``gpushare.dev/gpu-memory``; ``None`` if it is not a whole number from 1 to ``MOST_MIB``."""
     bytes_ = _whole(text)
     if bytes_ is None or bytes_ % _MIB or not 0 < bytes_ // _MIB <= MOST_MIB:
         return None
@@ -56,7 +56,7 @@ def mib_of(text: Quantity) -> int | None:
 
 
 def percent_of(text: Quantity) -> int | None:
-    """An amount of ``gpushare.dev/gpu-memory.percentage``; ``None`` where it is no whole number from 1 to 100."""
+    """An amount of ``gpushare.dev/gpu-memory.percentage``; ``None`` if it is not a whole number from 1 to 100."""
     percent = _whole(text)
     return percent if percent is not None and 1 <= percent <= 100 else None
 
@@ -70,7 +70,7 @@ def _whole(text: Quantity) -> int | None:
 
 
 class Requested(msgspec.Struct, frozen=True, rename="camel"):
-    """The value of ``gpushare.dev/requested``: ``6144Mi`` or ``25%`` by container, and how that was counted."""
+    """The value of ``gpushare.dev/requested``: ``6144Mi`` or ``25%`` by container, and the units used for the conversion."""
 
     unit_mib: Annotated[int, msgspec.Meta(gt=0)]
     reference_mib: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(name="cardMib")
@@ -81,7 +81,7 @@ _REQUESTED: Final = msgspec.json.Decoder(Requested)
 
 
 def requested_text(counting: Counting, containers: Mapping[str, str]) -> str:
-    """The annotation's value; ``read_requested`` gives it back."""
+    """The annotation's value, which ``read_requested`` reads."""
     note = Requested(counting.unit.mib, counting.reference_mib, dict(containers))
     return msgspec.json.encode(note).decode()
 
@@ -89,7 +89,7 @@ def requested_text(counting: Counting, containers: Mapping[str, str]) -> str:
 def read_requested(pod: Pod) -> Requested | None:
     """The pod's original MiB or percentage request; ``None`` if it requested units, or nothing.
 
-    Raises ``InvalidRequest`` where the annotation cannot be read.
+    Raises ``InvalidRequest`` if the annotation is malformed.
     """
     text = (pod.metadata.annotations or {}).get(names.ANN_REQUESTED)
     if text is None:

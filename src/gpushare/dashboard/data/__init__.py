@@ -1,1 +1,1 @@
-"""What the dashboard shows: read from scheduler, node agents and API server, and kept for a while."""
+"""The dashboard's data, read from scheduler, node agents and API server, and cached."""

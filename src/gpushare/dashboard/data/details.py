@@ -1,4 +1,4 @@
-"""What the page asks for one by one: a node with its GPUs and pods, one pod, and what a search finds."""
+"""Details that the page requests: a node with its GPUs and pods, a pod, and search results."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -16,12 +16,12 @@ from gpushare.dashboard.data.metrics_parser import Figures
 from gpushare.ledger.results import Held
 from gpushare.scheduler.cache.pod_records import PodRecord
 
-MOST_FOUND: Final = 50
-_LEAST_OF_UUID: Final = 4
+MAX_FOUND: Final = 50
+_MIN_UUID_LENGTH: Final = 4
 
 
 class UseDetail(msgspec.Struct, frozen=True):
-    """What a container really uses of a GPU; -1 where nobody says. ``container`` is empty where only the pod is known."""
+    """Usage of a GPU by a container; -1 where it is not reported. ``container`` is empty if only the pod is known."""
 
     container: str
     used_mib: int
@@ -29,7 +29,7 @@ class UseDetail(msgspec.Struct, frozen=True):
 
 
 class ShareDetail(msgspec.Struct, frozen=True):
-    """What a pod was given of a GPU, and its containers' use of it; ``reason`` says why that GPU is out of service, if it is not healthy."""
+    """A pod's share of a GPU, and its containers' usage; ``reason`` says why the GPU is out of service, if it is not ``healthy``."""
 
     pod: str
     uuid: str
@@ -66,7 +66,7 @@ class GpuDetail(msgspec.Struct, frozen=True):
 
 
 class NodeDetail(msgspec.Struct, frozen=True):
-    """A node; ``usage_unknown`` says why nobody knows what is really used, empty when somebody does."""
+    """A node; ``usage_unknown`` says why its usage is unknown, else it is empty."""
 
     name: str
     mode: str
@@ -83,11 +83,10 @@ class NodeDetail(msgspec.Struct, frozen=True):
 
 
 class PodDetail(msgspec.Struct, frozen=True):
-    """A pod that holds something or waits (then ``node`` is empty).
+    """A pod that holds a share or is pending (then ``node`` is empty).
 
-    One that waits has the scheduler's ``reason`` and ``suggestion``, or ``reason_unknown`` says why nobody can tell; all three are empty where
-    the scheduler has no word on it yet. ``not_held`` says why its node does not hold containers to what it gives now; empty where it does, or
-    nobody says.
+    A pending pod has the scheduler's ``reason`` and ``suggestion``, or ``reason_unknown`` says why they are unknown; all three are empty if
+    the scheduler has no record of it yet. ``not_held`` says why its node does not enforce shares; empty where it does, or that is unknown.
     """
 
     pod: str
@@ -108,7 +107,7 @@ class PodDetail(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """One finding of a search: ``kind`` is node, gpu or pod; ``node`` and ``gpu`` lead there."""
+    """A search result: ``kind`` is node, gpu or pod; ``node`` and ``gpu`` are its location."""
 
     kind: str
     name: str
@@ -120,15 +119,15 @@ class Found(msgspec.Struct, frozen=True):
 def node_detail(
     cluster: Cluster, name: str, figures: Figures | None, usage_unknown: str
 ) -> NodeDetail | None:
-    """The node; ``None`` where there is none of that name with GPUs."""
+    """The node; ``None`` without a node of that name with GPUs."""
     devices = cluster.ledger.node(name)
     if devices is None:
         return None
     usage = cluster.ledger.usage(name)
     gpus = []
     for gpu, device in zip(usage.gpus, devices.devices, strict=True):
-        real = None if figures is None else figures.of_gpu(gpu.uuid)
-        held = (one for uid in gpu.pods if (one := cluster.held(uid)) is not None)
+        gpu_usage = None if figures is None else figures.of_gpu(gpu.uuid)
+        holders = (held for uid in gpu.pods if (held := cluster.held(uid)) is not None)
         gpus.append(
             GpuDetail(
                 uuid=gpu.uuid,
@@ -136,7 +135,7 @@ def node_detail(
                 model=device.model,
                 pci=device.pci_bus_id,
                 numa=device.numa_node,
-                healthy=not device.ails,
+                healthy=not device.is_faulty,
                 cordoned=device.cordoned,
                 reason=device.reason,
                 total_mib=gpu.total_mib,
@@ -145,9 +144,9 @@ def node_detail(
                 total_units=gpu.total_units,
                 used_units=gpu.used_units,
                 allocated_core=gpu.used_core,
-                used_mib=UNKNOWN if real is None else real.used_mib,
-                busy_percent=UNKNOWN if real is None else real.busy_percent,
-                pods=tuple(_told_health(cluster, name, _shares(held, figures, gpu.uuid))),
+                used_mib=UNKNOWN if gpu_usage is None else gpu_usage.used_mib,
+                busy_percent=UNKNOWN if gpu_usage is None else gpu_usage.busy_percent,
+                pods=tuple(_with_health(cluster, name, _shares(holders, figures, gpu.uuid))),
             )
         )
     return NodeDetail(
@@ -161,9 +160,9 @@ def node_detail(
         gives_core=devices.mode.gives_core,
         gpus=tuple(gpus),
         pending=tuple(
-            _share(one, pending.share, figures)
+            _share(held, pending.share, figures)
             for pending in usage.pending
-            if (one := cluster.held(pending.uid)) is not None
+            if (held := cluster.held(pending.uid)) is not None
         ),
         usage_unknown=usage_unknown,
         troubles=() if figures is None else figures.troubles,
@@ -171,7 +170,7 @@ def node_detail(
 
 
 def pod_detail(cluster: Cluster, key: str, figures: Figures | None, usage_unknown: str) -> PodDetail | None:
-    """The pod ``NAMESPACE/NAME``; ``None`` where there is none that holds something or waits."""
+    """The pod ``NAMESPACE/NAME``; ``None`` if no such pod holds a share or is pending."""
     uid = cluster.uids.get(key)
     record = None if uid is None else cluster.view.waiting.get(uid) or cluster.view.bound.get(uid)
     if uid is None or record is None:
@@ -188,26 +187,26 @@ def pod_detail(cluster: Cluster, key: str, figures: Figures | None, usage_unknow
         leaving=record.leaving,
         gang="" if record.gang is None else record.gang.key,
         problem=record.problem,
-        shares=() if held is None else tuple(_told_health(cluster, record.node, _shares([held], figures))),
+        shares=() if held is None else tuple(_with_health(cluster, record.node, _shares([held], figures))),
         usage_unknown=usage_unknown if record.node else "",
         not_held="" if node is None or held is None else not_held(node, held.allocation.gpus),
     )
 
 
-def _told_health(cluster: Cluster, name: str, shares: Iterable[ShareDetail]) -> Iterator[ShareDetail]:
+def _with_health(cluster: Cluster, name: str, shares: Iterable[ShareDetail]) -> Iterator[ShareDetail]:
     node = cluster.ledger.node(name)
     for share in shares:
         device = None if node is None else node.device_of(share.uuid, share.index)
-        if device is None or not device.ails:
+        if device is None or not device.is_faulty:
             yield share
         else:
             yield msgspec.structs.replace(share, healthy=False, reason=device.reason)
 
 
 def asks_of(cluster: Cluster, record: PodRecord) -> str:
-    """What the pod asks for by resource, units in GiB or MiB, too, where it is known what they are; empty where it cannot be read.
+    """The pod's request by resource, with units also in GiB or MiB if their size is known; empty if it is malformed.
 
-    Of a placed pod the sums of its manifest are kept.
+    Of a placed pod only the sums of its manifest are stored.
     """
     if not record.node:
         return asks_text(record.request, cluster.unit_mib())
@@ -230,21 +229,21 @@ def asks_of(cluster: Cluster, record: PodRecord) -> str:
 
 
 def found(cluster: Cluster, text: str) -> list[Found]:
-    """Nodes, pods and GPUs whose name holds ``text``, in this order, at most ``MOST_FOUND``; exact and early matches first."""
+    """Nodes, pods and GPUs whose name contains ``text``, in this order, at most ``MAX_FOUND``; early matches first."""
     wanted = text.strip().lower()
     if not wanted:
         return []
 
     def matching(names: Iterable[str]) -> list[str]:
-        hits = [(name.lower().find(wanted), name) for name in names if wanted in name.lower()]
-        return [name for _, name in sorted(hits)[:MOST_FOUND]]
+        matches = [(name.lower().find(wanted), name) for name in names if wanted in name.lower()]
+        return [name for _, name in sorted(matches)[:MAX_FOUND]]
 
     nodes = (Found("node", name, name) for name in matching(cluster.nodes))
     pods = (_found_pod(cluster, key) for key in matching(cluster.uids))
-    gpus = _found_gpus(cluster, wanted) if len(wanted) >= _LEAST_OF_UUID else iter(())
-    # Each kind has its part even where another has very many.
-    few = MOST_FOUND // 3
-    return [*islice(nodes, few), *islice(pods, MOST_FOUND - 2 * few), *islice(gpus, few)]
+    gpus = _found_gpus(cluster, wanted) if len(wanted) >= _MIN_UUID_LENGTH else iter(())
+    # Each kind has its quota, however many matches another has.
+    quota = MAX_FOUND // 3
+    return [*islice(nodes, quota), *islice(pods, MAX_FOUND - 2 * quota), *islice(gpus, quota)]
 
 
 def _found_pod(cluster: Cluster, key: str) -> Found:
@@ -266,10 +265,10 @@ def _found_gpus(cluster: Cluster, wanted: str) -> Iterator[Found]:
 
 
 def _shares(held: Iterable[Held], figures: Figures | None, uuid: str | None = None) -> Iterator[ShareDetail]:
-    for one in sorted(held, key=lambda one: one.pod):
-        for share in one.allocation.gpus:
+    for holder in sorted(held, key=lambda holder: holder.pod):
+        for share in holder.allocation.gpus:
             if uuid is None or share.uuid == uuid:
-                yield _share(one, share, figures)
+                yield _share(holder, share, figures)
 
 
 def _share(held: Held, share: GpuShare, figures: Figures | None) -> ShareDetail:
@@ -286,11 +285,11 @@ def _share(held: Held, share: GpuShare, figures: Figures | None) -> ShareDetail:
 
 
 def _uses(pod: str, uuid: str, figures: Figures) -> Iterator[UseDetail]:
-    its = [one for one in figures.containers if one.pod == pod and one.gpu == uuid]
-    if its:
-        yield from (UseDetail(one.container, one.used_mib, one.busy_percent) for one in its)
+    uses = [use for use in figures.containers if use.pod == pod and use.gpu == uuid]
+    if uses:
+        yield from (UseDetail(use.container, use.used_mib, use.busy_percent) for use in uses)
     else:
-        # Agents of earlier versions name containers that have processes on the GPU alone. Where the driver says that all of it is idle, so is each part.
+        # Agents of earlier versions list only containers with processes on the GPU. If the driver reports an idle GPU, each share is idle.
         whole = figures.gpus.get(uuid, Real())
         if whole.used_mib == 0:
             yield UseDetail("", 0, 0 if whole.busy_percent == 0 else UNKNOWN)

@@ -1,4 +1,4 @@
-"""Where parts of ours can be asked: node agents by their node, schedulers by their pod's name."""
+"""Addresses of gpushare's components: node agents by node, schedulers by pod name."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,12 +9,12 @@ import msgspec
 
 from gpushare.dashboard.errors import InvalidSetting
 
-#: What both charts write on all of their pods.
+#: Label of all pods of both charts.
 SELECTOR: Final = "app.kubernetes.io/part-of=gpushare"
 _NAME: Final = "app.kubernetes.io/name"
 _AGENT: Final = "gpushare-device-plugin"
 _SCHEDULER: Final = "ack-co-scheduler"
-#: The names of their ports in the charts, the first that is there: where agents tell figures and schedulers decisions.
+#: Names of the ports that serve agents' figures and schedulers' decisions in the charts; the first existing one is used.
 _PORTS: Final = {_AGENT: ("health",), _SCHEDULER: ("decisions", "health")}
 
 
@@ -50,7 +50,7 @@ class _Pod(msgspec.Struct, gc=False):
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """A pod of ours: which program, on which node, and its ``HOST:PORT`` (empty: not at present)."""
+    """A pod of gpushare: its program, node, and ``HOST:PORT`` (empty: not available)."""
 
     pod: str
     program: str
@@ -62,12 +62,14 @@ _decode: Final = msgspec.json.Decoder(_Pod).decode
 
 
 def decode_place(raw: bytes) -> tuple[str, Place] | None:
-    """A pod's JSON as a place; ``None`` for pods that are not asked anything."""
+    """A pod's JSON as a place; ``None`` for other programs than agents and schedulers."""
     pod = _decode(raw)
     program = (pod.metadata.labels or {}).get(_NAME, "")
     if program not in _PORTS:
         return None
-    named = {port.name: port.container_port for one in pod.spec.containers for port in one.ports or ()}
+    named = {
+        port.name: port.container_port for container in pod.spec.containers for port in container.ports or ()
+    }
     ports = [named[name] for name in _PORTS[program] if name in named]
     address = ""
     if ports and pod.status.pod_ip and pod.status.phase == "Running":
@@ -77,15 +79,15 @@ def decode_place(raw: bytes) -> tuple[str, Place] | None:
 
 
 def host_port(host: str, port: int) -> str:
-    """As it stands in a URL."""
+    """Host and port as in a URL, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Places:
-    """Fed by informers of pods; asked for addresses, empty where there is none."""
+    """Addresses by node or pod, fed by informers of pods; empty if unknown."""
 
     def __init__(self) -> None:
-        # By node, and by pod: in a roll-out there are two, of which the one that came last stays.
+        # By node, then pod: during a rollout a node has two agents, and the newer one counts.
         self._agents: dict[str, dict[str, str]] = {}
         self._schedulers: dict[str, str] = {}
 
@@ -93,7 +95,7 @@ class Places:
         """The first list is complete."""
 
     def upsert(self, item: Place) -> None:
-        """A pod of ours was added or changed."""
+        """A pod was added or changed."""
         if item.program == _SCHEDULER:
             self._schedulers[item.pod] = item.address
         elif item.address:
@@ -102,30 +104,30 @@ class Places:
             self._forget_agent(item)
 
     def remove(self, key: str, last: Place) -> None:
-        """A pod of ours is gone; another may have taken its node's place already."""
+        """A pod was deleted; its node may already have another agent."""
         self._schedulers.pop(key, None)
         self._forget_agent(last)
 
-    def _forget_agent(self, one: Place) -> None:
-        there = self._agents.get(one.node, {})
-        if there.pop(one.pod, None) is not None and not there:
-            del self._agents[one.node]
+    def _forget_agent(self, place: Place) -> None:
+        agents = self._agents.get(place.node, {})
+        if agents.pop(place.pod, None) is not None and not agents:
+            del self._agents[place.node]
 
     def agent(self, node: str) -> str:
-        """Where the node's agent tells its figures."""
+        """Address of the node's agent."""
         return next(reversed(self._agents.get(node, {}).values()), "")
 
     def scheduler(self, pod: str) -> str:
-        """Where the scheduler's pod ``NAMESPACE/NAME`` can be asked."""
+        """Address of the scheduler's pod ``NAMESPACE/NAME``."""
         return self._schedulers.get(pod, "")
 
 
-#: Node → ``HOST:PORT`` of its agent, empty where nobody knows one.
+#: Node → ``HOST:PORT`` of its agent; empty if unknown.
 AgentAddressFn = Callable[[str], str]
 
 
 class AgentsFile:
-    """Addresses of agents that are no pods: lines ``NODE HOST:PORT`` of a file, read anew when it has changed."""
+    """Addresses of agents that do not run as pods: lines ``NODE HOST:PORT`` of a file, read again when it changes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -134,8 +136,8 @@ class AgentsFile:
         self._read()
 
     def agent(self, node: str) -> str:
-        """Where the node's agent tells its figures; empty where the file does not say."""
-        with suppress(InvalidSetting):  # it is being written: what it said before holds
+        """Address of the node's agent; empty if the file does not list it."""
+        with suppress(InvalidSetting):  # the file is being written: keep the previous content
             self._read()
         return self._agents.get(node, "")
 

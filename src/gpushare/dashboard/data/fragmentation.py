@@ -1,4 +1,4 @@
-"""What is free and yet of no use: how large the pieces are, and which pods would have to move for those that wait."""
+"""Fragmentation: sizes of free pieces of memory, and the moves of pods that would admit pending pods."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,19 +13,19 @@ from gpushare.dashboard.data.details import asks_of
 from gpushare.dashboard.data.heatmap import State
 from gpushare.kubescheduler.required_nodes import WantedNodes, Wishes
 from gpushare.planning.defragmentation import Host, Outlook, cheaper_way, room_now, roomiest
-from gpushare.reasons.phrases import NOT_A_SHARE, kept_besides
+from gpushare.reasons.phrases import NOT_A_SHARE, other_obstacle_note
 from gpushare.scheduler.cache.pod_records import PodRecord
 
-#: Requests that wait and are looked at; each may take some ten milliseconds, in turns.
-MOST_LOOKED_AT: Final = 20
-_TURN: Final = 16
-#: Nodes whose labels are looked at before others get their turn: some milliseconds.
-_LABELS_TURN: Final = 512
+#: Pending pods that are examined; each may take some ten milliseconds, with yields in between.
+MAX_EXAMINED: Final = 20
+_NODES_PER_TURN: Final = 16
+#: Nodes whose labels are matched before yielding to the event loop: some milliseconds.
+_LABELS_PER_TURN: Final = 512
 _GIB: Final = 1024
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Of free memory: ``gpus`` have at least ``mib`` free in one piece, and take ``pods`` pods of that size together."""
+    """Free memory by size: ``gpus`` GPUs have at least ``mib`` free, and fit ``pods`` pods of that size together."""
 
     mib: int
     gpus: int
@@ -33,9 +33,9 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Way(msgspec.Struct, frozen=True):
-    """What would let a pod in: ``goes_to`` once ``moves`` are made (``POD from … to …``), now if there are none.
+    """How a pending pod can be admitted: on ``goes_to``, after ``moves`` (``POD from … to …``), or now if there are none.
 
-    ``note`` says why it was not looked at, or that something else than room keeps it, with what as far as is known.
+    ``note`` says why it was not examined, or what other than lack of capacity keeps it pending.
     """
 
     pod: str
@@ -46,7 +46,7 @@ class Way(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The whole. MiB; ``fragments_mib`` is what the mix of arrivals could not use."""
+    """The report, in MiB. ``fragments_mib``: free memory that the mix of arriving requests cannot use."""
 
     free_mib: int
     free_gpus: int
@@ -58,12 +58,12 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def free_mib(cluster: Cluster) -> int:
-    """MiB that could be given away."""
+    """Free MiB on GPUs in service."""
     return int(_free(cluster).sum())
 
 
-async def report(cluster: Cluster, kept: Mapping[str, str]) -> Report:
-    """The report; others get their turn while it is made. ``kept``: what else than room keeps pods (``namespace/name``)."""
+async def report(cluster: Cluster, reasons: Mapping[str, str]) -> Report:
+    """The report; yields to the event loop. ``reasons``: why pods (``namespace/name``) are pending for other reasons than capacity."""
     free = _free(cluster)
     largest = int(free.max(initial=0))
     pieces = []
@@ -72,11 +72,13 @@ async def report(cluster: Cluster, kept: Mapping[str, str]) -> Report:
         pieces.append(Piece(size, int((free >= size).sum()), int((free // size).sum())))
         size *= 2
     waiting = sorted(
-        (one for one in cluster.waiting() if one.request is not None and not one.request.by_gpu),
-        key=lambda one: (one.created, one.pod),
+        (record for record in cluster.waiting() if record.request is not None and not record.request.by_gpu),
+        key=lambda record: (record.created, record.pod),
     )
     wishes = Wishes(cluster.labels)
-    ways = [await _way(cluster, wishes, one, kept.get(one.pod, "")) for one in waiting[:MOST_LOOKED_AT]]
+    ways = [
+        await _way(cluster, wishes, record, reasons.get(record.pod, "")) for record in waiting[:MAX_EXAMINED]
+    ]
     return Report(
         free_mib=int(free.sum()),
         free_gpus=int((free > 0).sum()),
@@ -84,7 +86,7 @@ async def report(cluster: Cluster, kept: Mapping[str, str]) -> Report:
         fragments_mib=cluster.ledger.fragments_mib(),
         pieces=tuple(pieces),
         ways=tuple(ways),
-        not_looked_at=max(len(waiting) - MOST_LOOKED_AT, 0),
+        not_looked_at=max(len(waiting) - MAX_EXAMINED, 0),
     )
 
 
@@ -96,38 +98,38 @@ def _free(cluster: Cluster) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     return np.where(board.plane("state") == State.IN_SERVICE, np.maximum(free, 0), 0)
 
 
-async def _way(cluster: Cluster, wishes: Wishes, record: PodRecord, kept: str) -> Way:
+async def _way(cluster: Cluster, wishes: Wishes, record: PodRecord, reason: str) -> Way:
     request = record.request
     assert request is not None
-    asks = asks_of(cluster, record)
+    request_text = asks_of(cluster, record)
     if not request.is_ordinary:
-        return Way(record.pod, asks, "", (), NOT_A_SHARE)
-    found = await _outlook(cluster, wishes, record, request)
-    if found.spot is None:
-        return Way(record.pod, asks, "", (), "no move of one or two pods would let it in")
+        return Way(record.pod, request_text, "", (), NOT_A_SHARE)
+    outlook = await _outlook(cluster, wishes, record, request)
+    if outlook.spot is None:
+        return Way(record.pod, request_text, "", (), "no move of one or two pods would let it in")
     moves = tuple(
         f"{_name(cluster, move.pod)} ({round(move.mib / 1024, 1):g} GiB) from {move.source} to {move.target}"
-        for move in found.moves
+        for move in outlook.moves
     )
-    note = kept_besides(kept, moves=bool(moves)) if kept or not moves else ""
-    return Way(record.pod, asks, str(found.spot), moves, note)
+    note = other_obstacle_note(reason, moves=bool(moves)) if reason or not moves else ""
+    return Way(record.pod, request_text, str(outlook.spot), moves, note)
 
 
 async def _outlook(cluster: Cluster, wishes: Wishes, record: PodRecord, request: Request) -> Outlook:
     ledger, bound = cluster.ledger, cluster.view.bound
 
     def host_of(name: str) -> Host | None:
-        return ledger.evictions.host(name, _anybody, goes_to)
+        return ledger.evictions.host(name, _any_pod, goes_to)
 
     def goes_to(uid: str) -> WantedNodes | None:
         return wishes.of(bound[uid].wish) if uid in bound else None
 
-    names = await _wanted(sorted(cluster.nodes), wishes.of(record.wish))
+    names = await _eligible(sorted(cluster.nodes), wishes.of(record.wish))
     if fits := ledger.filter(request, names).fits:
         host = host_of(fits[0])
-        now = None if host is None else room_now(host, request)
-        if now is not None:
-            return Outlook(now)
+        spot = None if host is None else room_now(host, request)
+        if spot is not None:
+            return Outlook(spot)
     roomy: list[Host] = [host for name in ledger.evictions.roomiest() if (host := host_of(name)) is not None]
     elsewhere = roomiest(roomy)
     best = Outlook(None)
@@ -135,23 +137,23 @@ async def _outlook(cluster: Cluster, wishes: Wishes, record: PodRecord, request:
         host = host_of(name)
         if host is not None:
             best = cheaper_way(host, elsewhere, request, best)
-        if turn % _TURN == 0:
+        if turn % _NODES_PER_TURN == 0:
             await asyncio.sleep(0)
     return best
 
 
-async def _wanted(names: list[str], wanted: WantedNodes | None) -> list[str]:
-    """Those of the nodes that the pod wants."""
+async def _eligible(names: list[str], wanted: WantedNodes | None) -> list[str]:
+    """The nodes in ``names`` that the pod's node selection allows."""
     if wanted is None:
         return names
-    found: list[str] = []
-    for at in range(0, len(names), _LABELS_TURN):
-        found += [name for name in names[at : at + _LABELS_TURN] if name in wanted]
+    eligible: list[str] = []
+    for start in range(0, len(names), _LABELS_PER_TURN):
+        eligible += [name for name in names[start : start + _LABELS_PER_TURN] if name in wanted]
         await asyncio.sleep(0)
-    return found
+    return eligible
 
 
-def _anybody(uid: str) -> bool:
+def _any_pod(uid: str) -> bool:
     return True
 
 

@@ -1,8 +1,8 @@
-"""The heat map's figures: a row of GPUs for each node, as arrays that are sent as they are.
+"""The heat map's figures: a row of GPUs per node, in arrays that are sent without conversion.
 
-A node has a slot, a small number that stays its own as long as it is known; slots that come free are given again. What
-has changed since the last delta is noted slot by slot, so a change costs what the node costs, whatever the size
-of the cluster. Figures that nobody knows are ``UNKNOWN``, never 0; so is the compute that is given where none is counted.
+A node has a slot, a small number that it keeps while it is known; free slots are reused. Changes since the last delta are recorded per
+slot, so the cost of a change depends on the node, not on the size of the cluster. Unknown figures are ``UNKNOWN``, never 0; so is
+allocated compute on nodes that do not allocate compute.
 """
 
 import struct
@@ -19,13 +19,13 @@ from gpushare.ledger.results import NodeUsage
 
 MAGIC: Final = b"GPB1"
 UNKNOWN: Final = -1
-_ALIGNED: Final = 8
-_MOST_SMALL: Final = 32767
-_FIRST_SLOTS: Final = 16
-#: Of a delta that are sent together: a page takes them in a millisecond or two, and does something else before the next.
-MOST_ROWS: Final = 128
+_ALIGNMENT: Final = 8
+_MAX_INT16: Final = 32767
+_INITIAL_SLOTS: Final = 16
+#: Rows of a delta that are sent in one message: a page processes them in one or two milliseconds, and stays responsive.
+MAX_ROWS: Final = 128
 
-#: Column → element type: what a page finds behind the header, in this order.
+#: Column → element type, in the order of the columns after the header.
 COLUMNS: Final[Mapping[str, str]] = {
     "total_mib": "<i4",
     "allocated_mib": "<i4",
@@ -36,31 +36,31 @@ COLUMNS: Final[Mapping[str, str]] = {
     "pods": "<i2",
     "state": "|u1",
 }
-#: Those that the ledger tells; the others come from the node agents.
-_GIVEN: Final = ("total_mib", "allocated_mib", "foreign_mib", "allocated_core", "pods", "state")
-_REAL: Final = ("used_mib", "busy_percent")
+#: Columns from the ledger; the others come from the node agents.
+_LEDGER_COLUMNS: Final = ("total_mib", "allocated_mib", "foreign_mib", "allocated_core", "pods", "state")
+_USAGE_COLUMNS: Final = ("used_mib", "busy_percent")
 
 
 class State(IntEnum):
-    """What can be done with a GPU."""
+    """State of a GPU."""
 
     ABSENT = 0
     IN_SERVICE = 1
     UNHEALTHY = 2
     CORDONED = 3
     CLOSED = 4
-    """The node takes nothing new at present, or the GPU waits for pods from before a change of mode."""
+    """The node takes no new pods, or the GPU still has pods from before a change of the node's mode."""
 
 
 class Real(NamedTuple):
-    """What processes really use of a GPU: MiB, and percent of its time; ``UNKNOWN`` where nobody says."""
+    """Usage of a GPU by processes: MiB, and percent of its time; ``UNKNOWN`` where it is not reported."""
 
     used_mib: int = UNKNOWN
     busy_percent: int = UNKNOWN
 
 
 class BoardNode(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is sent of a node beside the figures of its GPUs; ``indices`` of these where they are not 0, 1, 2 and so on."""
+    """Attributes of a node sent with its GPUs' figures; ``indices`` of the GPUs, unless they are 0, 1, 2, …"""
 
     name: str
     mode: str
@@ -72,36 +72,36 @@ class BoardNode(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Board:
-    """The arrays, and what of them has changed."""
+    """The arrays, and their changed slots."""
 
     def __init__(self) -> None:
         self.stride = 1
         self.nodes: list[BoardNode | None] = []
         self._slots: dict[str, int] = {}
-        self._returned: list[int] = []
+        self._free_slots: list[int] = []
         self._changed: set[int] = set()
         self._real_changed: set[int] = set()
         self._planes = {
-            name: np.full((_FIRST_SLOTS, 1), _empty(name), kind) for name, kind in COLUMNS.items()
+            name: np.full((_INITIAL_SLOTS, 1), _empty(name), kind) for name, kind in COLUMNS.items()
         }
 
     def slot(self, name: str) -> int | None:
-        """The slot of a node that is known."""
+        """The node's slot, if it is known."""
         return self._slots.get(name)
 
     def plane(self, name: str) -> npt.NDArray[Any]:
-        """(slots in use, GPUs) of a column of ``COLUMNS``, for reading."""
+        """Read-only array (slots in use, GPUs) of a column of ``COLUMNS``."""
         return self._planes[name][: len(self.nodes)]
 
     @property
     def gpus(self) -> int:
-        """How many GPUs are shown."""
+        """Number of GPUs on the board."""
         return int(np.count_nonzero(self.plane("state")))
 
     # --- changes --------------------------------------------------------------------------------
 
     def put(self, devices: NodeDevices, usage: NodeUsage) -> None:
-        """Show the node so; what is really used of it stays as long as it has as many GPUs."""
+        """Set the node's allocations; its usage is kept while the number of GPUs stays the same."""
         indices = tuple(device.index for device in devices.devices)
         shown = BoardNode(
             devices.name,
@@ -114,63 +114,65 @@ class Board:
         )
         slot = self._slots.get(devices.name)
         if slot is None:
-            slot = self._take(devices.name)
+            slot = self._allocate_slot(devices.name)
         self._widen(len(usage.gpus))
         before = self.nodes[slot]
-        rows = [self._planes[name][slot] for name in _GIVEN]
+        rows = [self._planes[name][slot] for name in _LEDGER_COLUMNS]
         old = [row.copy() for row in rows]
         closed = bool(devices.refusal) or not devices.mode.resources
         for row in rows:
             row[:] = 0
-        for at, (gpu, device) in enumerate(zip(usage.gpus, devices.devices, strict=True)):
-            if device.ails:
+        for position, (gpu, device) in enumerate(zip(usage.gpus, devices.devices, strict=True)):
+            if device.is_faulty:
                 state = State.UNHEALTHY
             elif device.cordoned:
                 state = State.CORDONED
             else:
                 state = State.CLOSED if closed or device.kept_back else State.IN_SERVICE
-            # Where compute is not counted, 0 would say that all of it is free.
+            # Without allocation of compute, 0 would mean that all compute is free.
             core = gpu.used_core if devices.mode.gives_core else UNKNOWN
             figures = (gpu.total_mib, gpu.used_mib, gpu.foreign_mib, core, len(gpu.pods), state)
             for row, figure in zip(rows, figures, strict=True):
-                row[at] = min(figure, np.iinfo(row.dtype).max)
+                row[position] = min(figure, np.iinfo(row.dtype).max)
         if before is not None and before.gpus != shown.gpus:
             self._forget_real(slot)
         self.nodes[slot] = shown
-        if before != shown or any(not np.array_equal(row, was) for row, was in zip(rows, old, strict=True)):
+        if before != shown or any(
+            not np.array_equal(row, previous) for row, previous in zip(rows, old, strict=True)
+        ):
             self._changed.add(slot)
 
     def remove(self, name: str) -> None:
-        """Show the node no more."""
+        """Remove the node."""
         slot = self._slots.pop(name, None)
         if slot is None:
             return
         self.nodes[slot] = None
         for column, plane in self._planes.items():
             plane[slot] = _empty(column)
-        self._returned.append(slot)
+        self._free_slots.append(slot)
         self._changed.add(slot)
 
     def put_real(self, name: str, figures: Sequence[Real]) -> None:
-        """What is really used of the node's GPUs, in the order in which they are shown; none where nobody knows."""
+        """Set the usage of the node's GPUs, in the board's order; empty if unknown."""
         slot = self._slots.get(name)
         if slot is None:
             return
-        used, busy = (self._planes[column][slot] for column in _REAL)
+        used, busy = (self._planes[column][slot] for column in _USAGE_COLUMNS)
         old = used.copy(), busy.copy()
         self._forget_real(slot)
-        for at, real in enumerate(figures[: self.stride]):
-            used[at], busy[at] = real.used_mib, min(real.busy_percent, _MOST_SMALL)
+        for position, real in enumerate(figures[: self.stride]):
+            used[position], busy[position] = real.used_mib, min(real.busy_percent, _MAX_INT16)
         if not (np.array_equal(used, old[0]) and np.array_equal(busy, old[1])):
             self._real_changed.add(slot)
 
     def _forget_real(self, slot: int) -> None:
-        for column in _REAL:
+        for column in _USAGE_COLUMNS:
             self._planes[column][slot] = UNKNOWN
 
-    def _take(self, name: str) -> int:
-        if self._returned:
-            slot = self._returned.pop()
+    def _allocate_slot(self, name: str) -> int:
+        if self._free_slots:
+            slot = self._free_slots.pop()
         else:
             slot = len(self.nodes)
             self.nodes.append(None)
@@ -190,10 +192,10 @@ class Board:
             self._planes[name] = plane
         self.stride = stride
 
-    # --- what is sent ---------------------------------------------------------------------------
+    # --- encoding -------------------------------------------------------------------------------
 
     def snapshot(self, more: Mapping[str, object]) -> bytes:
-        """All of it: ``MAGIC``, the header's length, the header (JSON, with ``more``), and the columns, each padded to 8 bytes."""
+        """The whole board: ``MAGIC``, the header's length, the header (JSON, with ``more``), and the columns, each padded to 8 bytes."""
         header = msgspec.json.encode(
             {**more, "stride": self.stride, "columns": list(COLUMNS.items()), "nodes": self.nodes}
         )
@@ -204,25 +206,27 @@ class Board:
         return b"".join(parts)
 
     def delta(self) -> dict[str, list[Any]]:
-        """What has changed since the last one, and forget it; empty when nothing has.
+        """The changes since the last delta; empty without changes.
 
         ``nodes``: slot, node, and its figures column by column; ``gone``: slots; ``real``: slot, MiB, percent.
         """
         changed, self._changed = self._changed, set()
         real = self._real_changed - changed
         self._real_changed = set()
-        found: dict[str, list[Any]] = {}
+        message: dict[str, list[Any]] = {}
         nodes = [self._row(slot, node, COLUMNS) for slot in sorted(changed) if (node := self.nodes[slot])]
         if nodes:
-            found["nodes"] = nodes
+            message["nodes"] = nodes
         if gone := [slot for slot in sorted(changed) if self.nodes[slot] is None]:
-            found["gone"] = gone
+            message["gone"] = gone
         rows = [
-            [slot, *self._figures(slot, node, _REAL)] for slot in sorted(real) if (node := self.nodes[slot])
+            [slot, *self._figures(slot, node, _USAGE_COLUMNS)]
+            for slot in sorted(real)
+            if (node := self.nodes[slot])
         ]
         if rows:
-            found["real"] = rows
-        return found
+            message["real"] = rows
+        return message
 
     def _row(self, slot: int, node: BoardNode, columns: Iterable[str]) -> list[object]:
         return [slot, node, *self._figures(slot, node, columns)]
@@ -232,22 +236,22 @@ class Board:
 
 
 def in_parts(delta: Mapping[str, list[Any]]) -> Iterator[dict[str, object]]:
-    """A delta in parts of at most ``MOST_ROWS`` rows; all but the last say that there is ``more``. One that says nothing is one part."""
-    # What is gone first: its name may be that of a node that has come.
+    """A delta in parts of at most ``MAX_ROWS`` rows; all but the last have ``more``. An empty delta is one part."""
+    # Removed slots first: a new node may have the name of a removed one.
     rows = [(kind, row) for kind in ("gone", "nodes", "real") for row in delta.get(kind, ())]
-    for at in range(0, max(len(rows), 1), MOST_ROWS):
+    for start in range(0, max(len(rows), 1), MAX_ROWS):
         part: dict[str, list[Any]] = {}
-        for kind, row in rows[at : at + MOST_ROWS]:
+        for kind, row in rows[start : start + MAX_ROWS]:
             part.setdefault(kind, []).append(row)
-        yield {**part, "more": True} if at + MOST_ROWS < len(rows) else {**part}
+        yield {**part, "more": True} if start + MAX_ROWS < len(rows) else {**part}
 
 
 def _empty(column: str) -> int:
-    return UNKNOWN if column in _REAL else 0
+    return UNKNOWN if column in _USAGE_COLUMNS else 0
 
 
 def _padding(length: int) -> bytes:
-    return bytes(-length % _ALIGNED)
+    return bytes(-length % _ALIGNMENT)
 
 
 def _models(devices: NodeDevices) -> str:

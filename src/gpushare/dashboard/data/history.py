@@ -1,4 +1,4 @@
-"""How the cluster fared since this process started: a bounded row of samples that gets coarser as it gets longer."""
+"""History of the cluster since this process started: a bounded list of samples, coarser the longer it runs."""
 
 from typing import Final
 
@@ -8,10 +8,11 @@ MOST_SAMPLES: Final = 1440
 
 
 class Sample(msgspec.Struct, frozen=True, array_like=True):
-    """One moment. Shares of the whole are left to the reader; ``used_mib`` is -1 where no node tells.
+    """The cluster's totals at one moment. ``used_mib`` is -1 if no node reports usage.
 
-    ``reporting_gpus`` and ``reporting_mib`` are the GPUs of which ``used_mib`` is told, and their memory; ``core_gpus`` are those of which
-    compute is given, which ``allocated_core`` is a part of. ``at_s`` is in seconds since 1970, ``fragments_mib`` what is free and of no use to the mix of what arrives.
+    ``reporting_gpus`` and ``reporting_mib``: number and memory of the GPUs that ``used_mib`` covers. ``core_gpus``: GPUs whose compute is
+    allocated, which ``allocated_core`` covers. ``at_s``: seconds since 1970. ``fragments_mib``: free memory that the mix of arriving
+    requests cannot use.
     """
 
     at_s: int
@@ -30,7 +31,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 
 
 class History:
-    """Samples every ``step_s`` seconds; when there are too many, every other one is dropped and the step doubles."""
+    """Samples every ``step_s`` seconds; at the limit, every other sample is dropped and the step doubles."""
 
     def __init__(self, step_s: float = 5.0, most: int = MOST_SAMPLES) -> None:
         self.step_s = step_s
@@ -39,18 +40,18 @@ class History:
         self._due_s = float("-inf")
 
     def due(self, now_s: float) -> bool:
-        """Whether a sample is wanted at the monotonic time ``now_s``."""
+        """Whether a sample is due at the monotonic time ``now_s``."""
         return now_s >= self._due_s
 
     def add(self, sample: Sample, now_s: float) -> None:
-        """Keep a sample."""
+        """Append a sample taken at the monotonic time ``now_s``."""
         self._samples.append(sample)
         if len(self._samples) > self._most:
-            # The newest stays: it is what people compare with what they see.
+            # The newest sample stays: it must match the current figures on the page.
             self._samples = self._samples[::-2][::-1]
             self.step_s *= 2
         self._due_s = now_s + self.step_s
 
     def samples(self) -> list[Sample]:
-        """All of them, the oldest first."""
+        """All samples, the oldest first."""
         return list(self._samples)

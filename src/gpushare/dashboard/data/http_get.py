@@ -1,4 +1,4 @@
-"""GET requests to parts of ours: bounded in time, in size and in number."""
+"""GET requests to gpushare's components, limited in time, size and number."""
 
 import os
 from typing import Final, Protocol
@@ -6,35 +6,35 @@ from typing import Final, Protocol
 from gpushare.api import names
 from gpushare.kube.client.fast_aiohttp import aiohttp
 
-_MOST_BYTES: Final = 8 * 1024 * 1024
-#: More than agents are asked at once in turn (``agents.AT_ONCE``): who looks at a node, and who waits, come through.
+_MAX_BYTES: Final = 8 * 1024 * 1024
+#: More than the sweep of agents uses (``agent_client.MAX_PARALLEL``), so that requests for a single node or for pending pods are not blocked.
 _CONNECTIONS: Final = 32
 _TIMEOUT_S: Final = 3.0
-#: Agents are asked again after a minute: their connections are not worth keeping, and a hundred more come each second.
-_KEPT_S: Final = 1.5
+#: Idle connections are closed early: each agent is read only once per round, and the sweep opens a hundred connections per second.
+_KEEP_ALIVE_S: Final = 1.5
 
 
-class CannotAsk(Exception):
-    """No answer; ``str()`` says why, for people."""
+class RequestFailed(Exception):
+    """A request failed; ``str()`` is the reason."""
 
 
-class NotKept(CannotAsk):
-    """It was asked, and knows nothing of that (404)."""
+class NotFound(RequestFailed):
+    """The answer was 404."""
 
 
-class Asks(Protocol):
-    """What asks: ``Asking``, or what stands for it in tests."""
+class HttpGetter(Protocol):
+    """Interface of ``HttpClient``, which tests replace."""
 
     async def get(self, url: str, token: str = "") -> bytes:
-        """The body of a good answer; raises ``CannotAsk``. ``token`` says who reads, where that is asked."""
+        """The body of a successful answer; raises ``RequestFailed``. ``token``: for pages that need authorization."""
 
 
-class Asking:
-    """``async with Asking() as asking``."""
+class HttpClient:
+    """A client for GET requests, as an async context."""
 
-    async def __aenter__(self) -> "Asking":
+    async def __aenter__(self) -> "HttpClient":
         self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_KEPT_S),
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_KEEP_ALIVE_S),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S),
         )
@@ -44,25 +44,25 @@ class Asking:
         await self._http.close()
 
     async def get(self, url: str, token: str = "") -> bytes:
-        """As ``Asks`` says."""
+        """See ``HttpGetter``."""
         headers = {names.READER_HEADER: token} if token else {}
         try:
             async with self._http.get(url, allow_redirects=False, headers=headers) as response:
                 body = bytearray()
                 async for part in response.content.iter_chunked(65536):
                     body += part
-                    if len(body) > _MOST_BYTES:
-                        raise CannotAsk(f"{url}: the answer is larger than {_MOST_BYTES} bytes")
+                    if len(body) > _MAX_BYTES:
+                        raise RequestFailed(f"{url}: the answer is larger than {_MAX_BYTES} bytes")
                 if response.status == 404:
-                    raise NotKept(f"{url}: not there")
+                    raise NotFound(f"{url}: not there")
                 if response.status != 200:
-                    said = bytes(body[:200]).decode(errors="replace").strip()
-                    raise CannotAsk(f"{url}: status {response.status} {said}".rstrip())
+                    message = bytes(body[:200]).decode(errors="replace").strip()
+                    raise RequestFailed(f"{url}: status {response.status} {message}".rstrip())
                 return bytes(body)
         except TimeoutError:
-            raise CannotAsk(f"{url}: no answer within {_TIMEOUT_S:.0f} s") from None
+            raise RequestFailed(f"{url}: no answer within {_TIMEOUT_S:.0f} s") from None
         except aiohttp.ClientConnectorError as error:
-            why = os.strerror(error.errno) if error.errno else "it cannot be reached"
-            raise CannotAsk(f"{url}: {why}") from error
+            reason = os.strerror(error.errno) if error.errno else "it cannot be reached"
+            raise RequestFailed(f"{url}: {reason}") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise CannotAsk(f"{url}: {str(error) or type(error).__name__}") from error
+            raise RequestFailed(f"{url}: {str(error) or type(error).__name__}") from error

@@ -1,4 +1,4 @@
-"""The few metrics that the dashboard reads of a node agent's ``/metrics``: what containers and GPUs really use."""
+"""Parser of the few metrics that the dashboard reads from a node agent's ``/metrics``: usage of containers and GPUs."""
 
 import math
 import re
@@ -14,23 +14,23 @@ _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPED: Final = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 _CONTAINER_BYTES: Final = "gpushare_container_memory_used_bytes"
 _CONTAINER_RATIO: Final = "gpushare_container_compute_used_ratio"
-#: Of whole GPUs.
+#: Metrics of whole GPUs.
 _GPU_BYTES: Final = "gpushare_gpu_memory_used_bytes"
 _GPU_RATIO: Final = "gpushare_gpu_utilization_ratio"
-#: Agents of 0.1.0 have the second name.
+#: The second name is that of agents of 0.1.0.
 _DEGRADED: Final = ("gpushare_nodeagent_degraded", "gpushare_nodeagent_trouble")
-#: What makes MiB and percent of a value.
+#: Factors that convert values to MiB and percent.
 _SCALES: Final = {
     _GPU_BYTES: 1 / (1 << 20),
     _GPU_RATIO: 100.0,
     _CONTAINER_BYTES: 1 / (1 << 20),
     _CONTAINER_RATIO: 100.0,
 }
-_OF_MEMORY: Final = frozenset({_GPU_BYTES, _CONTAINER_BYTES})
+_MEMORY_METRICS: Final = frozenset({_GPU_BYTES, _CONTAINER_BYTES})
 
 
 class ContainerUse(msgspec.Struct, frozen=True):
-    """What a container (of the pod ``NAMESPACE/NAME``) really uses of a GPU; ``UNKNOWN`` where nobody says."""
+    """Usage of a GPU by a container (of the pod ``NAMESPACE/NAME``); ``UNKNOWN`` where it is not reported."""
 
     pod: str
     container: str
@@ -40,31 +40,34 @@ class ContainerUse(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What a node agent tells: GPUs by UUID, containers, and troubles of the node."""
+    """Figures of a node agent: GPUs by UUID, containers, and problems of the node."""
 
     gpus: dict[str, Real]
     containers: tuple[ContainerUse, ...]
     troubles: tuple[str, ...] = ()
 
     def of_gpu(self, uuid: str) -> Real:
-        """What is used of a GPU: what the driver says of all of it or else the sum of its containers, as far as known."""
-        told = self.gpus.get(uuid, Real())
-        its = [one for one in self.containers if one.gpu == uuid]
-        used, busy = _sum(one.used_mib for one in its), _sum(one.busy_percent for one in its)
+        """Usage of a GPU: the driver's total, or else the sum over the containers with known usage."""
+        reported = self.gpus.get(uuid, Real())
+        containers = [container for container in self.containers if container.gpu == uuid]
+        used, busy = (
+            _sum(container.used_mib for container in containers),
+            _sum(container.busy_percent for container in containers),
+        )
         return Real(
-            used if told.used_mib == UNKNOWN else told.used_mib,
-            busy if told.busy_percent == UNKNOWN else told.busy_percent,
+            used if reported.used_mib == UNKNOWN else reported.used_mib,
+            busy if reported.busy_percent == UNKNOWN else reported.busy_percent,
         )
 
 
 def read(text: str) -> Figures:
-    """The figures in ``text``; lines that are of no interest, or cannot be read, are passed over."""
+    """The figures in ``text``; other metrics and malformed lines are skipped."""
     gpus: dict[str, Real] = {}
     containers: dict[tuple[str, str, str], ContainerUse] = {}
     troubles: list[str] = []
     for name, labels, value in _lines(text):
         figure = max(round(value), 0)
-        field = "used_mib" if name in _OF_MEMORY else "busy_percent"
+        field = "used_mib" if name in _MEMORY_METRICS else "busy_percent"
         uuid = labels.get("UUID", "")
         if name in (_CONTAINER_BYTES, _CONTAINER_RATIO):
             pod = f"{labels.get('namespace', '')}/{labels.get('pod', '')}"
@@ -91,11 +94,11 @@ def _lines(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
         except ValueError:
             continue
         if math.isfinite(value) and abs(value) < 1 << 31:
-            yield match[1], {key: _plain(told) for key, told in _LABEL.findall(match[2])}, value
+            yield match[1], {key: _unescaped(text) for key, text in _LABEL.findall(match[2])}, value
 
 
-def _plain(told: str) -> str:
-    return re.sub(r"\\.", lambda found: _ESCAPED.get(found[0], found[0]), told) if "\\" in told else told
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\.", lambda match: _ESCAPED.get(match[0], match[0]), text) if "\\" in text else text
 
 
 def _sum(figures: Iterator[int]) -> int:

@@ -1,4 +1,4 @@
-"""Who waits and why: asked of the scheduler that leads, for it alone is asked about pods and knows."""
+"""Pending pods and their reasons, read from the scheduler that leads: only the leader handles pods."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,21 +7,21 @@ from urllib.parse import quote
 
 import msgspec
 
-from gpushare.dashboard.data.http_get import Asks, CannotAsk, NotKept
+from gpushare.dashboard.data.http_get import HttpGetter, NotFound, RequestFailed
 from gpushare.kube.client.errors import KubeError
 from gpushare.kube.clock import Clock
 
 FRESH_S: Final = 2.0
 _LEADER_FRESH_S: Final = 5.0
-#: How long a token to read with is good for, and after how long another is had made.
+#: Lifetime of a token for reading, and the age at which it is renewed.
 TOKEN_S: Final = 3600
 _TOKEN_FRESH_S: Final = 1800.0
-#: More are counted, and not shown.
+#: Further pods are counted, but not shown.
 MOST_SHOWN: Final = 1000
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A pod that waits, as the scheduler tells of it."""
+    """The scheduler's record of a pending pod."""
 
     key: str
     since: float
@@ -32,8 +32,8 @@ class Waiting(msgspec.Struct, frozen=True):
     uid: str = ""
 
 
-class KeptShare(msgspec.Struct, frozen=True, rename="camel"):
-    """What is kept of one GPU; ``gpu`` is its index."""
+class ReservedShare(msgspec.Struct, frozen=True, rename="camel"):
+    """Reserved capacity of one GPU; ``gpu`` is its index."""
 
     node: str
     gpu: int
@@ -41,17 +41,17 @@ class KeptShare(msgspec.Struct, frozen=True, rename="camel"):
     core_percent: int = 0
 
 
-class KeptFor(msgspec.Struct, frozen=True):
-    """Room that is given to nobody but ``whom``, in words."""
+class Reservation(msgspec.Struct, frozen=True):
+    """Capacity reserved for ``whom``, a description of a gang or pod."""
 
     whom: str
-    shares: tuple[KeptShare, ...] = ()
+    shares: tuple[ReservedShare, ...] = ()
 
 
 class Line(msgspec.Struct, frozen=True):
-    """All that wait, the longest first, at most ``MOST_SHOWN``; ``count`` is of all. ``kept``: room that is kept, of as many GPUs.
+    """Pending pods, the oldest first, at most ``MOST_SHOWN``; ``count`` counts all. ``kept``: reserved capacity, with the same limit.
 
-    ``problem`` says why nobody can tell (then there are none here), empty when all is well; ``answered_by`` who told.
+    ``problem`` says why the scheduler could not be read (then ``pods`` is empty), else it is empty; ``answered_by``: the scheduler's name.
     """
 
     pods: tuple[Waiting, ...] = ()
@@ -59,28 +59,28 @@ class Line(msgspec.Struct, frozen=True):
     problem: str = ""
     answered_by: str = ""
     by_category: dict[str, int] = {}
-    kept: tuple[KeptFor, ...] = ()
+    kept: tuple[Reservation, ...] = ()
 
 
-class _Told(msgspec.Struct):
+class _Answer(msgspec.Struct):
     waiting: list[Waiting]
-    kept: list[KeptFor] = []
+    kept: list[Reservation] = []
 
 
 class _Record(msgspec.Struct):
-    """What is wanted here of the scheduler's record of a pod."""
+    """The used part of the scheduler's record of a pod."""
 
     waiting: Waiting | None = None
 
 
 _RECORD: Final = msgspec.json.Decoder(_Record)
-_TOLD: Final = msgspec.json.Decoder(list[Waiting] | _Told)
+_ANSWER: Final = msgspec.json.Decoder(list[Waiting] | _Answer)
 
-#: Who leads: ``NAMESPACE/NAME`` of its pod; empty where nobody does.
+#: Returns ``NAMESPACE/NAME`` of the leader's pod; empty without a leader.
 LeaderFn = Callable[[], Awaitable[str]]
 
 
-#: Has a token made that is good for ``TOKEN_S``; raises ``KubeError``.
+#: Requests a token with a lifetime of ``TOKEN_S``; raises ``KubeError``.
 TokenFn = Callable[[], Awaitable[str]]
 
 
@@ -89,11 +89,11 @@ async def _no_token() -> str:
 
 
 class Source:
-    """``leader`` is ``None`` where there is one scheduler alone, at ``scheduler``; ``address`` tells that of its pod otherwise."""
+    """Reads the scheduler. ``leader`` is ``None`` for a single scheduler at ``scheduler``; otherwise ``address`` maps the leader's pod."""
 
     def __init__(
         self,
-        asks: Asks,
+        http: HttpGetter,
         scheduler: str,
         clock: Clock,
         *,
@@ -101,38 +101,40 @@ class Source:
         address: Callable[[str], str] = lambda pod: "",
         token: TokenFn = _no_token,
     ) -> None:
-        self._asks = asks
+        self._http = http
         self._scheduler = scheduler.rstrip("/")
         self._clock = clock
         self._leader = leader
         self._address = address
         self._make_token = token
         self._token: tuple[float, str] | None = None
-        self._last: tuple[float, Line] | None = None
-        self._leads: tuple[float, str] | None = None
-        self._ones: dict[str, tuple[float, tuple[Waiting | None, str]]] = {}
-        self._one_at_a_time = asyncio.Lock()
+        self._last_line: tuple[float, Line] | None = None
+        self._leader_pod: tuple[float, str] | None = None
+        self._single_records: dict[str, tuple[float, tuple[Waiting | None, str]]] = {}
+        self._lock = asyncio.Lock()
 
     async def line(self) -> Line:
-        """All who wait, at most ``FRESH_S`` old."""
-        async with self._one_at_a_time:
+        """All pending pods, at most ``FRESH_S`` old."""
+        async with self._lock:
             now_s = self._clock.monotonic()
-            if self._last is None or now_s - self._last[0] >= FRESH_S:
-                self._last = (now_s, await self._line())
-            return self._last[1]
+            if self._last_line is None or now_s - self._last_line[0] >= FRESH_S:
+                self._last_line = (now_s, await self._line())
+            return self._last_line[1]
 
     async def one(self, pod: str) -> tuple[Waiting | None, str]:
-        """The pod as it waits, at most ``FRESH_S`` old, or why nobody can tell; neither where the scheduler does not know that it waits."""
+        """A pending pod's record, at most ``FRESH_S`` old, or the problem; neither if the scheduler has no record of it."""
         line = await self.line()
-        found = next((one for one in line.pods if one.key == pod), None)
-        if found is not None or line.problem or line.count <= len(line.pods):
-            return found, line.problem
-        # It is behind those that are shown.
+        record = next((record for record in line.pods if record.key == pod), None)
+        if record is not None or line.problem or line.count <= len(line.pods):
+            return record, line.problem
+        # It may be beyond the shown pods.
         now_s = self._clock.monotonic()
-        self._ones = {key: one for key, one in self._ones.items() if now_s - one[0] < FRESH_S}
-        if pod not in self._ones:
-            self._ones[pod] = now_s, await self._read_one(pod)
-        return self._ones[pod][1]
+        self._single_records = {
+            key: entry for key, entry in self._single_records.items() if now_s - entry[0] < FRESH_S
+        }
+        if pod not in self._single_records:
+            self._single_records[pod] = now_s, await self._read_one(pod)
+        return self._single_records[pod][1]
 
     async def _read_one(self, pod: str) -> tuple[Waiting | None, str]:
         body, problem = await self.decision(pod, nodes=False)
@@ -142,65 +144,67 @@ class Source:
             return None, f"the scheduler answers what this version does not understand ({error})"
 
     async def decision(self, pod: str, *, nodes: bool = True) -> tuple[bytes, str]:
-        """The scheduler's record of its last look at a pod (JSON, empty where there is none), or why it cannot be had.
+        """The scheduler's record of its last decision about a pod (JSON, empty if there is none), or the problem.
 
-        ``nodes``: with what was said of each node, which is long in a large cluster.
+        ``nodes``: include the result of each node, which is long in a large cluster.
         """
         namespace, _, name = pod.partition("/")
         path = f"{quote(namespace, safe='')}/{quote(name, safe='')}{'/nodes' if nodes else ''}"
         try:
-            base, _ = await self._where()
-            return await self._asks.get(f"{base}/gpushare/decisions/{path}", await self._shown()), ""
-        except NotKept:
+            base, _ = await self._scheduler_address()
+            return await self._http.get(f"{base}/gpushare/decisions/{path}", await self._read_token()), ""
+        except NotFound:
             return b"", ""
-        except CannotAsk as error:
+        except RequestFailed as error:
             return b"", str(error)
 
     async def _line(self) -> Line:
         try:
-            base, who = await self._where()
-        except CannotAsk as error:
+            base, scheduler = await self._scheduler_address()
+        except RequestFailed as error:
             return Line(problem=str(error))
         try:
-            told = _TOLD.decode(await self._asks.get(f"{base}/gpushare/decisions", await self._shown()))
-        except NotKept:
-            return Line(problem=f"{who} keeps no record of decisions: it is of an older version")
-        except CannotAsk as error:
-            return Line(problem=f"{who} cannot be asked who waits and why: {error}")
+            answer = _ANSWER.decode(
+                await self._http.get(f"{base}/gpushare/decisions", await self._read_token())
+            )
+        except NotFound:
+            return Line(problem=f"{scheduler} keeps no record of decisions: it is of an older version")
+        except RequestFailed as error:
+            return Line(problem=f"{scheduler} cannot be asked who waits and why: {error}")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return Line(problem=f"{who} answers what this version does not understand ({error})")
-        waiting = told.waiting if isinstance(told, _Told) else told
-        pods = sorted(waiting, key=lambda one: (one.since, one.key))
+            return Line(problem=f"{scheduler} answers what this version does not understand ({error})")
+        waiting = answer.waiting if isinstance(answer, _Answer) else answer
+        pods = sorted(waiting, key=lambda pod: (pod.since, pod.key))
         counts: dict[str, int] = {}
-        for one in pods:
-            counts[one.category] = counts.get(one.category, 0) + 1
-        kept = tuple(told.kept[:MOST_SHOWN]) if isinstance(told, _Told) else ()
-        return Line(tuple(pods[:MOST_SHOWN]), len(pods), "", who, counts, kept)
+        for pod in pods:
+            counts[pod.category] = counts.get(pod.category, 0) + 1
+        reservations = tuple(answer.kept[:MOST_SHOWN]) if isinstance(answer, _Answer) else ()
+        return Line(tuple(pods[:MOST_SHOWN]), len(pods), "", scheduler, counts, reservations)
 
-    async def _shown(self) -> str:
-        """The token to read with. Raises ``CannotAsk``."""
+    async def _read_token(self) -> str:
+        """The token for reading. Raises ``RequestFailed``."""
         now_s = self._clock.monotonic()
         if self._token is None or now_s - self._token[0] >= _TOKEN_FRESH_S:
             try:
                 self._token = (now_s, await self._make_token())
             except KubeError as error:
-                raise CannotAsk(f"no token to read with can be had: {error}") from error
+                raise RequestFailed(f"no token to read with can be had: {error}") from error
         return self._token[1]
 
-    async def _where(self) -> tuple[str, str]:
-        """The address of the scheduler that leads, as a URL, and who that is. Raises ``CannotAsk``."""
+    async def _scheduler_address(self) -> tuple[str, str]:
+        """URL and name of the scheduler that leads. Raises ``RequestFailed``."""
         if self._leader is None:
             return self._scheduler, "the scheduler"
         now_s = self._clock.monotonic()
-        if self._leads is None or now_s - self._leads[0] >= _LEADER_FRESH_S:
+        if self._leader_pod is None or now_s - self._leader_pod[0] >= _LEADER_FRESH_S:
             try:
-                self._leads = (now_s, await self._leader())
+                self._leader_pod = (now_s, await self._leader())
             except KubeError as error:
-                raise CannotAsk(f"nobody knows which scheduler leads: {error}") from error
-        leads = self._leads[1]
-        if not leads:
-            raise CannotAsk("no scheduler leads at present, so nobody decides about pods")
-        address = self._address(leads)
+                raise RequestFailed(f"nobody knows which scheduler leads: {error}") from error
+        leader = self._leader_pod[1]
+        if not leader:
+            raise RequestFailed("no scheduler leads at present, so nobody decides about pods")
+        address = self._address(leader)
         if not address:
-            raise CannotAsk(f"scheduler {leads} leads, and it is not known where it can be asked")
-        return f"http://{address}", leads
+            raise RequestFailed(f"scheduler {leader} leads, and it is not known where it can be asked")
+        return f"http://{address}", leader

@@ -1,4 +1,4 @@
-"""Pods and nodes as the dashboard's watches take them: the scheduler's records, with which nodes pods want and how nodes are labelled."""
+"""Decoders of the dashboard's watches: the scheduler's records, with node selection of pods and labels of nodes."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from gpushare.scheduler.cache.pod_records import PodRecord, record_of
 
 
 def decode_seen(raw: bytes) -> tuple[str, PodRecord] | None:
-    """A pod's JSON as ``Cluster.pods`` takes it; ``None`` when it has nothing to do with our GPUs."""
+    """A pod's JSON as a record for ``Cluster.pods``; ``None`` for pods that do not concern GPUs."""
     pod = decode_pod(raw)
     record = record_of(pod)
     if record is None:
@@ -21,7 +21,7 @@ def decode_seen(raw: bytes) -> tuple[str, PodRecord] | None:
 
 
 def seen_node_decoder(reader: NodeReader) -> Callable[[bytes], tuple[str, NodeRecord]]:
-    """A decoder of nodes' JSON as ``Cluster.seen_nodes`` takes them."""
+    """A decoder of nodes' JSON to records for ``Cluster.seen_nodes``."""
 
     def decode(raw: bytes) -> tuple[str, NodeRecord]:
         node = decode_node(raw)

@@ -1,1 +1,1 @@
-"""The dashboard over HTTP: pages, sign-in, event stream."""
+"""The dashboard's HTTP server: pages, login, event stream."""

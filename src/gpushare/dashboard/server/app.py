@@ -1,4 +1,4 @@
-"""The dashboard's HTTP interface, as an ASGI application: the page, what it asks for, and its stream of news. Read-only."""
+"""The dashboard's HTTP interface, a read-only ASGI application: the page, its data, and its stream of updates."""
 
 import asyncio
 import base64
@@ -18,12 +18,12 @@ from gpushare.httpserver.probes import Probes
 
 logger = logging.getLogger(__name__)
 
-#: No other host, no code in the page, no frame around it.
+#: No resources of other hosts, no inline scripts, no embedding in frames.
 _POLICY: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     b"form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
-_ALWAYS: Final = (
+_COMMON_HEADERS: Final = (
     (b"content-security-policy", _POLICY),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -33,39 +33,39 @@ _ALWAYS: Final = (
 )
 _PROBES: Final = ("/healthz", "/readyz", "/metrics")
 _BINARY: Final = b"application/octet-stream"
-_MOST_LOGIN_BYTES: Final = 8192
-_LEAST_COMPRESSED: Final = 1024
-#: A wrong token is answered after this long, one after the other; more who wait for that are sent away.
-WRONG_S: Final = 1.0
-_MOST_WRONG: Final = 16
-#: A sign of life where nothing happens; a page that hears nothing for longer takes the connection for lost.
+_MAX_LOGIN_BYTES: Final = 8192
+_MIN_COMPRESSED_BYTES: Final = 1024
+#: Delay of the answer to a wrong token, one request after the other; beyond ``_MAX_WRONG`` waiting requests are refused.
+WRONG_TOKEN_DELAY_S: Final = 1.0
+_MAX_WRONG: Final = 16
+#: Interval of heartbeats in an idle stream; a page that receives nothing for longer reconnects.
 HEARTBEAT_S: Final = 10.0
-#: A page that takes nothing for so long is cut off.
-_STUCK_S: Final = 30.0
+#: A page that accepts no data for this long is disconnected.
+_SEND_TIMEOUT_S: Final = 30.0
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A request for a part of the data: its query's parameters, the first of each name."""
+class Query(msgspec.Struct, frozen=True):
+    """A request for data: its query parameters, the first of each name."""
 
     parameters: dict[str, str]
 
     def parameter(self, name: str) -> str:
-        """Raises ``Refusal`` where it is missing."""
+        """The value of a parameter; raises ``Refusal`` if it is missing."""
         if name not in self.parameters:
             raise Refusal(400, f"the parameter {name} is missing")
         return self.parameters[name]
 
 
 class Answers(Protocol):
-    """What answers requests for data: path below ``/api/`` → type and body; raises ``Refusal``."""
+    """Answers requests for data below ``/api/``; raises ``Refusal``."""
 
-    async def answer(self, path: str, asked: Asked) -> tuple[bytes, bytes]:
-        """Type and body."""
+    async def answer(self, path: str, query: Query) -> tuple[bytes, bytes]:
+        """Content type and body for ``path`` below ``/api/``."""
 
     def whole(self) -> bytes:
-        """Everything as it is now, as the page takes it: the answer to ``snapshot``."""
+        """The current state of everything, in the page's format: the answer to ``snapshot``."""
 
 
 class _Login(msgspec.Struct):
@@ -73,7 +73,7 @@ class _Login(msgspec.Struct):
 
 
 class DashboardApp:
-    """ASGI. ``sleep`` waits after a wrong token."""
+    """The ASGI application. ``sleep`` delays answers to wrong tokens."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class DashboardApp:
         self._stream = stream
         self._probes = probes
         self._sleep = sleep
-        self._wrong = asyncio.Lock()
+        self._wrong_lock = asyncio.Lock()
         self._wrong_waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,7 +112,7 @@ class DashboardApp:
         if path in ("/login", "/logout"):
             if method != "POST":
                 raise Refusal(405, f"{path} is for POST")
-            await self._log(scope, receive, send, out=path == "/logout")
+            await self._log_in_or_out(scope, receive, send, out=path == "/logout")
             return
         if method not in ("GET", "HEAD"):
             raise Refusal(405, "nothing can be changed here: GET alone")
@@ -121,9 +121,9 @@ class DashboardApp:
             return
         if not self._guard.admits(scope["headers"]):
             if self._guard.is_guess(scope["headers"]):
-                await self._punish()
+                await self._delay_wrong_token()
             raise Refusal(401, "log in first, or send the token: Authorization: Bearer TOKEN")
-        asked = Asked(
+        query = Query(
             {
                 name: values[0]
                 for name, values in parse_qs(
@@ -132,11 +132,11 @@ class DashboardApp:
             }
         )
         if path == "/api/events":
-            await self._events(scope, receive, send, asked)
+            await self._events(scope, receive, send, query)
             return
-        kind, body = await self._answers.answer(path.removeprefix("/api/"), asked)
+        kind, body = await self._answers.answer(path.removeprefix("/api/"), query)
         headers: Headers = ((b"content-type", kind), (b"cache-control", b"no-store"))
-        if len(body) >= _LEAST_COMPRESSED and _takes_gzip(scope):
+        if len(body) >= _MIN_COMPRESSED_BYTES and _accepts_gzip(scope):
             body = await asyncio.to_thread(gzip.compress, body, 1)
             headers += ((b"content-encoding", b"gzip"),)
         await _respond(send, 200, headers, body)
@@ -153,16 +153,16 @@ class DashboardApp:
         )
         if any(name == b"if-none-match" and asset.tag in value for name, value in scope["headers"]):
             await _respond(send, 304, headers, b"")
-        elif _takes_gzip(scope):
+        elif _accepts_gzip(scope):
             await _respond(send, 200, (*headers, (b"content-encoding", b"gzip")), asset.compressed)
         else:
             await _respond(send, 200, headers, asset.body)
 
     # --- login ----------------------------------------------------------------------------------
 
-    async def _log(self, scope: Scope, receive: Receive, send: Send, *, out: bool) -> None:
-        body = await read_body(receive, _MOST_LOGIN_BYTES)
-        # A page of another site can send forms, but not this type without our leave.
+    async def _log_in_or_out(self, scope: Scope, receive: Receive, send: Send, *, out: bool) -> None:
+        body = await read_body(receive, _MAX_LOGIN_BYTES)
+        # A page of another site can send forms, but not this content type without CORS permission.
         if _header(scope, b"content-type").partition(b";")[0].strip() != JSON:
             raise Refusal(415, "send JSON (content-type: application/json)")
         if out:
@@ -173,91 +173,93 @@ class DashboardApp:
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 raise Refusal(400, 'send {"token": "…"}') from None
             if not self._guard.knows(token.encode()):
-                await self._punish()
+                await self._delay_wrong_token()
                 raise Refusal(401, "that is not the token")
             cookie = self._guard.cookie(secure=_header(scope, b"x-forwarded-proto") == b"https")
         await _respond(send, 204, ((b"set-cookie", cookie), (b"cache-control", b"no-store")), b"")
 
-    async def _punish(self) -> None:
-        if self._wrong_waiting >= _MOST_WRONG:
+    async def _delay_wrong_token(self) -> None:
+        if self._wrong_waiting >= _MAX_WRONG:
             raise Refusal(429, "too many wrong tokens at once; try again later")
         self._wrong_waiting += 1
         try:
-            async with self._wrong:
-                await self._sleep(WRONG_S)
+            async with self._wrong_lock:
+                await self._sleep(WRONG_TOKEN_DELAY_S)
         finally:
             self._wrong_waiting -= 1
 
     # --- the stream -----------------------------------------------------------------------------
 
-    async def _events(self, scope: Scope, receive: Receive, send: Send, asked: Asked) -> None:
-        last_id = _header(scope, b"last-event-id").decode("latin-1") or asked.parameters.get("last", "")
+    async def _events(self, scope: Scope, receive: Receive, send: Send, query: Query) -> None:
+        last_id = _header(scope, b"last-event-id").decode("latin-1") or query.parameters.get("last", "")
         try:
             page = self._stream.listen(last_id)
         except TooManyPages:
             raise Refusal(503, "too many pages are open; close some") from None
-        gone = asyncio.create_task(_until_gone(receive, page.end))
+        disconnected = asyncio.create_task(_wait_for_disconnect(receive, page.end))
         try:
-            # At once: what happens from now on is queued for the page already.
-            whole = self._answers.whole() if page.anew else b""
-            anew_from = self._stream.last_id.encode()
+            # Without an await in between: later updates are already in the page's queue.
+            snapshot = self._answers.whole() if page.needs_snapshot else b""
+            snapshot_id = self._stream.last_id.encode()
             headers = [
-                *_ALWAYS,
+                *_COMMON_HEADERS,
                 (b"content-type", b"text/event-stream"),
                 (b"cache-control", b"no-store"),
                 (b"x-accel-buffering", b"no"),
             ]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await _pass_on(send, b": listening\n\n")
-            if whole:
-                # In this connection: another request might be answered by another replica, whose numbers are not ours.
-                data = base64.b64encode(await asyncio.to_thread(gzip.compress, whole, 1))
-                await _pass_on(send, b"id: %s\nevent: snapshot\ndata: %s\n\n" % (anew_from, data))
+            await _send_part(send, b": listening\n\n")
+            if snapshot:
+                # In this connection: another request might reach another replica, which numbers updates differently.
+                data = base64.b64encode(await asyncio.to_thread(gzip.compress, snapshot, 1))
+                await _send_part(send, b"id: %s\nevent: snapshot\ndata: %s\n\n" % (snapshot_id, data))
             while (wire := await page.next(HEARTBEAT_S)) is not None:
-                # Whoever shows an old cookie or token does not listen on.
+                # End the stream once the cookie expires or the token changes.
                 if not self._guard.admits(scope["headers"]):
                     break
-                await _pass_on(send, wire or b"event: alive\ndata: {}\n\n")
+                await _send_part(send, wire or b"event: alive\ndata: {}\n\n")
             await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
-            logger.info("a page took nothing for %.0f s and was cut off", _STUCK_S)
+            logger.info("a page took nothing for %.0f s and was cut off", _SEND_TIMEOUT_S)
         finally:
             self._stream.leave(page)
-            gone.cancel()
-            await asyncio.gather(gone, return_exceptions=True)
+            disconnected.cancel()
+            await asyncio.gather(disconnected, return_exceptions=True)
 
 
-async def _pass_on(send: Send, wire: bytes) -> None:
-    async with asyncio.timeout(_STUCK_S):
+async def _send_part(send: Send, wire: bytes) -> None:
+    async with asyncio.timeout(_SEND_TIMEOUT_S):
         await send({"type": "http.response.body", "body": wire, "more_body": True})
 
 
-async def _until_gone(receive: Receive, then: Callable[[], None]) -> None:
+async def _wait_for_disconnect(receive: Receive, on_disconnect: Callable[[], None]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    then()
+    on_disconnect()
 
 
 async def _respond(send: Send, status: int, headers: Headers, body: bytes) -> None:
     length = () if status in (204, 304) else ((b"content-length", b"%d" % len(body)),)
-    await send({"type": "http.response.start", "status": status, "headers": [*_ALWAYS, *headers, *length]})
+    await send(
+        {"type": "http.response.start", "status": status, "headers": [*_COMMON_HEADERS, *headers, *length]}
+    )
     await send({"type": "http.response.body", "body": body})
 
 
 def _header(scope: Scope, name: bytes) -> bytes:
-    found: bytes = next((value for key, value in scope["headers"] if key == name), b"")
-    return found
+    content: bytes = next((value for key, value in scope["headers"] if key == name), b"")
+    return content
 
 
-def _takes_gzip(scope: Scope) -> bool:
+def _accepts_gzip(scope: Scope) -> bool:
     return b"gzip" in _header(scope, b"accept-encoding")
 
 
 def as_json(value: object) -> tuple[bytes, bytes]:
-    """Type and body of a value as JSON."""
+    """Content type and body of a value as JSON."""
     return JSON, msgspec.json.encode(value)
 
 
 def as_binary(body: bytes) -> tuple[bytes, bytes]:
-    """Type and body of bytes."""
+    """Content type and body of binary data."""
     return _BINARY, body

@@ -1,4 +1,4 @@
-"""The page itself: files of the package, read once, each under its own name with a tag of its content."""
+"""The page's static files, read once from the package, each with an ETag from its content."""
 
 import gzip
 import hashlib
@@ -15,7 +15,7 @@ INDEX: Final = "/index.html"
 
 
 class Asset(NamedTuple):
-    """A file as it is sent."""
+    """A file, ready to be sent."""
 
     kind: bytes
     body: bytes
@@ -24,13 +24,13 @@ class Asset(NamedTuple):
 
 
 def load() -> dict[str, Asset]:
-    """All assets by path; ``/`` is the page."""
-    found: dict[str, Asset] = {}
+    """All assets by path; ``/`` is the index page."""
+    assets: dict[str, Asset] = {}
     for entry in resources.files("gpushare.dashboard").joinpath("static").iterdir():
         suffix = "." + entry.name.rpartition(".")[2]
         if suffix in _TYPES:
             body = entry.read_bytes()
             tag = b'"%s"' % hashlib.sha256(body).hexdigest()[:32].encode()
-            found[f"/{entry.name}"] = Asset(_TYPES[suffix], body, gzip.compress(body, 9, mtime=0), tag)
-    found["/"] = found[INDEX]
-    return found
+            assets[f"/{entry.name}"] = Asset(_TYPES[suffix], body, gzip.compress(body, 9, mtime=0), tag)
+    assets["/"] = assets[INDEX]
+    return assets

@@ -1,7 +1,7 @@
-"""Who may look: whoever knows the token, once in a form, then by a cookie that only this page's own requests carry.
+"""Authentication: by the token, which a login form exchanges for a cookie that is sent only with this page's own requests.
 
-The cookie holds no token: it is the time of its end, signed with the token. So no session is kept, every replica knows it, and a
-new token ends it.
+The cookie contains its expiry time, signed with the token, and not the token. So there is no session state, every replica can verify it,
+and a new token invalidates it.
 """
 
 import hashlib
@@ -14,15 +14,14 @@ from typing import Final
 from gpushare.dashboard.errors import InvalidSetting
 
 COOKIE: Final = "gpushare-dashboard"
-LEAST_TOKEN: Final = 16
-_MOST_TOKEN: Final = 4096
-#: How long a login lasts, in seconds.
-LOGIN_S: Final = 12 * 3600
+MIN_TOKEN_LENGTH: Final = 16
+_MAX_TOKEN_LENGTH: Final = 4096
+LOGIN_LIFETIME_S: Final = 12 * 3600
 _PURPOSE: Final = b"gpushare dashboard cookie "
 
 
 class TokenFile:
-    """The token in a file, read anew when the file has changed (a mounted Secret does)."""
+    """The token in a file, read again when the file has changed, as a mounted Secret does."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -31,15 +30,15 @@ class TokenFile:
         self.read()
 
     def read(self) -> bytes:
-        """The token; raises ``InvalidSetting`` where there is none, or a short one."""
+        """The token; raises ``InvalidSetting`` if it is missing, too short or too long."""
         try:
             status = self._path.stat()
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
             if stamp != self._stamp:
                 token = self._path.read_bytes().strip()
-                if not LEAST_TOKEN <= len(token) <= _MOST_TOKEN:
+                if not MIN_TOKEN_LENGTH <= len(token) <= _MAX_TOKEN_LENGTH:
                     raise InvalidSetting(
-                        f"--token-file {self._path}: {len(token)} characters; give {LEAST_TOKEN} to {_MOST_TOKEN}, such as "
+                        f"--token-file {self._path}: {len(token)} characters; give {MIN_TOKEN_LENGTH} to {_MAX_TOKEN_LENGTH}, such as "
                         "those of: openssl rand -hex 32"
                     )
                 self._token, self._stamp = token, stamp
@@ -48,75 +47,75 @@ class TokenFile:
         return self._token
 
 
-class Shown(Enum):
-    """What a request shows of the token."""
+class Credential(Enum):
+    """Result of checking a credential."""
 
     GOOD = auto()
     OLD = auto()
-    """A cookie whose time is over."""
+    """An expired cookie."""
     WRONG = auto()
 
 
 class Guard:
-    """Says who may come in. ``now_s`` is in seconds since 1970."""
+    """Checks credentials of requests. ``now_s`` returns seconds since 1970."""
 
     def __init__(self, token: Callable[[], bytes], now_s: Callable[[], float]) -> None:
         self._read = token
         self._now_s = now_s
 
-    def knows(self, given: bytes) -> bool:
-        """Whether that is the token; takes as long whatever is wrong with it."""
-        return hmac.compare_digest(hashlib.sha256(given).digest(), hashlib.sha256(self._token()).digest())
+    def knows(self, candidate: bytes) -> bool:
+        """Whether ``candidate`` is the token; in constant time."""
+        return hmac.compare_digest(hashlib.sha256(candidate).digest(), hashlib.sha256(self._token()).digest())
 
     def cookie(self, *, secure: bool) -> bytes:
-        """``Set-Cookie`` of who has just shown the token.
+        """``Set-Cookie`` after a login.
 
-        It names no path: behind the API server's proxy a browser keeps it to this service's own path.
+        Without a path, so that behind the API server's proxy a browser limits it to this service's path.
         """
-        ends = str(int(self._now_s()) + LOGIN_S)
+        expires = str(int(self._now_s()) + LOGIN_LIFETIME_S)
         return (
-            f"{COOKIE}={ends}.{self._sign(ends)}; Max-Age={LOGIN_S}; HttpOnly; SameSite=Strict"
+            f"{COOKIE}={expires}.{self._sign(expires)}; Max-Age={LOGIN_LIFETIME_S}; HttpOnly; SameSite=Strict"
             + ("; Secure" if secure else "")
         ).encode()
 
     @staticmethod
     def no_cookie() -> bytes:
-        """``Set-Cookie`` of who goes."""
+        """``Set-Cookie`` after a logout."""
         return f"{COOKIE}=; Max-Age=0; HttpOnly; SameSite=Strict".encode()
 
     def admits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """Whether a request with these headers (names in lower case) shows the token or a cookie that is good."""
-        return Shown.GOOD in self._shown(headers)
+        """Whether a request with these headers (names in lower case) has the token or a valid cookie."""
+        return Credential.GOOD in self._credentials(headers)
 
     def is_guess(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """Whether such a request shows another token, or a cookie that was not signed with it: it may be a guess."""
-        return Shown.WRONG in self._shown(headers)
+        """Whether such a request has a wrong token, or a cookie with a wrong signature: it may be guessing."""
+        return Credential.WRONG in self._credentials(headers)
 
-    def _shown(self, headers: Iterable[tuple[bytes, bytes]]) -> set[Shown]:
-        found = set()
+    def _credentials(self, headers: Iterable[tuple[bytes, bytes]]) -> set[Credential]:
+        results = set()
         for name, value in headers:
             if name == b"authorization":
-                scheme, _, given = value.partition(b" ")
+                scheme, _, token = value.partition(b" ")
                 if scheme.lower() == b"bearer":
-                    found.add(Shown.GOOD if self.knows(given.strip()) else Shown.WRONG)
+                    results.add(Credential.GOOD if self.knows(token.strip()) else Credential.WRONG)
             elif name == b"cookie":
-                found.update(self._cookies(value))
-        return found
+                results.update(self._cookies(value))
+        return results
 
-    def _cookies(self, header: bytes) -> Iterator[Shown]:
+    def _cookies(self, header: bytes) -> Iterator[Credential]:
         for part in header.split(b";"):
             name, _, value = part.strip().partition(b"=")
             if name != COOKIE.encode():
                 continue
-            ends, _, signature = value.decode("ascii", "replace").partition(".")
-            is_time = ends.isascii() and ends.isdecimal() and len(ends) < 16
-            if is_time and hmac.compare_digest(signature.encode(), self._sign(ends).encode()):
-                yield Shown.GOOD if int(ends) > self._now_s() else Shown.OLD
+            expires, _, signature = value.decode("ascii", "replace").partition(".")
+            valid_form = expires.isascii() and expires.isdecimal() and len(expires) < 16
+            if valid_form and hmac.compare_digest(signature.encode(), self._sign(expires).encode()):
+                yield Credential.GOOD if int(expires) > self._now_s() else Credential.OLD
             else:
-                yield Shown.WRONG
+                yield Credential.WRONG
 
-    def _sign(self, ends: str) -> str:
-        return hmac.new(self._token(), _PURPOSE + ends.encode(), hashlib.sha256).hexdigest()
+    def _sign(self, expires: str) -> str:
+        return hmac.new(self._token(), _PURPOSE + expires.encode(), hashlib.sha256).hexdigest()
 
     def _token(self) -> bytes:
         return self._read()

@@ -1,4 +1,4 @@
-"""What pages see: answers to what they ask, and news sent to all of them as the cluster changes."""
+"""Serves the pages: answers to their requests, and updates sent to all of them as the cluster changes."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from gpushare.dashboard.data.heatmap import UNKNOWN, State, in_parts
 from gpushare.dashboard.data.history import History, Sample
 from gpushare.dashboard.data.metrics_parser import Figures
 from gpushare.dashboard.data.pending import MOST_SHOWN, Line, Source, Waiting
-from gpushare.dashboard.server.app import Asked, as_binary, as_json
+from gpushare.dashboard.server.app import Query, as_binary, as_json
 from gpushare.dashboard.server.event_stream import Stream
 from gpushare.httpserver.exchange import JSON, Refusal
 from gpushare.kube.clock import Clock
@@ -24,13 +24,13 @@ from gpushare.reasons.categories import NOT_ROOM
 
 logger = logging.getLogger(__name__)
 
-#: Changes of so long go out together.
+#: Interval of updates; changes in between are sent together.
 TICK_S: Final = 0.5
 _FRESH_REPORT_S: Final = 5.0
 
 
 class Live:
-    """Answers and sends. ``missing`` says why nothing can be shown yet, empty when it can."""
+    """Answers requests of pages and sends them updates."""
 
     def __init__(
         self, cluster: Cluster, agents: Agents, source: Source, stream: Stream, history: History, clock: Clock
@@ -48,41 +48,41 @@ class Live:
         self.shown = asyncio.Event()
         """Set once the whole cluster is on the board."""
 
-    # --- news -----------------------------------------------------------------------------------
+    # --- updates --------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Send what changes, for ever."""
+        """Send updates until cancelled."""
         while True:
             await self.tick()
             await self._clock.sleep(TICK_S)
 
     async def tick(self) -> None:
-        """Send what has changed since the last time."""
+        """Send the changes since the last call."""
         await self._cluster.refresh()
         self.shown.set()
         now_s = self._clock.monotonic()
         totals = self._sample()
-        news = self._cluster.board.delta()
+        delta = self._cluster.board.delta()
         before = self._totals
-        new_totals = before is None or msgspec.structs.replace(totals, at_s=before.at_s) != before
-        if news or new_totals:
+        totals_changed = before is None or msgspec.structs.replace(totals, at_s=before.at_s) != before
+        if delta or totals_changed:
             self._totals = totals
-            for part in in_parts(news):
-                told = {**part, "totals": totals} if new_totals and "more" not in part else part
-                self._stream.send("delta", msgspec.json.encode(told))
+            for part in in_parts(delta):
+                message = {**part, "totals": totals} if totals_changed and "more" not in part else part
+                self._stream.send("delta", msgspec.json.encode(message))
         if self._history.due(now_s):
             self._history.add(totals, now_s)
             self._stream.send("sample", msgspec.json.encode(totals))
 
-    async def follow_waiting(self) -> None:
-        """Ask who waits while somebody looks, and tell pages when that has changed, for ever."""
+    async def poll_pending(self) -> None:
+        """Poll pending pods while a page is open, and send changes, until cancelled."""
         while True:
             if self._stream.pages:
-                await self.look_at_waiting()
+                await self.send_pending()
             await self._clock.sleep(2 * TICK_S)
 
-    async def look_at_waiting(self) -> None:
-        """Ask once; tell pages when it is not as before."""
+    async def send_pending(self) -> None:
+        """Read pending pods once, and send them if they have changed."""
         line = await self._source.line()
         if line != self._line:
             self._line = line
@@ -113,25 +113,25 @@ class Live:
 
     # --- answers --------------------------------------------------------------------------------
 
-    async def answer(self, path: str, asked: Asked) -> tuple[bytes, bytes]:
-        """As ``app.Answers`` says."""
+    async def answer(self, path: str, query: Query) -> tuple[bytes, bytes]:
+        """See ``app.Answers``."""
         if path == "waiting":
             line = await self._source.line()
             return as_json(self._without_reasons(line) if line.problem else self._with_amounts(line))
         if path == "decision":
-            body, problem = await self._source.decision(asked.parameter("pod"))
+            body, problem = await self._source.decision(query.parameter("pod"))
             if problem or not body:
                 raise Refusal(502 if problem else 404, problem or "the scheduler has no record of that pod")
             return JSON, body
         if path == "snapshot":
             return as_binary(self.whole())
-        self._check_shown()
+        self._require_shown()
         if path == "node":
-            return await self._node(asked.parameter("name"))
+            return await self._node(query.parameter("name"))
         if path == "pod":
-            return await self._pod(asked.parameter("key"))
+            return await self._pod(query.parameter("key"))
         if path == "search":
-            return as_json(details.found(self._cluster, asked.parameter("q")[:200]))
+            return as_json(details.found(self._cluster, query.parameter("q")[:200]))
         if path == "history":
             return as_json({"step_s": self._history.step_s, "samples": self._history.samples()})
         if path == "fragmentation":
@@ -139,45 +139,45 @@ class Live:
         raise Refusal(404, f"nothing at /api/{path}")
 
     def _with_amounts(self, line: Line) -> Line:
-        """What they ask for in GiB or MiB, too: the scheduler tells units, and not what they are."""
-        unit_mib, waiting = self._cluster.unit_mib(), self._cluster.view.waiting
+        """``line`` with requests also in GiB or MiB: the scheduler reports units without their size."""
+        unit_mib, records = self._cluster.unit_mib(), self._cluster.view.waiting
         if not unit_mib:
             return line
         pods = (
-            one
-            if (record := waiting.get(one.uid)) is None or record.request is None
-            else msgspec.structs.replace(one, asks=asks_text(record.request, unit_mib))
-            for one in line.pods
+            pod
+            if (record := records.get(pod.uid)) is None or record.request is None
+            else msgspec.structs.replace(pod, asks=asks_text(record.request, unit_mib))
+            for pod in line.pods
         )
         return msgspec.structs.replace(line, pods=tuple(pods))
 
     def _without_reasons(self, line: Line) -> Line:
-        """Who waits as the API server tells it: without the reasons, which only the scheduler knows."""
+        """Pending pods from the API server, without reasons, which only the scheduler knows."""
         unit_mib = self._cluster.unit_mib()
         pods = sorted(
             (
                 Waiting(
-                    key=one.pod,
-                    since=_made_s(one.created),
-                    asks=asks_text(one.request, unit_mib),
+                    key=record.pod,
+                    since=_created_s(record.created),
+                    asks=asks_text(record.request, unit_mib),
                     category="",
-                    reason=one.problem,
+                    reason=record.problem,
                     suggestion="",
-                    uid=one.uid,
+                    uid=record.uid,
                 )
-                for one in self._cluster.waiting()
+                for record in self._cluster.waiting()
             ),
-            key=lambda one: (one.since, one.key),
+            key=lambda pod: (pod.since, pod.key),
         )
         return Line(tuple(pods[:MOST_SHOWN]), len(pods), line.problem)
 
-    def _check_shown(self) -> None:
+    def _require_shown(self) -> None:
         if not self.shown.is_set():
             raise Refusal(503, "the cluster is not read yet; try again in a moment")
 
     def whole(self) -> bytes:
-        """As ``app.Answers`` says."""
-        self._check_shown()
+        """See ``app.Answers``."""
+        self._require_shown()
         return self._cluster.board.snapshot(
             {
                 "id": self._stream.last_id,
@@ -188,27 +188,27 @@ class Live:
 
     async def _node(self, name: str) -> tuple[bytes, bytes]:
         figures, usage_unknown = await self._figures(name)
-        found = details.node_detail(self._cluster, name, figures, usage_unknown)
-        if found is None:
+        node = details.node_detail(self._cluster, name, figures, usage_unknown)
+        if node is None:
             raise Refusal(404, f"no node {name} with GPUs is known")
-        return as_json(found)
+        return as_json(node)
 
     async def _pod(self, key: str) -> tuple[bytes, bytes]:
-        found = details.pod_detail(self._cluster, key, None, "")
-        if found is not None and found.node:
-            found = details.pod_detail(self._cluster, key, *await self._figures(found.node))
-        elif found is not None:
-            one, problem = await self._source.one(key)
-            if one is not None:
-                found = msgspec.structs.replace(found, reason=one.reason, suggestion=one.suggestion)
+        pod = details.pod_detail(self._cluster, key, None, "")
+        if pod is not None and pod.node:
+            pod = details.pod_detail(self._cluster, key, *await self._figures(pod.node))
+        elif pod is not None:
+            pending, problem = await self._source.one(key)
+            if pending is not None:
+                pod = msgspec.structs.replace(pod, reason=pending.reason, suggestion=pending.suggestion)
             else:
-                found = msgspec.structs.replace(found, reason_unknown=problem)
-        if found is None:
+                pod = msgspec.structs.replace(pod, reason_unknown=problem)
+        if pod is None:
             raise Refusal(404, f"no pod {key} that holds or wants a part of a GPU is known")
-        return as_json(found)
+        return as_json(pod)
 
     async def _figures(self, node: str) -> tuple[Figures | None, str]:
-        """Only nodes that are known are asked, whatever a page asks for."""
+        """Figures of a node's agent. Only known nodes are contacted, whatever a page requests."""
         if node not in self._cluster.nodes:
             return None, "the node is not known"
         return await self._agents.look(node)
@@ -218,28 +218,28 @@ class Live:
             now_s = self._clock.monotonic()
             if self._report is None or now_s - self._report[0] >= _FRESH_REPORT_S:
                 line = await self._source.line()
-                kept = {one.key: one.reason for one in line.pods if one.category in NOT_ROOM}
-                self._report = (now_s, await fragmentation.report(self._cluster, kept))
+                reasons = {pod.key: pod.reason for pod in line.pods if pod.category in NOT_ROOM}
+                self._report = (now_s, await fragmentation.report(self._cluster, reasons))
             return self._report[1]
 
 
 def _summary(line: Line) -> dict[str, Any]:
-    """Of all that wait how many, and what is kept of which GPU for whom: node, index, MiB, percent of compute, in words."""
-    kept = [
-        (share.node, share.gpu, share.mib, share.core_percent, one.whom)
-        for one in line.kept
-        for share in one.shares
+    """Counts of pending pods, and reserved capacity per GPU: node, index, MiB, percent of compute, and for whom."""
+    reserved = [
+        (share.node, share.gpu, share.mib, share.core_percent, reservation.whom)
+        for reservation in line.kept
+        for share in reservation.shares
     ]
     return {
         "count": line.count,
         "problem": line.problem,
         "by_category": line.by_category,
-        "kept": kept[:MOST_SHOWN],
+        "kept": reserved[:MOST_SHOWN],
     }
 
 
-def _made_s(created: str) -> float:
-    """Seconds since 1970 of a time stamp of Kubernetes; 0 where it is none."""
+def _created_s(created: str) -> float:
+    """Seconds since 1970 of a Kubernetes timestamp; 0 for an invalid one."""
     with suppress(ValueError):
         return datetime.fromisoformat(created).timestamp()
     return 0.0

@@ -1,1 +1,1 @@
-"""Where ``kubectl inspect cgpu`` reads from: kubectl, scheduler, node agents, Prometheus."""
+"""Data sources of ``kubectl inspect cgpu``: kubectl, scheduler, node agents, Prometheus."""

@@ -1,6 +1,6 @@
-"""What the node agents remember of use, each asked through the API server's proxy.
+"""Usage history of the node agents, read through the API server's proxy.
 
-An agent is a pod of its DaemonSet; where it runs beside the kubelet instead, its node's label says at which port.
+An agent is a pod of its DaemonSet. Where it runs on the host beside the kubelet instead, a label of the node names its port.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from gpushare.api.objects import Node, Pod
 from gpushare.inspect.errors import KubectlFailed
 from gpushare.inspect.sources.kubectl import Kubectl
 from gpushare.inspect.sources.live_usage import NOT_LOOKED
-from gpushare.inspect.sources.usage_samples import FEW_UNTOLD, Figures, Used
+from gpushare.inspect.sources.usage_samples import MAX_UNKNOWN_RATIO, Figures, Used
 
 _PATH: Final = "proxy/usage"
 
@@ -45,25 +45,25 @@ class _Answer(msgspec.Struct):
     looked: int | None = None
 
 
-#: How an agent's answer is read.
+#: Decoder of an agent's answer.
 ANSWER: Final = msgspec.json.Decoder(_Answer)
 
 
 def paths_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, str]:
-    """The path at which the agent of each node (its name) is asked; nodes without one are left out."""
-    found = {}
+    """The path of the agent's usage page by node name; nodes without an agent are left out."""
+    paths = {}
     for pod in pods:
         labels = pod.metadata.labels or {}
         if labels.get("app.kubernetes.io/name") == names.AGENT_PART and pod.status.phase == "Running":
-            # Without a port it is the first that the pod's container names.
-            found[pod.spec.node_name] = (
+            # Without a port, the proxy uses the first port of the pod's container.
+            paths[pod.spec.node_name] = (
                 f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/{_PATH}"
             )
     for node in nodes:
         port = (node.metadata.labels or {}).get(names.LABEL_AGENT_PORT, "")
-        if port.isdecimal() and node.metadata.name not in found:
-            found[node.metadata.name] = f"/api/v1/nodes/{node.metadata.name}:{port}/{_PATH}"
-    return found
+        if port.isdecimal() and node.metadata.name not in paths:
+            paths[node.metadata.name] = f"/api/v1/nodes/{node.metadata.name}:{port}/{_PATH}"
+    return paths
 
 
 def figures_of_agents(
@@ -73,31 +73,32 @@ def figures_of_agents(
     nodes: Sequence[str],
     window_s: float | None = None,
 ) -> Figures:
-    """What the agents of ``nodes`` know of the last ``window_s`` (``None``: of all time). ``namespace`` is the scheduler's.
+    """Usage that the agents of ``nodes`` recorded in the last ``window_s`` (``None``: all). ``namespace`` is the scheduler's.
 
-    One that cannot be asked is named, and no reason to tell nothing of the others.
+    Agents that cannot be read are listed in ``missing``; the figures of the others are returned.
     """
     used: list[Used] = []
-    begins: list[int] = []
+    starts: list[int] = []
     query = "" if window_s is None else f"?window={window_s:.0f}"
     missing = [f"node {node}: no node agent runs there" for node in nodes if node not in paths]
     since: list[int] = []
-    asked = [node for node in nodes if node in paths]
-    for node, outcome in zip(asked, _outcomes(kubectl, namespace, [paths[one] + query for one in asked])):  # noqa: B905 (as many)
+    reachable = [node for node in nodes if node in paths]
+    outcomes = _outcomes(kubectl, namespace, [paths[node] + query for node in reachable])
+    for node, outcome in zip(reachable, outcomes):  # noqa: B905 (same length)
         answer = _read(node, outcome, missing)
         if answer is None:
             continue
         since.append(answer.since)
-        begins.append(answer.since if answer.begins is None else answer.begins)
+        starts.append(answer.since if answer.begins is None else answer.begins)
         if window_s is not None and answer.begins is None:
             missing.append(
                 f"node {node}: its agent is of an earlier version and knows no window: all that it remembers is used"
             )
         if answer.looked == 0:
             missing.append(f"node {node}: {NOT_LOOKED}")
-        used += [used_of(one) for one in answer.containers]
+        used += [used_of(container) for container in answer.containers]
     return Figures(
-        "the node agents", tuple(used), tuple(missing), max(since, default=None), min(begins, default=None)
+        "the node agents", tuple(used), tuple(missing), max(since, default=None), min(starts, default=None)
     )
 
 
@@ -128,20 +129,20 @@ def _read(node: str, outcome: "bytes | KubectlFailed", missing: list[str]) -> _A
     return None
 
 
-def used_of(one: _Container) -> Used:
-    """What an agent told of a container, in the form of all sources."""
+def used_of(container: _Container) -> Used:
+    """An agent's figures of a container, in the form common to all sources."""
     return Used(
-        one.namespace,
-        one.pod,
-        one.container,
-        one.gpu,
-        float(one.last - one.first),
-        one.peak_mib,
-        one.p95_mib,
-        one.last_mib,
-        one.peak_percent,
-        one.p95_percent,
-        min(one.waited_seconds / one.work_seconds, 1.0) if one.work_seconds else 0.0,
-        one.uid,
-        one.untold_looks <= FEW_UNTOLD * one.looks,
+        container.namespace,
+        container.pod,
+        container.container,
+        container.gpu,
+        float(container.last - container.first),
+        container.peak_mib,
+        container.p95_mib,
+        container.last_mib,
+        container.peak_percent,
+        container.p95_percent,
+        min(container.waited_seconds / container.work_seconds, 1.0) if container.work_seconds else 0.0,
+        container.uid,
+        container.untold_looks <= MAX_UNKNOWN_RATIO * container.looks,
     )

@@ -10,12 +10,12 @@ from gpushare.inspect.errors import KubectlFailed, UnreadableAnswer
 from gpushare.inspect.sources.kubectl import Kubectl, Round
 from gpushare.inspect.sources.paths import begin, nodes_path, pods_path, unknown_node
 
-_TRIES: Final = 3
+_ATTEMPTS: Final = 3
 _T = TypeVar("_T")
 
 
 class Snapshot(NamedTuple):
-    """Nodes, and the pods that are not finished, each in the API server's order (by name)."""
+    """Nodes, and unfinished pods with and without a node, each in the API server's order (by name)."""
 
     nodes: list[Node]
     pods: list[Pod]
@@ -32,20 +32,20 @@ class _Pods(msgspec.Struct, gc=False):
 
 
 def read(kubectl: Kubectl, node: str | None, begun: Round | None = None) -> Snapshot:
-    """The nodes (or the one named ``node``) and the pods on them.
+    """Read the nodes (or the one named ``node``) and the pods on them.
 
-    ``begun`` is what ``begin`` started. Raises ``KubectlFailed``, ``KubectlMissing``,
+    ``begun`` is a reading that ``begin`` started. Raises ``KubectlFailed``, ``KubectlMissing``,
     ``UnreadableAnswer``, and ``UnknownNode`` when ``node`` does not exist.
     """
-    for tries_left in reversed(range(_TRIES)):
+    for attempts_left in reversed(range(_ATTEMPTS)):
         try:
             return _read_once(kubectl, node, begun or begin(kubectl, node))
         except KubectlFailed as error:
             if node is not None and error.not_found and error.path == nodes_path(node):
                 raise unknown_node(node) from None
-            if not (error.expired and tries_left):
+            if not (error.expired and attempts_left):
                 raise
-            begun = None  # the continuation is no longer known: the list must be read anew
+            begun = None  # the continue token expired: read the list from its start
     raise AssertionError("the last try returns or raises")
 
 

@@ -1,4 +1,4 @@
-"""A cluster's usage as the planner of moves takes it (``gpushare.planning.defragmentation``)."""
+"""A cluster's usage as input of the defragmentation planner (``gpushare.planning.defragmentation``)."""
 
 from collections.abc import Container, Iterator, Mapping
 
@@ -7,9 +7,9 @@ from gpushare.planning.defragmentation import NO_CAP, Gpu, Host, Occupant
 
 
 def hosts_of(cluster: ClusterUsage, wanted: "Mapping[str, Container[str]] | None" = None) -> Iterator[Host]:
-    """The nodes that take pods, with their GPUs in service.
+    """The nodes that accept pods, with their GPUs in service.
 
-    ``wanted`` names for pods (``namespace/name``) that do not want every node those that they do.
+    ``wanted``: the eligible nodes of pods (``namespace/name``) that select nodes.
     """
     return (_host(node, wanted or {}) for node in cluster.nodes if not node.closed)
 
@@ -36,8 +36,8 @@ def _gpu(node: NodeUsage, gpu: GpuUsage, wanted: "Mapping[str, Container[str]]")
             share.units,
             share.mib,
             share.core_percent,
-            # What was given in another unit is asked for in other units again: nobody knows how many.
-            may_move=len(pod.shares) == 1 and share.as_given,
+            # Allocated in another unit: how many of this node's units its next request would be is unknown.
+            may_move=len(pod.shares) == 1 and share.in_node_unit,
             nodes=wanted.get(f"{pod.namespace}/{pod.name}"),
         )
         for pod in node.pods

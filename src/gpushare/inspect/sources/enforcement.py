@@ -1,4 +1,4 @@
-"""Whether a node holds containers to their share of a GPU, by what stands on pod and node: where no scheduler tells it."""
+"""Whether a node enforces GPU shares, from annotations of pod and node; used where the scheduler does not report it."""
 
 from collections.abc import Mapping
 
@@ -13,14 +13,14 @@ from gpushare.inspect.sources.kubectl import Kubectl
 from gpushare.inspect.sources.paths import nodes_path
 
 
-def why_not_held(kubectl: Kubectl, node: str, annotations: Mapping[str, str]) -> str:
-    """Why containers that are given the share that ``annotations`` of their pod name on ``node`` now are not held to it.
+def why_not_enforced(kubectl: Kubectl, node: str, annotations: Mapping[str, str]) -> str:
+    """Why ``node`` does not enforce the share recorded in the pod's ``annotations``.
 
-    Empty where they are, and where nobody knows: the node cannot be read, or what is written on it or the pod is not understood.
+    Empty where it does, and where that is unknown because the node cannot be read or an annotation is malformed.
     Raises ``KubectlMissing``.
     """
-    with kubectl.start(nodes_path(node)) as begun:
-        (answer,) = begun.outcomes()
+    with kubectl.start(nodes_path(node)) as call:
+        (answer,) = call.outcomes()
     if not isinstance(answer, bytes):
         return ""
     try:

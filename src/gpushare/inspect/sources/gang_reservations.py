@@ -1,6 +1,6 @@
-"""The room that gangs keep for pods that have not come yet: free by what nodes and pods say, and given to nobody else.
+"""Capacity that the scheduler reserves for members of gangs that do not exist yet.
 
-The scheduler alone knows it. It is asked where pods of a gang wait, and not otherwise.
+Nodes and pods show it as free; only the scheduler knows it. The scheduler is queried only while pods of a gang are pending.
 """
 
 import json
@@ -19,13 +19,13 @@ from gpushare.inspect.tabwriter import printable
 from gpushare.inspect.views.allocation_model import ClusterUsage
 from gpushare.inspect.views.timestamps import clock
 
-#: GPUs that are named of one gang, but with ``-d``.
+#: GPUs named per gang without ``-d``.
 _NAMED: Final = 3
 _ANOTHER: Final = "a gang of another namespace"
 
 
-class KeptShare(NamedTuple):
-    """What is kept of one GPU, for all pods of the gang together."""
+class ReservedShare(NamedTuple):
+    """Capacity of one GPU reserved for all pods of the gang together."""
 
     node: str
     gpu: int
@@ -35,10 +35,10 @@ class KeptShare(NamedTuple):
     core_percent: int
 
 
-class Kept(NamedTuple):
-    """What is kept for a gang, whose names are empty where only pods of another namespace are to be named.
+class GangReservation(NamedTuple):
+    """What is reserved for a gang. ``namespace`` and ``name`` are empty where the output is limited to another namespace.
 
-    Of ``least`` pods so many run or have ``come``. ``until``: when it is given up where no more of them come, in seconds since 1970.
+    ``come`` of the minimum of ``least`` pods exist. ``until``: when it is released unless more pods arrive, in seconds since 1970.
     """
 
     namespace: str
@@ -46,67 +46,75 @@ class Kept(NamedTuple):
     come: int
     least: int
     until: int
-    shares: "tuple[KeptShare, ...]"
+    shares: "tuple[ReservedShare, ...]"
 
 
-def kept(kubectl: Kubectl, options: Options, snapshot: Snapshot) -> "tuple[tuple[Kept, ...], str]":
-    """What gangs keep (of the node that ``options`` name), and why that is not known; raises ``KubectlMissing``."""
-    if not _gang_waits(kubectl, options, snapshot):
+def gang_reservations(
+    kubectl: Kubectl, options: Options, snapshot: Snapshot
+) -> "tuple[tuple[GangReservation, ...], str]":
+    """Reservations of gangs (on the node of ``options``), and the reason where they are unknown; raises ``KubectlMissing``."""
+    if not _gang_is_pending(kubectl, options, snapshot):
         return (), ""
-    decided = ask(kubectl, options.scheduler, "/kept")
-    if decided.told is None:
-        return (), f"what is kept for gangs whose pods wait is not known: {decided.problem}"
-    found = (_kept(one, options) for one in decided.told["kept"])
-    return tuple(one for one in found if one.shares), ""
+    decision = ask(kubectl, options.scheduler, "/kept")
+    if decision.answer is None:
+        return (), f"what is kept for gangs whose pods wait is not known: {decision.problem}"
+    reservations = (_reservation(record, options) for record in decision.answer["kept"])
+    return tuple(reservation for reservation in reservations if reservation.shares), ""
 
 
-def _gang_waits(kubectl: Kubectl, options: Options, snapshot: Snapshot) -> bool:
+def _gang_is_pending(kubectl: Kubectl, options: Options, snapshot: Snapshot) -> bool:
     if options.node is None:
-        return any(names.LABEL_GANG_NAME in (one.metadata.labels or {}) for one in snapshot.waiting)
-    # Of one node the pods there were read alone.
+        return any(names.LABEL_GANG_NAME in (pod.metadata.labels or {}) for pod in snapshot.waiting)
+    # For a single node only its own pods were read.
     selectors = (
         f"fieldSelector=spec.nodeName%3D%2Cstatus.phase%3DPending&labelSelector={names.LABEL_GANG_NAME}"
     )
-    with kubectl.start(f"/api/v1/pods?limit=1&{selectors.replace('/', '%2F')}") as begun:
-        (answer,) = begun.outcomes()
+    with kubectl.start(f"/api/v1/pods?limit=1&{selectors.replace('/', '%2F')}") as call:
+        (answer,) = call.outcomes()
     if isinstance(answer, KubectlFailed):
         return False
-    found = json.loads(answer).get("items") or ()
-    return any(names.LABEL_GANG_NAME in (one["metadata"].get("labels") or {}) for one in found)
+    pods = json.loads(answer).get("items") or ()
+    return any(names.LABEL_GANG_NAME in (pod["metadata"].get("labels") or {}) for pod in pods)
 
 
-def _kept(told: Mapping[str, Any], options: Options) -> Kept:
-    namespace, _, name = told["gang"].partition("/")
+def _reservation(record: Mapping[str, Any], options: Options) -> GangReservation:
+    namespace, _, name = record["gang"].partition("/")
     if options.namespace not in (None, namespace):
         namespace = name = ""
     shares = tuple(
-        KeptShare(one["node"], one["gpu"], one["uuid"], one["units"], one["MiB"], one["corePercent"])
-        for one in told["shares"]
-        if options.node in (None, one["node"])
+        ReservedShare(
+            share["node"], share["gpu"], share["uuid"], share["units"], share["MiB"], share["corePercent"]
+        )
+        for share in record["shares"]
+        if options.node in (None, share["node"])
     )
-    return Kept(namespace, name, told["come"], told["least"], told["until"], shares)
+    return GangReservation(namespace, name, record["come"], record["least"], record["until"], shares)
 
 
-def kept_text(found: Sequence[Kept], cluster: ClusterUsage, *, every: bool = False) -> str:
-    """A line for each gang, a line end after each; ``every``: however many GPUs it is."""
+def reservations_text(
+    reservations: Sequence[GangReservation], cluster: ClusterUsage, *, every: bool = False
+) -> str:
+    """A line for each gang, each with a line end; ``every``: name all GPUs."""
     unit_mib = {node.name: node.unit.mib for node in cluster.nodes}
-    return "".join(f"{printable(_line(one, unit_mib, every=every))}\n" for one in found)
+    return "".join(
+        f"{printable(_line(reservation, unit_mib, every=every))}\n" for reservation in reservations
+    )
 
 
-def _line(one: Kept, unit_mib: Mapping[str, int], *, every: bool) -> str:
-    whom = f"gang {one.namespace}/{one.name}" if one.name else _ANOTHER
-    named = one.shares if every else one.shares[:_NAMED]
-    what = ", ".join(_share(share, unit_mib) for share in named)
-    if len(one.shares) > len(named):
-        what += f" and on {counted(len(one.shares) - len(named), 'GPU')} more"
-    has = "has" if one.come == 1 else "have"
+def _line(reservation: GangReservation, unit_mib: Mapping[str, int], *, every: bool) -> str:
+    gang = f"gang {reservation.namespace}/{reservation.name}" if reservation.name else _ANOTHER
+    shares = reservation.shares if every else reservation.shares[:_NAMED]
+    capacity = ", ".join(_share(share, unit_mib) for share in shares)
+    if len(reservation.shares) > len(shares):
+        capacity += f" and on {counted(len(reservation.shares) - len(shares), 'GPU')} more"
+    has = "has" if reservation.come == 1 else "have"
     return (
-        f"Kept for {whom}: {what} ({one.come} of {counted(one.least, 'pod')} {has} come; until {clock(one.until)}, "
+        f"Kept for {gang}: {capacity} ({reservation.come} of {counted(reservation.least, 'pod')} {has} come; until {clock(reservation.until)}, "
         "unless more come)"
     )
 
 
-def _share(share: KeptShare, unit_mib: Mapping[str, int]) -> str:
+def _share(share: ReservedShare, unit_mib: Mapping[str, int]) -> str:
     unit = unit_mib.get(share.node, 0)
     memory = memory_text(share.units * unit) if unit and share.units else memory_text(share.mib)
     compute = f" and {share.core_percent}% compute" if share.core_percent else ""

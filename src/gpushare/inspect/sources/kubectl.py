@@ -1,7 +1,6 @@
-"""Runs ``kubectl get --raw``, several at a time, and brings back what they wrote.
+"""Runs several ``kubectl get --raw`` at a time and returns their output.
 
-One thread drains all pipes: a kubectl that nobody reads from stands still. Each round has a deadline,
-and no kubectl outlives its round, however that ends.
+One thread drains all pipes, as a kubectl blocks on a full pipe. Each round has a deadline, at whose end every kubectl is killed.
 """
 
 import os
@@ -18,13 +17,13 @@ if TYPE_CHECKING:
     from gpushare.inspect.sources.kubectl_proxy import Proxied
     from gpushare.inspect.sources.reader_token import Reader
 
-#: Longest wait for a round of kubectls; the API server's own time is bounded by --request-timeout.
+#: Deadline of a round of kubectls; --request-timeout bounds the API server's time.
 ROUND_TIMEOUT_S: Final = 60.0
 _REQUEST_TIMEOUT_S: Final = 30
 _CHUNK: Final = 1 << 20
-#: Whom kubectl asks where it was told of no cluster.
-_FALLEN_BACK: Final = "localhost:8080"
-_MOST_COMPLAINT: Final = 1 << 16
+#: The address that kubectl falls back to without a kubeconfig.
+_FALLBACK_ADDRESS: Final = "localhost:8080"
+_MAX_COMPLAINT_BYTES: Final = 1 << 16
 
 
 class _Call:
@@ -36,9 +35,9 @@ class _Call:
 
 
 class Round:
-    """Some kubectls that were started together.
+    """Several kubectls, started together.
 
-    ``finish`` waits for all of them; leaving the context, or ``end``, kills those that still run.
+    ``finish`` waits for all of them. Leaving the context, or ``end``, kills those that are still running.
     """
 
     def __init__(self, program: str, flags: Sequence[str], paths: Sequence[str], timeout_s: float | None):
@@ -53,9 +52,9 @@ class Round:
             raise
 
     def finish(self) -> list[bytearray]:
-        """What each kubectl wrote to stdout, in the order of the paths.
+        """The stdout of each kubectl, in the order of the paths.
 
-        Raises ``KubectlFailed`` with kubectl's own words when one of them fails or none answers in time.
+        Raises ``KubectlFailed`` with kubectl's message when one of them fails or does not finish in time.
         """
         deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
         try:
@@ -69,9 +68,9 @@ class Round:
         return [call.output for call in self._calls]
 
     def outcomes(self) -> "list[bytes | KubectlFailed]":
-        """As ``finish``, but a kubectl that failed is no error: what it said takes the place of its answer.
+        """As ``finish``, but returns the error of a kubectl that failed in place of its output.
 
-        Those that have not ended in time have failed too, and so has all of the round then.
+        When a kubectl does not finish in time, the whole round fails.
         """
         deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
         try:
@@ -125,34 +124,34 @@ class Round:
                     assert stream is not None  # both are pipes
                     selector.register(stream, selectors.EVENT_READ, (call, collected))
             while selector.get_map():
-                ready = selector.select(_left_s(deadline))
+                ready = selector.select(_remaining_s(deadline))
                 if not ready:
-                    still_at_it = {key.data[0] for key in selector.get_map().values()}
-                    raise self._too_late(next(call for call in self._calls if call in still_at_it))
+                    unfinished = {key.data[0] for key in selector.get_map().values()}
+                    raise self._too_late(next(call for call in self._calls if call in unfinished))
                 for key, _ in ready:
                     call, collected = key.data
                     chunk = os.read(key.fd, _CHUNK)
                     if not chunk:
                         selector.unregister(key.fileobj)
-                    elif collected is call.output or len(collected) < _MOST_COMPLAINT:
+                    elif collected is call.output or len(collected) < _MAX_COMPLAINT_BYTES:
                         collected += chunk
 
     def _wait(self, call: _Call, deadline: float | None) -> None:
         try:
-            call.process.wait(_left_s(deadline))
+            call.process.wait(_remaining_s(deadline))
         except subprocess.TimeoutExpired:
             raise self._too_late(call) from None
 
     def _too_late(self, call: _Call) -> KubectlFailed:
-        said = call.complaint.decode(errors="replace").strip()
+        message = call.complaint.decode(errors="replace").strip()
         return KubectlFailed(
             call.path,
             f"no end after {self._timeout_s:.0f} s; "
-            + (f"it said: {said}" if said else f"see whether {self._program} get --raw works by hand"),
+            + (f"it said: {message}" if message else f"see whether {self._program} get --raw works by hand"),
         )
 
     def end(self) -> None:
-        """Kill what still runs, and let go of the pipes; once is enough, more is no harm."""
+        """Kill the kubectls that are still running, and close the pipes; idempotent."""
         for call in self._calls:
             if call.process.poll() is None:
                 call.process.kill()
@@ -162,7 +161,7 @@ class Round:
 
 
 class Kubectl:
-    """How kubectl is called: the program, and the flags that every call gets."""
+    """Calls kubectl: the program, and the flags of every call."""
 
     def __init__(self, flags: Sequence[str] = (), program: str | None = None) -> None:
         self._program = program or os.environ.get("KUBECTL") or "kubectl"
@@ -177,45 +176,45 @@ class Kubectl:
         return Round(self._program, self._flags, paths, self._timeout_s)
 
     def proxied(self) -> "Proxied":
-        """A ``kubectl proxy`` for many questions, as a context; raises ``KubectlMissing``."""
+        """A ``kubectl proxy`` for many requests, as a context; raises ``KubectlMissing``."""
         from gpushare.inspect.sources.kubectl_proxy import Proxied
 
         return Proxied(self._program, self._flags)
 
     def reader(self, namespace: str) -> "Reader":
-        """For pages of the scheduler in ``namespace`` and of node agents, as a context; raises ``KubectlMissing``."""
+        """A reader of pages of the scheduler in ``namespace`` and of node agents, as a context; raises ``KubectlMissing``."""
         from gpushare.inspect.sources.reader_token import Reader
 
         return Reader(self.proxied(), namespace)
 
 
 def _round_timeout_s(limit: str) -> float | None:
-    """The patience that goes with a user's --request-timeout; ``None`` for 0, which means none."""
+    """The deadline of a round for a user's --request-timeout; ``None`` for 0, which means no limit."""
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|$)", limit, re.ASCII)
     if not parts or "".join(number + unit for number, unit in parts) != limit:
-        return ROUND_TIMEOUT_S  # kubectl will say what is wrong with it
+        return ROUND_TIMEOUT_S  # kubectl itself rejects it
     seconds = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
     limit_s = sum(float(number) * seconds[unit] for number, unit in parts)
     return limit_s + _REQUEST_TIMEOUT_S if limit_s else None
 
 
-def _left_s(deadline: float | None) -> float | None:
+def _remaining_s(deadline: float | None) -> float | None:
     return None if deadline is None else max(deadline - time.monotonic(), 0.0)
 
 
 def _complaint(call: _Call) -> str:
-    said = call.complaint.decode(errors="replace").strip()
-    if said:
-        return said + _without_kubeconfig(said)
+    message = call.complaint.decode(errors="replace").strip()
+    if message:
+        return message + _without_kubeconfig(message)
     status = call.process.returncode
     ending = f"signal {-status}" if status < 0 else f"exit status {status}"
     return f"it ended with {ending} and no message"
 
 
-def _without_kubeconfig(said: str) -> str:
-    """Why kubectl asked the address that it falls back to, where a file that is gone is why."""
+def _without_kubeconfig(message: str) -> str:
+    """A hint that $KUBECONFIG names no existing file, where kubectl therefore used its fallback address; else empty."""
     named = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
-    if _FALLEN_BACK not in said or not named or any(map(os.path.exists, named)):
+    if _FALLBACK_ADDRESS not in message or not named or any(map(os.path.exists, named)):
         return ""
     return f"; $KUBECONFIG names no file that is there ({', '.join(named)}): a playground takes its own away when it ends, and the next one prints another"
 

@@ -1,4 +1,4 @@
-"""Pods with what made them: Deployment, StatefulSet, Job …"""
+"""The workload that owns a pod: Deployment, StatefulSet, Job …"""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from gpushare.api.objects import Pod
 
 
 class Workload(NamedTuple):
-    """What people change to change its pods."""
+    """The object that users edit to change its pods."""
 
     namespace: str
     kind: str
@@ -14,12 +14,12 @@ class Workload(NamedTuple):
 
 
 def workload_of(pod: Pod) -> Workload:
-    """The pod's controller, for a Deployment's ReplicaSet the Deployment; the pod itself where nothing made it."""
+    """The pod's controller; for a Deployment's ReplicaSet, the Deployment; for a pod without a controller, the pod itself."""
     meta = pod.metadata
-    owner = next((one for one in meta.owner_references or () if one.controller), None)
+    owner = next((reference for reference in meta.owner_references or () if reference.controller), None)
     if owner is None:
         return Workload(meta.namespace, "Pod", meta.name)
-    made = (meta.labels or {}).get("pod-template-hash")
-    if owner.kind == "ReplicaSet" and made and owner.name.endswith(f"-{made}"):
-        return Workload(meta.namespace, "Deployment", owner.name.removesuffix(f"-{made}"))
+    template_hash = (meta.labels or {}).get("pod-template-hash")
+    if owner.kind == "ReplicaSet" and template_hash and owner.name.endswith(f"-{template_hash}"):
+        return Workload(meta.namespace, "Deployment", owner.name.removesuffix(f"-{template_hash}"))
     return Workload(meta.namespace, owner.kind, owner.name)

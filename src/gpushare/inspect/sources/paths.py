@@ -1,4 +1,4 @@
-"""What is asked of the API server: the paths of the lists, ready for ``kubectl get --raw``."""
+"""Paths of the API server's lists, for ``kubectl get --raw``."""
 
 import re
 from typing import Final
@@ -7,8 +7,7 @@ from gpushare.api import names
 from gpushare.inspect.errors import UnknownNode
 from gpushare.inspect.sources.kubectl import Kubectl, Round
 
-#: Pods of one answer. Each page is a kubectl of its own (50 ms and more), so pages are large; the API
-#: server reads its own store in pages of 10,000.
+#: Pods per page. Pages are large because each costs a kubectl process (50 ms and more); the API server itself reads etcd in pages of 10,000.
 PODS_PER_PAGE: Final = 5000
 
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
@@ -16,7 +15,7 @@ _UNFINISHED: Final = "status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
 
 
 def begin(kubectl: Kubectl, node: str | None) -> Round:
-    """Start to read the nodes and the first page of pods, at the same time.
+    """Start reading the nodes and the first page of pods in parallel.
 
     Raises ``UnknownNode`` and ``KubectlMissing``.
     """
@@ -24,7 +23,7 @@ def begin(kubectl: Kubectl, node: str | None) -> Round:
 
 
 def nodes_path(node: str | None) -> str:
-    """The path of all nodes, or of one. Raises ``UnknownNode`` for what can be no node's name."""
+    """The path of all nodes, or of one. Raises ``UnknownNode`` for an invalid node name."""
     if node is None:
         return "/api/v1/nodes"
     if not _NODE_NAME.fullmatch(node):
@@ -33,9 +32,9 @@ def nodes_path(node: str | None) -> str:
 
 
 def pods_path(node: str | None, after: str = "") -> str:
-    """The path of one page of the pods that are not finished, of one node or of all.
+    """The path of one page of unfinished pods, of one node or of all.
 
-    ``after`` is the ``continue`` of the page before.
+    ``after`` is the ``continue`` token of the previous page.
     """
     path = f"/api/v1/pods?limit={PODS_PER_PAGE}&fieldSelector={_UNFINISHED}"
     if node is not None:

@@ -1,4 +1,4 @@
-"""What a Prometheus knows of use, that scrapes the node agents: by its query API, straight or through the API server's proxy."""
+"""Usage history from a Prometheus that scrapes the node agents, by its query API, directly or through the API server's proxy."""
 
 import json
 import math
@@ -9,33 +9,33 @@ from urllib.parse import urlencode
 
 from gpushare.inspect.errors import InspectError
 from gpushare.inspect.sources.kubectl import Kubectl
-from gpushare.inspect.sources.usage_samples import FEW_UNTOLD, Figures, Used
+from gpushare.inspect.sources.usage_samples import MAX_UNKNOWN_RATIO, Figures, Used
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_ANSWER_S: Final = 60.0
+_REQUEST_TIMEOUT_S: Final = 60.0
 _MIB: Final = 1 << 20
 _MEMORY: Final = "gpushare_container_memory_used_bytes"
 _COMPUTE: Final = "gpushare_container_compute_used_ratio"
 _GPU: Final = "gpushare_gpu_info"
 _THROTTLED: Final = "gpushare_container_compute_throttled_seconds_total"
-_MOST_BYTES: Final = 256 * _MIB
+_MAX_ANSWER_BYTES: Final = 256 * _MIB
 
 Series = tuple[str, str, str, str]
 """Namespace, pod, container, GPU's UUID."""
 
 
 class PrometheusFailed(InspectError):
-    """It cannot be asked, or answers something else."""
+    """Prometheus cannot be reached, or its answer is not one of Prometheus."""
 
 
 def queries(window: str) -> dict[str, str]:
-    """What is asked: by what it gives. ``window`` as Prometheus writes it (``7d``).
+    """The queries by name. ``window`` is in Prometheus's notation (``7d``).
 
-    What is told of compute is that of the minutes in which a container computed: idle ones make it need no less.
+    The quantile of compute covers only minutes in which a container computed: idle minutes do not reduce what it needs.
     """
-    at_work = f"({_COMPUTE} > 0)[{window}:1m]"
+    busy_minutes = f"({_COMPUTE} > 0)[{window}:1m]"
     return {
         "peak": f"max_over_time({_MEMORY}[{window}])",
         "p95": f"quantile_over_time(0.95, {_MEMORY}[{window}])",
@@ -43,32 +43,32 @@ def queries(window: str) -> dict[str, str]:
         "told": f"count_over_time({_MEMORY}[{window}:1m])",
         "minutes": f"count_over_time({_COMPUTE}[{window}:1m])",
         "busy": f"max_over_time({_COMPUTE}[{window}])",
-        "busy95": f"quantile_over_time(0.95, {at_work})",
-        "work": f"count_over_time({at_work})",
+        "busy95": f"quantile_over_time(0.95, {busy_minutes})",
+        "work": f"count_over_time({busy_minutes})",
         "throttled": f"increase({_THROTTLED}[{window}])",
     }
 
 
 def figures_of_prometheus(kubectl: Kubectl, where: str, window: str) -> Figures:
-    """What is known over ``window``. ``where`` is a URL, or a path of the API server's proxy. Raises ``InspectError``."""
-    told = {name: _vector(kubectl, where, query) for name, query in queries(window).items()}
-    used = tuple(_used(series, told) for series in sorted(told["peak"].keys() | told["busy"].keys()))
-    missing = () if used else (_nothing(kubectl, where, window),)
+    """Usage over ``window``. ``where`` is a URL, or a path of the API server's proxy. Raises ``InspectError``."""
+    results = {name: _vector(kubectl, where, query) for name, query in queries(window).items()}
+    used = tuple(_used(series, results) for series in sorted(results["peak"].keys() | results["busy"].keys()))
+    missing = () if used else (_why_no_figures(kubectl, where, window),)
     return Figures(f"Prometheus at {where}, {window}", used, missing)
 
 
-def _nothing(kubectl: Kubectl, where: str, window: str) -> str:
-    """Why it has no figures of pods: agents tell of GPUs at all times, and of pods while there are some."""
+def _why_no_figures(kubectl: Kubectl, where: str, window: str) -> str:
+    """Why there are no figures of pods. Agents always export metrics of GPUs, but of pods only while they run."""
     if _vector(kubectl, where, f"count(last_over_time({_GPU}[{window}]))"):
         return f"no GPU pod ran in the last {window}, or no node agent saw what it used: {where} has figures of GPUs alone"
     return f"{where} has no {_MEMORY} of the last {window}: see whether it scrapes port health of the node agents' pods"
 
 
-def _used(series: Series, told: "Mapping[str, Mapping[Series, float]]") -> Used:
-    of = {name: values.get(series) for name, values in told.items()}
-    peak, busy, memory_minutes = of["peak"] or 0.0, of["busy"] or 0.0, of["told"] or 0.0
-    minutes = max(of["minutes"] or 0.0, memory_minutes)
-    p95, last, busy95 = of["p95"], of["last"], of["busy95"]
+def _used(series: Series, results: "Mapping[str, Mapping[Series, float]]") -> Used:
+    figures = {name: values.get(series) for name, values in results.items()}
+    peak, busy, memory_minutes = figures["peak"] or 0.0, figures["busy"] or 0.0, figures["told"] or 0.0
+    minutes = max(figures["minutes"] or 0.0, memory_minutes)
+    p95, last, busy95 = figures["p95"], figures["last"], figures["busy95"]
     return Used(
         *series,
         60.0 * minutes,
@@ -76,11 +76,11 @@ def _used(series: Series, told: "Mapping[str, Mapping[Series, float]]") -> Used:
         _mib(peak if p95 is None else p95),
         _mib(peak if last is None else last),
         _percent(busy),
-        # Work that fell between two minutes is known by its peak alone.
+        # Of work shorter than the sampling step only the peak is known.
         _percent(busy if busy95 is None else busy95),
-        _share(of["throttled"] or 0.0, 60.0 * (of["work"] or 0.0)),
-        # Where the driver does not tell how much memory is held, compute alone has figures.
-        memory_told=of["peak"] is not None and memory_minutes >= (1.0 - FEW_UNTOLD) * minutes,
+        _share(figures["throttled"] or 0.0, 60.0 * (figures["work"] or 0.0)),
+        # Where the driver does not report memory, only compute has figures.
+        memory_known=figures["peak"] is not None and memory_minutes >= (1.0 - MAX_UNKNOWN_RATIO) * minutes,
     )
 
 
@@ -95,8 +95,8 @@ def _vector(kubectl: Kubectl, where: str, query: str) -> dict[Series, float]:
         answer = json.loads(body)
         if answer["status"] != "success":
             raise PrometheusFailed(f"Prometheus {where}", f"refuses {query}: {answer.get('error')}")
-        listed = answer["data"]["result"]
-        return {_series(one["metric"]): float(one["value"][1]) for one in listed}
+        samples = answer["data"]["result"]
+        return {_series(sample["metric"]): float(sample["value"][1]) for sample in samples}
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise PrometheusFailed(
             f"Prometheus {where}", f"answers something else ({error!r}); is it the address of a Prometheus?"
@@ -110,14 +110,14 @@ def _fetched(where: str, url: str) -> bytes:
             "write http://HOST:PORT, or /api/v1/namespaces/NAMESPACE/services/NAME:PORT/proxy",
         )
     try:
-        with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:  # noqa: S310 - its scheme was looked at
-            read: bytes = answer.read(_MOST_BYTES)
+        with urllib.request.urlopen(url, timeout=_REQUEST_TIMEOUT_S) as answer:  # noqa: S310 - the scheme was checked
+            read: bytes = answer.read(_MAX_ANSWER_BYTES)
             return read
     except urllib.error.HTTPError as error:
-        said = error.read(2000)
+        body = error.read(2000)
         error.close()
         if error.code in (400, 422):
-            return said  # with its reason, in its own form
+            return body  # an answer in JSON that has the reason
         raise PrometheusFailed(f"Prometheus {where}", f"answers {error.code} {error.reason}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
@@ -125,7 +125,7 @@ def _fetched(where: str, url: str) -> bytes:
 
 
 def _series(labels: dict[str, Any]) -> Series:
-    """Whose series it is. Prometheus renames a label that the scraped target has itself."""
+    """The container and GPU of a series. Prometheus adds ``exported_`` to labels that collide with the target's own."""
 
     def label(name: str) -> str:
         return str(labels.get(f"exported_{name}", labels.get(name, "")))

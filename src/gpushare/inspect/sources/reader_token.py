@@ -1,7 +1,7 @@
-"""Pages of scheduler and node agents that are not for everybody, read through the API server's proxy.
+"""Reads pages of scheduler and node agents that need authorization, through the API server's proxy.
 
-They ask who reads. The API server's proxy does not say: it takes credentials off. So a token is made for the purpose, of an account of the
-scheduler's chart that may read these pages and nothing else, and shown beside each question. Whoever may have one made may read.
+The API server's proxy strips the user's credentials. So a token is requested for a service account of the scheduler's chart, which may
+read these pages and nothing else, and is sent in a separate header. Users with the right to create that token may read the pages.
 """
 
 import json
@@ -15,12 +15,12 @@ from gpushare.inspect.sources.kubectl_proxy import Proxied
 if TYPE_CHECKING:
     from gpushare.inspect.errors import KubectlFailed
 
-#: The API server makes none for less.
-_TOKEN_S: Final = 600
+#: The API server issues no token for less time.
+_TOKEN_LIFETIME_S: Final = 600
 
 
 class Reader:
-    """Asks with such a token; a context. ``namespace`` is the scheduler's. Entering raises ``KubectlMissing`` and ``KubectlFailed``."""
+    """Reads with such a token; a context. ``namespace`` is the scheduler's. Entering raises ``KubectlMissing`` and ``KubectlFailed``."""
 
     def __init__(self, proxied: Proxied, namespace: str) -> None:
         self._proxied = proxied
@@ -33,13 +33,13 @@ class Reader:
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
-            "spec": {"audiences": [names.READER_AUDIENCE], "expirationSeconds": _TOKEN_S},
+            "spec": {"audiences": [names.READER_AUDIENCE], "expirationSeconds": _TOKEN_LIFETIME_S},
         }
-        made = self._proxied.create(f"{self._account}/token", json.dumps(request).encode())
-        if isinstance(made, bytes):
-            self._headers = {names.READER_HEADER: json.loads(made)["status"]["token"]}
-        elif not made.not_found:  # a chart of an earlier version has no such account, and asks for no token
-            self._refused = made
+        answer = self._proxied.create(f"{self._account}/token", json.dumps(request).encode())
+        if isinstance(answer, bytes):
+            self._headers = {names.READER_HEADER: json.loads(answer)["status"]["token"]}
+        elif not answer.not_found:  # charts of earlier versions have no such account and need no token
+            self._refused = answer
         return self
 
     def __exit__(
@@ -48,7 +48,7 @@ class Reader:
         self._proxied.end()
 
     def outcomes(self, paths: Sequence[str]) -> "list[bytes | KubectlFailed]":
-        """The answer to each path, or why there is none."""
+        """The answer to each path, or the error."""
         if self._refused is not None:
             return [self._refused for _ in paths]
         return self._proxied.outcomes(paths, self._headers)

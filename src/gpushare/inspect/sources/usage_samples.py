@@ -1,15 +1,16 @@
-"""What containers have used of their GPUs, from whoever knows it: one form for all sources."""
+"""GPU usage of containers over time, in a form common to all sources."""
 
 from typing import Final, NamedTuple
 
-#: Part of the looks that may have been without a word of memory: a process that has only begun has no figure for a moment.
-FEW_UNTOLD: Final = 0.05
+#: Ratio of samples that may lack a memory figure: a process that has just started has none for a moment.
+MAX_UNKNOWN_RATIO: Final = 0.05
 
 
 class Used(NamedTuple):
-    """What one container used of one GPU (UUID) over ``seen_s`` seconds. MiB, and percent of the GPU's time.
+    """What one container used of one GPU (UUID) over ``seen_s`` seconds, in MiB and in percent of the GPU's time.
 
-    Quantiles of MiB are those of the moments in which it was there, of percent those in which it computed. ``container`` is empty where those of a pod cannot be told apart.
+    Quantiles of MiB are over the samples in which it ran, those of percent over the samples in which it computed. ``container`` is empty
+    where the containers of a pod cannot be distinguished.
     """
 
     namespace: str
@@ -23,18 +24,17 @@ class Used(NamedTuple):
     peak_percent: int
     p95_percent: int
     throttled: float = 0.0
-    """For how much of the time in which it computed its threads waited for their share of compute: 0 to 1."""
+    """Ratio of its busy time in which its threads waited for their share of compute: 0 to 1."""
     uid: str = ""
-    """Of the pod; empty where the source knows pods by name alone. A pod that is made again has its name again, and is another."""
-    memory_told: bool = True
-    """Whether the driver tells how much memory it holds; else it is more than the figures say."""
+    """UID of the pod; empty where the source knows pods by name only. A pod that is created again under the same name is another pod."""
+    memory_known: bool = True
+    """Whether the driver reports the container's memory; if not, it uses more than the figures show."""
 
 
 class Figures(NamedTuple):
-    """All that a source told. ``source`` names it for people; ``missing`` says what it could not tell, a text each.
+    """The figures of a source. ``source`` is its name in output; ``missing``: messages about figures that it lacks.
 
-    ``since`` is when its memory begins at the latest (seconds since 1970; ``None``: long ago), ``begins`` from when on figures are at
-    the earliest, as far as that is known.
+    ``since``: the latest start of any record (seconds since 1970; ``None``: long ago). ``begins``: the earliest start, if known.
     """
 
     source: str

@@ -1,1 +1,1 @@
-"""What ``kubectl inspect cgpu`` shows: a module per table or document."""
+"""Views of ``kubectl inspect cgpu``: a module per table or document."""

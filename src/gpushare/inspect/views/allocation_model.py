@@ -1,7 +1,7 @@
-"""From nodes and pods to who holds how much: pure, and never a guess.
+"""Computes allocations from nodes and pods, without I/O.
 
-Figures are in the unit that a node counts in now. What a pod was given in another unit is converted from
-its MiB, per GPU and rounded up once, so that eight pods of 128 MiB are one GiB and not eight.
+Figures are in the node's current unit. Shares that were allocated in another unit are converted from their MiB. They are summed per GPU
+and rounded up once, so eight pods of 128 MiB count as 1 GiB, not 8.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,32 +12,32 @@ from gpushare.api.allocation.allocation import Allocation, GpuShare
 from gpushare.api.allocation.annotations import read_allocation
 from gpushare.api.errors import InvalidQuantity, ModelError
 from gpushare.api.node.device import Device, NodeDevices, idle_cordons, mode_of, node_devices
-from gpushare.api.node.enforcement_text import not_given
+from gpushare.api.node.enforcement_text import isolation_failure
 from gpushare.api.objects import Node, Pod
 from gpushare.api.quantity import MemoryUnit, parse_amount
 from gpushare.api.request.request import request_of, requests_share
 
-#: What ACK and its predecessors label a GPU's size with, as nvidia-smi prints it: ``16160MiB``.
+#: Label of ACK and its predecessors with a GPU's size, as nvidia-smi prints it: ``16160MiB``.
 _LABEL_GPU_SIZE: Final = "aliyun.accelerator/nvidia_mem"
 
 
 class PodShare(NamedTuple):
-    """What a pod holds on one GPU: ``units`` of the node's present unit (rounded up), MiB, percent.
+    """What a pod holds on one GPU: ``units`` of the node's current unit (rounded up), MiB, percent.
 
-    ``as_given``: the units are those that it was given, and not converted from another unit. ``containers``: those
-    that have a part of it, where not all containers of the pod have the same GPUs.
+    ``in_node_unit``: the units are those allocated, not converted from another unit. ``containers``: those with a part of the share, set
+    only where containers of the pod have different GPUs.
     """
 
     device: Device
     units: int
     mib: int
     core_percent: int
-    as_given: bool = True
+    in_node_unit: bool = True
     containers: "tuple[str, ...] | None" = None
 
 
 class PodUsage(NamedTuple):
-    """A pod and its shares, by GPU index; without shares it waits with ``pending_*`` for a GPU."""
+    """A pod and its shares, by GPU index; without shares, ``pending_*`` is what it requests and has no GPU for yet."""
 
     namespace: str
     name: str
@@ -57,7 +57,7 @@ class PodUsage(NamedTuple):
 
 
 class GpuUsage(NamedTuple):
-    """One GPU: units and MiB that pods hold and that there are, and percent of compute held."""
+    """One GPU: allocated and total units, allocated MiB, and allocated percent of compute."""
 
     device: Device
     used_units: int
@@ -67,7 +67,7 @@ class GpuUsage(NamedTuple):
 
 
 class NodeUsage(NamedTuple):
-    """One node. ``pods`` are ordered by their first GPU, those on no GPU yet last."""
+    """One node. ``pods`` are ordered by their first GPU; pods without a GPU come last."""
 
     devices: NodeDevices
     address: str
@@ -78,7 +78,7 @@ class NodeUsage(NamedTuple):
     pending_core_percent: int
     total_core_percent: int
     cordoned: bool = False
-    """Whether Kubernetes itself places nothing new there: ``spec.unschedulable``."""
+    """Whether the node is cordoned in Kubernetes: ``spec.unschedulable``."""
 
     @property
     def name(self) -> str:
@@ -87,67 +87,69 @@ class NodeUsage(NamedTuple):
 
     @property
     def unit(self) -> MemoryUnit:
-        """The unit that the node counts in."""
+        """The node's memory unit."""
         return self.devices.unit
 
     @property
     def closed(self) -> str:
-        """Why nothing new is placed here at present, empty when there is no such reason."""
+        """Why the node takes no new pods at present; else empty."""
         mode = self.devices.mode
         return self.devices.refusal or ("" if mode.shares_memory else mode.no_memory_text)
 
     @property
     def out_of_service(self) -> tuple[str, ...]:
-        """What people should know of GPUs that nobody is given, a text each."""
+        """Messages about GPUs that get no new allocations."""
         return tuple(
-            f"GPU {gpu.device.index} of node {self.name} is {_why(gpu.device)}"
+            f"GPU {gpu.device.index} of node {self.name} is {_out_of_service_reason(gpu.device)}"
             for gpu in self.gpus
             if not gpu.device.in_service
         )
 
     @property
     def not_isolated(self) -> str:
-        """That isolation is asked for there and not given, and why; empty where it is not so."""
-        why = not_given(self.devices)
+        """A message if the node's mode includes isolation but nothing enforces it; else empty."""
+        reason = isolation_failure(self.devices)
         return (
-            f"containers on node {self.name} see their share, but nothing enforces it: {why}" if why else ""
+            f"containers on node {self.name} see their share, but nothing enforces it: {reason}"
+            if reason
+            else ""
         )
 
     @property
     def used_units(self) -> int:
-        """Units held on the node, those on no GPU yet included."""
+        """Units allocated on the node, including those of pods without a GPU yet."""
         return sum(gpu.used_units for gpu in self.gpus) + self.pending_units
 
     @property
     def total_units(self) -> int:
-        """Units that the node has."""
+        """Total units of the node."""
         return sum(gpu.total_units for gpu in self.gpus)
 
     @property
     def used_core_percent(self) -> int:
-        """Compute held on the node, in percent of one GPU."""
+        """Compute allocated on the node, in percent of one GPU."""
         return sum(gpu.used_core_percent for gpu in self.gpus) + self.pending_core_percent
 
 
 class ClusterUsage(NamedTuple):
-    """The nodes that share GPU memory, in the order given, and what could not be understood."""
+    """The nodes that share GPU memory, in input order, and warnings about objects that could not be parsed."""
 
     nodes: tuple[NodeUsage, ...]
     warnings: tuple[str, ...]
 
     @property
     def units(self) -> tuple[MemoryUnit, ...]:
-        """The units that the nodes count in, each once, in order of appearance."""
+        """The distinct units of the nodes, in order of appearance."""
         return tuple(dict.fromkeys(node.unit for node in self.nodes))
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What people should know beside the figures, a text each."""
+        """All messages for the user."""
         return (*self.warnings, *self.cordoned, *self.closed)
 
     @property
     def closed(self) -> tuple[str, ...]:
-        """Of nodes that count in the sums and give nothing at present, a text each; what is wrong with their labels is warned of besides."""
+        """Messages about nodes that count in the sums but take no new pods; problems with labels are in ``warnings``."""
         return tuple(
             f"node {node.name} counts here, and takes nothing new: {node.closed}"
             for node in self.nodes
@@ -156,7 +158,7 @@ class ClusterUsage(NamedTuple):
 
     @property
     def cordoned(self) -> tuple[str, ...]:
-        """What people should know of nodes whose free room nobody is given, a text each."""
+        """Messages about cordoned nodes, whose free memory is not allocated."""
         return tuple(
             f"node {node.name} is cordoned: nothing new is placed there until `kubectl uncordon {node.name}`; what runs there stays"
             for node in self.nodes
@@ -165,11 +167,11 @@ class ClusterUsage(NamedTuple):
 
 
 def usage_of(nodes: Iterable[Node], pods: Iterable[Pod], *, whole: bool = False) -> ClusterUsage:
-    """Who holds what, on the nodes that have ``aliyun.com/gpu-mem``.
+    """Allocations on the nodes that have ``aliyun.com/gpu-mem``.
 
-    A node without it is shown all the same while pods hold memory of GPUs that its annotation still
-    describes (its mode was switched, or its agent is gone); with ``whole`` also where they hold whole GPUs alone. Nodes and pods that cannot be understood
-    are left out, and named in ``warnings``.
+    A node without it (its mode was switched, or its agent is gone) is included while pods hold memory of GPUs that its annotation still
+    describes; with ``whole``, also while they hold only whole GPUs. Nodes and pods that cannot be parsed are left out and named in
+    ``warnings``.
     """
     by_node: dict[str, list[Pod]] = {}
     for pod in pods:
@@ -188,14 +190,14 @@ def usage_of(nodes: Iterable[Node], pods: Iterable[Pod], *, whole: bool = False)
     return ClusterUsage(tuple(shown), tuple(warnings))
 
 
-def _why(device: Device) -> str:
+def _out_of_service_reason(device: Device) -> str:
     if device.healthy:
         return f"out of service: cordoned (annotation {names.ANN_CORDONED}); what runs there stays"
-    return f"out of service: {device.reason or 'no reason given'}" if device.ails else device.reason
+    return f"out of service: {device.reason or 'no reason given'}" if device.is_faulty else device.reason
 
 
 def percent(used: int, total: int) -> int:
-    """``used`` of ``total`` in percent, cut off; 0 of 0 is 0."""
+    """``used`` of ``total`` in percent, rounded down; 0 of 0 is 0."""
     return used * 100 // total if total else 0
 
 
@@ -203,7 +205,7 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str], *, whole: 
     advertised = _advertised(node, names.GPU_MEM)
     described = names.ANN_DEVICES in (node.metadata.annotations or {})
     if not advertised and not (pods and described):
-        # Its GPUs vanish from the table where somebody mistypes its label: that is told. Raises ``ModelError``.
+        # A mistyped mode label would silently remove the node from the table: ``mode_of`` raises ``ModelError`` for it.
         mode_of(node)
         return None
     devices = node_devices(node) if described else node_devices(node, unit=_unit_of_foreign(node, advertised))
@@ -211,9 +213,9 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str], *, whole: 
         return None
     if devices.problem:
         warnings.append(f"node {devices.name}: {devices.problem}; until then nothing new is placed there")
-    idle = idle_cordons(node, devices.devices)
-    if idle:
-        warnings.append(f"node {devices.name}: {idle}")
+    idle_warning = idle_cordons(node, devices.devices)
+    if idle_warning:
+        warnings.append(f"node {devices.name}: {idle_warning}")
     unit_mib = devices.unit.mib
     gpus = [_Gpu(device, device.total_mib // unit_mib) for device in devices.devices]
     by_uuid = {gpu.device.uuid: gpu for gpu in gpus}
@@ -242,7 +244,9 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str], *, whole: 
     has_core = (
         devices.mode.gives_core
         or _advertised(node, names.GPU_CORE) > 0
-        or any(share.core_percent for usage in usages for share in usage.shares)  # from before a switch
+        or any(
+            share.core_percent for usage in usages for share in usage.shares
+        )  # allocated before the mode was switched
     )
     usages.sort(key=lambda usage: usage.shares[0].device.index if usage.shares else len(devices.devices))
     return NodeUsage(
@@ -272,15 +276,15 @@ class _Gpu:
         self.core_percent = 0
 
     def add(self, share: GpuShare, containers: "tuple[str, ...] | None") -> PodShare:
-        units, as_given = share.units, share.device_units == self.total_units
-        if as_given:
+        units, in_node_unit = share.units, share.device_units == self.total_units
+        if in_node_unit:
             self.units += units
         else:
             units = self._converted(share.mib)
             self.converted_mib += share.mib
         self.mib += share.mib
         self.core_percent += share.core_percent
-        return PodShare(self.device, units, share.mib, share.core_percent, as_given, containers)
+        return PodShare(self.device, units, share.mib, share.core_percent, in_node_unit, containers)
 
     def usage(self) -> GpuUsage:
         units = self.units
@@ -296,7 +300,7 @@ def _pod_usage(pod: Pod, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu
     subject = f"pod {pod.key}"
     meta = pod.metadata
     if not requests_share(pod):
-        return None  # as the scheduler counts: what it carries is no record
+        return None  # as the scheduler does: annotations of a pod without a request are ignored
     allocation = read_allocation(meta.annotations or {}, devices, subject)
     if allocation is not None:
         shares = _shares(allocation, devices, gpu_of, subject)
@@ -309,7 +313,7 @@ def _pod_usage(pod: Pod, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu
 
 
 def _counts_gpus(pod: Pod) -> bool:
-    """Whether it asks for whole GPUs by their number, which is no memory of a GPU that people would look for."""
+    """Whether the pod requests whole GPUs by count, and so no GPU memory."""
     try:
         request = request_of(pod)
     except ModelError:
@@ -331,26 +335,26 @@ def _shares(
             )
         placed.append((gpu, share, containers[number] if containers else None))
     if len(placed) > 1:
-        placed.sort(key=lambda one: one[0].device.index)
-    return tuple([gpu.add(share, its_containers) for gpu, share, its_containers in placed])
+        placed.sort(key=lambda item: item[0].device.index)
+    return tuple([gpu.add(share, gpu_containers) for gpu, share, gpu_containers in placed])
 
 
 def _advertised(node: Node, resource: str) -> int:
-    """What the node has of ``resource``, by capacity or by allocatable, whichever is more."""
-    most = 0
+    """The node's amount of ``resource``: the larger of capacity and allocatable."""
+    amount = 0
     for amounts in (node.status.capacity, node.status.allocatable):
         if amounts and resource in amounts:
             try:
-                most = max(most, parse_amount(amounts[resource], f"{resource} in its status"))
+                amount = max(amount, parse_amount(amounts[resource], f"{resource} in its status"))
             except InvalidQuantity as error:
                 raise ModelError(f"node {node.metadata.name}", str(error)) from None
-    return most
+    return amount
 
 
 def _unit_of_foreign(node: Node, advertised: int) -> MemoryUnit:
-    """The unit of a node that another agent looks after, by the size that its label gives a GPU.
+    """The unit of a node of another agent, derived from the GPU size in its label.
 
-    GiB, the documented default, where there is no such label or it fits neither unit.
+    GiB, the documented default, if there is no such label or it matches neither unit.
     """
     size = (node.metadata.labels or {}).get(_LABEL_GPU_SIZE, "").removesuffix("MiB").strip()
     count = _advertised(node, names.GPU_COUNT)

@@ -1,4 +1,4 @@
-"""Whether the containers of a pod have less of a GPU than a CUDA context takes, by what stands on pod and nodes."""
+"""Warns of containers whose share of a GPU is smaller than a CUDA context, from annotations of pod and nodes."""
 
 import json
 from typing import Any, Final
@@ -15,61 +15,61 @@ from gpushare.api.request.request import Request, request_of
 from gpushare.inspect.sources.kubectl import Kubectl
 from gpushare.inspect.sources.paths import nodes_path
 
-#: Nodes that are looked at for a pod that waits.
-_MOST_NODES: Final = 100
+#: Nodes that are read for a pending pod.
+_MAX_NODES: Final = 100
 
 Json = dict[str, Any]
 
 
 def too_small(kubectl: Kubectl, pod: Json) -> "list[str]":
-    """What is to be said of the pod's containers, one by one; of a pod that waits, where no measured node would do.
+    """A warning for each container of the pod whose share is too small; for a pending pod, if it is too small on every measured node.
 
-    Empty also where nobody knows: nodes cannot be read, or what is written on them or on the pod is not understood. Nodes are read
-    where a share is small. Raises ``KubectlMissing``.
+    Empty also where that is unknown because nodes cannot be read or annotations are malformed. Nodes are read only for small shares.
+    Raises ``KubectlMissing``.
     """
     node = pod["spec"].get("nodeName", "")
     try:
-        return _there(kubectl, node, pod) if node else _anywhere(kubectl, pod)
+        return _on_its_node(kubectl, node, pod) if node else _on_any_node(kubectl, pod)
     except (ModelError, msgspec.DecodeError):
         return []
 
 
-def _there(kubectl: Kubectl, node: str, pod: Json) -> "list[str]":
+def _on_its_node(kubectl: Kubectl, node: str, pod: Json) -> "list[str]":
     annotations = pod["metadata"].get("annotations") or {}
-    # Of a record of another scheduler, which only the node explains, nothing is said.
-    known = read_allocation(annotations, None)
-    if known is None or not can_be_too_small(
-        share.mib for shares in known.containers.values() for share in shares
+    # Records of other schedulers, which need the node to be understood, are not checked.
+    allocation = read_allocation(annotations, None)
+    if allocation is None or not can_be_too_small(
+        share.mib for shares in allocation.containers.values() for share in shares
     ):
         return []
-    found = _read(kubectl, nodes_path(node))
-    return too_small_there(found[0], known) if found else []
+    nodes = _read(kubectl, nodes_path(node))
+    return too_small_there(nodes[0], allocation) if nodes else []
 
 
-def _anywhere(kubectl: Kubectl, pod: Json) -> "list[str]":
+def _on_any_node(kubectl: Kubectl, pod: Json) -> "list[str]":
     request = request_of(decode_pod(pod))
     if request is None or not can_be_too_small(_least_mib(request)):
         return []
-    return too_small_anywhere(_read(kubectl, f"/api/v1/nodes?limit={_MOST_NODES}"), request)
+    return too_small_anywhere(_read(kubectl, f"/api/v1/nodes?limit={_MAX_NODES}"), request)
 
 
 def _least_mib(request: Request) -> "list[int]":
-    """What containers get of each GPU at the least, as the unit is not known yet."""
-    return [request.part_of(one) * MemoryUnit.MIB_128.mib for one in request.containers]
+    """Lower bound of each container's memory per GPU; the node's unit is not known yet."""
+    return [request.part_of(container) * MemoryUnit.MIB_128.mib for container in request.containers]
 
 
 def _read(kubectl: Kubectl, path: str) -> "list[NodeDevices]":
-    with kubectl.start(path) as begun:
-        (answer,) = begun.outcomes()
+    with kubectl.start(path) as call:
+        (answer,) = call.outcomes()
     if not isinstance(answer, bytes):
         return []
     body: Json = json.loads(answer)
-    found = []
-    for one in body.get("items", [body]) or ():
+    nodes = []
+    for item in body.get("items", [body]) or ():
         try:
-            devices = node_devices(decode_node(one))
+            devices = node_devices(decode_node(item))
         except (ModelError, msgspec.DecodeError):
             continue
         if devices is not None:
-            found.append(devices)
-    return found
+            nodes.append(devices)
+    return nodes

@@ -1,11 +1,11 @@
-"""Documents for programs, as JSON or YAML, with nothing but the standard library: the one-file plugin has no more."""
+"""Documents for programs, as JSON or YAML, with the standard library only: the single-file plugin has nothing else."""
 
 import json
 import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-#: Words that YAML 1.1 or 1.2 reads as something else than a text.
+#: Plain scalars that YAML 1.1 or 1.2 does not read as strings.
 _NOT_TEXT: Final = re.compile(
     r"[-+.\d].*|~|null|true|false|yes|no|on|off|y|n|.*[:#\[\]{},&*!|>'\"%@`\\].*|.*\s|\s.*|[-?=<].*|",
     re.IGNORECASE | re.DOTALL,
@@ -13,7 +13,7 @@ _NOT_TEXT: Final = re.compile(
 
 
 def written(document: "dict[str, Any]", form: str) -> str:
-    """``document`` as ``json`` or ``yaml``, with a line end at its end."""
+    """``document`` as ``json`` or ``yaml``, with a final line end."""
     if form == "json":
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     return "\n".join(_lines(document)) + "\n"
@@ -48,7 +48,7 @@ def _scalar(value: Any) -> str:
     if isinstance(value, dict):
         return "{}"
     if isinstance(value, str):
-        # A JSON text is a YAML text.
+        # A JSON string is also a YAML string.
         plain = value.isprintable() and not _NOT_TEXT.fullmatch(value)
         return value if plain else json.dumps(value, ensure_ascii=not value.isprintable())
     return json.dumps(value)

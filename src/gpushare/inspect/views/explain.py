@@ -1,6 +1,6 @@
-"""``kubectl inspect cgpu --why POD``: the scheduler's own record of what it decided of a pod, node by node.
+"""``kubectl inspect cgpu --why POD``: the scheduler's record of its decision about a pod, node by node.
 
-Where the scheduler does not answer, what the pod's annotations and events say; and that it is no more than that.
+Where the scheduler does not answer, it shows the pod's annotations and events, with a warning.
 """
 
 import json
@@ -22,56 +22,57 @@ from gpushare.inspect.views.timestamps import ago, clock, seconds_of
 
 VERSION: Final = 1
 _RECORDS: Final = (names.ANN_SHARE, names.ANN_ALLOCATION, names.ANN_MEM_INDEX)
-_MOST_EVENTS: Final = 5
-#: Events that say why a pod is gone.
-_ENDED: Final = ("Preempted: ", "EvictedForDefragmentation: ")
+_MAX_EVENTS: Final = 5
+#: Prefixes of events that tell why a pod was evicted.
+_EVICTION_EVENTS: Final = ("Preempted: ", "EvictedForDefragmentation: ")
 
 Json = dict[str, Any]
 
 
 def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
-    """Ask the scheduler and the API server about the pod; raises ``InspectError`` where there is none."""
+    """Query the scheduler and the API server about the pod; raises ``InspectError`` if it does not exist."""
     namespace, _, name = options.pod.partition("/")
     pod_path = f"/api/v1/namespaces/{namespace}/pods/{name}"
     events_path = f"/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.name%3D{name}"
-    each = "/nodes" if options.details else ""
-    decided = ask(kubectl, options.scheduler, f"/{options.pod}{each}", pod_path, events_path)
-    pod_answer, events_answer = decided.others
+    suffix = "/nodes" if options.details else ""
+    decision = ask(kubectl, options.scheduler, f"/{options.pod}{suffix}", pod_path, events_path)
+    pod_answer, events_answer = decision.others
     if isinstance(pod_answer, KubectlFailed):
         if pod_answer.not_found:
-            last = [printable(one) for one in _events(events_answer, {})]
-            if last:
-                raise InspectError("", f'pod "{name}" of namespace {namespace} is gone{_ended(last)}')
+            last_events = [printable(event) for event in _events(events_answer, {})]
+            if last_events:
+                raise InspectError(
+                    "", f'pod "{name}" of namespace {namespace} is gone{_eviction_text(last_events)}'
+                )
             from gpushare.inspect.sources.not_found_hints import no_pod
 
             raise no_pod(kubectl, namespace, name)
         raise pod_answer
     pod: Json = json.loads(pod_answer)
-    record = decided.told
-    remarks = _nothing(pod)
-    if not pod["spec"].get("nodeName") and not _has_ended(pod):
+    record = decision.answer
+    remarks = _zero_request_warnings(pod)
+    if not pod["spec"].get("nodeName") and not _is_finished(pod):
         from gpushare.inspect.sources.unknown_resources import not_offered
 
-        found = not_offered(kubectl, [pod])
-        remarks += [f"warning: {printable(one)}" for one in found]
-    if _has_ended(pod):
-        # The scheduler forgets a pod that has ended; what was given to it is written on it.
+        remarks += [f"warning: {printable(message)}" for message in not_offered(kubectl, [pod])]
+    if _is_finished(pod):
+        # The scheduler forgets finished pods; the annotations still have the allocation.
         record = None
     elif record is None:
         remarks.append(
-            f"warning: {printable(decided.problem)}; what follows is what the pod's annotations and events say"
+            f"warning: {printable(decision.problem)}; what follows is what the pod's annotations and events say"
         )
     elif record.get("uid") not in ("", pod["metadata"].get("uid")):
         remarks.append("warning: the scheduler knows another pod of that name; this one is newer, or older")
         record = None
-    if not _has_ended(pod):
+    if not _is_finished(pod):
         from gpushare.inspect.views.context_warning import too_small
 
-        remarks += [f"warning: {printable(one)}" for one in too_small(kubectl, pod)]
-    loose = "" if record is not None else _not_held(kubectl, pod)
+        remarks += [f"warning: {printable(message)}" for message in too_small(kubectl, pod)]
+    not_enforced = "" if record is not None else _why_not_enforced(kubectl, pod)
     events = [] if record is not None and record["said"] == "" else _events(events_answer, pod)
     if options.output in ("json", "yaml"):
-        return Shown(_document(options, pod, record, loose, events, remarks), tuple(remarks))
+        return Shown(_document(options, pod, record, not_enforced, events, remarks), tuple(remarks))
     lines = _of_pod(pod, record, paint)
     lines += of_defragmentation(pod, _events(events_answer, pod, reason="DefragmentationSucceeded"))
     if record is not None:
@@ -79,36 +80,38 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
         lines += of_preemption(record, (pod.get("status") or {}).get("nominatedNodeName") or "")
     else:
         lines += _of_annotations(pod)
-        lines += ["", _loose_text(pod["spec"]["nodeName"], loose)] if loose else []
+        lines += ["", _not_enforced_text(pod["spec"]["nodeName"], not_enforced)] if not_enforced else []
     if events:
-        lines += ["", "Events:", *(f"  {printable(one)}" for one in events)]
+        lines += ["", "Events:", *(f"  {printable(event)}" for event in events)]
     return Shown("\n".join(lines) + "\n", tuple(remarks))
 
 
-def _ended(events: Sequence[str]) -> str:
-    """Why a pod is gone, where its last events say so, and all of these, the newest last."""
-    why_gone = next((one for one in reversed(events) if one.startswith(_ENDED)), "")
-    head = f": {why_gone}" if why_gone else ""
-    return head if [why_gone] == events else "\n  ".join((f"{head}; its last events:", *events))
+def _eviction_text(events: Sequence[str]) -> str:
+    """Why a deleted pod was evicted, if its last events tell, and these events, the newest last."""
+    why_gone = next((event for event in reversed(events) if event.startswith(_EVICTION_EVENTS)), "")
+    text = f": {why_gone}" if why_gone else ""
+    return text if [why_gone] == events else "\n  ".join((f"{text}; its last events:", *events))
 
 
-def _nothing(pod: Json) -> list[str]:
-    """That no units are asked for, so that the scheduler knows nothing of the pod."""
+def _zero_request_warnings(pod: Json) -> list[str]:
+    """A warning if the pod requests zero units, so that the scheduler ignores it."""
     containers = (*(pod["spec"].get("containers") or ()), *(pod["spec"].get("initContainers") or ()))
-    if not any(names.GPU_MEM in ((one.get("resources") or {}).get("limits") or {}) for one in containers):
+    if not any(
+        names.GPU_MEM in ((container.get("resources") or {}).get("limits") or {}) for container in containers
+    ):
         return []
     from gpushare.api.objects import decode_pod
-    from gpushare.reasons.mistakes.pods import asks_for_nothing
+    from gpushare.reasons.mistakes.pods import requests_zero_units
 
-    said = asks_for_nothing(decode_pod(pod))
-    return [f"warning: {printable(said)}"] if said else []
+    message = requests_zero_units(decode_pod(pod))
+    return [f"warning: {printable(message)}"] if message else []
 
 
 def _document(
     options: Options,
     pod: Json,
     record: "Json | None",
-    loose: str,
+    not_enforced: str,
     events: Sequence[str],
     remarks: Sequence[str],
 ) -> str:
@@ -129,11 +132,11 @@ def _document(
                 "phase": (pod.get("status") or {}).get("phase", ""),
                 "annotations": {key: annotations[key] for key in _RECORDS if key in annotations},
                 "condition": _condition(pod),
-                **({"notHeld": loose} if loose else {}),
+                **({"notHeld": not_enforced} if not_enforced else {}),
             },
             "record": record,
             "events": list(events),
-            "warnings": [one.removeprefix("warning: ") for one in remarks],
+            "warnings": [remark.removeprefix("warning: ") for remark in remarks],
         },
         options.output,
     )
@@ -142,14 +145,14 @@ def _document(
 def _of_pod(pod: Json, record: "Json | None", paint: Paint) -> list[str]:
     meta = pod["metadata"]
     node = pod["spec"].get("nodeName", "")
-    made = seconds_of(meta.get("creationTimestamp") or "")
+    created = seconds_of(meta.get("creationTimestamp") or "")
     head = paint("bold", f"{meta['namespace']}/{meta['name']}")
-    if _has_ended(pod):
+    if _is_finished(pod):
         state = f"has ended, on node {node}" if node else "has ended"
     elif node:
         state = paint("green", f"is on node {node}")
     else:
-        state = paint("yellow", f"waits since {clock(made)} ({ago(time.time() - made)})")
+        state = paint("yellow", f"waits since {clock(created)} ({ago(time.time() - created)})")
     lines = [f"{head} {state}"]
     if record is not None:
         rows: list[Line] = [("asks for:", record["asks"])] if record["asks"] else []
@@ -174,23 +177,23 @@ def _of_record(record: Json, *, details: bool) -> list[str]:
     lines += _of_choice(record)
     bind = record["bind"]
     if bind is not None:
-        how = f"failed: {bind['error']}" if bind["error"] else "done"
-        lines += ["", printable(f"Binding to node {bind['node']} at {clock(bind['at'])}: {how}")]
+        outcome = f"failed: {bind['error']}" if bind["error"] else "done"
+        lines += ["", printable(f"Binding to node {bind['node']} at {clock(bind['at'])}: {outcome}")]
     holds = record["holds"]
     if holds is not None:
-        sure = "" if holds["confirmed"] else " (reserved; the API server has not said so yet)"
-        lines += ["", printable(f"Holds on node {holds['node']}{sure}:")]
+        unconfirmed = "" if holds["confirmed"] else " (reserved; the API server has not said so yet)"
+        lines += ["", printable(f"Holds on node {holds['node']}{unconfirmed}:")]
         lines += [f"  {line}" for line in aligned([_share(gpu) for gpu in holds["gpus"]])]
-        # A scheduler of an earlier version tells nothing of it.
-        ails = [one for one in (gpu.get("outOfService", "") for gpu in holds["gpus"]) if one]
-        if ails:
+        # Schedulers of earlier versions do not report it.
+        out_of_service = [text for text in (gpu.get("outOfService", "") for gpu in holds["gpus"]) if text]
+        if out_of_service:
             lines.append(
                 printable(
-                    f"Out of service: {'; '.join(ails)}. The pod keeps its share; nothing new is placed there."
+                    f"Out of service: {'; '.join(out_of_service)}. The pod keeps its share; nothing new is placed there."
                 )
             )
-        if loose := holds.get("notHeld", ""):
-            lines.append(_loose_text(holds["node"], loose))
+        if not_enforced := holds.get("notHeld", ""):
+            lines.append(_not_enforced_text(holds["node"], not_enforced))
     if record["kept"]:
         lines += [
             "",
@@ -199,21 +202,21 @@ def _of_record(record: Json, *, details: bool) -> list[str]:
     return lines if len(lines) > 1 else []
 
 
-def _not_held(kubectl: Kubectl, pod: Json) -> str:
-    """Why the node of a pod that runs does not hold what it gives now, where no scheduler tells it; empty where it does, or nobody knows."""
+def _why_not_enforced(kubectl: Kubectl, pod: Json) -> str:
+    """Why the pod's node does not enforce its share, from annotations; empty where it does or that is unknown."""
     node = pod["spec"].get("nodeName", "")
     annotations = pod["metadata"].get("annotations") or {}
-    if not node or _has_ended(pod) or not any(one in annotations for one in _RECORDS):
+    if not node or _is_finished(pod) or not any(key in annotations for key in _RECORDS):
         return ""
-    from gpushare.inspect.sources.enforcement import why_not_held
+    from gpushare.inspect.sources.enforcement import why_not_enforced
 
-    return why_not_held(kubectl, node, annotations)
+    return why_not_enforced(kubectl, node, annotations)
 
 
-def _loose_text(node: str, why_loose: str) -> str:
+def _not_enforced_text(node: str, reason: str) -> str:
     from gpushare.api.node.enforcement_text import not_held_text
 
-    return printable(not_held_text(node, why_loose))
+    return printable(not_held_text(node, reason))
 
 
 def _of_answer(record: Json, answer: Json, *, details: bool) -> list[str]:
@@ -233,18 +236,23 @@ def _of_answer(record: Json, answer: Json, *, details: bool) -> list[str]:
             f"({counted(record['notOffered'], 'more node')} not asked about: kube-scheduler's own rules refuse them, or it had enough)"
         )
     if details and record["nodes"] is not None:
-        rows = [("NODE", "ANSWER"), *((one["node"], one["reason"] or "takes it") for one in record["nodes"])]
+        rows = [
+            ("NODE", "ANSWER"),
+            *((node["node"], node["reason"] or "takes it") for node in record["nodes"]),
+        ]
         return [*lines, *aligned(rows)]
     if details:
         lines.append("(what was said of each node is not kept any more: the next decision will be)")
     if answer["groups"]:
-        rows_: list[Line] = [("NODES", "REASON", "FOR EXAMPLE")]
+        group_rows: list[Line] = [("NODES", "REASON", "FOR EXAMPLE")]
         for group in answer["groups"]:
-            such = group["examples"][0]
-            more = such["reason"].removeprefix(group["reason"]).strip()
-            between = "" if more.startswith(";") else " "
-            rows_.append((str(group["nodes"]), group["reason"], f"{such['node']}{between}{more}".strip()))
-        lines += aligned(rows_)
+            example = group["examples"][0]
+            detail = example["reason"].removeprefix(group["reason"]).strip()
+            separator = "" if detail.startswith(";") else " "
+            group_rows.append(
+                (str(group["nodes"]), group["reason"], f"{example['node']}{separator}{detail}".strip())
+            )
+        lines += aligned(group_rows)
     return lines
 
 
@@ -283,7 +291,7 @@ def _of_choice(record: Json) -> list[str]:
 def _share(gpu: Json) -> Line:
     compute = f"{gpu['corePercent']}% compute" if gpu["corePercent"] else ""
     share = (f"GPU {gpu['index']}", f"{gpu['MiB']} MiB", counted(gpu["units"], "unit"), gpu["uuid"])
-    # Told where containers have different GPUs, by schedulers of this version on.
+    # Reported since this version, where containers have different GPUs.
     containers = gpu.get("containers")
     if containers is None:
         return (*share, compute)
@@ -302,31 +310,31 @@ def _of_annotations(pod: Json) -> list[str]:
     return ["", *aligned(rows)] if rows else []
 
 
-def _has_ended(pod: Json) -> bool:
+def _is_finished(pod: Json) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _condition(pod: Json) -> str:
-    for one in (pod.get("status") or {}).get("conditions") or ():
-        if one.get("type") == "PodScheduled" and one.get("status") == "False":
-            return str(one.get("message") or one.get("reason") or "")
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return str(condition.get("message") or condition.get("reason") or "")
     return ""
 
 
 def _events(answer: "bytes | KubectlFailed", pod: Json, *, reason: str = "") -> list[str]:
-    """The last events about the pod, the newest last; ``reason``: those alone."""
+    """The last events about the pod, the newest last; ``reason``: only events with that reason."""
     if isinstance(answer, KubectlFailed):
         return []
     uid = pod.get("metadata", {}).get("uid")
-    found = [
-        one
-        for one in json.loads(answer).get("items") or ()
-        if _is_about(one.get("involvedObject") or {}, uid) and reason in ("", one.get("reason"))
+    events = [
+        event
+        for event in json.loads(answer).get("items") or ()
+        if _is_about(event.get("involvedObject") or {}, uid) and reason in ("", event.get("reason"))
     ]
-    found.sort(key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""))
-    return [f"{one.get('reason', '')}: {one.get('message', '')}" for one in found[-_MOST_EVENTS:]]
+    events.sort(key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
+    return [f"{event.get('reason', '')}: {event.get('message', '')}" for event in events[-_MAX_EVENTS:]]
 
 
-def _is_about(it: Json, uid: "str | None") -> bool:
-    """Whether an event's object is the pod; other kinds may have its name, and of a pod that is gone no UID is known."""
-    return it.get("kind", "Pod") == "Pod" and (uid is None or it.get("uid") in (uid, None))
+def _is_about(involved: Json, uid: "str | None") -> bool:
+    """Whether an event is about the pod and not another object of that name; ``uid`` is ``None`` for a deleted pod."""
+    return involved.get("kind", "Pod") == "Pod" and (uid is None or involved.get("uid") in (uid, None))

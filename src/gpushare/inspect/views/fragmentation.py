@@ -1,4 +1,4 @@
-"""``kubectl inspect cgpu --fragmentation``: who waits although there is room in all, and what would have to move."""
+"""``kubectl inspect cgpu --fragmentation``: pods that are pending because of fragmentation, and the moves that would admit them."""
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from gpushare.inspect.views.allocation_model import ClusterUsage
 from gpushare.kubescheduler.required_nodes import Wishes, labels_of_each, wanted_by_each, wish_of
 from gpushare.planning.defragmentation import MOST_MOVES, Host, Move, Spot, outlook
 from gpushare.reasons.categories import NOT_ROOM
-from gpushare.reasons.phrases import NOT_A_SHARE, kept_besides
+from gpushare.reasons.phrases import NOT_A_SHARE, other_obstacle_note
 
 VERSION: Final = 1
 
@@ -27,9 +27,9 @@ PendingPodsFn = Callable[[], Iterable[dict[str, Any]]]
 
 
 class Way(NamedTuple):
-    """A pod that waits: whether it ``fits`` on which GPU (``spot``), once which ``moves`` are made.
+    """A pending pod: whether it ``fits``, on which GPU (``spot``), and after which ``moves``.
 
-    ``note`` says why it was not looked at, or that something else than room keeps it.
+    ``note`` says why it was not examined, or that something other than lack of capacity keeps it pending.
     """
 
     pod: Pod
@@ -49,18 +49,18 @@ def fragments(
     *,
     namespace: "str | None" = None,
 ) -> str:
-    """The report, for people. Pods that ask for something else than a share of one GPU are named and not looked at.
+    """The report as text. Pods that request anything but a share of one GPU are listed and not examined.
 
-    ``nodes`` and ``held`` are the nodes and pods of ``cluster``, by which it is told where pods that select some may go; ``scheduler``
-    is asked only where there is room for one, or could be.
+    ``nodes`` and ``held`` are the nodes and pods of ``cluster``; they determine the eligible nodes of pods that select nodes.
+    ``scheduler`` is called only if a pending pod fits, or would after moves.
     """
     ways = _noted(list(_ways(cluster, nodes, held, waiting, namespace)), scheduler)
     free_mib = _free_mib(cluster)
     lines = [
         _HEAD,
         *(
-            (one.pod.metadata.namespace, one.pod.metadata.name, _asks(one.request), *_told(one))
-            for one in ways
+            (way.pod.metadata.namespace, way.pod.metadata.name, _asks(way.request), *_cells(way))
+            for way in ways
         ),
     ]
     room = (
@@ -70,7 +70,7 @@ def fragments(
     if not ways:
         where = "" if namespace is None else f" in namespace {namespace}"
         return "\n".join([f"No pod that asks for GPU memory waits{where}.", "", room, ""])
-    fit = Counter("kept" if one.spot is not None and one.note else one.fits for one in ways)
+    fit = Counter("kept" if way.spot is not None and way.note else way.fits for way in ways)
     summary = [
         room,
         f"Of the pods that wait {fit['once moved']} would fit if others moved, something else than room "
@@ -88,7 +88,7 @@ def fragments_document(
     *,
     namespace: "str | None" = None,
 ) -> "dict[str, Any]":
-    """The same for programs."""
+    """The report as a document for programs."""
     free_mib = _free_mib(cluster)
     return {
         "version": VERSION,
@@ -98,8 +98,8 @@ def fragments_document(
         "largestMiB": max(free_mib, default=0),
         "mostMoves": MOST_MOVES,
         "waiting": [
-            _structured(one)
-            for one in _noted(list(_ways(cluster, nodes, held, waiting, namespace)), scheduler)
+            _structured(way)
+            for way in _noted(list(_ways(cluster, nodes, held, waiting, namespace)), scheduler)
         ],
     }
 
@@ -113,7 +113,7 @@ def _ways(
 ) -> Iterator[Way]:
     wishes = Wishes(labels_of_each(nodes))
     hosts = list(hosts_of(cluster, wanted_by_each(held, wishes)))
-    for pod in sorted(waiting, key=lambda one: one.key):
+    for pod in sorted(waiting, key=lambda pod: pod.key):
         if namespace is not None and pod.metadata.namespace != namespace:
             continue
         try:
@@ -128,34 +128,34 @@ def _ways(
 def _way(hosts: Sequence[Host], wanted: "Container[str] | None", pod: Pod, request: Request) -> Way:
     if not request.is_ordinary:
         return Way(pod, request, "not looked at", note=NOT_A_SHARE)
-    found = outlook(hosts, request, wanted)
-    if found.spot is None:
+    best = outlook(hosts, request, wanted)
+    if best.spot is None:
         return Way(pod, request, "not")
-    return Way(pod, request, "once moved" if found.moves else "now", found.spot, found.moves)
+    return Way(pod, request, "once moved" if best.moves else "now", best.spot, best.moves)
 
 
 def _noted(ways: "list[Way]", scheduler: PendingPodsFn) -> "list[Way]":
-    """With what else keeps those for which there is room, or could be."""
-    if all(one.spot is None for one in ways):
+    """``ways`` with notes on what else keeps pods pending that fit, or would after moves."""
+    if all(way.spot is None for way in ways):
         return ways
-    keeps = {one["uid"]: str(one["reason"]) for one in scheduler() if one["category"] in NOT_ROOM}
-    return [one if one.spot is None else one._replace(note=_note(one, keeps)) for one in ways]
+    reasons = {pod["uid"]: str(pod["reason"]) for pod in scheduler() if pod["category"] in NOT_ROOM}
+    return [way if way.spot is None else way._replace(note=_note(way, reasons)) for way in ways]
 
 
-def _note(way: Way, keeps: "dict[str, str]") -> str:
-    reason = printable(keeps.get(way.pod.metadata.uid, ""))
-    return kept_besides(reason, moves=bool(way.moves)) if reason or not way.moves else ""
+def _note(way: Way, reasons: "dict[str, str]") -> str:
+    reason = printable(reasons.get(way.pod.metadata.uid, ""))
+    return other_obstacle_note(reason, moves=bool(way.moves)) if reason or not way.moves else ""
 
 
 def _free_mib(cluster: ClusterUsage) -> "list[int]":
-    """What is free on each GPU that has something free."""
+    """Free MiB of each GPU that has free memory."""
     free = (
         (gpu.total_units - gpu.used_units) * node.unit.mib
         for node in cluster.nodes
         for gpu in node.gpus
         if not node.closed and gpu.device.in_service
     )
-    return [one for one in free if one > 0]
+    return [mib for mib in free if mib > 0]
 
 
 def _asks(request: "Request | None") -> str:
@@ -166,7 +166,7 @@ def _asks(request: "Request | None") -> str:
     return f"{count}{request.memory_units}{compute}" + (" whole" if request.whole_device else "")
 
 
-def _told(way: Way) -> "tuple[str, str]":
+def _cells(way: Way) -> "tuple[str, str]":
     if way.spot is None:
         return "-", way.note or "-"
     if not way.moves:

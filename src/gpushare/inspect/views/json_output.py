@@ -1,7 +1,6 @@
-"""The same figures for programs: ``-o json`` and ``-o yaml``.
+"""The figures as a document for programs: ``-o json`` and ``-o yaml``.
 
-The schema is described in docs/guide/inspect.md. ``version`` counts up when a reader of the version
-before would be misled; new fields may come without that.
+docs/guide/inspect.md describes the schema. ``version`` increases with incompatible changes; new fields do not change it.
 """
 
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from gpushare.inspect.views.allocation_model import (
 )
 
 if TYPE_CHECKING:
-    from gpushare.inspect.sources.gang_reservations import Kept
+    from gpushare.inspect.sources.gang_reservations import GangReservation
 
 SCHEMA_VERSION: Final = 1
 
@@ -54,9 +53,9 @@ class _Gpu(_Out, frozen=True):
     memory: _Memory
     core: _Core | None
     foreign_mib: int | msgspec.UnsetType = msgspec.field(name="foreignMiB", default=msgspec.UNSET)
-    """MiB that processes hold to which no scheduler of ours gave them; left out where there are none."""
+    """MiB used by processes without an allocation of ours; omitted if 0."""
     cordoned: bool | msgspec.UnsetType = msgspec.UNSET
-    """True where people want nothing new on it; left out otherwise."""
+    """True if cordoned by annotation; omitted otherwise."""
 
 
 class _Share(_Out, frozen=True):
@@ -66,7 +65,7 @@ class _Share(_Out, frozen=True):
     mib: int = msgspec.field(name="MiB")
     core_percent: int
     containers: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Those that have a part of it, where not all containers of the pod have the same GPUs; left out otherwise."""
+    """Those with a part of the share; omitted unless containers of the pod have different GPUs."""
 
 
 class _Pod(_Out, frozen=True):
@@ -90,7 +89,7 @@ class _Node(_Out, frozen=True):
     gpus: tuple[_Gpu, ...]
     pods: tuple[_Pod, ...]
     cordoned: bool | msgspec.UnsetType = msgspec.UNSET
-    """True where ``kubectl cordon`` shut it; left out otherwise."""
+    """True after ``kubectl cordon``; omitted otherwise."""
 
 
 class _Sum(_Out, frozen=True):
@@ -124,39 +123,41 @@ class _Kept(_Out, frozen=True):
 
 
 class Document(_Out, frozen=True):
-    """The whole of what is written."""
+    """The whole document."""
 
     version: int
     nodes: tuple[_Node, ...]
     cluster: _Cluster
     warnings: tuple[str, ...]
     kept: tuple[_Kept, ...] | msgspec.UnsetType = msgspec.UNSET
-    """What gangs keep for pods that have not come; left out where they keep nothing."""
+    """Capacity reserved for gangs; omitted without reservations."""
 
 
-def document(cluster: ClusterUsage, kept: Sequence["Kept"] = (), *, namespace: str | None = None) -> Document:
-    """``cluster``, and what gangs keep, in the published schema; ``namespace`` limits the pods that are named."""
+def document(
+    cluster: ClusterUsage, reservations: Sequence["GangReservation"] = (), *, namespace: str | None = None
+) -> Document:
+    """``cluster`` and the reservations of gangs in the published schema; ``namespace`` limits the listed pods."""
     return Document(
         version=SCHEMA_VERSION,
         nodes=tuple(_node(node, namespace) for node in cluster.nodes),
         cluster=_cluster(cluster),
         warnings=cluster.remarks,
-        kept=tuple(map(_kept, kept)) or msgspec.UNSET,
+        kept=tuple(map(_kept, reservations)) or msgspec.UNSET,
     )
 
 
 def encoded(
     cluster: ClusterUsage,
     form: Literal["json", "yaml"],
-    kept: Sequence["Kept"] = (),
+    reservations: Sequence["GangReservation"] = (),
     *,
     namespace: str | None = None,
 ) -> str:
-    """``cluster``, and what gangs keep, as JSON or YAML text, with a line end at its end."""
-    written = document(cluster, kept, namespace=namespace)
+    """``cluster`` and the reservations of gangs as JSON or YAML text, with a final line end."""
+    written = document(cluster, reservations, namespace=namespace)
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(written), indent=2).decode() + "\n"
-    from gpushare.inspect.views.documents import written as as_yaml  # nobody but -o yaml pays for it
+    from gpushare.inspect.views.documents import written as as_yaml  # imported for -o yaml only
 
     return as_yaml(msgspec.to_builtins(written), form)
 
@@ -188,7 +189,7 @@ def _gpu(gpu: GpuUsage, *, has_core: bool) -> _Gpu:
         index=device.index,
         uuid=device.uuid,
         model=device.model,
-        healthy=not device.ails,
+        healthy=not device.is_faulty,
         reason=device.reason,
         memory=_Memory(gpu.used_units, gpu.total_units, gpu.used_mib, device.total_mib),
         core=_Core(gpu.used_core_percent, 100) if has_core else None,
@@ -215,14 +216,14 @@ def _share(share: PodShare) -> _Share:
     )
 
 
-def _kept(kept: "Kept") -> _Kept:
+def _kept(reservation: "GangReservation") -> _Kept:
     return _Kept(
-        kept.namespace,
-        kept.name,
-        kept.come,
-        kept.least,
-        kept.until,
-        tuple(_KeptShare(*share) for share in kept.shares),
+        reservation.namespace,
+        reservation.name,
+        reservation.come,
+        reservation.least,
+        reservation.until,
+        tuple(_KeptShare(*share) for share in reservation.shares),
     )
 
 

@@ -1,4 +1,4 @@
-"""A section per node with a line per pod: the documented layout of ``-d``, and its wide form."""
+"""The output of ``-d``: a section per node with a line per pod, in the documented layout, and its wide form."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,16 +8,16 @@ from gpushare.inspect.tabwriter import aligned, raw_length
 from gpushare.inspect.views.allocation_model import ClusterUsage, NodeUsage, PodUsage, percent
 from gpushare.inspect.views.nodes import CORE_SUM_HEADING, core_sum, memory_sum, sum_heading
 
-#: The documented rule is this much longer than the first node's pod lines together, before they are set
-#: in columns. With many pods that would be pages of dashes: past this length the table's own width rules.
+#: The documented separator is longer by this than the first node's pod lines together, before alignment. With many pods that would be
+#: pages of dashes, so it is limited to this length or the table's width.
 _RULE_BEYOND_PODS: Final = 10
 _LONGEST_RULE: Final = 120
 
 
 def details(cluster: ClusterUsage, *, wide: bool = False, namespace: str | None = None) -> str:
-    """The sections, a line end after each line; empty when no node shares GPU memory.
+    """The sections, each line with a line end; empty when no node shares GPU memory.
 
-    ``namespace`` limits the pods that are named; what is allocated counts them all.
+    ``namespace`` limits the listed pods; sums count all pods.
     """
     several = len(cluster.units) > 1
     text: list[str] = []
@@ -53,7 +53,7 @@ def _title(node: NodeUsage, *, several: bool, wide: bool) -> list[list[str]]:
 
 
 def _pod_table(node: NodeUsage, pods: Sequence[PodUsage]) -> list[list[str]]:
-    """Heading, a line per pod, and the sums. Every cell ends a column, hence the empty one at the end."""
+    """Heading, a line per pod, and the sums. The empty last cell makes every other cell end a column."""
     core = node.total_core_percent > 0
     heading = ["NAME", "NAMESPACE"]
     heading += [f"GPU{gpu.device.index}(Allocated)" for gpu in node.gpus]
@@ -61,7 +61,7 @@ def _pod_table(node: NodeUsage, pods: Sequence[PodUsage]) -> list[list[str]]:
     if core:
         heading += [f"GPU{gpu.device.index} Core(%)" for gpu in node.gpus]
         heading += ["Pending Core(%)"] if node.has_pending else []
-    divided = any(_who_has(pod) for pod in pods)
+    divided = any(_containers_by_gpu(pod) for pod in pods)
     heading += ["CONTAINERS"] if divided else []
     used, total = node.used_units, node.total_units
     sums = [["Allocated :", f"{used} ({percent(used, total)}%)", ""], ["Total :", str(total), ""]]
@@ -71,7 +71,10 @@ def _pod_table(node: NodeUsage, pods: Sequence[PodUsage]) -> list[list[str]]:
             ["Allocated Core :", f"{used} ({percent(used, total)}%)", ""],
             ["Total Core :", str(total), ""],
         ]
-    lines = [[*_pod_line(pod, node, core=core), *([_who_has(pod)] if divided else []), ""] for pod in pods]
+    lines = [
+        [*_pod_line(pod, node, core=core), *([_containers_by_gpu(pod)] if divided else []), ""]
+        for pod in pods
+    ]
     return [[*heading, ""], *lines, *sums]
 
 
@@ -85,8 +88,8 @@ def _pod_line(pod: PodUsage, node: NodeUsage, *, core: bool) -> list[str]:
     return line
 
 
-def _who_has(pod: PodUsage) -> str:
-    """``GPU0 actor; GPU1 learner``, of a pod whose containers have different GPUs; empty of all others."""
+def _containers_by_gpu(pod: PodUsage) -> str:
+    """``GPU0 actor; GPU1 learner`` for a pod whose containers have different GPUs; else empty."""
     return "; ".join(
         f"GPU{share.device.index} {', '.join(share.containers) or '-'}"
         for share in pod.shares
@@ -95,14 +98,14 @@ def _who_has(pod: PodUsage) -> str:
 
 
 def _health(device: Device) -> str:
-    health = f"unhealthy: {device.reason or 'no reason given'}" if device.ails else "healthy"
+    health = f"unhealthy: {device.reason or 'no reason given'}" if device.is_faulty else "healthy"
     if device.kept_back:
         health += f", {device.reason}"
     return f"{health}, cordoned" if device.cordoned else health
 
 
 def _gpu_table(node: NodeUsage) -> list[list[str]]:
-    """``-o wide``: what the node's GPUs are, a line each, and an empty line."""
+    """``-o wide``: a line per GPU of the node, and an empty line."""
     foreign = any(gpu.device.foreign_mib for gpu in node.gpus)
     lines = [
         ["GPU", "UUID", "MODEL", "Memory(MiB)", *(["Foreign(MiB)"] if foreign else []), "Core(%)", "HEALTH"]

@@ -1,7 +1,7 @@
-"""The table of nodes: the documented layout, and what ``-o wide`` adds on its right.
+"""The table of nodes in the documented layout, and the columns that ``-o wide`` adds.
 
-Without compute and with one memory unit in the cluster, every byte is as the reference documentation
-shows it. Nodes that count in different units get a table per unit: a sum of GiB and 128 MiB would be none.
+Without compute and with one memory unit in the cluster, the output is byte for byte that of ACK's documentation. Nodes with different
+units get a table per unit, because GiB and 128 MiB cannot be added up.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.inspect.tabwriter import aligned, raw_length
 from gpushare.inspect.views.allocation_model import ClusterUsage, NodeUsage, percent
 
-#: The documented rule is this much longer than the first node's line before it is set in columns.
+#: The documented separator is longer by this than the first node's line before alignment.
 _RULE_BEYOND_LINE: Final = 20
 
 
 def summary(cluster: ClusterUsage, *, wide: bool = False) -> str:
-    """The table, a line end after each line; empty when no node shares GPU memory."""
+    """The table, each line with a line end; empty when no node shares GPU memory."""
     several = len(cluster.units) > 1
     tables = [
         _table([node for node in cluster.nodes if node.unit is unit], unit, wide=wide, unit_in_sum=several)
@@ -24,13 +24,13 @@ def summary(cluster: ClusterUsage, *, wide: bool = False) -> str:
     ]
     if any(node.total_core_percent for node in cluster.nodes):
         core = f"{CORE_SUM_HEADING}\n{core_sum(cluster.nodes)}\n"
-        # Of one table it is the end; of several it is beside them.
+        # The sum ends a single table; with several tables it stands alone.
         tables = [*tables, core] if several else [tables[0] + core]
     return "\n".join(tables)
 
 
 def sum_heading(unit: MemoryUnit, *, unit_in_sum: bool) -> str:
-    """What stands before the cluster's sum; it names the unit only where there are several."""
+    """Heading of the cluster's sum, with the unit where there are several."""
     return f"Allocated/Total GPU Memory In Cluster{f'({unit.heading})' if unit_in_sum else ''}:"
 
 
@@ -43,7 +43,7 @@ def sum_of(used: int, total: int) -> str:
 
 
 def memory_sum(nodes: Sequence[NodeUsage]) -> str:
-    """``3/15 (20%)`` over ``nodes``, which count in one unit."""
+    """``3/15 (20%)`` over ``nodes`` of one unit."""
     return sum_of(sum(node.used_units for node in nodes), sum(node.total_units for node in nodes))
 
 
@@ -97,7 +97,7 @@ def _wide_cells(node: NodeUsage, gpu_count: int, *, core: bool) -> list[str]:
         cells = ["0/0"] * gpu_count
         for gpu in node.gpus if node.total_core_percent else ():
             cells[gpu.device.index] = f"{gpu.used_core_percent}/100"
-    healthy = sum(not gpu.device.ails for gpu in node.gpus)
+    healthy = sum(not gpu.device.is_faulty for gpu in node.gpus)
     models: dict[str, int] = {}
     for gpu in node.gpus:
         model = gpu.device.model or "unknown"

@@ -1,4 +1,4 @@
-"""``kubectl inspect cgpu --pending``: every pod that waits, since when, why, and what would let it in."""
+"""``kubectl inspect cgpu --pending``: every pending pod, since when, with reason and suggestion."""
 
 import json
 import time
@@ -18,59 +18,61 @@ from gpushare.inspect.view_result import Shown
 from gpushare.inspect.views.timestamps import ago, seconds_of
 
 VERSION: Final = 1
-#: Pods without a node of which it is looked whether they ask for GPUs under another name.
-_MOST_LOOKED_AT: Final = 500
+#: Pods without a node that are checked for requests of GPUs under another name.
+_MAX_CHECKED: Final = 500
 _PENDING: Final = "/api/v1/pods?fieldSelector=status.phase%3DPending%2Cspec.nodeName%3D"
 
 Json = dict[str, Any]
 
 
 def waiting(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
-    """Ask the scheduler; where it does not answer, read pods and what kube-scheduler wrote on them."""
-    decided = ask(kubectl, options.scheduler, "", f"{_PENDING}&limit={_MOST_LOOKED_AT}")
+    """Query the scheduler; where it does not answer, read pods and kube-scheduler's conditions on them."""
+    decision = ask(kubectl, options.scheduler, "", f"{_PENDING}&limit={_MAX_CHECKED}")
     remarks: list[str] = []
-    if decided.told is not None:
-        # A scheduler of an earlier version tells nothing of pods without a GPU.
-        found: list[Json] = decided.told["waiting"] + decided.told.get("besides", [])
-        found.sort(key=lambda one: (one["since"], one["key"]))
-        scheduler = decided.told["scheduler"]
-        # One of an earlier version does not tell whether it leads.
+    if decision.answer is not None:
+        # Schedulers of earlier versions do not report pods without a GPU.
+        pods: list[Json] = decision.answer["waiting"] + decision.answer.get("besides", [])
+        pods.sort(key=lambda pod: (pod["since"], pod["key"]))
+        scheduler = decision.answer["scheduler"]
+        # Schedulers of earlier versions do not report whether they lead.
         leads = scheduler.get("leads")
         if scheduler["firstAsked"] is None and not leads:
-            told = "warning: no kube-scheduler has asked the scheduler that answers"
+            warning = "warning: no kube-scheduler has asked the scheduler that answers"
             remarks.append(
-                f"{told}: another one leads" if leads is False else f"{told}; another one may lead"
+                f"{warning}: another one leads" if leads is False else f"{warning}; another one may lead"
             )
     else:
         remarks.append(
-            f"warning: {printable(decided.problem)}; what follows is what kube-scheduler wrote on the pods"
+            f"warning: {printable(decision.problem)}; what follows is what kube-scheduler wrote on the pods"
         )
-        with kubectl.start(_PENDING) as begun:
-            (answer,) = begun.outcomes()
+        with kubectl.start(_PENDING) as call:
+            (answer,) = call.outcomes()
         if isinstance(answer, KubectlFailed):
             raise answer
-        found = [one for pod in json.loads(answer).get("items") or () if (one := _of_pod(pod)) is not None]
-        found.sort(key=lambda one: (one["since"], one["key"]))
-    remarks += _not_offered(kubectl, decided.others[0], options.namespace)
+        pods = [
+            record for pod in json.loads(answer).get("items") or () if (record := _of_pod(pod)) is not None
+        ]
+        pods.sort(key=lambda pod: (pod["since"], pod["key"]))
+    remarks += _not_offered(kubectl, decision.others[0], options.namespace)
     if options.namespace is not None:
-        found = [one for one in found if one["key"].partition("/")[0] == options.namespace]
+        pods = [record for record in pods if record["key"].partition("/")[0] == options.namespace]
     if options.output:
         from gpushare.inspect.views.documents import written
 
         document = {
             "version": VERSION,
             "kind": "Waiting",
-            "source": "conditions" if decided.told is None else "scheduler",
-            "waiting": found,
-            "warnings": [one.removeprefix("warning: ") for one in remarks],
+            "source": "conditions" if decision.answer is None else "scheduler",
+            "waiting": pods,
+            "warnings": [remark.removeprefix("warning: ") for remark in remarks],
         }
         return Shown(written(document, options.output), tuple(remarks))
-    if not found:
+    if not pods:
         from gpushare.inspect.sources.not_found_hints import within
 
         where = within(kubectl, options.namespace)
         return Shown(f"No pod that asks for GPU memory waits{where}.\n", tuple(remarks))
-    return Shown("\n".join(_table(found, paint)) + "\n", tuple(remarks))
+    return Shown("\n".join(_table(pods, paint)) + "\n", tuple(remarks))
 
 
 def _not_offered(kubectl: Kubectl, pending: "bytes | KubectlFailed", namespace: "str | None") -> "list[str]":
@@ -83,23 +85,23 @@ def _not_offered(kubectl: Kubectl, pending: "bytes | KubectlFailed", namespace: 
         for pod in json.loads(pending).get("items") or ()
         if namespace in (None, pod["metadata"]["namespace"])
     ]
-    return [f"warning: {printable(one)}" for one in not_offered(kubectl, pods)]
+    return [f"warning: {printable(message)}" for message in not_offered(kubectl, pods)]
 
 
-def _table(found: "list[Json]", paint: Paint) -> list[str]:
+def _table(pods: "list[Json]", paint: Paint) -> list[str]:
     now_s = time.time()
     rows: list[Line] = [("NAMESPACE", "NAME", "PENDING", "ASKS FOR", "CATEGORY", "REASON")]
-    for one in found:
-        namespace, _, name = one["key"].partition("/")
-        since = ago(now_s - one["since"]) if one["since"] else "unknown"
-        rows.append((namespace, name, since, one["asks"], one["category"], one["reason"]))
+    for pod in pods:
+        namespace, _, name = pod["key"].partition("/")
+        since = ago(now_s - pod["since"]) if pod["since"] else "unknown"
+        rows.append((namespace, name, since, pod["asks"], pod["category"], pod["reason"]))
     head, *lines = aligned(rows)
-    told = [paint("bold", head)]
-    for one, line in zip(found, lines):  # noqa: B905 (as many, and Python 3.9 knows no strict)
-        told.append(line)
-        if one["suggestion"]:
-            told.append(paint("green", f"  suggestion: {printable(one['suggestion'])}"))
-    return told
+    output = [paint("bold", head)]
+    for pod, line in zip(pods, lines):  # noqa: B905 (same length, and Python 3.9 has no strict)
+        output.append(line)
+        if pod["suggestion"]:
+            output.append(paint("green", f"  suggestion: {printable(pod['suggestion'])}"))
+    return output
 
 
 def _of_pod(pod: Json) -> "Json | None":
@@ -112,7 +114,7 @@ def _of_pod(pod: Json) -> "Json | None":
     except ModelError as error:
         request, category, problem = None, "request", error.problem
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    scheduled: Json = next((one for one in conditions if one.get("type") == "PodScheduled"), {})
+    scheduled: Json = next((item for item in conditions if item.get("type") == "PodScheduled"), {})
     return {
         "key": f"{meta['namespace']}/{meta['name']}",
         "uid": meta["uid"],

@@ -1,4 +1,4 @@
-"""The table of pods on GPUs, with what is really used beside what was given."""
+"""The table of pods on GPUs: allocated and used memory and compute."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -7,16 +7,16 @@ from gpushare.api.node.overuse_threshold import is_over_compute, is_over_memory
 from gpushare.inspect.color import Paint
 from gpushare.inspect.tabwriter import aligned
 
-#: What stands where nobody knows.
+#: Text of an unknown figure.
 MISSING: Final = "-"
-#: No name is made shorter: so long is the longest heading of what everybody has.
-_LEAST_NAME: Final = 9
+#: Names are not shortened further: the length of the longest heading of a name.
+_MIN_NAME_LENGTH: Final = 9
 
 
 class Row(NamedTuple):
-    """A pod on a GPU. What is used is ``None`` where it is not known.
+    """A pod on a GPU. Usage is ``None`` where it is unknown.
 
-    ``containers``: those that have a part of the GPU, where not all containers of the pod have the same GPUs.
+    ``containers``: those with a part of the share, set only where containers of the pod have different GPUs.
     """
 
     namespace: str
@@ -25,46 +25,46 @@ class Row(NamedTuple):
     node: str
     gpu: int
     uuid: str
-    given_mib: int
+    allocated_mib: int
     used_mib: "float | None"
-    given_core_percent: int
+    allocated_core_percent: int
     used_core_percent: "float | None"
     containers: "tuple[str, ...] | None" = None
 
 
-def by_memory(one: Row) -> "tuple[float, ...]":
-    """Who really uses most memory first; who is not known by what was given, below all that are."""
-    return (-1.0 if one.used_mib is None else one.used_mib, one.given_mib)
+def by_memory(row: Row) -> "tuple[float, ...]":
+    """Sort key: used memory, then, for pods of unknown usage, below all others, allocated memory."""
+    return (-1.0 if row.used_mib is None else row.used_mib, row.allocated_mib)
 
 
-def by_compute(one: Row) -> "tuple[float, ...]":
-    """The same by compute."""
-    return (-1.0 if one.used_core_percent is None else one.used_core_percent, one.given_core_percent)
+def by_compute(row: Row) -> "tuple[float, ...]":
+    """Sort key: used compute, as ``by_memory``."""
+    return (-1.0 if row.used_core_percent is None else row.used_core_percent, row.allocated_core_percent)
 
 
 ORDERS: Final = {"memory": by_memory, "compute": by_compute}
 
 
-def table(some: Sequence[Row], paint: Paint, width: "int | None" = None) -> list[str]:
-    """The rows in columns below a heading; whoever uses clearly more than it was given is red.
+def table(rows: Sequence[Row], paint: Paint, width: "int | None" = None) -> list[str]:
+    """The rows in columns below a heading; pods that clearly use more than their share are red.
 
-    Where containers of a pod have different GPUs, a column more says which of them has the GPU.
-    No line is longer than ``width``, in characters, where there is one: names become shorter first, then headings, then columns go,
-    those that say least first; what is still too long is cut.
+    Where containers of a pod have different GPUs, an additional column lists the containers that have the GPU.
+    If ``width`` is set, no line has more characters. To fit, names are shortened, then headings; then the least useful columns are
+    removed, and lines that are still too long are cut.
     """
-    layouts = _layouts(containers=any(one.containers is not None for one in some))
+    layouts = _layouts(containers=any(row.containers is not None for row in rows))
     if width is None:
-        head, *rest = _set(some, next(layouts))
+        head, *rest = _rendered(rows, next(layouts))
     else:
         for layout in layouts:
-            head, *rest = _set(some, layout, width)
+            head, *rest = _rendered(rows, layout, width)
             if max(map(len, (head, *rest))) <= width:
                 break
-        # Cut before it is coloured: what is cut off must not be the end of a colour.
+        # Cut before adding colours: the cut must not remove the sequence that ends a colour.
         head, *rest = (line[:width] for line in (head, *rest))
     return [
         paint("bold", head),
-        *(paint("red", line) if _is_over(one) else line for one, line in zip(some, rest)),  # noqa: B905 (as many)
+        *(paint("red", line) if _is_over(row) else line for row, line in zip(rows, rest)),  # noqa: B905 (same length)
     ]
 
 
@@ -73,7 +73,7 @@ def _figure(value: "float | None") -> str:
 
 
 class _Column(NamedTuple):
-    """``short``: the heading on a narrow screen. Cells of a ``name`` may be shortened."""
+    """``short``: the heading on a narrow screen. Cells of columns with ``name`` may be shortened."""
 
     heading: str
     short: str
@@ -81,26 +81,28 @@ class _Column(NamedTuple):
     name: bool = False
 
 
-_NAMESPACE: Final = _Column("NAMESPACE", "NAMESPACE", lambda one: one.namespace, name=True)
-_NODE: Final = _Column("NODE", "NODE", lambda one: one.node, name=True)
-_GPU: Final = _Column("GPU", "GPU", lambda one: str(one.gpu))
-_GIVEN: Final = _Column("GIVEN(MiB)", "GIVEN", lambda one: str(one.given_mib))
-_GIVEN_CORE: Final = _Column("GIVEN(%)", "GIVEN%", lambda one: _figure(one.given_core_percent or None))
+_NAMESPACE: Final = _Column("NAMESPACE", "NAMESPACE", lambda row: row.namespace, name=True)
+_NODE: Final = _Column("NODE", "NODE", lambda row: row.node, name=True)
+_GPU: Final = _Column("GPU", "GPU", lambda row: str(row.gpu))
+_ALLOCATED: Final = _Column("GIVEN(MiB)", "GIVEN", lambda row: str(row.allocated_mib))
+_ALLOCATED_CORE: Final = _Column(
+    "GIVEN(%)", "GIVEN%", lambda row: _figure(row.allocated_core_percent or None)
+)
 _CONTAINERS: Final = _Column(
-    "CONTAINERS", "CONTAINERS", lambda one: ", ".join(one.containers or ()), name=True
+    "CONTAINERS", "CONTAINERS", lambda row: ", ".join(row.containers or ()), name=True
 )
 _COLUMNS: Final = (
     _NAMESPACE,
-    _Column("NAME", "NAME", lambda one: one.name, name=True),
+    _Column("NAME", "NAME", lambda row: row.name, name=True),
     _NODE,
     _GPU,
-    _GIVEN,
-    _Column("USED(MiB)", "USED", lambda one: _figure(one.used_mib)),
-    _GIVEN_CORE,
-    _Column("USED(%)", "USED%", lambda one: _figure(one.used_core_percent)),
+    _ALLOCATED,
+    _Column("USED(MiB)", "USED", lambda row: _figure(row.used_mib)),
+    _ALLOCATED_CORE,
+    _Column("USED(%)", "USED%", lambda row: _figure(row.used_core_percent)),
 )
-#: What a narrow screen goes without, one after the other: a GPU's number says nothing without its node.
-_GOING: Final = ((_CONTAINERS,), (_NAMESPACE,), (_NODE, _GPU), (_GIVEN_CORE,), (_GIVEN,))
+#: Columns removed on a narrow screen, in this order; a GPU's index is useless without its node.
+_REMOVED_IN_ORDER: Final = ((_CONTAINERS,), (_NAMESPACE,), (_NODE, _GPU), (_ALLOCATED_CORE,), (_ALLOCATED,))
 
 _Layout = Sequence[tuple[str, _Column]]
 
@@ -108,45 +110,49 @@ _Layout = Sequence[tuple[str, _Column]]
 def _layouts(*, containers: bool) -> Iterator[_Layout]:
     """Columns with their headings, the widest layout first."""
     columns: Sequence[_Column] = (*_COLUMNS, _CONTAINERS) if containers else _COLUMNS
-    yield [(one.heading, one) for one in columns]
-    yield [(one.short, one) for one in columns]
-    for going in _GOING:
-        columns = [one for one in columns if one not in going]
-        yield [(one.short, one) for one in columns]
+    yield [(column.heading, column) for column in columns]
+    yield [(column.short, column) for column in columns]
+    for removed in _REMOVED_IN_ORDER:
+        columns = [column for column in columns if column not in removed]
+        yield [(column.short, column) for column in columns]
 
 
-def _set(some: Sequence[Row], layout: _Layout, width: "int | None" = None) -> list[str]:
-    """The lines; of more than ``width`` the longest names are shortened, as far as they may be."""
+def _rendered(rows: Sequence[Row], layout: _Layout, width: "int | None" = None) -> list[str]:
+    """The lines; if they exceed ``width``, the longest names are shortened as far as allowed."""
     heading = [heading for heading, _ in layout]
-    cells = [[column.cell(one) for _, column in layout] for one in some]
+    cells = [[column.cell(row) for _, column in layout] for row in rows]
     lines = aligned([heading, *cells])
     if width is None or not cells:
         return lines
-    over = max(map(len, lines)) - width
-    names = [at for at, (_, column) in enumerate(layout) if column.name]
+    excess = max(map(len, lines)) - width
+    names = [position for position, (_, column) in enumerate(layout) if column.name]
     # A column is never narrower than its heading.
-    widths = [(max(len(line[at]) for line in (heading, *cells)), len(heading[at])) for at in names]
-    most = max(widest for widest, _ in widths)
+    widths = [
+        (max(len(line[position]) for line in (heading, *cells)), len(heading[position])) for position in names
+    ]
+    max_length = max(widest for widest, _ in widths)
     while (
-        most > _LEAST_NAME and sum(widest - max(min(widest, most), least) for widest, least in widths) < over
+        max_length > _MIN_NAME_LENGTH
+        and sum(widest - max(min(widest, max_length), min_length) for widest, min_length in widths) < excess
     ):
-        most -= 1
+        max_length -= 1
     for line in cells:
-        for at in names:
-            line[at] = shortened(line[at], most)
+        for position in names:
+            line[position] = shortened(line[position], max_length)
     return aligned([heading, *cells])
 
 
-def shortened(name: str, most: int) -> str:
-    """``name`` in ``most`` characters: its middle goes, as what tells pods of one owner apart is at the end."""
-    if len(name) <= most:
+def shortened(name: str, max_length: int) -> str:
+    """``name`` in at most ``max_length`` characters, cut in its middle: the end distinguishes pods of one owner."""
+    if len(name) <= max_length:
         return name
-    end = (most - 1) // 2
-    return f"{name[: most - 1 - end]}…{name[len(name) - end :]}"
+    end = (max_length - 1) // 2
+    return f"{name[: max_length - 1 - end]}…{name[len(name) - end :]}"
 
 
-def _is_over(one: Row) -> bool:
-    """By the bounds of the watchdog: less than that is how it is measured."""
-    return (one.used_mib is not None and is_over_memory(one.used_mib, one.given_mib)) or (
-        one.used_core_percent is not None and is_over_compute(one.used_core_percent, one.given_core_percent)
+def _is_over(row: Row) -> bool:
+    """Whether usage exceeds the watchdog's thresholds; less is within the measurement's accuracy."""
+    return (row.used_mib is not None and is_over_memory(row.used_mib, row.allocated_mib)) or (
+        row.used_core_percent is not None
+        and is_over_compute(row.used_core_percent, row.allocated_core_percent)
     )

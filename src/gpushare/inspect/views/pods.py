@@ -1,4 +1,4 @@
-"""``kubectl inspect cgpu --pods``: who uses what, with what is really used beside what was given."""
+"""``kubectl inspect cgpu --pods``: every pod on a GPU, with allocated and used memory and compute."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -16,11 +16,11 @@ from gpushare.inspect.views.allocation_model import ClusterUsage, NodeUsage, usa
 from gpushare.inspect.views.pod_table import Row, by_memory, table
 
 VERSION: Final = 1
-_MOST_TOLD: Final = 3
+_MAX_NAMED: Final = 3
 
 
 class Rows(NamedTuple):
-    """Of all nodes, and what could not be read."""
+    """Rows of all nodes, and warnings about what could not be read."""
 
     rows: "list[Row]"
     remarks: "tuple[str, ...]"
@@ -30,53 +30,53 @@ def rows(kubectl: Kubectl, namespace: "str | None") -> Rows:
     """Read the cluster and its node agents; raises ``InspectError``."""
     snapshot = read_cluster(kubectl, None)
     cluster = usage_of(snapshot.nodes, snapshot.pods, whole=True)
-    there = [node.name for node in cluster.nodes if node.pods]
+    with_pods = [node.name for node in cluster.nodes if node.pods]
     remarks = [f"warning: {printable(warning)}" for warning in cluster.warnings]
     use = RealUse({}, {}, frozenset())
-    if there:
+    if with_pods:
         try:
-            use = read(kubectl, there, ports_of(snapshot.nodes))
+            use = read(kubectl, with_pods, ports_of(snapshot.nodes))
         except InspectError as error:
-            use = RealUse({}, dict.fromkeys(there, str(error)), frozenset())
+            use = RealUse({}, dict.fromkeys(with_pods, str(error)), frozenset())
     silent = dict(use.silent)
     for node in cluster.nodes:
-        silent.update(_lost(node, use))
+        silent.update(_unknown_usage(node, use))
     return Rows(_rows(cluster, use, namespace), (*remarks, *_silent(silent)))
 
 
 def pods(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
-    """Read once, and set it; of ``--top`` those that use most memory come first."""
-    found = rows(kubectl, options.namespace)
+    """Read the cluster once and render it; for ``--top`` sorted by used memory."""
+    result = rows(kubectl, options.namespace)
     if options.view == "top":
-        found = found._replace(rows=sorted(found.rows, key=by_memory, reverse=True))
+        result = result._replace(rows=sorted(result.rows, key=by_memory, reverse=True))
     if options.output:
         from gpushare.inspect.views.documents import written
 
         document = {
             "version": VERSION,
             "kind": "Pods",
-            "pods": [_told(one) for one in found.rows],
-            "warnings": [one.removeprefix("warning: ") for one in found.remarks],
+            "pods": [_record(row) for row in result.rows],
+            "warnings": [remark.removeprefix("warning: ") for remark in result.remarks],
         }
-        return Shown(written(document, options.output), found.remarks)
-    if not found.rows:
+        return Shown(written(document, options.output), result.remarks)
+    if not result.rows:
         from gpushare.inspect.sources.not_found_hints import within
 
-        return Shown(f"No pod holds GPU memory{within(kubectl, options.namespace)}.\n", found.remarks)
-    return Shown("\n".join(table(found.rows, paint)) + "\n", found.remarks)
+        return Shown(f"No pod holds GPU memory{within(kubectl, options.namespace)}.\n", result.remarks)
+    return Shown("\n".join(table(result.rows, paint)) + "\n", result.remarks)
 
 
 def _rows(cluster: ClusterUsage, use: RealUse, namespace: "str | None") -> list[Row]:
-    found = []
+    rows = []
     for node in cluster.nodes:
         for pod in node.pods:
             if namespace not in (None, pod.namespace):
                 continue
             for share in pod.shares:
-                real = use.of.get((f"{pod.namespace}/{pod.name}", share.device.uuid))
-                # An agent that looks and does not name a pod knows that it uses nothing, of a GPU that it can ask.
-                nothing = 0.0 if node.name in use.looked and not share.device.ails else None
-                found.append(
+                usage = use.of.get((f"{pod.namespace}/{pod.name}", share.device.uuid))
+                # A pod that a sampling agent does not list uses nothing on this GPU, unless the GPU is failed.
+                unlisted = 0.0 if node.name in use.looked and not share.device.is_faulty else None
+                rows.append(
                     Row(
                         pod.namespace,
                         pod.name,
@@ -85,49 +85,51 @@ def _rows(cluster: ClusterUsage, use: RealUse, namespace: "str | None") -> list[
                         share.device.index,
                         share.device.uuid,
                         share.mib,
-                        nothing if real is None else real.mib,
+                        unlisted if usage is None else usage.mib,
                         share.core_percent,
-                        nothing if real is None else real.sm_percent,
+                        unlisted if usage is None else usage.sm_percent,
                         share.containers,
                     )
                 )
-    return found
+    return rows
 
 
-def _told(one: Row) -> "dict[str, object]":
-    containers = {} if one.containers is None else {"containers": list(one.containers)}
+def _record(row: Row) -> "dict[str, object]":
+    containers = {} if row.containers is None else {"containers": list(row.containers)}
     return {
-        "namespace": one.namespace,
-        "name": one.name,
-        "uid": one.uid,
-        "node": one.node,
-        "gpu": one.gpu,
-        "uuid": one.uuid,
-        "givenMiB": one.given_mib,
-        "usedMiB": one.used_mib,
-        "givenCorePercent": one.given_core_percent,
-        "usedCorePercent": one.used_core_percent,
+        "namespace": row.namespace,
+        "name": row.name,
+        "uid": row.uid,
+        "node": row.node,
+        "gpu": row.gpu,
+        "uuid": row.uuid,
+        "givenMiB": row.allocated_mib,
+        "usedMiB": row.used_mib,
+        "givenCorePercent": row.allocated_core_percent,
+        "usedCorePercent": row.used_core_percent,
         **containers,
     }
 
 
-def _lost(node: NodeUsage, use: RealUse) -> "dict[str, str]":
-    """What is not known as GPUs of the node do not answer, with why: of some of them, or all. Agents know no more then, whatever they are set to."""
-    untold = {
+def _unknown_usage(node: NodeUsage, use: RealUse) -> "dict[str, str]":
+    """Subjects of unknown usage, with the reason, where GPUs of the node are out of service: single GPUs, or the whole node."""
+    failed_gpus = {
         share.device.index: share.device.reason or "no reason given"
         for pod in node.pods
         for share in pod.shares
-        if share.device.ails and (f"{pod.namespace}/{pod.name}", share.device.uuid) not in use.of
+        if share.device.is_faulty and (f"{pod.namespace}/{pod.name}", share.device.uuid) not in use.of
     }
     if node.name not in use.silent:
         return {
-            f"GPU {index} of node {node.name}": f"it is out of service: {why}"
-            for index, why in untold.items()
+            f"GPU {index} of node {node.name}": f"it is out of service: {reason}"
+            for index, reason in failed_gpus.items()
         }
-    if use.silent[node.name] != NOT_LOOKED or any(not gpu.device.ails for gpu in node.gpus):
+    if use.silent[node.name] != NOT_LOOKED or any(not gpu.device.is_faulty for gpu in node.gpus):
         return {}
-    whys = "; ".join(f"GPU {index} is out of service: {why}" for index, why in sorted(untold.items()))
-    return {node.name: whys} if whys else {}
+    reasons = "; ".join(
+        f"GPU {index} is out of service: {reason}" for index, reason in sorted(failed_gpus.items())
+    )
+    return {node.name: reasons} if reasons else {}
 
 
 def _silent(silent: Mapping[str, str]) -> list[str]:
@@ -136,8 +138,8 @@ def _silent(silent: Mapping[str, str]) -> list[str]:
         by_reason.setdefault(reason, []).append(node)
     return [
         printable(
-            f"warning: what pods really use is not known of {', '.join(nodes[:_MOST_TOLD])}"
-            f"{_more(len(nodes) - _MOST_TOLD)}: {reason}"
+            f"warning: what pods really use is not known of {', '.join(nodes[:_MAX_NAMED])}"
+            f"{_more(len(nodes) - _MAX_NAMED)}: {reason}"
         )
         for reason, nodes in by_reason.items()
     ]

@@ -1,9 +1,9 @@
-"""What workloads should ask for, by what they have used: pure, and never a guess.
+"""Recommends requests for workloads from their usage history, without I/O.
 
-Memory goes by the most that was used, as a pod that has less than it needs fails: never less than that is advised. Compute goes by what
-95 of 100 looks found of those that found it computing, as one that has less is slower for a moment; where that is less than its peak, it is
-said. Who waited for its share of compute would have used more: without a limit the same work takes the time less what was waited, so
-that it is busy for p95 / (1 - waited). Both get a margin.
+Memory follows the peak, because a pod with less than it needs fails. Compute follows the 95th percentile of the samples in which the
+workload computed, because less compute only slows it down for a moment; a note says if that is below the peak. A workload that waited
+for its share of compute would have used more: without a limit, the same work takes the busy time minus the waiting time, so the need is
+p95 / (1 - throttled). Both get a margin.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,48 +18,49 @@ from gpushare.inspect.views.allocation_model import ClusterUsage, NodeUsage, Pod
 from gpushare.planning.defragmentation import Gpu, Host, room_now
 
 _CORE_STEP: Final = 5
-_MOST_CORE: Final = 100
-#: Percent by which a look at the use of compute may be wrong: the driver samples.
-_ROUGH: Final = 10
-#: Parts of the time at work for which a container waited: less than this is no news, and more says no more.
-_THROTTLED: Final = 0.05
-_MOST_THROTTLED: Final = 0.95
+_MAX_CORE: Final = 100
+#: Percent by which a sample of compute usage may be off, as the driver itself samples.
+_SAMPLING_ERROR: Final = 10
+#: Bounds of the ratio of busy time that a container waited: less is ignored, more is cut to the maximum.
+_MIN_THROTTLED: Final = 0.05
+_MAX_THROTTLED: Final = 0.95
 
 
 class Rules(NamedTuple):
-    """How it is advised: percent on top of what was used, and for how many seconds a pod must have been seen."""
+    """Rules: percent added to usage, and the seconds of history that a pod must have."""
 
     margin_percent: int = 15
     least_s: float = 3600.0
 
 
-class Waits(NamedTuple):
-    """A pod that waits: what it asks for, and the nodes (names) that it selects."""
+class PendingPod(NamedTuple):
+    """A pending pod: its request, and the names of its eligible nodes."""
 
     request: Request
     nodes: Collection[str]
 
 
 class Amount(NamedTuple):
-    """What is given and advised (``None``: nothing can be), and what was used: units and MiB, or percent twice."""
+    """Allocated and recommended amount (``None``: no recommendation) in units or percent, and usage in MiB or percent."""
 
-    given: int
+    allocated: int
     advised: int | None
     peak: int
     p95: int
 
 
 class Throttled(NamedTuple):
-    """For how many percent of the time at work the most throttled pod waited for compute, and about what it would use without a limit."""
+    """Percent of busy time that the most throttled pod waited for compute, and its estimated usage without a limit."""
 
     percent: int
     need_percent: int
 
 
 class Advised(NamedTuple):
-    """What a workload should ask for on each GPU. ``note`` says what else is to be known, or why nothing is advised.
+    """The recommendation for a workload, per GPU. ``note``: remarks, or why there is no recommendation.
 
-    ``memory_told``: else the driver does not tell how much memory its pods hold, and ``memory`` says less than they do. ``seen`` of its ``pods`` were seen for long enough, the longest for ``seen_s`` seconds. ``core``: ``None`` where it asks for memory alone.
+    ``memory_known``: false where the driver does not report its pods' memory, so that ``memory`` is too low. ``seen`` of its ``pods``
+    have enough history, the longest of ``seen_s`` seconds. ``core``: ``None`` where it requests memory only.
     """
 
     workload: Workload
@@ -72,11 +73,11 @@ class Advised(NamedTuple):
     core: Amount | None
     note: str
     throttled: Throttled | None = None
-    memory_told: bool = True
+    memory_known: bool = True
 
 
 class Gain(NamedTuple):
-    """What following all advice would bring: MiB that come free (less than 0: are missing), and waiting pods that fit."""
+    """The effect of following all recommendations: freed MiB (negative: more needed), and pending pods that fit."""
 
     free_mib: int
     waiting: int
@@ -85,14 +86,14 @@ class Gain(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """For all workloads, in order of namespace and name, and the gain."""
+    """Recommendations for all workloads, sorted by namespace and name, and the gain."""
 
     workloads: tuple[Advised, ...]
     gain: Gain
 
 
 class _Holding(NamedTuple):
-    """A pod on its node, with what was seen of it by GPU."""
+    """A pod on its node, with its usage by GPU UUID."""
 
     node: NodeUsage
     pod: PodUsage
@@ -100,7 +101,7 @@ class _Holding(NamedTuple):
 
 
 class _Need(NamedTuple):
-    """What the containers of a pod used of a GPU together."""
+    """Usage of a GPU by all containers of a pod together."""
 
     seen_s: float
     peak_mib: int
@@ -109,18 +110,18 @@ class _Need(NamedTuple):
     p95_percent: int
     need_percent: int = 0
     throttled: float = 0.0
-    memory_told: bool = True
+    memory_known: bool = True
 
 
 def advise(
     cluster: ClusterUsage,
     workloads: Mapping[str, Workload],
     used: Iterable[Used],
-    waiting: Sequence[Waits],
+    waiting: Sequence[PendingPod],
     rules: Rules,
     whole: Collection[str] = (),
 ) -> Advice:
-    """Advice for all pods that hold a share. ``workloads``: what made each, by UID; ``whole``: UIDs of those that ask for whole GPUs."""
+    """Recommendations for all pods with a share. ``workloads``: their owners by UID; ``whole``: UIDs of pods that request whole GPUs."""
     needs = _needs(used)
     by_workload: dict[Workload, list[_Holding]] = {}
     for node in cluster.nodes:
@@ -137,76 +138,78 @@ def advise(
 
 
 def _needs(used: Iterable[Used]) -> dict[tuple[str, str, str], dict[str, _Need]]:
-    """By pod (with its UID) and GPU. Peaks of containers are added up: nobody knows whether they were at the same time."""
-    found: dict[tuple[str, str, str], dict[str, _Need]] = {}
-    for one in used:
-        by_gpu = found.setdefault((one.namespace, one.pod, one.uid), {})
-        before = by_gpu.get(one.gpu, _Need(0.0, 0, 0, 0, 0))
-        by_gpu[one.gpu] = _Need(
-            max(before.seen_s, one.seen_s),
-            before.peak_mib + max(one.peak_mib, one.last_mib),
-            before.p95_mib + one.p95_mib,
-            before.peak_percent + one.peak_percent,
-            before.p95_percent + one.p95_percent,
-            before.need_percent + _need_percent(one),
-            max(before.throttled, one.throttled),
-            before.memory_told and one.memory_told,
+    """Usage by pod (with its UID) and GPU. Peaks of containers are added up, as they may have coincided."""
+    needs: dict[tuple[str, str, str], dict[str, _Need]] = {}
+    for sample in used:
+        by_gpu = needs.setdefault((sample.namespace, sample.pod, sample.uid), {})
+        before = by_gpu.get(sample.gpu, _Need(0.0, 0, 0, 0, 0))
+        by_gpu[sample.gpu] = _Need(
+            max(before.seen_s, sample.seen_s),
+            before.peak_mib + max(sample.peak_mib, sample.last_mib),
+            before.p95_mib + sample.p95_mib,
+            before.peak_percent + sample.peak_percent,
+            before.p95_percent + sample.p95_percent,
+            before.need_percent + _need_percent(sample),
+            max(before.throttled, sample.throttled),
+            before.memory_known and sample.memory_known,
         )
-    return found
+    return needs
 
 
-def _need_percent(one: Used) -> int:
-    """What a container would use of a GPU's time if it never waited for it."""
-    if one.throttled < _THROTTLED:
-        return one.p95_percent
-    need = one.p95_percent / (1.0 - min(one.throttled, _MOST_THROTTLED))
-    return min(-(-int(need * 10) // 10), _MOST_CORE)
+def _need_percent(used: Used) -> int:
+    """Percent of a GPU's time that a container would use if it were not throttled."""
+    if used.throttled < _MIN_THROTTLED:
+        return used.p95_percent
+    need = used.p95_percent / (1.0 - min(used.throttled, _MAX_THROTTLED))
+    return min(-(-int(need * 10) // 10), _MAX_CORE)
 
 
-def _throttled(told: Sequence[_Need]) -> Throttled | None:
-    worst = max(told, key=lambda need: (need.need_percent, need.throttled), default=None)
-    if worst is None or worst.throttled < _THROTTLED:
+def _throttled(needs: Sequence[_Need]) -> Throttled | None:
+    worst = max(needs, key=lambda need: (need.need_percent, need.throttled), default=None)
+    if worst is None or worst.throttled < _MIN_THROTTLED:
         return None
-    return Throttled(round(100 * worst.throttled), min(worst.need_percent, _MOST_CORE))
+    return Throttled(round(100 * worst.throttled), min(worst.need_percent, _MAX_CORE))
 
 
 def _advised(
     workload: Workload, holdings: Sequence[_Holding], rules: Rules, whole: Collection[str]
 ) -> Advised:
-    given = max(share.units for one in holdings for share in one.pod.shares)
-    given_core = max(share.core_percent for one in holdings for share in one.pod.shares)
-    gpus = max(len(one.pod.shares) for one in holdings)
+    allocated = max(share.units for holding in holdings for share in holding.pod.shares)
+    allocated_core = max(share.core_percent for holding in holdings for share in holding.pod.shares)
+    gpus = max(len(holding.pod.shares) for holding in holdings)
     unit = holdings[0].node.unit
-    seen = [one for one in holdings if any(need.seen_s >= rules.least_s for need in one.used.values())]
-    longest_s = max((need.seen_s for one in holdings for need in one.used.values()), default=0.0)
-    told = [need for one in holdings for need in one.used.values()]
+    seen = [
+        holding for holding in holdings if any(need.seen_s >= rules.least_s for need in holding.used.values())
+    ]
+    longest_s = max((need.seen_s for holding in holdings for need in holding.used.values()), default=0.0)
+    needs = [need for holding in holdings for need in holding.used.values()]
     memory = Amount(
-        given,
+        allocated,
         None,
-        max((one.peak_mib for one in told), default=0),
-        max((one.p95_mib for one in told), default=0),
+        max((need.peak_mib for need in needs), default=0),
+        max((need.p95_mib for need in needs), default=0),
     )
     core = None
-    if given_core:
+    if allocated_core:
         core = Amount(
-            given_core,
+            allocated_core,
             None,
-            max((one.peak_percent for one in told), default=0),
-            max((one.p95_percent for one in told), default=0),
+            max((need.peak_percent for need in needs), default=0),
+            max((need.p95_percent for need in needs), default=0),
         )
-    throttled = _throttled(told) if core is not None and core.peak else None
-    memory_told = all(need.memory_told for need in told)
-    why = _why_nothing(holdings, seen, longest_s, rules, whole)
-    notes = [why]
-    if not why:
+    throttled = _throttled(needs) if core is not None and core.peak else None
+    memory_known = all(need.memory_known for need in needs)
+    no_advice_reason = _why_nothing(holdings, seen, longest_s, rules, whole)
+    notes = [no_advice_reason]
+    if not no_advice_reason:
         if core is not None:
             core, note = _core(core, throttled, rules)
             notes.append(note)
-        if memory_told:
-            memory = memory._replace(advised=max(_units(one, rules) for one in holdings))
+        if memory_known:
+            memory = memory._replace(advised=max(_units(holding, rules) for holding in holdings))
         else:
             notes.append("how much memory it holds is not told by the driver")
-        if memory.advised is not None and memory.advised > given:
+        if memory.advised is not None and memory.advised > allocated:
             notes.append("it uses nearly all that it has, or more")
         if len(seen) < len(holdings):
             notes.append(f"{len(holdings) - len(seen)} of its pods were seen too shortly")
@@ -221,7 +224,7 @@ def _advised(
         core,
         "; ".join(filter(None, notes)),
         throttled,
-        memory_told,
+        memory_known,
     )
 
 
@@ -232,33 +235,33 @@ def _why_nothing(
     rules: Rules,
     whole: Collection[str],
 ) -> str:
-    if len({one.node.unit for one in holdings}) > 1:
+    if len({holding.node.unit for holding in holdings}) > 1:
         return "its pods are on nodes with different memory units"
-    if any(one.pod.uid in whole for one in holdings):
-        # It wants nobody beside it, whatever its memory.
+    if any(holding.pod.uid in whole for holding in holdings):
+        # It needs exclusive GPUs, regardless of memory.
         return "it asks for whole GPUs"
-    if not any(one.used for one in holdings):
+    if not any(holding.used for holding in holdings):
         return "it was not seen to use a GPU"
     if not seen:
-        return f"too little history: {told_s(longest_s)} of {told_s(rules.least_s)}"
+        return f"too little history: {duration_text(longest_s)} of {duration_text(rules.least_s)}"
     return ""
 
 
-def _units(one: _Holding, rules: Rules) -> int:
-    """The least units with which the pod would have had enough on each of its GPUs."""
-    most = 1
-    for share in one.pod.shares:
-        need = one.used.get(share.device.uuid)
+def _units(holding: _Holding, rules: Rules) -> int:
+    """The smallest number of units that covers the pod's peak, with margin, on each of its GPUs."""
+    result = 1
+    for share in holding.pod.shares:
+        need = holding.used.get(share.device.uuid)
         if need is None:
             continue
         total_mib = share.device.total_mib
-        device_units = one.node.unit.count_in(total_mib)
+        device_units = holding.node.unit.count_in(total_mib)
         wanted_mib = -(-need.peak_mib * (100 + rules.margin_percent) // 100)
         units = min(-(-wanted_mib * device_units // max(total_mib, 1)), device_units)
         while units < device_units and granted_mib(total_mib, units, device_units) < wanted_mib:
             units += 1
-        most = max(most, units)
-    return most
+        result = max(result, units)
+    return result
 
 
 def _core(core: Amount, throttled: Throttled | None, rules: Rules) -> tuple[Amount, str]:
@@ -266,73 +269,75 @@ def _core(core: Amount, throttled: Throttled | None, rules: Rules) -> tuple[Amou
         return core, "it was not seen to compute, or the driver does not tell"
     if throttled is not None:
         wanted = -(-throttled.need_percent * (100 + rules.margin_percent) // 100)
-        return core._replace(advised=max(_stepped(wanted), min(core.given, _MOST_CORE))), (
+        return core._replace(advised=max(_stepped(wanted), min(core.allocated, _MAX_CORE))), (
             f"it waited for compute {throttled.percent}% of the time: without a limit it would use about {throttled.need_percent}%"
         )
-    if core.p95 > core.given - _CORE_STEP:
-        # It is held to its share: what it would use is not known, less is not enough. A little more is how use is measured.
-        advised = core.given if core.p95 <= core.given + _ROUGH else _stepped(core.p95)
+    if core.p95 > core.allocated - _CORE_STEP:
+        # It is limited by its share, so its real need is unknown, but not lower. Slightly higher figures are sampling errors.
+        advised = core.allocated if core.p95 <= core.allocated + _SAMPLING_ERROR else _stepped(core.p95)
         return core._replace(advised=advised), "it uses all the compute that it has"
     advised = _stepped(-(-core.p95 * (100 + rules.margin_percent) // 100))
-    # More than was given cannot be had: a look that found more is one of the rough ones.
-    most = min(core.peak, core.given)
+    # It cannot use more than its share: a higher sample is a sampling error.
+    most = min(core.peak, core.allocated)
     slower = f"for moments it used {most}%: with what is advised they take longer" if advised < most else ""
     return core._replace(advised=advised), slower
 
 
 def _stepped(percent: int) -> int:
-    return min(max(-(-percent // _CORE_STEP) * _CORE_STEP, _CORE_STEP), _MOST_CORE)
+    return min(max(-(-percent // _CORE_STEP) * _CORE_STEP, _CORE_STEP), _MAX_CORE)
 
 
-# --- what it would bring ------------------------------------------------------------------------------
+# --- gain ---------------------------------------------------------------------------------------------
 
 
 def _gain(
     cluster: ClusterUsage,
     workloads: Mapping[str, Workload],
     advised: Mapping[Workload, Advised],
-    waiting: Sequence[Waits],
+    waiting: Sequence[PendingPod],
 ) -> Gain:
     free_mib = 0
     freed: dict[tuple[str, int], tuple[int, int]] = {}
     for node in cluster.nodes:
         for pod in node.pods:
-            found = advised.get(workloads[pod.uid]) if pod.uid in workloads else None
-            if found is None:
+            advice = advised.get(workloads[pod.uid]) if pod.uid in workloads else None
+            if advice is None:
                 continue
             for share in pod.shares:
-                units = share.units - (share.units if found.memory.advised is None else found.memory.advised)
+                units = share.units - (
+                    share.units if advice.memory.advised is None else advice.memory.advised
+                )
                 core = 0
-                if found.core is not None and found.core.advised is not None:
-                    core = share.core_percent - found.core.advised
+                if advice.core is not None and advice.core.advised is not None:
+                    core = share.core_percent - advice.core.advised
                 free_mib += units * node.unit.mib
                 before = freed.get((node.name, share.device.index), (0, 0))
                 freed[node.name, share.device.index] = (before[0] + units, before[1] + core)
     hosts = list(hosts_of(cluster))
-    then = [
+    afterwards = [
         host._replace(
             gpus=tuple(_freed(gpu, freed.get((host.name, gpu.device_index), (0, 0))) for gpu in host.gpus)
         )
         for host in hosts
     ]
-    return Gain(free_mib, len(waiting), _fitting(hosts, waiting), _fitting(then, waiting))
+    return Gain(free_mib, len(waiting), _fitting(hosts, waiting), _fitting(afterwards, waiting))
 
 
 def _freed(gpu: Gpu, more: tuple[int, int]) -> Gpu:
     return gpu._replace(free_units=gpu.free_units + more[0], free_core=gpu.free_core + more[1])
 
 
-def _fitting(hosts: Sequence[Host], waiting: Sequence[Waits]) -> int:
-    """How many of the pods that wait find a place one after the other; those for a share of one GPU alone."""
-    left = list(hosts)
+def _fitting(hosts: Sequence[Host], waiting: Sequence[PendingPod]) -> int:
+    """Number of pending pods that fit if they are placed one after the other; only those that request a share of one GPU."""
+    remaining = list(hosts)
     count = 0
     for request, nodes in waiting:
-        for number, host in enumerate(left):
+        for number, host in enumerate(remaining):
             if host.name not in nodes:
                 continue
             spot = room_now(host, request) if host.may_hold(request) else None
             if spot is not None:
-                left[number] = _with(host, spot.gpu, request)
+                remaining[number] = _with(host, spot.gpu, request)
                 count += 1
                 break
     return count
@@ -358,7 +363,7 @@ def _with(host: Host, index: int, request: Request) -> Host:
     )
 
 
-def told_s(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """``2 d``, ``3 h``, ``5 min``, ``7 s``: the largest that is not 0."""
     for name, length_s in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length_s:

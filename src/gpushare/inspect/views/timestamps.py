@@ -1,4 +1,4 @@
-"""Times, as people read them."""
+"""Human-readable times."""
 
 import calendar
 import time
@@ -8,7 +8,7 @@ _STEPS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def ago(seconds: float) -> str:
-    """``5m``, ``3h``, ``2d``: the largest unit of which there are two, as kubectl has it."""
+    """``5m``, ``3h``, ``2d``: in the largest unit of which there are at least two, as kubectl formats ages."""
     whole = max(int(seconds), 0)
     for size, letter in _STEPS:
         if whole >= 2 * size or size == 1:
@@ -24,7 +24,7 @@ def clock(epoch_s: float) -> str:
 
 
 def seconds_of(stamp: str) -> float:
-    """Seconds since 1970 of ``2026-11-22T12:03:04Z``; 0 where it is none."""
+    """Seconds since 1970 of ``2026-11-22T12:03:04Z``; 0 for an invalid timestamp."""
     try:
         return float(calendar.timegm(time.strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S")))
     except ValueError:

@@ -1,4 +1,4 @@
-"""``kubectl inspect cgpu --top``: who uses most, live, on a terminal."""
+"""``kubectl inspect cgpu --top``: GPU usage of pods, live on a terminal, highest first."""
 
 import contextlib
 import os
@@ -20,26 +20,26 @@ from gpushare.inspect.sources.kubectl import Kubectl
 from gpushare.inspect.views.pod_table import ORDERS, table
 from gpushare.inspect.views.pods import Rows, rows
 
-_ENTER: Final = "\x1b[?1049h\x1b[?25l"
-_LEAVE: Final = "\x1b[?25h\x1b[?1049l"
+_ENTER_SCREEN: Final = "\x1b[?1049h\x1b[?25l"
+_LEAVE_SCREEN: Final = "\x1b[?25h\x1b[?1049l"
 _HOME: Final = "\x1b[H"
-_REST: Final = "\x1b[K"
-_BELOW: Final = "\x1b[J"
+_CLEAR_LINE: Final = "\x1b[K"
+_CLEAR_BELOW: Final = "\x1b[J"
 _ORDERS: Final = {"m": "memory", "c": "compute"}
 
 
 def top(kubectl: Kubectl, options: Options, keys: TextIO, out: TextIO) -> None:
-    """Show until ``q`` or Ctrl-C; ``keys`` and ``out`` are a terminal."""
+    """Refresh until ``q`` or Ctrl-C; ``keys`` and ``out`` are a terminal."""
     paint = Paint(out)
     order = "memory"
     with _screen(keys, out) as resized:
-        found, problem = Rows([], ()), "reading the cluster"
+        latest, problem = Rows([], ()), "reading the cluster"
         due_s = 0.0
         while True:
             if time.monotonic() >= due_s:
-                found, problem = _look(kubectl, options, found)
+                latest, problem = _look(kubectl, options, latest)
                 due_s = time.monotonic() + options.interval_s
-            out.write(_HOME + "\r\n".join(_frame(found, problem, order, options, paint)) + _BELOW)
+            out.write(_HOME + "\r\n".join(_frame(latest, problem, order, options, paint)) + _CLEAR_BELOW)
             out.flush()
             key = _key(keys, resized, max(due_s - time.monotonic(), 0.0))
             if key == "q":
@@ -55,7 +55,7 @@ def _look(kubectl: Kubectl, options: Options, before: Rows) -> "tuple[Rows, str]
 
 
 def _size() -> "tuple[int, int]":
-    """Columns and lines of the terminal as it is: what a variable says of it does not change with it."""
+    """Columns and lines of the terminal itself: $COLUMNS and $LINES do not follow a resize."""
     try:
         size = os.get_terminal_size(sys.stdout.fileno())
     except OSError:
@@ -63,20 +63,20 @@ def _size() -> "tuple[int, int]":
     return size if all(size) else shutil.get_terminal_size()
 
 
-def _frame(found: Rows, problem: str, order: str, options: Options, paint: Paint) -> list[str]:
-    """The lines of one screen, none longer than it is wide."""
+def _frame(latest: Rows, problem: str, order: str, options: Options, paint: Paint) -> list[str]:
+    """The lines of one screen, cut to its width."""
     width, height = _size()
-    some = sorted(found.rows, key=ORDERS[order], reverse=True)
-    head = f"{counted(len(some), 'share')} of GPUs, by {order}; every {options.interval_s:g} s; m memory, c compute, q leaves"
-    told = [head, problem or (found.remarks[0] if found.remarks else "")]
-    room = max(height - len(told) - 2, 0)
-    lines = [*(line[:width] for line in told), *table(some[:room], paint, width)]
-    return [line + _REST for line in lines[:height]]
+    shown = sorted(latest.rows, key=ORDERS[order], reverse=True)
+    head = f"{counted(len(shown), 'share')} of GPUs, by {order}; every {options.interval_s:g} s; m memory, c compute, q leaves"
+    header = [head, problem or (latest.remarks[0] if latest.remarks else "")]
+    room = max(height - len(header) - 2, 0)
+    lines = [*(line[:width] for line in header), *table(shown[:room], paint, width)]
+    return [line + _CLEAR_LINE for line in lines[:height]]
 
 
 @contextlib.contextmanager
 def _screen(keys: TextIO, out: TextIO) -> Iterator[int]:
-    """A screen of our own and keys one by one; gives a file descriptor that is readable when the size changed."""
+    """The alternate screen with unbuffered keys; yields a file descriptor that is readable after a resize."""
     descriptor = keys.fileno()
     before = termios.tcgetattr(descriptor)
     reading, writing = os.pipe()
@@ -84,14 +84,14 @@ def _screen(keys: TextIO, out: TextIO) -> Iterator[int]:
     handler = signal.signal(signal.SIGWINCH, lambda *_: _wake(writing))
     try:
         tty.setcbreak(descriptor)
-        out.write(_ENTER)
+        out.write(_ENTER_SCREEN)
         out.flush()
         yield reading
     finally:
         signal.signal(signal.SIGWINCH, handler)
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
         with contextlib.suppress(OSError):
-            out.write(_LEAVE)
+            out.write(_LEAVE_SCREEN)
             out.flush()
         os.close(reading)
         os.close(writing)
@@ -111,4 +111,4 @@ def _key(keys: TextIO, resized: int, wait_s: float) -> str:
     if not ready:
         return ""
     pressed = os.read(keys.fileno(), 1).decode(errors="replace")
-    return pressed or "q"  # the terminal is gone
+    return pressed or "q"  # end of file: the terminal is closed

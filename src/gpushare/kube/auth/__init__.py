@@ -1,1 +1,1 @@
-"""How to reach the API server: kubeconfig, ServiceAccount, exec plugins, TLS, proxies, tokens."""
+"""Access to the API server: kubeconfig, ServiceAccount, exec plugins, TLS, proxies, tokens."""

@@ -28,8 +28,8 @@ class ExecPlugin(msgspec.Struct, frozen=True):
 class Access(msgspec.Struct, frozen=True):
     """A server and credentials; only ``server`` is required (``http://127.0.0.1:8001``).
 
-    Certificates and keys are PEM. Where a certificate came from a file, the file is named too, so that
-    a rotated one is read again. ``source`` names the origin in messages.
+    Certificates and keys are PEM. If a certificate came from a file, the file is set too, so that a rotated certificate is read again.
+    ``source`` names the origin in messages.
     """
 
     server: str
@@ -63,27 +63,27 @@ def load_access(
 ) -> Access:
     """The access that the user configured.
 
-    In this order: the file given, the files of ``$KUBECONFIG`` merged, the pod's service account
-    (unless a context is asked for), ``~/.kube/config``. Raises ``KubeconfigError``.
+    In this order: the file ``kubeconfig``, the merged files of ``$KUBECONFIG``, the pod's service account (unless ``context`` is set),
+    ``~/.kube/config``. Raises ``KubeconfigError``.
     """
     environ = os.environ if environ is None else environ
     if kubeconfig:
         return _from_files([kubeconfig], context, environ)
-    named = [path for path in environ.get("KUBECONFIG", "").split(os.pathsep) if path]
-    if named:
-        return _from_files(named, context, environ)
+    listed = [path for path in environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    if listed:
+        return _from_files(listed, context, environ)
     if not context and (inside := _in_cluster(environ, service_account)) is not None:
         return inside
     home = environ.get("HOME") or str(Path.home())
-    usual = str(Path(home, ".kube", "config"))
-    if not Path(usual).exists():
+    default = str(Path(home, ".kube", "config"))
+    if not Path(default).exists():
         raise KubeconfigError(
-            usual,
+            default,
             "",
             "does not exist, KUBECONFIG is not set and this is no pod with a service account",
             "name a file with --kubeconfig or KUBECONFIG",
         )
-    return _from_files([usual], context, environ)
+    return _from_files([default], context, environ)
 
 
 def _from_files(files: list[str], context: str | None, environ: Mapping[str, str]) -> Access:

@@ -1,7 +1,7 @@
 """Keeps a session's credentials fresh: rotating tokens, expiring plugin credentials.
 
-The way that every request takes is ``authorization`` and ``tls`` after one cheap ``stale()``; only when that
-says so, ``renew`` reads files or runs the plugin, once for all who wait.
+Every request uses ``authorization`` and ``tls`` after a cheap call of ``stale()``. Only if that returns true, ``renew`` reads files or runs
+the plugin, once for all waiting requests.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Credentials:
             if path
         )
         self._stamps: tuple[int, ...] = ()
-        self._read_at = self._looked_at = float("-inf")
+        self._read_at = self._checked_at = float("-inf")
         self._expires_ns: int | None = None
         self._refused_at = self._failed_at = float("-inf")
         self._failure: CredentialError | None = None
@@ -56,10 +56,10 @@ class Credentials:
         """Whether ``renew`` is due before the next request."""
         if self._files:
             now = self._clock.monotonic()
-            if now - self._looked_at < LOOK_S and self._stamps:
+            if now - self._checked_at < LOOK_S and self._stamps:
                 return False
-            self._looked_at = now
-            return now - self._read_at >= REREAD_S or self._stamps != self._look()
+            self._checked_at = now
+            return now - self._read_at >= REREAD_S or self._stamps != self._modification_times()
         if self._plugin is None:
             return False
         return self.generation == 0 or (
@@ -88,7 +88,7 @@ class Credentials:
                     await self._run_once()
         return self.generation != generation
 
-    def _look(self) -> tuple[int, ...]:
+    def _modification_times(self) -> tuple[int, ...]:
         stamps = []
         for path in self._files:
             try:
@@ -99,7 +99,7 @@ class Credentials:
 
     def _read(self) -> None:
         access = self._access
-        stamps = self._look()
+        stamps = self._modification_times()
         before = (self.authorization, self.tls)
         try:
             if access.token_file:
@@ -116,7 +116,7 @@ class Credentials:
                     else access.client_key,
                 )
         except (OSError, KubeconfigError) as error:
-            # During a rotation the old one is still the best available.
+            # During a rotation the old credential is still the best available.
             if not self.authorization and access.token_file:
                 raise CredentialError(
                     f"token file {access.token_file}", f"cannot be read ({error}); mount or create it"

@@ -13,7 +13,7 @@ from gpushare.kube.auth.access import ExecPlugin
 from gpushare.kube.client.errors import CredentialError
 
 TIMEOUT_S = 60.0
-_MOST_SHOWN = 500
+_MAX_SHOWN = 500
 
 
 class Credential(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ async def run_plugin(
         )
     interactive = terminal and plugin.interactive_mode != "Never"
     variables = {**environ, **dict(plugin.env), "KUBERNETES_EXEC_INFO": _exec_info(plugin, interactive)}
-    import shutil  # brings compression along, and few have a plugin
+    import shutil  # imports compression modules, and few users have a plugin
 
     program = shutil.which(plugin.command, path=environ.get("PATH"))
     if program is None:
@@ -91,10 +91,10 @@ async def run_plugin(
             process.kill()
             await process.wait()
     if process.returncode != 0:
-        said = (complaint or b"").decode(errors="replace").strip()[-_MOST_SHOWN:]
+        message = (complaint or b"").decode(errors="replace").strip()[-_MAX_SHOWN:]
         raise _fault(
             plugin,
-            f"failed with exit code {process.returncode}{': ' + said if said else ''}",
+            f"failed with exit code {process.returncode}{': ' + message if message else ''}",
             "run it by hand to see why",
         )
     return _credential(plugin, output)

@@ -1,7 +1,7 @@
 """Reads kubeconfig files, merged like kubectl; every error names file, key and what to do.
 
-The first file that names a cluster, user or context wins, and the first ``current-context``. Paths inside a
-file count from that file's folder.
+Of several files with the same cluster, user or context, or with ``current-context``, the first one counts. Paths in a file are relative to
+that file's folder.
 """
 
 import base64
@@ -71,13 +71,13 @@ class _Entry(msgspec.Struct, frozen=True):
             return []
         if not isinstance(value, list):
             self.refuse(name, "must be a list", "begin each of its entries with a dash")
-        found = []
+        entries = []
         for index, item in enumerate(value):
             key = f"{self.key}.{name}[{index}]" if self.key else f"{name}[{index}]"
             if not _is_mapping(item):
                 raise KubeconfigError(str(self.file), key, "must be a mapping", "give it its fields")
-            found.append(_Entry(self.file, key, item))
-        return found
+            entries.append(_Entry(self.file, key, item))
+        return entries
 
     def path(self, name: str) -> str:
         """The file in key ``name``, relative to the kubeconfig; empty if the key is absent."""
@@ -130,7 +130,7 @@ def read_kubeconfigs(files: list[str], context: str | None, environ: Mapping[str
 
 
 class _Merged:
-    """All files as one."""
+    """The merged files."""
 
     def __init__(self, files: list[str]) -> None:
         present = [Path(file) for file in files if Path(file).exists()]
@@ -153,12 +153,12 @@ class _Merged:
         names = ", ".join(sorted(self._named[kind]))
         return f" (there are: {names})" if names else f" (there are no {kind})"
 
-    def find(self, kind: str, name: str, asked_by: str, asker: _Entry) -> _Entry:
+    def find(self, kind: str, name: str, referring_key: str, referring: _Entry) -> _Entry:
         item = self._named[kind].get(name)
         if item is None:
             raise KubeconfigError(
-                str(asker.file),
-                asked_by,
+                str(referring.file),
+                referring_key,
                 f"there is no entry {name!r} in {kind}",
                 "name one that exists" + self.known(kind),
             )
@@ -176,8 +176,8 @@ def _load(path: Path) -> _Entry:
             str(path), "", f"cannot be read ({error.strerror})", "correct the path or its permissions"
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        where = " ".join(str(error).split())
-        raise KubeconfigError(str(path), "", f"is no YAML ({where})", "correct the file") from error
+        location = " ".join(str(error).split())
+        raise KubeconfigError(str(path), "", f"is no YAML ({location})", "correct the file") from error
     if content is None:
         raise KubeconfigError(str(path), "", "is empty", "write a kubeconfig there")
     if not _is_mapping(content):
@@ -195,7 +195,7 @@ def _access(
         cluster.refuse(
             "insecure-skip-tls-verify", "contradicts certificate-authority", "remove one of the two"
         )
-    where = Access(
+    access = Access(
         server,
         source=source,
         namespace=namespace or "default",
@@ -204,7 +204,7 @@ def _access(
         tls_server_name=cluster.text("tls-server-name"),
         proxy=_proxy(cluster, server, environ),
     )
-    return _as_user(where, cluster, user) if user is not None else where
+    return _as_user(access, cluster, user) if user is not None else access
 
 
 def _server(cluster: _Entry) -> str:
@@ -239,7 +239,7 @@ def _proxy(cluster: _Entry, server: str, environ: Mapping[str, str]) -> str:
     return proxy
 
 
-def _as_user(where: Access, cluster: _Entry, user: _Entry) -> Access:
+def _as_user(access: Access, cluster: _Entry, user: _Entry) -> Access:
     if user.text("username") or user.text("password"):
         user.refuse(
             "username",
@@ -255,29 +255,29 @@ def _as_user(where: Access, cluster: _Entry, user: _Entry) -> Access:
     certificate, certificate_file = user.content("client-certificate")
     key, key_file = user.content("client-key")
     if bool(certificate) != bool(key):
-        missing, given = (
+        missing, present = (
             ("client-key", "client-certificate") if certificate else ("client-certificate", "client-key")
         )
-        user.refuse(missing, f"is missing, though there is a {given}", "give both or none")
+        user.refuse(missing, f"is missing, though there is a {present}", "give both or none")
     token, token_file = user.text("token").strip(), user.path("tokenFile")
     if token_file:
         user.read("tokenFile", token_file)
     plugin = user.entry("exec")
     return Access(
-        where.server,
-        source=where.source,
-        namespace=where.namespace,
-        ca=where.ca,
-        insecure=where.insecure,
-        tls_server_name=where.tls_server_name,
-        proxy=where.proxy,
+        access.server,
+        source=access.source,
+        namespace=access.namespace,
+        ca=access.ca,
+        insecure=access.insecure,
+        tls_server_name=access.tls_server_name,
+        proxy=access.proxy,
         client_certificate=certificate,
         client_key=key,
         client_certificate_file=certificate_file,
         client_key_file=key_file,
         token="" if token_file else token,
         token_file=token_file,
-        exec_plugin=_exec_plugin(plugin, where, cluster) if plugin is not None else None,
+        exec_plugin=_exec_plugin(plugin, access, cluster) if plugin is not None else None,
         impersonate=_impersonation(user),
     )
 
@@ -308,7 +308,7 @@ def _texts(entry: _Entry, name: str) -> list[str]:
     return values
 
 
-def _exec_plugin(plugin: _Entry, where: Access, cluster: _Entry) -> ExecPlugin:
+def _exec_plugin(plugin: _Entry, access: Access, cluster: _Entry) -> ExecPlugin:
     command = plugin.text("command")
     if not command:
         plugin.refuse("command", "is missing", "name the program that prints the credential")
@@ -336,20 +336,20 @@ def _exec_plugin(plugin: _Entry, where: Access, cluster: _Entry) -> ExecPlugin:
         api_version=version,
         install_hint=plugin.text("installHint").strip(),
         interactive_mode=mode or "IfAvailable",
-        cluster_info=_cluster_info(where, cluster) if plugin.flag("provideClusterInfo") else None,
+        cluster_info=_cluster_info(access, cluster) if plugin.flag("provideClusterInfo") else None,
     )
 
 
-def _cluster_info(where: Access, cluster: _Entry) -> dict[str, object]:
-    info: dict[str, object] = {"server": where.server}
-    if where.tls_server_name:
-        info["tls-server-name"] = where.tls_server_name
-    if where.insecure:
+def _cluster_info(access: Access, cluster: _Entry) -> dict[str, object]:
+    info: dict[str, object] = {"server": access.server}
+    if access.tls_server_name:
+        info["tls-server-name"] = access.tls_server_name
+    if access.insecure:
         info["insecure-skip-tls-verify"] = True
-    if where.ca:
-        info["certificate-authority-data"] = base64.b64encode(where.ca).decode("ascii")
+    if access.ca:
+        info["certificate-authority-data"] = base64.b64encode(access.ca).decode("ascii")
     if cluster.text("proxy-url"):
-        info["proxy-url"] = where.proxy
+        info["proxy-url"] = access.proxy
     for extension in cluster.entries("extensions"):
         if extension.text("name") == _EXTENSION:
             info["config"] = extension.fields.get("extension")

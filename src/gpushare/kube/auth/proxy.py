@@ -1,8 +1,7 @@
 """The HTTP proxy for the API server, if any, from the environment.
 
-The rules are those of the programs that users compare us with: ``HTTPS_PROXY`` for https, ``HTTP_PROXY``
-for http, either in small letters too, ``NO_PROXY`` with names, suffixes, addresses, networks and ports,
-and never a proxy for the machine itself.
+The rules are those of kubectl and other common programs: ``HTTPS_PROXY`` for https, ``HTTP_PROXY`` for http, each also in lower case,
+``NO_PROXY`` with names, suffixes, addresses, networks and ports, and no proxy for the local machine.
 """
 
 import ipaddress
@@ -16,7 +15,7 @@ def environment_proxy(server: str, environ: Mapping[str, str]) -> str:
     host = parts.hostname or ""
     name = f"{parts.scheme}_proxy"
     proxy = environ.get(name.upper()) or environ.get(name) or ""
-    if not proxy or _is_this_machine(host):
+    if not proxy or _is_local(host):
         return ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
     exceptions = environ.get("NO_PROXY") or environ.get("no_proxy") or ""
@@ -32,7 +31,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-def _is_this_machine(host: str) -> bool:
+def _is_local(host: str) -> bool:
     address = _address(host)
     return host == "localhost" or (address is not None and address.is_loopback)
 

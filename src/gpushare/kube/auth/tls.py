@@ -13,8 +13,8 @@ from gpushare.kube.client.errors import KubeconfigError
 def tls_context(access: Access, certificate: bytes = b"", key: bytes = b"") -> ssl.SSLContext | None:
     """The context for ``access`` with that client certificate (PEM); ``None`` for plain http.
 
-    The server is verified against the CA given, or the system's; never not, unless the kubeconfig says
-    so. Raises ``KubeconfigError``.
+    The server is verified against the configured CA or those of the system, unless the kubeconfig disables verification.
+    Raises ``KubeconfigError``.
     """
     if not access.server.startswith("https:"):
         return None

@@ -1,4 +1,4 @@
-"""ServiceAccount tokens: requesting one, and reviewing whose a token is and what its owner may do.
+"""ServiceAccount tokens: requesting them, and reviewing their owners and permissions.
 
 Methods raise the same errors as ``Client``'s.
 """
@@ -13,8 +13,8 @@ from gpushare.kube.client.session import Session, segment
 
 T = TypeVar("T")
 
-_WHO: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
-_WHAT: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_AUTHENTICATION_PATH: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
+_AUTHORIZATION_PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ _TOKEN_REQUEST: Final = msgspec.json.Decoder(_TokenRequest)
 
 
 class AccessReviews:
-    """Reviews through the API server; needs permission to create TokenReviews and SubjectAccessReviews. ``timeout_s`` bounds each request, in seconds."""
+    """Reviews through the API server; needs the right to create TokenReviews and SubjectAccessReviews. ``timeout_s``: of each request."""
 
     def __init__(self, session: Session, *, timeout_s: float = 3.0) -> None:
         self._session = session
@@ -71,7 +71,7 @@ class AccessReviews:
             "kind": "TokenReview",
             "spec": {"token": token, "audiences": [audience]},
         }
-        status = (await self._review(_WHO, review, _TOKEN_REVIEW)).status
+        status = (await self._review(_AUTHENTICATION_PATH, review, _TOKEN_REVIEW)).status
         # An API server without audience support reviews for its own audience and returns none.
         return status.user if status.authenticated and audience in status.audiences else None
 
@@ -88,7 +88,7 @@ class AccessReviews:
                 "nonResourceAttributes": {"path": path, "verb": "get"},
             },
         }
-        return (await self._review(_WHAT, review, _ACCESS_REVIEW)).status.allowed
+        return (await self._review(_AUTHORIZATION_PATH, review, _ACCESS_REVIEW)).status.allowed
 
     async def _review(self, path: str, review: object, decoder: msgspec.json.Decoder[T]) -> T:
         return await _posted(self._session, path, review, decoder, self._timeout_s)

@@ -82,7 +82,7 @@ class NodeWriter(Protocol):
     async def patch_node_capacity(self, name: str, resources: Mapping[str, str | None]) -> None:
         """Set capacity and allocatable, or with ``None`` remove them; raises ``KubeError``."""
 
-    async def set_node_condition(self, name: str, kind: str, said: Mapping[str, str] | None) -> None:
+    async def set_node_condition(self, name: str, kind: str, fields: Mapping[str, str] | None) -> None:
         """Set fields of the node's condition ``kind``, or with ``None`` remove it; raises ``KubeError``."""
 
 
@@ -109,8 +109,8 @@ class Client:
     ) -> None:
         """Bind the pod of that UID to a node and annotate it, in one write.
 
-        ``ApiError.conflict``: the pod is bound already, or another has its name now. After ``Unreachable``
-        with ``sent`` other than ``False`` the pod may be bound: read it.
+        ``ApiError.conflict``: the pod is bound already, or another pod has its name now. After ``Unreachable`` with ``sent`` other than
+        ``False`` the pod may be bound: read it.
         """
         body = _encode(_Binding(_BindingMeta(name, namespace, uid, annotations), _Target(node)))
         await self._session.request(
@@ -249,18 +249,17 @@ class Client:
     async def patch_node_capacity(self, name: str, resources: Mapping[str, str | None]) -> None:
         """Set extended resources in the node's status, or remove them with ``None``.
 
-        Capacity and allocatable are both set: the kubelet would carry over the first to the second only with
-        its next status.
+        Sets both capacity and allocatable: the kubelet would copy capacity to allocatable only with its next status update.
         """
         await self._merge(
             f"{_node_path(name)}/status", {"status": {"capacity": resources, "allocatable": resources}}
         )
 
-    async def set_node_condition(self, name: str, kind: str, said: Mapping[str, str] | None) -> None:
+    async def set_node_condition(self, name: str, kind: str, fields: Mapping[str, str] | None) -> None:
         """Set fields of one of the node's conditions, or remove it with ``None``; others do not change."""
-        one = {"$patch": "delete", "type": kind} if said is None else {"type": kind, **said}
+        patch = {"$patch": "delete", "type": kind} if fields is None else {"type": kind, **fields}
         await self._merge(
-            f"{_node_path(name)}/status", {"status": {"conditions": [one]}}, content_type=STRATEGIC_PATCH
+            f"{_node_path(name)}/status", {"status": {"conditions": [patch]}}, content_type=STRATEGIC_PATCH
         )
 
     async def _get(self, path: str, decode: Callable[[bytes], T]) -> T:
@@ -278,13 +277,13 @@ class Client:
             params["fieldSelector"] = field_selector
         if label_selector:
             params["labelSelector"] = label_selector
-        found: list[T] = []
+        items: list[T] = []
         async for page in list_pages(self._session, path, params, timeout_s=self._timeout_s):
             try:
-                found.extend(decode(bytes(item)) for item in page.items)
+                items.extend(decode(bytes(item)) for item in page.items)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 raise MalformedAnswer(path, f"an item is not what was asked for ({error})") from error
-        return found
+        return items
 
     async def _merge(self, path: str, patch: object, *, content_type: str = MERGE_PATCH) -> None:
         # Idempotent, so it may be retried when the server asks for it.

@@ -52,9 +52,8 @@ class Unreachable(KubeError):
 class ApiError(KubeError):
     """The server answered with a failure.
 
-    ``status`` is HTTP's, ``reason`` and ``message`` are those of the ``Status`` object (empty and the
-    beginning of the text where the answer was none), ``path`` is what was asked for, ``retry_after_s``
-    what the server wants us to wait, in seconds.
+    ``status``: HTTP status. ``reason`` and ``message``: those of the ``Status`` object; if the answer is none, empty and the start of its
+    text. ``path``: the requested path. ``retry_after_s``: the wait in seconds that the server requests.
     """
 
     def __init__(
@@ -84,5 +83,5 @@ class ApiError(KubeError):
 
     @property
     def passing(self) -> bool:
-        """Whether the same request may succeed later without any change."""
+        """Whether the same request may succeed later."""
         return self.status in (408, 429) or self.status >= 500

@@ -1,8 +1,7 @@
-"""aiohttp, imported without the certificates that it loads, and without unused parts.
+"""Imports aiohttp without loading certificates and without unused parts.
 
-At import aiohttp makes two TLS contexts and reads all of the system's certificates into each, for requests that
-bring none: a sixth of the time in which an extender is to be ready. Ours bring their own context; a request
-that did not would find one that trusts nobody.
+When imported, aiohttp creates two default TLS contexts and loads all of the system's certificates into each: a sixth of the extender's
+budget for its start. Our requests have their own context; a request without one would trust no server.
 """
 
 import os
@@ -11,8 +10,8 @@ from typing import Final
 from gpushare.process.lazy_import import putting_off
 
 _NAMES = ("SSL_CERT_FILE", "SSL_CERT_DIR")  # where OpenSSL looks for the system's certificates
-#: Cookies, tracing, digests, values that attrs can check, content types, the environment's proxies, names in other letters than
-#: ours: module → what others take from it.
+#: Modules for cookies, tracing, digest authentication, validators of attrs, content types, proxies of the environment and
+#: international domain names → names that other modules import from them.
 _UNUSED: Final = {
     "aiohttp._cookie_helpers": (
         "_COOKIE_CTL_RE",
@@ -48,7 +47,7 @@ _UNUSED: Final = {
     "idna": (),
     "urllib.request": ("getproxies", "proxy_bypass"),
 }
-_usual = {name: os.environ[name] for name in _NAMES if name in os.environ}
+_original = {name: os.environ[name] for name in _NAMES if name in os.environ}
 os.environ.update(dict.fromkeys(_NAMES, os.devnull))
 try:
     with putting_off(_UNUSED, patterns=True):
@@ -56,6 +55,6 @@ try:
 finally:
     for _name in _NAMES:
         del os.environ[_name]
-    os.environ.update(_usual)
+    os.environ.update(_original)
 
 __all__ = ["aiohttp"]

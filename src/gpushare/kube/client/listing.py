@@ -40,13 +40,12 @@ async def list_pages(
 ) -> AsyncGenerator[Page, None]:
     """The pages of one consistent list; at least one.
 
-    The items are left as bytes: models of a whole page never exist at once. Raises what
-    ``Session.request`` raises (``ApiError.gone`` if the list took longer than the server remembers:
-    begin again) and ``MalformedAnswer``.
+    Items stay JSON, so that the objects of a whole page are never in memory at once. Raises what ``Session.request`` raises
+    (``ApiError.gone`` if the continue token has expired: list again) and ``MalformedAnswer``.
     """
-    asked = {**(params or {}), "limit": str(page_size)}
+    query = {**(params or {}), "limit": str(page_size)}
     while True:
-        answer = await session.request("GET", path, params=asked, timeout_s=timeout_s)
+        answer = await session.request("GET", path, params=query, timeout_s=timeout_s)
         try:
             page = _decode(answer)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -54,4 +53,4 @@ async def list_pages(
         yield Page(page.items or [], page.metadata.resource_version)
         if not page.metadata.continue_:
             return
-        asked["continue"] = page.metadata.continue_
+        query["continue"] = page.metadata.continue_

@@ -1,7 +1,7 @@
 """Small POSTs over aiohttp's connection pool, without its request and response objects.
 
-A Binding is written for every pod that is placed, and most of what it cost us was these two. The connections, their
-number, their TLS, and the errors of opening one stay aiohttp's; one request stands for all when a connection is asked for.
+A Binding is written for every placed pod, and these objects were most of its cost. Connections, their limit, TLS and connection errors are
+still aiohttp's; one ``ClientRequest`` is reused to get connections.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from yarl import URL
 from gpushare.kube.client.fast_aiohttp import aiohttp
 
 #: Larger bodies would fill the transport's buffer; there is no flow control here.
-_MOST_BYTES: Final = 32 * 1024
-_UNFIT: Final = frozenset("\r\n\0")
+_MAX_BYTES: Final = 32 * 1024
+_FORBIDDEN: Final = frozenset("\r\n\0")
 
 
 class Posts:
@@ -29,20 +29,20 @@ class Posts:
         self._url = URL(base, encoded=True)
         self._prefix = self._url.raw_path.rstrip("/")
         self._server_hostname = server_hostname or None
-        self._way: aiohttp.ClientRequest | None = None
+        self._template: aiohttp.ClientRequest | None = None
         self._tls: ssl.SSLContext | bool | None = None
 
     def head(self, headers: Iterable[tuple[str, str]]) -> bytes | None:
         """The constant part of every request with ``headers``; ``None`` if they cannot be sent this way."""
         pairs = [("Host", self._url.host_port_subcomponent or ""), *headers]
-        if any(_UNFIT & set(name + value) for name, value in pairs):
+        if any(_FORBIDDEN & set(name + value) for name, value in pairs):
             return None
         lines = "".join(f"{name}: {value}\r\n" for name, value in pairs)
         return f" HTTP/1.1\r\n{lines}Content-Length: ".encode()
 
     def takes(self, target: str, body: bytes) -> bool:
         """Whether ``post`` can send this request."""
-        return len(body) <= _MOST_BYTES and target.isascii() and target.isprintable() and " " not in target
+        return len(body) <= _MAX_BYTES and target.isascii() and target.isprintable() and " " not in target
 
     async def post(
         self,
@@ -54,10 +54,10 @@ class Posts:
         tls: ssl.SSLContext | bool,
     ) -> tuple[int, str | None, bytes]:
         """Status, ``Retry-After`` and body of the response. Raises aiohttp's errors; does not retry."""
-        way = self._way
-        if way is None or self._tls is not tls:
+        template = self._template
+        if template is None or self._tls is not tls:
             self._tls = tls
-            way = self._way = aiohttp.ClientRequest(
+            template = self._template = aiohttp.ClientRequest(
                 "POST", self._url, ssl=tls, server_hostname=self._server_hostname, session=self._session
             )
         connector = self._session.connector
@@ -67,9 +67,9 @@ class Posts:
         connection = None
         try:
             async with asyncio.timeout(timeout.total):
-                connection = await connector.connect(way, [], timeout)
+                connection = await connector.connect(template, [], timeout)
                 try:
-                    answer = await _exchange(connection, request, way)
+                    answer = await _exchange(connection, request, template)
                 except BaseException:
                     connection.close()
                     raise
@@ -82,7 +82,7 @@ class Posts:
 
 
 async def _exchange(
-    connection: aiohttp.connector.Connection, request: bytes, way: aiohttp.ClientRequest
+    connection: aiohttp.connector.Connection, request: bytes, template: aiohttp.ClientRequest
 ) -> tuple[int, str | None, bytes]:
     protocol, transport = connection.protocol, connection.transport
     if protocol is None or transport is None or transport.is_closing():
@@ -95,6 +95,6 @@ async def _exchange(
             message, payload = await protocol.read()
     except aiohttp.http_exceptions.HttpProcessingError as error:
         raise aiohttp.ClientResponseError(
-            way.request_info, (), status=error.code, message=error.message, headers=error.headers
+            template.request_info, (), status=error.code, message=error.message, headers=error.headers
         ) from error
     return message.code, message.headers.get("Retry-After"), await payload.read()

@@ -1,9 +1,8 @@
-"""HTTP to the API server: one pool of persistent connections, our credential, our own errors.
+"""HTTP to the API server: a pool of persistent connections, credentials, and errors.
 
-What it repeats by itself: a request refused with 401, once, with a renewed credential (the server did not act
-on it); reads, and what the caller calls idempotent, when the server answers 429 or 503 and says when to come
-back; reads, at once, when a kept connection turns out to be closed. A write whose fate is unknown is never
-repeated here; ``Unreachable.sent`` tells the caller.
+It retries requests rejected with 401, once, with a renewed credential (the server did not act on them); reads and idempotent requests after
+429 or 503 with a ``Retry-After``; and reads, immediately, on a persistent connection that was closed. A write with unknown outcome is
+never retried here; ``Unreachable.sent`` reports it to the caller.
 """
 
 import socket
@@ -32,7 +31,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 """Merges lists of named elements, such as the conditions of a node, by name."""
 LINE_LIMIT_BYTES = 16 * 1024 * 1024
 """Maximum line of a watch in bytes; etcd limits an object to 1.5 MiB, some servers allow more."""
-_CONNECT_S = 5.0
+_CONNECT_TIMEOUT_S = 5.0
 _KEEP_ALIVE_S = 45.0
 """Below the idle timeout of common load balancers (60 s), so that they do not close a connection under a bind."""
 _NO_HEADERS = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
@@ -59,25 +58,24 @@ def segment(name: str) -> str:
 
 
 def status_error(status: int, body: bytes, path: str, retry_after_s: float | None = None) -> ApiError:
-    """The error in a ``Status`` object, or in whatever a proxy sent instead."""
+    """The error in a ``Status`` object, or in another body, such as that of a proxy."""
     try:
-        told = msgspec.json.decode(body, type=_Status)
+        answer = msgspec.json.decode(body, type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        told = _Status()
-    if told.kind != "Status":
+        answer = _Status()
+    if answer.kind != "Status":
         text = " ".join(body[: 4 * _SHOWN_CHARACTERS].decode(errors="replace").split())[:_SHOWN_CHARACTERS]
         return ApiError(status, "", text or "no explanation given", path, retry_after_s=retry_after_s)
-    if retry_after_s is None and told.details is not None and told.details.retry_after_seconds > 0:
-        retry_after_s = float(told.details.retry_after_seconds)
-    return ApiError(told.code or status, told.reason, told.message, path, retry_after_s=retry_after_s)
+    if retry_after_s is None and answer.details is not None and answer.details.retry_after_seconds > 0:
+        retry_after_s = float(answer.details.retry_after_seconds)
+    return ApiError(answer.code or status, answer.reason, answer.message, path, retry_after_s=retry_after_s)
 
 
 class Session:
     """A session with one API server: ``async with Session(access) as session``.
 
-    ``connections`` bounds how many requests are under way at once; more of them wait for their turn. ``part`` is named in
-    audit logs (``User-Agent: gpushare/VERSION (PART)``).
-    Entering raises ``KubeconfigError`` where certificate or key are unusable.
+    ``connections`` limits parallel requests; further ones wait. ``part`` appears in audit logs
+    (``User-Agent: gpushare/VERSION (PART)``). Entering raises ``KubeconfigError`` if certificate or key are unusable.
     """
 
     def __init__(
@@ -94,11 +92,11 @@ class Session:
         self._headers: dict[str, CIMultiDict[str]] = {}
         self._heads: dict[str, bytes | None] = {}
         self._headers_generation = -1
-        self._fixed: dict[str, Any] = {"allow_redirects": False}
+        self._request_options: dict[str, Any] = {"allow_redirects": False}
         if access.tls_server_name:
-            self._fixed["server_hostname"] = access.tls_server_name
+            self._request_options["server_hostname"] = access.tls_server_name
         if access.proxy:
-            self._fixed["proxy"] = access.proxy
+            self._request_options["proxy"] = access.proxy
 
     async def __aenter__(self) -> Self:
         self._credentials = Credentials(self.access, self._clock)
@@ -131,17 +129,16 @@ class Session:
     ) -> bytes:
         """The body of the response, within ``timeout_s`` seconds in all.
 
-        ``path`` begins with a slash and is used as it is (see ``segment``). ``idempotent`` allows to repeat
-        the request when the server asks for it (by default reads only). Raises ``ApiError``,
-        ``Unreachable``, ``CredentialError``.
+        ``path`` begins with a slash and is used unchanged (see ``segment``). ``idempotent``: whether the request may be retried when the
+        server requests it (default: reads only). Raises ``ApiError``, ``Unreachable``, ``CredentialError``.
         """
         target = _target(path, params)
         deadline = self._clock.monotonic() + timeout_s
         renewed = False
-        left_s = timeout_s
+        remaining_s = timeout_s
         while True:
             status, retry_after, answer, generation = await self._exchange(
-                method, target, path, body, content_type, left_s
+                method, target, path, body, content_type, remaining_s
             )
             if 200 <= status < 300:
                 return answer
@@ -155,8 +152,8 @@ class Session:
             if not (method == "GET" if idempotent is None else idempotent):
                 raise error
             wait_s = error.retry_after_s + chance() * min(1.0, timeout_s / 10.0)
-            left_s = deadline - self._clock.monotonic() - wait_s
-            if left_s <= 0.0:
+            remaining_s = deadline - self._clock.monotonic() - wait_s
+            if remaining_s <= 0.0:
                 raise error
             await self._clock.sleep(wait_s)
 
@@ -170,21 +167,21 @@ class Session:
     ) -> AsyncGenerator[bytes, None]:
         """The lines of a watch as they arrive, without line ends, until the server ends it.
 
-        A line that the end cuts short is dropped. Raises ``ApiError``, ``CredentialError``, ``OversizeLine``
-        and ``Unreachable``: also when nothing has come for ``idle_timeout_s`` seconds.
+        An incomplete last line is dropped. Raises ``ApiError``, ``CredentialError``, ``OversizeLine`` and ``Unreachable``, the latter also
+        after ``idle_timeout_s`` seconds without data.
         """
         url = self._url(_target(path, params))
         renewed = False
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=idle_timeout_s)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S, sock_read=idle_timeout_s)
         while True:
             headers = await self._fresh_headers("")
             generation = self._credentials.generation
             try:
                 async with self._http.get(
-                    url, headers=headers, timeout=timeout, ssl=self._tls, **self._fixed
+                    url, headers=headers, timeout=timeout, ssl=self._tls, **self._request_options
                 ) as response:
                     if response.status == 200:
-                        _notice_dead_peers(response)
+                        _enable_keep_alive(response)
                         async with aclosing(_lines(response.content, path, line_limit_bytes)) as lines:
                             async for line in lines:
                                 yield line
@@ -241,7 +238,7 @@ class Session:
             timeout = self._timeouts[total_s] = aiohttp.ClientTimeout(
                 total=total_s,
                 connect=total_s * 0.9,
-                sock_connect=min(_CONNECT_S, total_s * 0.9),
+                sock_connect=min(_CONNECT_TIMEOUT_S, total_s * 0.9),
                 ceil_threshold=1e9,
             )
         return timeout
@@ -265,7 +262,7 @@ class Session:
                 headers=headers,
                 timeout=self._timeout(left_s),
                 ssl=self._tls,
-                **self._fixed,
+                **self._request_options,
             ) as response:
                 status = response.status
                 self.server_date = response.headers.get("Date", "")
@@ -277,7 +274,7 @@ class Session:
             raise self._unreachable(error, method, path) from error
 
     def _unreachable(self, error: Exception, method: str, path: str) -> Unreachable:
-        sent, problem = _fate(error)
+        sent, problem = _outcome(error)
         subject = f"{method} {path}"
         return Unreachable(
             subject, f"{problem} (API server {self._base}, from {self.access.source})", sent=sent
@@ -288,8 +285,8 @@ def _target(path: str, params: Mapping[str, str] | None) -> str:
     return f"{path}?{urlencode(params)}" if params else path
 
 
-def _fate(error: Exception) -> tuple[bool | None, str]:
-    """Whether the server may have received a request that failed this way, and the text for it."""
+def _outcome(error: Exception) -> tuple[bool | None, str]:
+    """Whether the server may have received a request that failed with ``error``, and a message."""
     match error:
         case aiohttp.ClientConnectorCertificateError():
             reason = error.certificate_error
@@ -327,25 +324,25 @@ def _retry_after_s(value: str | None) -> float | None:
 
 async def _lines(content: aiohttp.StreamReader, path: str, limit_bytes: int) -> AsyncGenerator[bytes, None]:
     # aiohttp's line limit is far below the size of an object, so lines are split here.
-    begun: list[bytes] = []
-    begun_bytes = 0
+    partial: list[bytes] = []
+    partial_bytes = 0
     async for piece in content.iter_any():
         first, *others = piece.split(b"\n")
-        begun.append(first)
-        begun_bytes += len(first)
-        if begun_bytes > limit_bytes:
+        partial.append(first)
+        partial_bytes += len(first)
+        if partial_bytes > limit_bytes:
             raise OversizeLine(path, f"a line of the watch is longer than {limit_bytes} bytes")
         if others:
-            line = b"".join(begun)
+            line = b"".join(partial)
             if line:
                 yield line
             for line in others[:-1]:
                 if line:
                     yield line
-            begun, begun_bytes = [others[-1]], len(others[-1])
+            partial, partial_bytes = [others[-1]], len(others[-1])
 
 
-def _notice_dead_peers(response: aiohttp.ClientResponse) -> None:
+def _enable_keep_alive(response: aiohttp.ClientResponse) -> None:
     """Enable TCP keep-alive, so that a vanished peer is noticed within a minute."""
     connection = response.connection
     transport = None if connection is None else connection.transport

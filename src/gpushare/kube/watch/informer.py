@@ -1,9 +1,8 @@
 """Keeps a handler's view of a collection in sync with the server.
 
-Objects pass through as JSON bytes; only what ``decode`` makes of them is kept, and of that one record an object.
-After a gap the new list is compared with what was held, so that a deletion that nobody saw is told like any
-other, and nothing is told of what did not change. All removals of a new list come before its upserts, with
-no pause of the event loop between, so that a handler that counts never counts both an old holder and its successor.
+Objects arrive as JSON bytes; only the record that ``decode`` makes of each is stored. After a gap in the watch, the new list is compared
+with the stored records, so that missed deletions are reported and unchanged objects are not. All removals of a new list come before its
+upserts, without yielding to the event loop, so that a handler that counts never counts both an object and its successor.
 """
 
 import asyncio
@@ -41,7 +40,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 class Handler(Protocol[T_contra]):
     """Receives every change, in order, one at a time, in the event loop; must not block.
 
-    What it raises ends ``Informer.run``: a view that missed a change stays wrong.
+    An exception of the handler ends ``Informer.run``, because a view that missed a change would stay wrong.
     """
 
     def synced(self) -> None:
@@ -77,11 +76,10 @@ class _Held(msgspec.Struct, gc=False):
 class Informer(Generic[T]):
     """Follows the collection at ``path`` (``/api/v1/pods``) for a handler.
 
-    ``decode`` makes a key and a record of an object's JSON, or ``None`` of an object that does not matter; where
-    it raises ``ValueError`` (``msgspec.DecodeError`` is one) or ``RecursionError``, the object is passed over and what was known of it stays.
-    ``params`` narrows the collection (``fieldSelector``, ``labelSelector``). ``may_be_absent``: where the server does not
-    know the kind there are no objects of it, and it is looked for again every few seconds. Memory: one record an object;
-    a new list of n objects costs O(n), an event O(1).
+    ``decode`` returns key and record for an object's JSON, or ``None`` for an irrelevant object. If it raises ``ValueError``
+    (``msgspec.DecodeError`` is one) or ``RecursionError``, the object is skipped and its previous record stays. ``params`` restricts the
+    collection (``fieldSelector``, ``labelSelector``). ``may_be_absent``: if the server does not know the kind, the collection is empty, and
+    the list is retried every few seconds. Memory: one record per object. A list of n objects costs O(n), an event O(1).
     """
 
     def __init__(
@@ -112,9 +110,9 @@ class Informer(Generic[T]):
         self._last_heard_s: float | None = None
         self._last_error = ""
         self.synced = asyncio.Event()
-        self._again = asyncio.Event()
-        self._waiting: list[asyncio.Future[None]] = []
-        self._to_tell: list[asyncio.Future[None]] = []
+        self._relist_requested = asyncio.Event()
+        self._relists_pending: list[asyncio.Future[None]] = []
+        self._relists_running: list[asyncio.Future[None]] = []
 
     @property
     def figures(self) -> InformerFigures:
@@ -134,15 +132,15 @@ class Informer(Generic[T]):
         """Follow until cancelled; raises only what the handler raises."""
         try:
             while True:
-                await self._until_asked_anew()
-                self._to_tell += self._waiting
-                self._waiting = []
+                await self._follow_until_relist()
+                self._relists_running += self._relists_pending
+                self._relists_pending = []
         finally:
-            self._to_tell += self._waiting
-            self._tell_read()
+            self._relists_running += self._relists_pending
+            self._finish_relists()
 
-    async def _until_asked_anew(self) -> None:
-        tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._again.wait())]
+    async def _follow_until_relist(self) -> None:
+        tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._relist_requested.wait())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if tasks[0].done():
@@ -151,17 +149,17 @@ class Informer(Generic[T]):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        self._again.clear()
+        self._relist_requested.clear()
 
     async def relist(self) -> None:
         """Return once a list that began after the call is complete: everything true at the call is known then.
 
-        It ends whatever is under way. While the server does not answer it takes as long as that, or until nobody follows any more.
+        It aborts the current list or watch. It waits while the server does not answer, and also returns when ``run`` ends.
         """
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(told)
-        self._again.set()
-        await told
+        listed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._relists_pending.append(listed)
+        self._relist_requested.set()
+        await listed
 
     async def _follow(self) -> None:
         async with aclosing(follow(self._following)) as steps:
@@ -221,34 +219,34 @@ class Informer(Generic[T]):
         name = _name(head)
         held = self._held.get(name)
         if held is not None and held.uid == head.uid and held.version == _version(head) != 0:
-            found: _Held | None = held
+            record: _Held | None = held
         else:
-            found = self._read(name, head, raw, held)
+            record = self._read(name, head, raw, held)
         if self._fresh is None:
-            self._put(name, held, found)
-        elif found is not None:
-            self._fresh[name] = found
+            self._put(name, held, record)
+        elif record is not None:
+            self._fresh[name] = record
 
     def _end_list(self) -> None:
         fresh, self._fresh = self._fresh, None
         if fresh is not None:
             for name, held in list(self._held.items()):
-                found = fresh.get(name)
-                if found is None or _is_other(held, found):
+                record = fresh.get(name)
+                if record is None or _is_other(held, record):
                     self._remove(name, held)
-            for name, found in fresh.items():
-                self._put(name, self._held.get(name), found)
+            for name, record in fresh.items():
+                self._put(name, self._held.get(name), record)
         self._lists += 1
-        self._tell_read()
+        self._finish_relists()
         if not self.synced.is_set():
             self._handler.synced()
             self.synced.set()
 
-    def _tell_read(self) -> None:
-        for told in self._to_tell:
-            if not told.done():
-                told.set_result(None)
-        self._to_tell.clear()
+    def _finish_relists(self) -> None:
+        for listed in self._relists_running:
+            if not listed.done():
+                listed.set_result(None)
+        self._relists_running.clear()
 
     def _read(self, name: str, head: Head, raw: msgspec.Raw, held: _Held | None) -> _Held | None:
         try:
@@ -276,22 +274,22 @@ class Informer(Generic[T]):
         kind = self._path.rpartition("/")[2] if uid else ""
         return about(pod=name, uid=uid) if kind == "pods" else about(node=name) if kind == "nodes" else None
 
-    def _put(self, name: str, held: _Held | None, found: _Held | None) -> None:
-        if found is held:
+    def _put(self, name: str, held: _Held | None, record: _Held | None) -> None:
+        if record is held:
             return
-        if held is not None and (found is None or _is_other(held, found)):
+        if held is not None and (record is None or _is_other(held, record)):
             self._remove(name, held)
-        if found is not None:
-            self._held[name] = found
-            self._handler.upsert(found.item)
+        if record is not None:
+            self._held[name] = record
+            self._handler.upsert(record.item)
 
     def _remove(self, name: str, held: _Held) -> None:
         del self._held[name]
         self._handler.remove(held.key, held.item)
 
 
-def _is_other(held: _Held, found: _Held) -> bool:
-    return held.uid != found.uid or held.key != found.key
+def _is_other(held: _Held, record: _Held) -> bool:
+    return held.uid != record.uid or held.key != record.key
 
 
 def _name(head: Head) -> str:

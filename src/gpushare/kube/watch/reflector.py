@@ -1,9 +1,8 @@
 """Watching: a single watch, and one that resumes after every failure.
 
-``watch_events`` is one connection. ``follow`` lists, watches from the list's resource version, resumes a
-cut watch where it was, and lists anew when the server has forgotten that place (410, as a status or in the
-stream) or says what nobody can read. It never ends; troubles come out as steps like all else, so that
-whoever consumes it can count and tell them.
+``watch_events`` is one connection. ``follow`` lists, watches from the list's resource version, and resumes an interrupted watch. It lists
+again when the resource version has expired (410, as a status or in the stream) or the answer is malformed. It never ends; errors are
+yielded as steps, so that the consumer can count and log them.
 """
 
 import random
@@ -20,18 +19,18 @@ from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 
 IDLE_TIMEOUT_S = 120.0
 """Bookmarks arrive about every minute; a watch silent for twice that is considered dead."""
-_LIFE_S = (300, 600)
+_WATCH_LIFETIME_S = (300, 600)
 """The server ends a watch after a time in this range, so that not all end together."""
-_STEADY_S = 10.0
+_STABLE_S = 10.0
 """A watch that lived this long resets the backoff."""
 _ABSENT_S = 5.0
 """Interval of checks whether an optional kind is served by now, in seconds."""
-_RESUMES = 8
+_MAX_RESUMES = 8
 """After this many failed resumes in a row, list again: the server may not accept the resource version."""
 
 
 class Head(msgspec.Struct, rename="camel", gc=False):
-    """The metadata by which an object is followed."""
+    """The metadata needed to follow an object."""
 
     name: str = ""
     namespace: str = ""
@@ -66,11 +65,11 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class ListBegins(msgspec.Struct, frozen=True):
-    """Pages follow; pages of an unfinished earlier list are void."""
+    """Pages follow; pages of an unfinished earlier list are invalid."""
 
 
 class ListEnds(msgspec.Struct, frozen=True):
-    """All pages have arrived: what is in none of them does not exist."""
+    """All pages have arrived: objects in none of them do not exist."""
 
 
 class Trouble(msgspec.Struct, frozen=True):
@@ -91,21 +90,21 @@ async def watch_events(
     resource_version: str,
     *,
     idle_timeout_s: float = IDLE_TIMEOUT_S,
-    life_s: int = _LIFE_S[0],
+    life_s: int = _WATCH_LIFETIME_S[0],
 ) -> AsyncGenerator[Event, None]:
     """The events of one connection after ``resource_version``, until the server ends it.
 
     Raises what ``Session.stream`` raises, ``ApiError`` for an ERROR event (``gone`` for 410), and
-    ``MalformedAnswer`` for a line that is no event.
+    ``MalformedAnswer`` for a line that is not an event.
     """
-    asked = {
+    query = {
         **params,
         "watch": "1",
         "allowWatchBookmarks": "true",
         "resourceVersion": resource_version,
         "timeoutSeconds": str(life_s),
     }
-    async with aclosing(session.stream(path, asked, idle_timeout_s=idle_timeout_s)) as lines:
+    async with aclosing(session.stream(path, query, idle_timeout_s=idle_timeout_s)) as lines:
         async for line in lines:
             try:
                 frame = _decode_frame(line)
@@ -126,12 +125,12 @@ class Following(msgspec.Struct):
     idle_timeout_s: float = IDLE_TIMEOUT_S
     clock: Clock = SYSTEM_CLOCK
     backoff: Backoff = msgspec.field(default_factory=Backoff)
-    life_s: Callable[[], int] = lambda: random.SystemRandom().randint(*_LIFE_S)
+    life_s: Callable[[], int] = lambda: random.SystemRandom().randint(*_WATCH_LIFETIME_S)
     may_be_absent: bool = False
     """Whether the kind is optional (a CustomResourceDefinition): if it is not served, there are no objects."""
 
 
-async def follow(what: Following) -> AsyncGenerator[Step, None]:
+async def follow(following: Following) -> AsyncGenerator[Step, None]:
     """List, watch, resume and relist forever; yields steps in the server's order."""
     while True:
         yield ListBegins()
@@ -139,42 +138,44 @@ async def follow(what: Following) -> AsyncGenerator[Step, None]:
         trouble: Trouble | None = None
         absent = False
         try:
-            pages = list_pages(what.session, what.path, what.params, page_size=what.page_size)
+            pages = list_pages(
+                following.session, following.path, following.params, page_size=following.page_size
+            )
             async with aclosing(pages):
                 async for page in pages:
                     version = page.resource_version
                     yield page
         except KubeError as error:
-            absent = what.may_be_absent and isinstance(error, ApiError) and error.not_found
+            absent = following.may_be_absent and isinstance(error, ApiError) and error.not_found
             if not absent:
-                trouble = Trouble(error, _wait_s(what, error), relist=True)
+                trouble = Trouble(error, _wait_s(following, error), relist=True)
         if trouble is not None:
             yield trouble
-            await what.clock.sleep(trouble.wait_s)
+            await following.clock.sleep(trouble.wait_s)
             continue
         yield ListEnds()
         if absent:
-            what.backoff.reset()
-            await what.clock.sleep(_ABSENT_S)
+            following.backoff.reset()
+            await following.clock.sleep(_ABSENT_S)
             continue
-        watch = _watch_until_forgotten(what, version)
+        watch = _watch_until_expired(following, version)
         async with aclosing(watch):
             async for step in watch:
                 yield step
 
 
-async def _watch_until_forgotten(what: Following, version: str) -> AsyncGenerator[Event | Trouble, None]:
+async def _watch_until_expired(following: Following, version: str) -> AsyncGenerator[Event | Trouble, None]:
     """Watch from ``version`` and resume after interruptions; ends when only a list helps."""
     while True:
-        began = what.clock.monotonic()
+        began = following.clock.monotonic()
         error: KubeError | None = None
         events = watch_events(
-            what.session,
-            what.path,
-            what.params,
+            following.session,
+            following.path,
+            following.params,
             version,
-            idle_timeout_s=what.idle_timeout_s,
-            life_s=what.life_s(),
+            idle_timeout_s=following.idle_timeout_s,
+            life_s=following.life_s(),
         )
         try:
             async with aclosing(events):
@@ -183,26 +184,28 @@ async def _watch_until_forgotten(what: Following, version: str) -> AsyncGenerato
                     yield event
         except KubeError as caught:
             error = caught
-        lived_s = what.clock.monotonic() - began
-        if lived_s >= _STEADY_S:
-            what.backoff.reset()
+        duration_s = following.clock.monotonic() - began
+        if duration_s >= _STABLE_S:
+            following.backoff.reset()
             if error is None:
                 continue
         if error is None:
-            error = Unreachable(what.path, "the server ended the watch at once", sent=True)
-        trouble = Trouble(error, _wait_s(what, error), relist=_needs_list(error, what.backoff.tries))
+            error = Unreachable(following.path, "the server ended the watch at once", sent=True)
+        trouble = Trouble(
+            error, _wait_s(following, error), relist=_needs_list(error, following.backoff.tries)
+        )
         yield trouble
-        await what.clock.sleep(trouble.wait_s)
+        await following.clock.sleep(trouble.wait_s)
         if trouble.relist:
             return
 
 
 def _needs_list(error: KubeError, tries: int) -> bool:
     if isinstance(error, ApiError):
-        return error.gone or not error.passing or tries > _RESUMES
+        return error.gone or not error.passing or tries > _MAX_RESUMES
     return not isinstance(error, (Unreachable, CredentialError))
 
 
-def _wait_s(what: Following, error: KubeError) -> float:
-    asked_s = error.retry_after_s if isinstance(error, ApiError) else None
-    return what.backoff.next_s(asked_s or 0.0)
+def _wait_s(following: Following, error: KubeError) -> float:
+    requested_s = error.retry_after_s if isinstance(error, ApiError) else None
+    return following.backoff.next_s(requested_s or 0.0)

@@ -48,7 +48,7 @@ def unhealthy_text(devices: tuple[Device, ...]) -> str:
 def _out_of_service(device: Device) -> str:
     if device.healthy:
         return f"GPU {device.index} is cordoned"
-    if not device.ails:
+    if not device.is_faulty:
         return f"GPU {device.index} is {device.reason}"
     return f"GPU {device.index} is unhealthy" + (f": {device.reason}" if device.reason else "")
 

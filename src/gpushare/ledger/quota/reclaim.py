@@ -9,7 +9,7 @@ meet: what brothers have lent each other is theirs.
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from gpushare.api.crd.elastic_quota_tree import GIVEN
+from gpushare.api.crd.elastic_quota_tree import GPU_RESOURCES
 from gpushare.api.request.amounts import Amounts
 from gpushare.ledger.quota.accounting import Charge, QuotaBooks, below
 
@@ -91,7 +91,7 @@ class Claim:
         self._books = books
         self._uid = uid
         self._amounts = amounts
-        self._on_gpus = any(amounts.get(resource) for resource in GIVEN)
+        self._on_gpus = any(amounts.get(resource) for resource in GPU_RESOURCES)
         leaf = books.leaf(namespace)
         self._path = () if books.tree is None or leaf is None else books.tree.path(leaf)
         # Of hundreds of pods that are asked about in a row most are of the same few quotas.
@@ -175,7 +175,7 @@ class Claim:
                 amount = self._amounts.get(resource, 0)
                 if amount and self._books.staying(place, resource, but=self._uid) + amount > least:
                     return False
-                guaranteed |= amount > 0 and (resource in GIVEN or not self._on_gpus)
+                guaranteed |= amount > 0 and (resource in GPU_RESOURCES or not self._on_gpus)
         return guaranteed
 
     # --- as a rule for plans ----------------------------------------------------------------------
@@ -290,7 +290,7 @@ class Claim:
         lacking = self.lacks(passed, gone)
         kinds = (
             (self._books.charged_to,)
-            if set(lacking) <= set(GIVEN)
+            if set(lacking) <= set(GPU_RESOURCES)
             else (self._books.charged_to, self._books.besides)
         )
         leaves = {quota for quota in tree.leaf_of.values() if passed in tree.path(quota)}

@@ -272,7 +272,9 @@ class Allocator:
             uid=match.pod.uid,
             container=match.container.name,
             shares=match.shares,
-            pod_units=sum(request.given(request.memory_units, share.device_units) for share in match.shares),
+            pod_units=sum(
+                request.allocated_units(request.memory_units, share.device_units) for share in match.shares
+            ),
             mode=self._book.node.mode,
             ids=tuple(ids),
             compute_class=match.pod.bound.compute_class,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gpushare.api import names
-from gpushare.api.allocation.allocation import Allocation, GpuShare, given_share
+from gpushare.api.allocation.allocation import Allocation, GpuShare, allocated_share
 from gpushare.api.allocation.annotations import is_allocated, read_allocation, read_stamp
 from gpushare.api.errors import InvalidRequest, MalformedAllocation
 from gpushare.api.node.device import Device, NodeDevices
@@ -158,18 +158,18 @@ class AllocatedPod(msgspec.Struct, frozen=True):
         units = self.request.part_of(container)
         device_units = self._device_units(device, unit)
         for decided in self.decided_shares(container):
-            if decided.uuid == device.uuid and decided.units == self.request.given(
+            if decided.uuid == device.uuid and decided.units == self.request.allocated_units(
                 units, decided.device_units
             ):
                 device_units = decided.device_units
-        return given_share(device, device_units, self.request, units, container.core_percent)
+        return allocated_share(device, device_units, self.request, units, container.core_percent)
 
     def pod_share_on(self, device: Device, unit: MemoryUnit) -> GpuShare:
         """The whole pod's share on a ``device`` that was not decided for it."""
         request, first = self.request, self.allocation.gpus[0]
         # As recorded: it may be more than requested.
         units = request.memory_units if request.whole_device else first.units
-        return given_share(device, self._device_units(device, unit), request, units, first.core_percent)
+        return allocated_share(device, self._device_units(device, unit), request, units, first.core_percent)
 
     def _device_units(self, device: Device, unit: MemoryUnit) -> int:
         return (self.allocation.unit or unit).count_in(device.total_mib)

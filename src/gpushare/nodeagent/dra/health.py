@@ -30,7 +30,7 @@ class DeviceHealth(DRAResourceHealthServicer):
 
     def update(self, gpus: Iterable[Device]) -> None:
         """These are the node's GPUs; open streams report what changed at once."""
-        reasons = {device_name(gpu.uuid): gpu.reason if gpu.ails else "" for gpu in gpus}
+        reasons = {device_name(gpu.uuid): gpu.reason if gpu.is_faulty else "" for gpu in gpus}
         if reasons != self._reasons:
             self._reasons = reasons
             changed, self._changed = self._changed, asyncio.Event()

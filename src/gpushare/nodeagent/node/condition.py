@@ -36,14 +36,14 @@ def condition_of(
     claims: str,
 ) -> Condition:
     """Of a node that is to share, with its cordons; the arguments are those of ``NodeEvents.troubles``, ``active`` says what holds containers."""
-    well = [device for device in node.devices if not device.ails]
+    well = [device for device in node.devices if not device.is_faulty]
     taking = sum(device.in_service for device in node.devices)
     held = (
         f"mode {node.mode.value}, unit {node.unit.setting}, {taking} of {len(node.devices)} GPUs in service"
     )
     if active:
         held += f", isolation {active}"
-    faults = [f"GPU {one.index}: {one.reason}" for one in node.devices if one.ails]
+    faults = [f"GPU {one.index}: {one.reason}" for one in node.devices if one.is_faulty]
     kept = [f"GPU {one.index}: {one.reason}" for one in well if one.kept_back]
     cordons = [f"GPU {one.index}: cordoned" for one in well if one.cordoned]
 

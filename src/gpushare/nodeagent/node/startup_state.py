@@ -50,7 +50,7 @@ class NodeAtStart:
         """GPUs (UUIDs) that were out of service, and why; none if the driver was at fault instead."""
         if self.condition.reason in TROUBLES and self.condition.reason != "NoGPU":
             return {}
-        return {uuid: device.reason for uuid, device in self.devices.items() if device.ails}
+        return {uuid: device.reason for uuid, device in self.devices.items() if device.is_faulty}
 
     @property
     def contexts_mib(self) -> Mapping[str, int]:

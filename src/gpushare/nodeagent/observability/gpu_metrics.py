@@ -177,7 +177,7 @@ class _Ours:
             self._page.set("gpushare_gpu_info", (*labels, *info), 1)
             for name, value in (
                 ("last_xid", scrape.sources.readings.last_xid.get(uuid, 0)),
-                ("healthy", float(not device.ails)),
+                ("healthy", float(not device.is_faulty)),
                 ("memory_capacity_bytes", device.total_mib * _MIB),
                 ("memory_allocated_bytes", sum(mib for mib, _ in held) * _MIB),
                 ("compute_allocated_ratio", sum(core for _, core in held) / 100),

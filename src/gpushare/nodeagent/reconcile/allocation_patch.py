@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpushare.api import names
-from gpushare.api.allocation.allocation import Allocation, GpuShare, given_share
+from gpushare.api.allocation.allocation import Allocation, GpuShare, allocated_share
 from gpushare.api.allocation.annotations import Stamp, allocation_annotations
 from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.request.pluralize import counted
@@ -186,7 +186,7 @@ def _pod_share(
     )
     units = effective_amount([(one.kind, request.part_of(one)) for one in on])
     core_percent = effective_amount([(one.kind, one.core_percent) for one in on])
-    return given_share(device, device_units, request, units, core_percent)
+    return allocated_share(device, device_units, request, units, core_percent)
 
 
 def _same_gpus(pod: AllocatedPod, actual: Allocation) -> bool:

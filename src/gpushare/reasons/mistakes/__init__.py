@@ -1,1 +1,1 @@
-"""Likely mistakes in manifests: valid for Kubernetes, served by no node. Pure."""
+"""Likely mistakes in manifests: valid for Kubernetes, but no node can serve them. No I/O."""

@@ -1,7 +1,7 @@
-"""Names that are nearly ours: of resources, of labels and of annotations. Pure.
+"""Misspellings of our resources, labels and annotations. No I/O.
 
-The chart knows the same in CEL (``templates/admission/_mistakes.tpl``), which has no distance of letters. So nearness is told by
-patterns that both know, RE2's and Python's alike.
+The chart implements the same in CEL (``templates/admission/_mistakes.tpl``), which has no edit distance. So misspellings are detected by
+patterns that RE2 and Python both support.
 """
 
 import re
@@ -9,16 +9,16 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from gpushare.api import names
-from gpushare.api.request.unit_conversion import PEOPLES
+from gpushare.api.request.unit_conversion import CONVERTED_RESOURCES
 
-#: What containers may ask for; of ``aliyun.com/gpu-count`` a rule of its own speaks.
-_RESOURCES: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE, names.GPU_COUNT, *PEOPLES)
+#: Resources that containers may request; ``aliyun.com/gpu-count`` is handled separately.
+_RESOURCES: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE, names.GPU_COUNT, *CONVERTED_RESOURCES)
 _LIKE_RESOURCES: Final = re.compile(
     r"(?i)^(gpushare\.dev/|((al[iy]|ail)[a-z]*n(\.[a-z]+)*|(gpu|gup|pgu)-?share[a-z.-]*|gpsuhare\.dev)/[cv]?(gpu|gup|pgu))"
 )
-#: NVIDIA's own plugin, with time-slices and MIG, and those of HAMi, Volcano and Tencent, which share GPUs too.
-_OF_OTHERS: Final = re.compile(r"nvidia\.com/(?:v?gpu|mig-)|volcano\.sh/vgpu|tencent\.com/vcuda")
-#: What a pod may carry, people's first; components write the rest.
+#: Resources of NVIDIA's plugin (with time-slicing and MIG) and of HAMi, Volcano and Tencent, which share GPUs too.
+_OTHER_PLUGINS: Final = re.compile(r"nvidia\.com/(?:v?gpu|mig-)|volcano\.sh/vgpu|tencent\.com/vcuda")
+#: Labels of pods, first those set by users; components set the others.
 _LABELS: Final = (
     names.LABEL_ADMISSION,
     names.LABEL_POD_GPU_COUNT,
@@ -38,10 +38,10 @@ _ANNOTATIONS: Final = (
     names.ANN_COST_WRITTEN,
     names.ANN_UNIT_LABELS,
     names.ANN_REFUSED_SINCE,
-    "gpushare.dev/config-checksum",  # the chart's own, on the scheduler's pods
+    "gpushare.dev/config-checksum",  # set by the chart on the scheduler's pods
 )
-#: In our own domain all that we do not know; in domains that are nearly ours what has a piece of a name of ours; and what is nearly a label
-#: of pods in others': one letter too many, too few or wrong, or two that are swapped.
+#: Matches any unknown key in our domain; keys with part of one of our names in a misspelt domain of ours; and misspelt labels of pods in
+#: other domains: one letter too many, too few or wrong, or two swapped.
 _LIKE_KEYS: Final = re.compile(
     r"(?i)^(gpushare\.dev/|(gpu|gup|pgu)-?(sh?are?s?|hsare|sahre|shrae|shaer)\.(d[ev]{1,2}|io|org)/.*(adm|dmi|frag|gpu|mem|core|cordon|pod|mode|place|sched|clas)|gpsuhare\.dev/|(ack|akc|cak)\.(node\.gpu|(gpu|gup|pgu)[-.]?(sh?are?s?|hsare|sahre|shrae|shaer)|gpsuhare)\.|aliyun\.com/gpu(-mem|-core\.percentage)$|(al[iy]|ail)[a-z]*n(\.[a-z]+)*/(gpu|gup|pgu)s?[-_.]?(count[a-z]?|[a-z]?c?ount|c[a-z]?o?unt|co[a-z]?u?nt|cou[a-z]?n?t|coun[a-z]?t?|ocunt|cuont|conut|coutn|num|number)$)"
 )
@@ -56,27 +56,29 @@ _ON_NODES: Final = (
 
 
 def is_unknown(resource: str) -> bool:
-    """Whether ``resource`` looks like one of ours, and is none."""
+    """Whether ``resource`` looks like a misspelling of one of ours."""
     return resource not in _RESOURCES and _LIKE_RESOURCES.search(resource) is not None
 
 
-def is_of_others(resource: str) -> bool:
-    """Whether ``resource`` is that of another device plugin for GPUs, by which newcomers ask for them."""
-    return _OF_OTHERS.match(resource) is not None
+def is_of_other_plugin(resource: str) -> bool:
+    """Whether ``resource`` belongs to another device plugin for GPUs."""
+    return _OTHER_PLUGINS.match(resource) is not None
 
 
-def unoffered(asked: Iterable[tuple[str, str]], offered: Collection[str] | None) -> Iterator[tuple[str, str]]:
-    """What each container asks for under a wrong name, as (``container c asks for …, which no node offers``, what to write instead).
+def unoffered(
+    requests: Iterable[tuple[str, str]], offered: Collection[str] | None
+) -> Iterator[tuple[str, str]]:
+    """Requests under wrong names, as (``container c asks for …, which no node offers``, correction).
 
-    ``asked`` is container and resource. ``offered``: what nodes have; ``None``: not known, then only names that are nearly ours count.
+    ``requests``: pairs of container and resource. ``offered``: resources of the nodes; ``None`` if unknown, then only misspellings count.
     """
-    for container, resource in asked:
+    for container, resource in requests:
         if resource == names.GPU_COUNT:
-            wrong = True  # nodes have it, for tools that read their capacity
+            wrong = True  # nodes have it in their capacity, but only for tools that read it
         elif is_unknown(resource):
             wrong = resource not in (offered or ())
         else:
-            wrong = offered is not None and is_of_others(resource) and resource not in offered
+            wrong = offered is not None and is_of_other_plugin(resource) and resource not in offered
         if wrong:
             yield (
                 f"container {container} asks for {resource}, which no node offers to pods",
@@ -85,7 +87,7 @@ def unoffered(asked: Iterable[tuple[str, str]], offered: Collection[str] | None)
 
 
 def meant(resource: str) -> str:
-    """What to write for a resource that looks like ours, or is another device plugin's."""
+    """The correct resource for a misspelt one, or for one of another device plugin."""
     if re.search("(?i)mem.*(percent|ratio)", resource):
         return names.GPU_MEMORY_PERCENT
     if re.search("(?i)mem", resource):
@@ -98,17 +100,17 @@ def meant(resource: str) -> str:
 
 
 def is_no_label(key: str) -> bool:
-    """Whether ``key`` of a pod looks like a label of ours, and is none."""
+    """Whether a pod's label ``key`` looks like a misspelling of one of ours."""
     return key not in _LABELS and _LIKE_KEYS.search(key) is not None
 
 
 def is_no_annotation(key: str) -> bool:
-    """Whether ``key`` of a pod looks like an annotation of ours, and is none."""
+    """Whether a pod's annotation ``key`` looks like a misspelling of one of ours."""
     return key not in _ANNOTATIONS and _LIKE_KEYS.search(key) is not None
 
 
 def instead(key: str) -> str:
-    """What to do with a label or annotation of a pod that nobody reads."""
+    """The correction for a label or annotation of a pod that has no effect."""
     if key in (
         names.LABEL_ADMISSION,
         names.LABEL_POD_GPU_COUNT,
@@ -119,7 +121,7 @@ def instead(key: str) -> str:
         return "it is a label: write it under labels"
     if key == names.ANN_DEFRAGMENTATION:
         return "it is an annotation: write it under annotations"
-    if key in (names.GPU_MEM, names.GPU_CORE, *PEOPLES):
+    if key in (names.GPU_MEM, names.GPU_CORE, *CONVERTED_RESOURCES):
         return "it is a resource: write it in the limits of a container"
     if key.startswith("ack.node.gpu."):
         return "labels of nodes begin so: to choose nodes by one, write it under nodeSelector"

@@ -1,1 +1,1 @@
-"""What would let a pending pod run, each tried in a ledger of its own before it is suggested."""
+"""Suggestions for pending pods. Each is tried in a separate ledger before it is suggested."""

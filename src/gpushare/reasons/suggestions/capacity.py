@@ -1,4 +1,4 @@
-"""What would make room for a pod on the nodes that it may go to, read from what the ledger says of each of them now."""
+"""Suggestions for pods that lack capacity on their eligible nodes, derived from the ledger's current reasons."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
 from gpushare.reasons.categories import Category, category_of
 from gpushare.reasons.phrases import are, pods
-from gpushare.reasons.suggestions import victims as ends
+from gpushare.reasons.suggestions import victims
 from gpushare.reasons.suggestions.trial import fewest_first, refusal, to_try
 
-#: What room that is kept for others can be short of.
-_OF_ROOM: Final = frozenset({Category.MEMORY, Category.COMPUTE, Category.PODS, Category.KINDS})
-#: As ``ledger.fit.reasons`` writes which GPU comes nearest, and which of several would do.
+#: Categories that capacity reserved for other pods can cause.
+_CAPACITY_CATEGORIES: Final = frozenset({Category.MEMORY, Category.COMPUTE, Category.PODS, Category.KINDS})
+#: Patterns of ``ledger.fit.reasons`` for the GPU that lacks least, and for the GPUs that fit where too few do.
 _LARGEST: Final = re.compile(
     r"\(largest free: (?P<free>(?P<amount>\d+) (?P<unit>[GM])iB) on GPU (?P<gpu>\d+)\)"
 )
@@ -29,7 +29,7 @@ _MOVES: Final = "`kubectl inspect cgpu --fragmentation` says whether a move woul
 
 
 def wanted(request: Request, unit_mib: int) -> str:
-    """What has to be free, in words; ``unit_mib``: what a unit is on the nodes, where no other is known. 0: nobody knows."""
+    """The required free capacity, in words; ``unit_mib``: the nodes' unit, used if the request has none (0: unknown)."""
     if request.by_gpu:
         return "a whole GPU" if request.gpu_count == 1 else f"{request.gpu_count} whole GPUs of one node"
     mib = request.memory_units * (request.unit_mib or unit_mib)
@@ -42,17 +42,17 @@ def wanted(request: Request, unit_mib: int) -> str:
 
 
 def of_room(ledger: Ledger, request: Request, category: Category, texts: Mapping[str, str]) -> str:
-    """For a pod for which memory, or compute, is short on the nodes of ``texts`` (why each does not take it)."""
-    of_kind = {node: text for node, text in texts.items() if category_of(text) is category}
-    node = max(of_kind, key=lambda one: _nearness(of_kind[one]), default="")
-    known = ledger.node(node or next(iter(texts), ""))
-    asked_for = wanted(request, 0 if known is None else known.unit.mib)
-    if not node or (request.is_ordinary and not _nearness(of_kind[node])):
-        return f"{asked_for}: all GPUs of the kind are full; pods that end, or one node more"
-    text = of_kind[node]
-    advice = f"{asked_for}: {_nearest(node, text)}{_compute_of(ledger, request, node, text)}{_ended(ledger, request, node, text)}"
+    """Suggestion for a pod that lacks memory or compute on the nodes of ``texts`` (reasons by node)."""
+    matching = {node: text for node, text in texts.items() if category_of(text) is category}
+    node = max(matching, key=lambda name: _nearness(matching[name]), default="")
+    devices = ledger.node(node or next(iter(texts), ""))
+    required = wanted(request, 0 if devices is None else devices.unit.mib)
+    if not node or (request.is_ordinary and not _nearness(matching[node])):
+        return f"{required}: all GPUs of the kind are full; pods that end, or one node more"
+    text = matching[node]
+    advice = f"{required}: {_nearest(node, text)}{_compute_lack(ledger, request, node, text)}{_victims(ledger, request, node, text)}"
     if category is Category.MEMORY and request.is_ordinary:
-        scattered = ledger.evictions.scattered(request, list(of_kind))
+        scattered = ledger.evictions.scattered(request, list(matching))
         if scattered:
             advice += f"; node {scattered[0]} has as much in all, on several GPUs: {_MOVES}"
     return advice
@@ -60,81 +60,85 @@ def of_room(ledger: Ledger, request: Request, category: Category, texts: Mapping
 
 @lru_cache(maxsize=1024)
 def _nearness(text: str) -> int:
-    """The larger the nearer, among reasons of one kind: MiB, percent of compute, or the number of GPUs that would do."""
-    if found := _LARGEST.search(text):
-        return int(found["amount"]) * (1024 if found["unit"] == "G" else 1)
-    if found := _NEAREST.search(text):
-        return int(found["amount"])
-    found = _ONLY.search(text)
-    return 0 if found is None else len(re.findall(r"\d+", found["gpus"]))
+    """How close a node is to fitting, comparable within a category: free MiB, free percent, or number of fitting GPUs."""
+    if match := _LARGEST.search(text):
+        return int(match["amount"]) * (1024 if match["unit"] == "G" else 1)
+    if match := _NEAREST.search(text):
+        return int(match["amount"])
+    match = _ONLY.search(text)
+    return 0 if match is None else len(re.findall(r"\d+", match["gpus"]))
 
 
 def _nearest(node: str, text: str) -> str:
-    found = _LARGEST.search(text) or _NEAREST.search(text)
-    if found is None:
+    match = _LARGEST.search(text) or _NEAREST.search(text)
+    if match is None:
         return f"the nearest is node {node}: {text}"
-    return f"the nearest has {found['free']} free, GPU {found['gpu']} of node {node}"
+    return f"the nearest has {match['free']} free, GPU {match['gpu']} of node {node}"
 
 
-def _ended(ledger: Ledger, request: Request, node: str, text: str) -> str:
-    """Whose end would let it in on the GPU that comes nearest, where they are few."""
-    found, known = _LARGEST.search(text) or _NEAREST.search(text), ledger.node(node)
-    if found is None or known is None:
+def _victims(ledger: Ledger, request: Request, node: str, text: str) -> str:
+    """The pods whose end would admit the pod on the GPU that lacks least, if they are few."""
+    match, node_devices = _LARGEST.search(text) or _NEAREST.search(text), ledger.node(node)
+    if match is None or node_devices is None:
         return ""
-    advice = ends.enough_of(ledger, request, known, int(found["gpu"]))
+    advice = victims.fewest_victims(ledger, request, node_devices, int(match["gpu"]))
     return f"; the end of {advice} there would be enough" if advice else ""
 
 
-def _compute_of(ledger: Ledger, request: Request, node: str, text: str) -> str:
-    """What the GPU of a text that speaks of memory lacks of compute besides: to free the memory alone would not do."""
-    found = _LARGEST.search(text)
-    if found is None or not request.core_percent:
+def _compute_lack(ledger: Ledger, request: Request, node: str, text: str) -> str:
+    """A note if the GPU in a reason about memory lacks compute as well, so that freeing memory is not enough."""
+    match = _LARGEST.search(text)
+    if match is None or not request.core_percent:
         return ""
-    gpu = next((one for one in ledger.usage(node).gpus if one.index == int(found["gpu"])), None)
-    kept = (share for shares in ledger.nominations.on_node(node).values() for share in shares)
-    kept_core = sum(share.core_percent for share in kept if gpu is not None and share.uuid == gpu.uuid)
-    free = 100 if gpu is None else 100 - gpu.used_core - kept_core
+    gpu = next((gpu for gpu in ledger.usage(node).gpus if gpu.index == int(match["gpu"])), None)
+    reserved = (share for shares in ledger.nominations.on_node(node).values() for share in shares)
+    reserved_core = sum(
+        share.core_percent for share in reserved if gpu is not None and share.uuid == gpu.uuid
+    )
+    free = 100 if gpu is None else 100 - gpu.used_core - reserved_core
     return f", which has {max(free, 0)}% compute free" if free < request.core_percent else ""
 
 
 def of_caps(ledger: Ledger, request: Request, texts: Mapping[str, str], isolated_cap: int) -> str:
-    """For a pod that nodes or GPUs with as many pods as they may have refuse: what else is short there is advice.
+    """Suggestion for a pod refused by nodes or GPUs with the maximum number of pods; it also names what else is lacking.
 
-    ``isolated_cap``: the most pods on a GPU of an isolated node, whatever its labels say.
+    ``isolated_cap``: maximum number of pods per GPU on isolated nodes, regardless of labels.
     """
-    known = _known(ledger, texts, Category.PODS)
+    capped = _examples(ledger, texts, Category.PODS)
     advice = "the end of pods for which room is kept on these GPUs"
-    if any(_ends_help(ledger, request, node) for node in known):
-        ends = (
+    if any(_ending_pods_helps(ledger, request, node) for node in capped):
+        pods_end = (
             "a pod that ends on one" if request.gpu_count == 1 else "pods that end on as many as it asks for"
         )
-        advice = f"{ends} of these GPUs"
-    most = {node.name: isolated_cap if node.mode.isolated else None for node in known}
-    raised = [structs.replace(node, max_pods=most[node.name], max_node_pods=None) for node in known]
-    why = {node.name: refusal(ledger, request, node) for node in raised}
-    for node in known:
-        if not why[node.name]:
-            labels = _caps_of(ledger, request, node, most[node.name])
+        advice = f"{pods_end} of these GPUs"
+    caps = {node.name: isolated_cap if node.mode.isolated else None for node in capped}
+    without_caps = [structs.replace(node, max_pods=caps[node.name], max_node_pods=None) for node in capped]
+    refusals = {node.name: refusal(ledger, request, node) for node in without_caps}
+    for node in capped:
+        if not refusals[node.name]:
+            labels = _caps_of(ledger, request, node, caps[node.name])
             return f"{advice}, or a larger cap on node {node.name} ({labels})"
-    besides = ""
-    for node in raised:
-        at_most = category_of(why[node.name]) is Category.PODS
+    fallback = ""
+    for node in without_caps:
+        at_most = category_of(refusals[node.name]) is Category.PODS
         cap = (
             f": node {node.name} is in mode {node.mode.value}, where a GPU has {pods(isolated_cap)} at most, whatever its labels say"
             if at_most
             else f", or a larger cap on node {node.name} ({_CAPS})"
         )
-        lifted = refusal(ledger, request, structs.replace(node, max_pods=None)) if at_most else why[node.name]
-        if not lifted:
+        remaining = (
+            refusal(ledger, request, structs.replace(node, max_pods=None)) if at_most else refusals[node.name]
+        )
+        if not remaining:
             return advice + cap
-        besides = besides or f"{advice}{cap}; that alone would not do: {lifted}"
-    return besides or advice
+        fallback = fallback or f"{advice}{cap}; that alone would not do: {remaining}"
+    return fallback or advice
 
 
-def _ends_help(ledger: Ledger, request: Request, node: NodeDevices) -> bool:
-    """Whether pods hold something there whose end would make room beside what is kept for others."""
+def _ending_pods_helps(ledger: Ledger, request: Request, node: NodeDevices) -> bool:
+    """Whether the end of pods on the node would free enough capacity in addition to what is reserved for others."""
     return not ledger.nominations.on_node(node.name) or not refusal(
-        ledger, request, node, emptied=True, kept=True
+        ledger, request, node, emptied=True, with_reserved=True
     )
 
 
@@ -142,7 +146,7 @@ _CAPS: Final = f"node labels {names.LABEL_MAX_PODS} and {names.LABEL_MAX_NODE_PO
 
 
 def _caps_of(ledger: Ledger, request: Request, node: NodeDevices, most: int | None) -> str:
-    """Which labels of the node have to say more."""
+    """The labels of the node whose values are too low."""
     if not refusal(ledger, request, structs.replace(node, max_pods=most)):
         return f"node label {names.LABEL_MAX_PODS}"
     if not refusal(ledger, request, structs.replace(node, max_node_pods=None)):
@@ -150,72 +154,72 @@ def _caps_of(ledger: Ledger, request: Request, node: NodeDevices, most: int | No
     return _CAPS
 
 
-def kept_for(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> tuple[str, str] | None:
-    """A node that would have room if it kept none for others, and the UID of one of them."""
+def blocking_nomination(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> tuple[str, str] | None:
+    """A node that would fit the pod without the capacity reserved for other pods, and the UID of one of these."""
     for name, text in texts.items():
-        kept = ledger.nominations.on_node(name)
-        if not kept or category_of(text) not in _OF_ROOM:
+        reserved = ledger.nominations.on_node(name)
+        if not reserved or category_of(text) not in _CAPACITY_CATEGORIES:
             continue
         node = ledger.node(name)
-        if node is not None and not refusal(ledger, request, node, kept=False):
-            return name, next(iter(kept))
+        if node is not None and not refusal(ledger, request, node, with_reserved=False):
+            return name, next(iter(reserved))
     return None
 
 
 def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> str:
-    """For a pod that GPUs would hold which are out of service, or which their kubelet does not offer."""
+    """Suggestion for a pod that fits only GPUs that are out of service or that their kubelet does not offer."""
     advice = ""
-    for node in _known(ledger, texts, Category.HEALTH):
-        what = f"node {node.name}: {texts[node.name]}"
-        kept_back = {one.uuid for one in node.devices if one.kept_back}
-        ended: set[str] = set()
+    for node in _examples(ledger, texts, Category.HEALTH):
+        detail = f"node {node.name}: {texts[node.name]}"
+        kept_back = {device.uuid for device in node.devices if device.kept_back}
+        gone: set[str] = set()
         devices = tuple(
-            structs.replace(one, healthy=True, cordoned=False, kept_back=False) for one in node.devices
+            structs.replace(device, healthy=True, cordoned=False, kept_back=False) for device in node.devices
         )
         changed, head = structs.replace(node, devices=devices), "GPUs that are back in service"
         if texts[node.name].startswith("the kubelet offers "):
             changed, head = node, "GPUs that their kubelet offers again"
         elif texts[node.name].startswith("the kubelet has "):
             changed, head = node, "the end of pods that hold GPUs without a record"
-        elif kept_back and all(one.uuid in kept_back for one in node.devices if not one.in_service):
+        elif kept_back and all(device.uuid in kept_back for device in node.devices if not device.in_service):
             head = "the end of pods that hold GPUs from before the node's mode changed"
-            ended = {uid for gpu in ledger.usage(node.name).gpus if gpu.uuid in kept_back for uid in gpu.pods}
+            gone = {uid for gpu in ledger.usage(node.name).gpus if gpu.uuid in kept_back for uid in gpu.pods}
         else:
-            what = _mended(node)
-        if not refusal(ledger, request, changed, ended=ended):
-            return f"{head}: {what}"
-        besides = "the end of what runs there"
-        if not refusal(ledger, request, changed, kept=False, ended=ended):
-            besides = "room there that is kept for others"
-        advice = advice or f"{head}, and {besides}: {what}"
+            detail = _repair(node)
+        if not refusal(ledger, request, changed, ended=gone):
+            return f"{head}: {detail}"
+        also = "the end of what runs there"
+        if not refusal(ledger, request, changed, with_reserved=False, ended=gone):
+            also = "room there that is kept for others"
+        advice = advice or f"{head}, and {also}: {detail}"
     return advice or "GPUs that are back in service"
 
 
-def _mended(node: NodeDevices) -> str:
-    """How the node's GPUs that are out of service come back."""
-    sick = [str(one.index) for one in node.devices if not one.healthy and not one.kept_back]
-    ways = []
-    if sick:
-        ways.append(
-            f"{_gpus(sick)} of node {node.name}: once {'its' if len(sick) == 1 else 'their'} pods have ended, "
-            f"`nvidia-smi -r -i {','.join(sick)}` there, or a reboot (`gpushare doctor` and the node's condition "
+def _repair(node: NodeDevices) -> str:
+    """How to return the node's GPUs to service."""
+    unhealthy = [str(device.index) for device in node.devices if not device.healthy and not device.kept_back]
+    repairs = []
+    if unhealthy:
+        repairs.append(
+            f"{_gpus(unhealthy)} of node {node.name}: once {'its' if len(unhealthy) == 1 else 'their'} pods have ended, "
+            f"`nvidia-smi -r -i {','.join(unhealthy)}` there, or a reboot (`gpushare doctor` and the node's condition "
             "GPUShareReady say more)"
         )
-    cordoned = [str(one.index) for one in node.devices if one.healthy and one.cordoned]
+    cordoned = [str(device.index) for device in node.devices if device.healthy and device.cordoned]
     if cordoned:
-        back = f"`kubectl annotate node {node.name} {names.ANN_CORDONED}-`"
-        ways.append(f"{_gpus(cordoned)} of node {node.name} {are(len(cordoned))} cordoned: {back}")
-    return "; ".join(ways)
+        command = f"`kubectl annotate node {node.name} {names.ANN_CORDONED}-`"
+        repairs.append(f"{_gpus(cordoned)} of node {node.name} {are(len(cordoned))} cordoned: {command}")
+    return "; ".join(repairs)
 
 
 def _gpus(indices: Sequence[str]) -> str:
     return f"GPU {indices[0]}" if len(indices) == 1 else f"GPUs {', '.join(indices[:-1])} and {indices[-1]}"
 
 
-def _known(ledger: Ledger, texts: Mapping[str, str], category: Category) -> Sequence[NodeDevices]:
-    """Some of the nodes that refuse for that kind of reason."""
-    names_of = [node for node, text in texts.items() if category_of(text) is category]
-    found = [node for node in map(ledger.node, names_of) if node is not None]
+def _examples(ledger: Ledger, texts: Mapping[str, str], category: Category) -> Sequence[NodeDevices]:
+    """Some of the nodes with a reason of that category."""
+    matching = [node for node, text in texts.items() if category_of(text) is category]
+    nodes = [node for node in map(ledger.node, matching) if node is not None]
     if category is Category.HEALTH:
-        found = fewest_first(ledger, found)  # so that GPUs that are back are of use at once
-    return to_try(found, texts.get)
+        nodes = fewest_first(ledger, nodes)  # prefer nodes where returned GPUs can be used immediately
+    return to_try(nodes, texts.get)

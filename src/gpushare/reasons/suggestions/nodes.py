@@ -1,4 +1,4 @@
-"""What would help a pod that nodes refuse, by the category of their reasons."""
+"""Suggestions for pods that nodes refuse, by category of the reasons."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -22,7 +22,7 @@ GENERAL: Final[Mapping[Category, str]] = {
     Category.SCHEDULER: _DESCRIBE,
     Category.UNASKED: f"kube-scheduler's turn, or its own rules refuse every node: {_DESCRIBE}",
 }
-"""What helps whatever the nodes are."""
+"""Suggestions that do not depend on the nodes."""
 _NOT_ASKED: Final = (
     "the pod's node selector, affinity or tolerations keep it off: kube-scheduler does not ask about it"
 )
@@ -40,29 +40,29 @@ def of_nodes(
     lets: sizes.AllowsFn = lambda request, node: True,
     isolated_cap: int = 0,
 ) -> str:
-    """For a request that none of the nodes of ``texts`` takes, which say why; ``category`` is that of the reason that stands for all.
+    """Suggestion for a request that all nodes of ``texts`` refuse (reasons by node); ``category`` is the one that counts for the pod.
 
-    ``known``: these are the nodes that the pod may have by its own rules, ``of`` so many (``None``: of all). ``elsewhere`` is a node with room
-    that they exclude, empty for none. ``isolated_cap``: the most pods on a GPU of an isolated node, whatever its labels say.
+    ``known``: the nodes are those that the pod's own rules allow; ``of``: their number (``None``: all nodes). ``elsewhere``: a node with
+    capacity that the rules exclude, or empty. ``isolated_cap``: maximum number of pods per GPU on isolated nodes, regardless of labels.
     """
     if category is Category.NODE:
         if not known:
             return GENERAL[category]
         if modes.other_unit(ledger, request, texts):
             return GENERAL[Category.UNIT]
-        found = modes.would_help(ledger, request, list(texts), of=of, elsewhere=elsewhere, lets=lets)
-        return found or GENERAL[category]
+        suggestion = modes.would_help(ledger, request, list(texts), of=of, elsewhere=elsewhere, lets=lets)
+        return suggestion or GENERAL[category]
     if category is Category.SIZE:
-        written = sizes.of_wrong_unit(request, map(ledger.node, texts))
-        return written or sizes.large_enough(ledger, request, texts, lets)
+        wrong_unit = sizes.of_wrong_unit(request, map(ledger.node, texts))
+        return wrong_unit or sizes.large_enough(ledger, request, texts, lets)
     if category is Category.KINDS:
         return mode_conflict.without_others(ledger, request, texts if known else {}, lets)
     if category is Category.PODS:
         return capacity.of_caps(ledger, request, texts, isolated_cap)
     if category is Category.HEALTH:
-        help_text = capacity.of_service(ledger, request, texts if known else {})
+        text = capacity.of_service(ledger, request, texts if known else {})
     elif category in (Category.MEMORY, Category.COMPUTE):
-        help_text = capacity.of_room(ledger, request, category, texts)
+        text = capacity.of_room(ledger, request, category, texts)
     else:
         return GENERAL.get(category, GENERAL[Category.NODE])
-    return f"{help_text}; node {elsewhere} has room, but {_NOT_ASKED}" if elsewhere else help_text
+    return f"{text}; node {elsewhere} has room, but {_NOT_ASKED}" if elsewhere else text

@@ -1,4 +1,4 @@
-"""What would let a pod in that an elastic quota refuses."""
+"""Suggestions for pods that an elastic quota refuses."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,19 +9,19 @@ from gpushare.reasons.phrases import pods
 
 
 class Whole(NamedTuple):
-    """What GPUs of ``node`` count in a quota that a pod would be given whole, in units of them all."""
+    """Total units that whole GPUs of ``node`` would use of the pod's quota."""
 
     node: str
     units: int
 
 
 def would_help(over: Sequence[Over], *, alone: bool | None = None, whole: Whole | None = None) -> str:
-    """``over``: the quotas that the pod would pass, its own first; not empty.
+    """The suggestion. ``over``: the quotas that the pod would exceed, its own first; not empty.
 
-    Of a pod that would be given GPUs ``whole``, by what these count; ``alone`` says whether it asks for more than one of them has by itself.
+    ``whole``: set if it would be allocated whole GPUs. ``alone``: whether the request alone exceeds the max of one of the quotas.
     """
     which = _which(over)
-    alone_whole = any(one.alone for one in over)
+    alone_whole = any(quota.alone for quota in over)
     if alone if alone is not None else alone_whole:
         return f"ask for less, or a larger max of {which}: it asks for more than that alone"
     if whole is not None and alone_whole:
@@ -33,7 +33,7 @@ def would_help(over: Sequence[Over], *, alone: bool | None = None, whole: Whole 
 
 
 def would_help_gang(over: Sequence[Over], gang: Gang, *, alone: bool) -> str:
-    """The same for pods of a gang together; ``alone``: they ask for more than one of ``over`` has, with those of it that run."""
+    """The suggestion for a gang; ``alone``: its pods together, with those that run, request more than the max of one of ``over``."""
     if alone:
         which = _which(over)
         return f"ask for less, or a larger max of {which}: {pods(gang.least)} of gang {gang.key} together ask for more than that alone"
@@ -45,4 +45,4 @@ def _ends(over: Sequence[Over]) -> str:
 
 
 def _which(over: Sequence[Over]) -> str:
-    return f"elastic quota{'s' if len(over) > 1 else ''} {' and '.join(one.quota for one in over)}"
+    return f"elastic quota{'s' if len(over) > 1 else ''} {' and '.join(exceeded.quota for exceeded in over)}"

@@ -1,4 +1,4 @@
-"""A node as it might be, tried with a request: what is advised to a pod was tried before it is said."""
+"""Tries a request on a changed node in a separate ledger: suggestions are verified before they are reported."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
@@ -8,39 +8,41 @@ from gpushare.api.node.device import NodeDevices
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
 
-#: Nodes that are tried for one that would do; of thousands of equal ones the first is as good.
-_MOST_TRIED: Final = 8
+#: Nodes tried per suggestion; equal nodes are tried once.
+_MAX_TRIED: Final = 8
 
 
 def to_try(
     nodes: Iterable[NodeDevices], text_of: Callable[[str], str | None] = lambda name: None
 ) -> list[NodeDevices]:
-    """As many of ``nodes`` as are tried, the first of each kind before others: one that would do is not hidden behind many that would not.
+    """The nodes to try, the first of each kind before others, so that a fitting node is not hidden behind many equal ones.
 
-    Nodes are of one kind that have the same and give it out alike, and are refused in the same words where ``text_of`` says in which.
+    Nodes are of one kind if they have the same GPUs, settings and reason (``text_of``).
     """
     kinds: dict[tuple[object, ...], NodeDevices] = {}
     more: list[NodeDevices] = []
     for node in nodes:
-        gpus = tuple((one.total_mib, one.healthy, one.cordoned, one.foreign_mib) for one in node.devices)
+        gpus = tuple(
+            (device.total_mib, device.healthy, device.cordoned, device.foreign_mib) for device in node.devices
+        )
         kind = (node.mode, node.unit, node.max_pods, node.max_node_pods, gpus, text_of(node.name))
         if kinds.setdefault(kind, node) is not node:
             more.append(node)
-        elif len(kinds) == _MOST_TRIED:
+        elif len(kinds) == _MAX_TRIED:
             break
-    return [*kinds.values(), *more][:_MOST_TRIED]
+    return [*kinds.values(), *more][:_MAX_TRIED]
 
 
 def fewest_first(ledger: Ledger, nodes: Iterable[NodeDevices]) -> list[NodeDevices]:
-    """By how many pods are there, those for which room is kept among them."""
-    there, column_of = _pods_by_node(ledger)
-    return sorted(nodes, key=lambda node: there[column_of[node.name]] if node.name in column_of else 0)
+    """``nodes`` sorted by number of pods, including pods with reserved capacity."""
+    pod_counts, column_of = _pods_by_node(ledger)
+    return sorted(nodes, key=lambda node: pod_counts[column_of[node.name]] if node.name in column_of else 0)
 
 
-def idle_of(ledger: Ledger, names: Iterable[str]) -> list[str]:
-    """Those on whose GPUs there is no pod, and for no pod room is kept."""
-    there, column_of = _pods_by_node(ledger)
-    return [name for name in names if name in column_of and not there[column_of[name]]]
+def idle_nodes(ledger: Ledger, names: Iterable[str]) -> list[str]:
+    """The nodes without pods on their GPUs and without reservations for pods."""
+    pod_counts, column_of = _pods_by_node(ledger)
+    return [name for name in names if name in column_of and not pod_counts[column_of[name]]]
 
 
 def _pods_by_node(ledger: Ledger) -> tuple[list[int], Mapping[str, int]]:
@@ -54,13 +56,13 @@ def refusal(
     node: NodeDevices,
     *,
     emptied: bool = False,
-    kept: bool | None = None,
+    with_reserved: bool | None = None,
     ended: Collection[str] = (),
 ) -> str:
-    """Why the node, were it as ``node`` says, would not take ``request`` beside the pods that are there; empty where it would.
+    """Why ``node``, a changed node, would refuse ``request`` beside its present pods; empty if the request would fit.
 
-    Those for which room is kept count as there. ``emptied``: without both; ``kept`` says otherwise of the latter.
-    ``ended``: UIDs of pods that are there no more.
+    Pods with reserved capacity count as present. ``emptied``: without all of these pods; ``with_reserved`` overrides this for the reservations.
+    ``ended``: UIDs of pods to leave out.
     """
     trial = Ledger()
     trial.set_node(node)
@@ -68,7 +70,7 @@ def refusal(
         held = ledger.held(uid)
         assert held is not None
         trial.hold(uid, held.pod, held.node, held.allocation)
-    if kept if kept is not None else not emptied:
+    if with_reserved if with_reserved is not None else not emptied:
         for uid, shares in ledger.nominations.on_node(node.name).items():
             trial.hold(f"kept:{uid}", uid, node.name, Allocation(shares, {}))
     verdict = trial.filter(request, (node.name,))
@@ -76,6 +78,6 @@ def refusal(
 
 
 def pods_on(ledger: Ledger, name: str) -> set[str]:
-    """UIDs of the pods that hold something of the node."""
+    """UIDs of the pods that hold a share on the node."""
     usage = ledger.usage(name)
-    return {uid for gpu in usage.gpus for uid in gpu.pods} | {one.uid for one in usage.pending}
+    return {uid for gpu in usage.gpus for uid in gpu.pods} | {pending.uid for pending in usage.pending}

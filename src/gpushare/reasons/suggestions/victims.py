@@ -1,4 +1,4 @@
-"""Whose end would let a waiting pod in: few enough to be named, and tried before they are."""
+"""Pods whose end would admit a pending pod: few enough to be listed, and tried before they are."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
@@ -10,28 +10,28 @@ from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
 from gpushare.reasons.suggestions.trial import refusal
 
-#: Pods that are named.
-MOST_NAMED: Final = 3
-#: Of a GPU with more pods than that those with the least memory are not tried alone.
-_MOST_ALONE: Final = 16
+#: Pods listed in a message.
+MAX_NAMED: Final = 3
+#: On a GPU with more pods, those with the least memory are not tried alone.
+_MAX_SINGLE: Final = 16
 
 
 def listed(names: Sequence[str]) -> str:
-    """``pod default/a``, or ``pods default/a, default/b and default/c``; ``names`` are of pods, and not empty."""
+    """``pod default/a``, or ``pods default/a, default/b and default/c``; ``names`` must not be empty."""
     if len(names) == 1:
         return f"pod {names[0]}"
     return f"pods {', '.join(names[:-1])} and {names[-1]}"
 
 
 def names_of(ledger: Ledger, uids: Collection[str]) -> list[str]:
-    """``namespace/name`` of those that hold something, sorted."""
+    """``namespace/name`` of the pods in the ledger, sorted."""
     return sorted(held.pod for uid in uids if (held := ledger.held(uid)) is not None)
 
 
-def enough_of(ledger: Ledger, request: Request, node: NodeDevices, gpu: int) -> str:
-    """The fewest pods on GPU ``gpu`` whose end would let the request in on ``node``, with what each has of that GPU.
+def fewest_victims(ledger: Ledger, request: Request, node: NodeDevices, gpu: int) -> str:
+    """The fewest pods on GPU ``gpu`` whose end would make the request fit ``node``, with their shares of that GPU.
 
-    Empty where it takes more than ``MOST_NAMED``.
+    Empty if more than ``MAX_NAMED`` would be needed.
     """
     device = node.device_at(gpu)
     if device is None:
@@ -45,32 +45,34 @@ def enough_of(ledger: Ledger, request: Request, node: NodeDevices, gpu: int) -> 
         memory = memory_text(share.units * node.unit.mib if exact else share.mib)
         return f"{memory} and {share.core_percent}%" if request.wants_core else memory
 
-    for some in _tried(shares, by_core=request.wants_core):
-        if _could(request, node, device, [shares[uid] for uid in shares if uid not in some]) and not refusal(
-            ledger, request, node, ended=some
-        ):
-            pods = sorted(f"{held.pod} ({amount(uid)})" for uid in some if (held := ledger.held(uid)))
+    for victims in _candidates(shares, by_core=request.wants_core):
+        if _could_fit(
+            request, node, device, [shares[uid] for uid in shares if uid not in victims]
+        ) and not refusal(ledger, request, node, ended=victims):
+            pods = sorted(f"{held.pod} ({amount(uid)})" for uid in victims if (held := ledger.held(uid)))
             return listed(pods)
     return ""
 
 
-def _could(request: Request, node: NodeDevices, device: Device, others: Collection[GpuShare]) -> bool:
-    """Whether there could be room on ``device`` beside ``others``; a trial says whether there is."""
-    mib = sum(one.mib for one in others) + request.memory_units * node.unit.mib
-    return mib <= device.total_mib and sum(one.core_percent for one in others) + request.core_percent <= 100
+def _could_fit(request: Request, node: NodeDevices, device: Device, others: Collection[GpuShare]) -> bool:
+    """Quick check whether the request could fit ``device`` beside ``others``; ``trial`` decides."""
+    mib = sum(share.mib for share in others) + request.memory_units * node.unit.mib
+    return (
+        mib <= device.total_mib and sum(share.core_percent for share in others) + request.core_percent <= 100
+    )
 
 
 def _share(ledger: Ledger, uid: str, uuid: str) -> GpuShare | None:
     held = ledger.held(uid)
-    return next((one for one in held.allocation.gpus if one.uuid == uuid), None) if held else None
+    return next((share for share in held.allocation.gpus if share.uuid == uuid), None) if held else None
 
 
-def _tried(shares: dict[str, GpuShare], *, by_core: bool) -> Iterator[Sequence[str]]:
-    """One pod, the one that holds the least first, then those that hold the most together."""
+def _candidates(shares: dict[str, GpuShare], *, by_core: bool) -> Iterator[Sequence[str]]:
+    """Candidates: single pods, the smallest first, then groups of the largest pods."""
     by_memory = sorted(shares, key=lambda uid: (shares[uid].mib, shares[uid].core_percent, uid))
     orders = [by_memory]
     if by_core:
         orders.append(sorted(shares, key=lambda uid: (shares[uid].core_percent, shares[uid].mib, uid)))
-    yield from ([uid] for uid in by_memory[-_MOST_ALONE:])
-    for count in range(2, min(MOST_NAMED, len(shares)) + 1):
+    yield from ([uid] for uid in by_memory[-_MAX_SINGLE:])
+    for count in range(2, min(MAX_NAMED, len(shares)) + 1):
         yield from (order[-count:] for order in orders)

@@ -27,7 +27,7 @@ from gpushare.api.node.shared_event_texts import (
 from gpushare.api.objects import Node, decode_node, node_reference
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import Request, milli_of
-from gpushare.api.taints import OF_CORDONS, SHUTTING, Taint, read_taints
+from gpushare.api.taints import CORDON_TAINT, REPELLING_EFFECTS, Taint, read_taints
 from gpushare.kube.event_recorder import Recorder
 from gpushare.ledger import Ledger
 from gpushare.ledger.preemption.victims import Rank

@@ -15,7 +15,7 @@ from gpushare.api import names
 from gpushare.api.json_objects import Json, key_of, name_of, spec_of
 from gpushare.api.objects import Pod, decode_pod
 from gpushare.api.request.unit_conversion import Counting
-from gpushare.reasons.mistakes.pods import mistakes_besides_nodes
+from gpushare.reasons.mistakes.pods import mistakes_except_nodes
 from gpushare.reasons.mistakes.selectors import mistyped
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.input.fields import check, check_workload, unreadable
@@ -192,7 +192,7 @@ class _Making:
         )
         if meta["namespace"] != _EXCLUDED:
             pod = _decoded(first)
-            slips = (*mistakes_besides_nodes(pod, self._counting.unit), *mistyped(pod))
+            slips = (*mistakes_except_nodes(pod, self._counting.unit), *mistyped(pod))
             self.warnings += [f"{workload}: {text}" for text in slips]
         if kind == "Pod":
             yield self._admitted(first, workload)

@@ -174,7 +174,7 @@ async def test_a_gpu_held_whole_is_not_shared_until_its_pod_has_ended(world: Wor
     # It is no fault, and told as none.
     found = described_devices(decode_node(world.api.objects["nodes", NODE]))
     assert found is not None
-    assert [one.ails for one in found[2]] == [False, False]
+    assert [one.is_faulty for one in found[2]] == [False, False]
     await world.changes.until(
         lambda: "DrainingPreviousMode" in str(world.api.objects["nodes", NODE]), "the condition says so"
     )

@@ -195,7 +195,7 @@ def placed(node: NodeDevices, requests: Sequence[Request]) -> list[tuple[list[in
         ][: wanted.gpu_count]
         if len(fitting) == wanted.gpu_count:
             for index in fitting:
-                held[index] += wanted.given(wanted.memory_units, sizes[index])
+                held[index] += wanted.allocated_units(wanted.memory_units, sizes[index])
             decided.append((fitting, wanted))
     return decided
 

@@ -46,7 +46,7 @@ def test_a_gpu_that_waited_for_the_pod_that_holds_it_was_not_out_of_service() ->
     before = NodeAtStart.of(node(GPUS[0], kept, reason="DrainingPreviousMode"))
     assert before.out == {}
     inventory = before.complete(Inventory((GPUS[0],), unreadable=(Unreadable(1, "GPU is lost"),)))
-    assert [one.ails for one in inventory.devices] == [False, True], "one that is lost meanwhile is"
+    assert [one.is_faulty for one in inventory.devices] == [False, True], "one that is lost meanwhile is"
 
 
 @pytest.mark.parametrize(("reason", "out"), [("DriverFailed", set()), ("NoGPU", {"GPU-0"})])

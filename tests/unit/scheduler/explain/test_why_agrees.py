@@ -269,8 +269,10 @@ class Tried(Scene):
         } == {
             (
                 device.index,
-                request.given(request.memory_units, units := self.naive.nodes[node].units_of(device)),
-                device.total_mib * request.given(request.memory_units, units) // units,
+                request.allocated_units(
+                    request.memory_units, units := self.naive.nodes[node].units_of(device)
+                ),
+                device.total_mib * request.allocated_units(request.memory_units, units) // units,
                 request.core_percent,
             )
             for device in devices

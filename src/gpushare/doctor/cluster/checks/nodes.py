@@ -7,7 +7,7 @@ from typing import Final
 from gpushare.api import names
 from gpushare.api.errors import ModelError
 from gpushare.api.node.device import Device, description_of, idle_cordons, mode_of, node_devices
-from gpushare.api.node.enforcement_text import not_given
+from gpushare.api.node.enforcement_text import isolation_failure
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.shared_event_texts import (
     REASON_DRIVER_FAILED,
@@ -18,7 +18,7 @@ from gpushare.api.node.shared_event_texts import (
     REASON_UNKNOWN_MODE,
 )
 from gpushare.api.objects import Node, ObjectMeta
-from gpushare.api.taints import OF_CORDONS
+from gpushare.api.taints import CORDON_TAINT
 from gpushare.doctor.cluster.facts import ClusterFacts, Condition, SeenNode, gpu_nodes
 from gpushare.doctor.findings import Result, Unread, fault, fine, unknown, warning
 from gpushare.doctor.suggested_commands import INSTALLER, agent_log, doctor_of_node, upgrade
@@ -172,7 +172,7 @@ def _not_isolated(node: SeenNode) -> Iterator[Result]:
         devices = node_devices(node.node)
     except ModelError:
         return
-    why = "" if devices is None else not_given(devices)
+    why = "" if devices is None else isolation_failure(devices)
     if devices is None or not why:
         return
     way = devices.mode.fallback or NodeMode.SHARE
@@ -190,7 +190,7 @@ def node_health(facts: ClusterFacts) -> Iterator[Result]:
         if not node.is_ready:
             yield fault(node.subject, "its kubelet is not ready", f"`kubectl describe node {node.name}`")
             continue
-        if any(taint.key == OF_CORDONS for taint in node.taints):
+        if any(taint.key == CORDON_TAINT for taint in node.taints):
             yield fine(
                 "",
                 f"{node.subject} is cordoned: no new pod comes there before `kubectl uncordon {node.name}`",
@@ -201,7 +201,7 @@ def node_health(facts: ClusterFacts) -> Iterator[Result]:
             continue
         yield from _not_isolated(node)
         said = _ready(node)
-        lost = [device for device in described.devices if device.ails] if described else []
+        lost = [device for device in described.devices if device.is_faulty] if described else []
         if said is not None and said.reason in _OF_DRIVER:
             lost = []  # they are well, as far as anyone knows: no reset would help
         yield from _lost(
