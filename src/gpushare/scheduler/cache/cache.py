@@ -128,7 +128,7 @@ def _other_taints(node: Node) -> tuple[Taint, ...]:
     return tuple(
         taint
         for taint in read_taints(node.spec.taints)
-        if taint.effect in SHUTTING and taint.key != OF_CORDONS
+        if taint.effect in REPELLING_EFFECTS and taint.key != CORDON_TAINT
     )
 
 

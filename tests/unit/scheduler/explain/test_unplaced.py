@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gpushare.reasons.kube_scheduler import says, would_help
-from gpushare.reasons.unscheduled import LONGEST_SAID, Unplaced, unplaced_of
+from gpushare.reasons.unscheduled import MAX_MESSAGE_LENGTH, Unplaced, unplaced_of
 from gpushare.scheduler.plugins.explain.decision_log import PendingPod
 from gpushare.scheduler.plugins.explain.pending_pod_events import FromDecisions, PendingPodEvents
 from tests.unit.scheduler.explain.test_decisions import GIB, ask, bind, give

@@ -185,7 +185,7 @@ class DecisionLog:
         """Cache of the ledger's answers for requests that kube-scheduler has not asked about, with their times (``pending_pods``)."""
         self.in_turn: Final = in_turn
         """Returns the nodes of a list that the ResourcePolicy of a pod (UID) allows now, unit by unit (``Policies.by_unit``)."""
-        self.without_gpu: Final = without_gpu or view.waiting_besides.get
+        self.without_gpu: Final = without_gpu or view.waiting_non_gpu.get
         """Returns the pending pod (UID) if it requests no GPU of ours and a policy or quota counts such pods; otherwise ``None``."""
         self.gangs: Final = gangs
         self.quotas: Final = quotas

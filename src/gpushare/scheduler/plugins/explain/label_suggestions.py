@@ -50,7 +50,7 @@ class LabelSuggestions:
         nodes = self._allowed_nodes(record.uid, self._schedulable)
         by_pod = request is not None and request.whole_device and self._quotas.in_use
         allowed = None if nodes is self._schedulable else frozenset(nodes)
-        labels_only = kube_scheduler.of_labels_alone(unplaced)
+        labels_only = kube_scheduler.only_labels_refuse(unplaced)
         key = (request, unplaced.selector, labels_only, allowed, record.uid if by_pod else "")
         suggestion = self._suggestions.get(key)
         if suggestion is None:

@@ -10,7 +10,7 @@ class Explanations(DecisionLog):
     """The decision log, and the events and metrics derived from it."""
 
     def __init__(self, handle: Handle, gangs: Gangs, policies: NodePolicies, quotas: PodQuotas) -> None:
-        pending_non_gpu_pods = handle.cache.waiting_besides
+        pending_non_gpu_pods = handle.cache.waiting_non_gpu
         super().__init__(
             handle.cache,
             handle.clock,

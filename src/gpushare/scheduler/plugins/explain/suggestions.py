@@ -202,7 +202,7 @@ class Suggestions:
 
     def _reserved_text(self, request: Request, look: Look) -> str:
         """Names the pod or gang whose reserved room is in the way; empty for none."""
-        holder = capacity.kept_for(self._view.ledger, request, look.texts)
+        holder = capacity.blocking_nomination(self._view.ledger, request, look.texts)
         if holder is None:
             return self._reserved_for_gang(request, look.texts)
         node, uid = holder

@@ -45,7 +45,7 @@ class VictimEvictor:
         ``places`` maps UIDs to nodes. An empty node stands for a reserved amount of a quota.
         """
         for uid, node in places.items():
-            pending = (self._view.waiting if node else self._view.waiting_besides).get(uid)
+            pending = (self._view.waiting if node else self._view.waiting_non_gpu).get(uid)
             reserved = self._view.ledger.nominations.node_of(uid) == node if node else self._quotas.keeps(uid)
             if pending is None or pending.leaving or not reserved or uid in self.left_to_scheduler:
                 return False

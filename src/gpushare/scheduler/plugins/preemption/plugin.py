@@ -212,7 +212,7 @@ class Preemptor:
                 released = True
         if released:
             # A release changes no object in the cluster, so only we can have the pods retried that were refused because of it.
-            for pending in (self._view.waiting, self._view.waiting_besides):
+            for pending in (self._view.waiting, self._view.waiting_non_gpu):
                 self.retry_wanted(list(islice(pending, _RETRIED)))
             self._view.capacity_freed()
 
@@ -240,14 +240,14 @@ class Preemptor:
 
     def _report_failure(self, record: PodRecord, nodes: list[str], guarded: Collection[str]) -> None:
         """No victims were found; budgets protect the possible victims ``guarded`` (UIDs)."""
-        from gpushare.scheduler.framework.preemption_results import NOBODY
+        from gpushare.scheduler.framework.preemption_results import NO_ROOM_ANYWHERE
 
         if guarded:
             self._record_budget_event(record)
             names = sorted(victim.pod for uid in guarded if (victim := self._view.with_node(uid)) is not None)
             self._record_failure(record, nodes, f"{_GUARDED}: {', '.join(names[:_NAMED])}")
         elif self._is_pending(record):
-            self._record_failure(record, nodes, NOBODY)
+            self._record_failure(record, nodes, NO_ROOM_ANYWHERE)
 
     def _record_budget_event(self, record: PodRecord) -> None:
         self._events.record(
@@ -260,9 +260,9 @@ class Preemptor:
         )
 
     def _record_failure(self, record: PodRecord, nodes: list[str], reason: str) -> None:
-        from gpushare.scheduler.framework.preemption_results import in_vain
+        from gpushare.scheduler.framework.preemption_results import without_victims
 
-        self.decided(record.uid, record.pod, record.request, in_vain(self._now_s, len(nodes), reason))
+        self.decided(record.uid, record.pod, record.request, without_victims(self._now_s, len(nodes), reason))
 
     def _record_decision(self, record: PodRecord, nodes: int, plan: Plan) -> None:
         from gpushare.scheduler.framework.preemption_results import decided
