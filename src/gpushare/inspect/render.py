@@ -29,8 +29,9 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
 
         return advised(kubectl, options, begun)
     snapshot = read(kubectl, options.node, begun)
-    cluster = usage_of(snapshot.nodes, snapshot.pods)
+    cluster = usage_of(snapshot.nodes, snapshot.pods, snapshot.claims)
     remarks = [f"warning: {printable(warning)}" for warning in cluster.remarks]
+    remarks += [f"warning: {printable(snapshot.claims_problem)}"] if snapshot.claims_problem else []
     if options.node is not None and not cluster.nodes:
         raise (
             InspectError("", "; ".join(cluster.warnings)) if remarks else _not_shared(snapshot, options.node)

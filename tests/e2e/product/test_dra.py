@@ -163,8 +163,10 @@ def test_claims_are_allocated_held_to_their_share_and_released(
     product = claiming
     _, see, *commands = commands_typed_by(__file__, "docs/guide/dra.md")
     assert "gpushare.dev" in typed(product, see.text, tmp_path)
-    *_, smi = (typed(product, one.text, tmp_path) for one in commands)
+    *_, smi, table = (typed(product, one.text, tmp_path) for one in commands)
     assert "/  3072MiB" in smi
+    (row,) = (line.split() for line in table.splitlines() if line.startswith("inference"))
+    assert ("default" in row, "3" in row, "30" in row, row[-1].startswith("inference-share-")) == (True,) * 4
     # Its memory, then success, success, success, success (2 GiB), out of memory (1 GiB, 2 GiB more).
     exec_in = ("exec", "inference", "--")
     allocated = product.kubectl(*exec_in, "python3", "-c", ALLOCATES).split()

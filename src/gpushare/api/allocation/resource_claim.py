@@ -99,6 +99,11 @@ class ResourceClaim(msgspec.Struct, frozen=True):
     status: _Status | None = None
 
     @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
     def devices(self) -> AllocatedDevices:
         """The allocated devices; empty before the allocation."""
         allocation = self.status.allocation if self.status is not None else None

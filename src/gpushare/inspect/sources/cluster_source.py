@@ -1,25 +1,33 @@
 """The cluster's nodes and pods, read through kubectl."""
 
+from collections.abc import Collection
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from gpushare.api import names
+from gpushare.api.allocation.resource_claim import ResourceClaim, decode_resource_claims
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import ListMeta, Node, Pod
 from gpushare.inspect.errors import KubectlFailed, UnreadableAnswer
 from gpushare.inspect.sources.kubectl import Kubectl, Round
-from gpushare.inspect.sources.paths import begin, nodes_path, pods_path, unknown_node
+from gpushare.inspect.sources.paths import CLAIMS_PATH, begin, nodes_path, pods_path, unknown_node
 
 _ATTEMPTS: Final = 3
 _T = TypeVar("_T")
 
 
 class Snapshot(NamedTuple):
-    """Nodes, and unfinished pods with and without a node, each in the API server's order (by name)."""
+    """Nodes, and unfinished pods with and without a node, each in the API server's order (by name).
+
+    ``claims`` are read where a node is in mode ``dra``; ``claims_problem`` says why they could not be.
+    """
 
     nodes: list[Node]
     pods: list[Pod]
     waiting: list[Pod]
+    claims: Collection[ResourceClaim] = ()
+    claims_problem: str = ""
 
 
 class _Nodes(msgspec.Struct, gc=False):
@@ -63,8 +71,19 @@ def _read_once(kubectl: Kubectl, node: str | None, begun: Round) -> Snapshot:
             if not pod.finished and pod.spec.scheduler_name != names.PLACEHOLDER_SCHEDULER:
                 (pods if pod.spec.node_name else waiting).append(pod)
         if not page.metadata.continue_:
-            return Snapshot(nodes, pods, waiting)
+            return Snapshot(nodes, pods, waiting, *_read_claims(kubectl, nodes))
         (pods_answer,) = kubectl.start(pods_path(node, page.metadata.continue_)).finish()
+
+
+def _read_claims(kubectl: Kubectl, nodes: list[Node]) -> tuple[Collection[ResourceClaim], str]:
+    """The cluster's ResourceClaims, where nodes share GPUs through them, and why they are not known."""
+    if not any((node.metadata.labels or {}).get(names.LABEL_MODE) == NodeMode.DRA.value for node in nodes):
+        return (), ""
+    try:
+        (answer,) = kubectl.start(CLAIMS_PATH).finish()
+        return decode_resource_claims(answer), ""
+    except (KubectlFailed, msgspec.DecodeError) as error:
+        return (), f"ResourceClaims are not counted on nodes in mode {NodeMode.DRA.value}: {error}"
 
 
 def _decoded(decoder: "msgspec.json.Decoder[_T]", answer: bytearray, path: str) -> _T:

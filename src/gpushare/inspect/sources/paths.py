@@ -10,6 +10,8 @@ from gpushare.inspect.sources.kubectl import Kubectl, Round
 #: Pods per page. Pages are large because each costs a kubectl process (50 ms and more); the API server itself reads etcd in pages of 10,000.
 PODS_PER_PAGE: Final = 5000
 
+CLAIMS_PATH: Final = "/apis/resource.k8s.io/v1/resourceclaims"
+
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _UNFINISHED: Final = "status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
 

@@ -4,12 +4,14 @@ Figures are in the node's current unit. Shares that were allocated in another un
 and rounded up once, so eight pods of 128 MiB count as 1 GiB, not 8.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gpushare.api import names
 from gpushare.api.allocation.allocation import Allocation, GpuShare
 from gpushare.api.allocation.annotations import read_allocation
+from gpushare.api.allocation.resource_claim import ResourceClaim, device_name
 from gpushare.api.errors import InvalidQuantity, ModelError
 from gpushare.api.node.device import Device, NodeDevices, idle_cordons, mode_of, node_devices
 from gpushare.api.node.enforcement_text import isolation_failure
@@ -37,7 +39,10 @@ class PodShare(NamedTuple):
 
 
 class PodUsage(NamedTuple):
-    """A pod and its shares, by GPU index; without shares, ``pending_*`` is what it requests and has no GPU for yet."""
+    """A pod and its shares, by GPU index; without shares, ``pending_*`` is what it requests and has no GPU for yet.
+
+    With a ``claim``, the ResourceClaim of that name holds the shares: ``name`` lists the pods that may use it, and ``uid`` is the claim's.
+    """
 
     namespace: str
     name: str
@@ -46,6 +51,7 @@ class PodUsage(NamedTuple):
     shares: tuple[PodShare, ...]
     pending_units: int = 0
     pending_core_percent: int = 0
+    claim: str = ""
 
     def units_on(self, device: Device) -> int:
         """Units that the pod holds on ``device``."""
@@ -94,7 +100,7 @@ class NodeUsage(NamedTuple):
     def closed(self) -> str:
         """Why the node takes no new pods at present; else empty."""
         mode = self.devices.mode
-        return self.devices.refusal or ("" if mode.shares_memory else mode.no_memory_text)
+        return self.devices.refusal or ("" if mode.shares_memory or mode.claims else mode.no_memory_text)
 
     @property
     def out_of_service(self) -> tuple[str, ...]:
@@ -166,8 +172,10 @@ class ClusterUsage(NamedTuple):
         )
 
 
-def usage_of(nodes: Iterable[Node], pods: Iterable[Pod], *, whole: bool = False) -> ClusterUsage:
-    """Allocations on the nodes that have ``aliyun.com/gpu-mem``.
+def usage_of(
+    nodes: Iterable[Node], pods: Iterable[Pod], claims: Iterable[ResourceClaim] = (), *, whole: bool = False
+) -> ClusterUsage:
+    """Allocations on the nodes that have ``aliyun.com/gpu-mem``, or share their GPUs through ``claims``.
 
     A node without it (its mode was switched, or its agent is gone) is included while pods hold memory of GPUs that its annotation still
     describes; with ``whole``, also while they hold only whole GPUs. Nodes and pods that cannot be parsed are left out and named in
@@ -177,11 +185,12 @@ def usage_of(nodes: Iterable[Node], pods: Iterable[Pod], *, whole: bool = False)
     for pod in pods:
         if pod.spec.node_name and not pod.finished:
             by_node.setdefault(pod.spec.node_name, []).append(pod)
+    claims = list(claims)
     warnings: list[str] = []
     shown: list[NodeUsage] = []
     for node in nodes:
         try:
-            usage = _node_usage(node, by_node.get(node.metadata.name, ()), warnings, whole=whole)
+            usage = _node_usage(node, by_node.get(node.metadata.name, ()), claims, warnings, whole=whole)
         except ModelError as error:
             warnings.append(f"{error}; the node is left out")
             continue
@@ -201,11 +210,13 @@ def percent(used: int, total: int) -> int:
     return used * 100 // total if total else 0
 
 
-def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str], *, whole: bool) -> NodeUsage | None:
+def _node_usage(
+    node: Node, pods: Sequence[Pod], claims: Sequence[ResourceClaim], warnings: list[str], *, whole: bool
+) -> NodeUsage | None:
     advertised = _advertised(node, names.GPU_MEM)
     described = names.ANN_DEVICES in (node.metadata.annotations or {})
-    if not advertised and not (pods and described):
-        # A mistyped mode label would silently remove the node from the table: ``mode_of`` raises ``ModelError`` for it.
+    # A mistyped mode label would silently remove the node from the table: ``mode_of`` raises ``ModelError`` for it.
+    if not advertised and not (described and (pods or mode_of(node).claims)):
         mode_of(node)
         return None
     devices = node_devices(node) if described else node_devices(node, unit=_unit_of_foreign(node, advertised))
@@ -238,11 +249,14 @@ def _node_usage(node: Node, pods: Sequence[Pod], warnings: list[str], *, whole: 
         if usage is not None:
             usages.append(usage)
             shared = shared or whole or not _counts_gpus(pod)
-    if not advertised and not shared:
+    if devices.mode.claims:
+        usages += _claim_usages(claims, devices.name, gpus, warnings)
+    elif not advertised and not shared:
         return None
     waiting = [usage for usage in usages if not usage.shares]
     has_core = (
         devices.mode.gives_core
+        or devices.mode.claims
         or _advertised(node, names.GPU_CORE) > 0
         or any(
             share.core_percent for usage in usages for share in usage.shares
@@ -310,6 +324,41 @@ def _pod_usage(pod: Pod, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu
         return None
     waiting = (request.memory_units * request.gpu_count, request.core_percent * request.gpu_count)
     return PodUsage(meta.namespace, meta.name, meta.uid, pod.status.phase, (), *waiting)
+
+
+def _claim_usages(
+    claims: Iterable[ResourceClaim], node: str, gpus: Iterable[_Gpu], warnings: list[str]
+) -> Iterator[PodUsage]:
+    by_device = {device_name(gpu.device.uuid): gpu for gpu in gpus}
+    for claim in claims:
+        mib: Counter[str] = Counter()
+        core_percent: Counter[str] = Counter()
+        for result in claim.results_in(node):
+            try:
+                consumed = result.consumed()
+            except InvalidQuantity as error:
+                warnings.append(f"ResourceClaim {claim.key}: {error}; it is not counted")
+                continue
+            if result.device not in by_device:
+                warnings.append(
+                    f"ResourceClaim {claim.key} holds {consumed.mib} MiB of GPU {result.device}, which node {node} has no longer"
+                )
+            elif not result.admin_access:
+                mib[result.device] += consumed.mib
+                core_percent[result.device] += consumed.core_percent
+        shares = [
+            by_device[name].add(_claim_share(by_device[name].device, mib[name], core_percent[name]), None)
+            for name in sorted(mib, key=lambda name: by_device[name].device.index)
+        ]
+        if shares:
+            metadata = claim.metadata
+            pods = ", ".join(claim.pods) or "-"
+            yield PodUsage(metadata.namespace, pods, metadata.uid, "", tuple(shares), claim=metadata.name)
+
+
+def _claim_share(device: Device, mib: int, core_percent: int) -> GpuShare:
+    # Claims count in MiB: where a node's unit is larger, the table rounds up.
+    return GpuShare(device.uuid, device.index, mib, mib, device.total_mib, core_percent)
 
 
 def _counts_gpus(pod: Pod) -> bool:

@@ -75,6 +75,8 @@ class _Pod(_Out, frozen=True):
     phase: str
     shares: tuple[_Share, ...]
     pending: _Pending | None
+    claim: str | msgspec.UnsetType = msgspec.UNSET
+    """The ResourceClaim that holds the shares, for the pods in ``name``; omitted for shares of pods themselves."""
 
 
 class _Node(_Out, frozen=True):
@@ -206,6 +208,7 @@ def _pod(pod: PodUsage) -> _Pod:
         phase=pod.phase,
         shares=tuple(map(_share, pod.shares)),
         pending=None if pod.shares else _Pending(pod.pending_units, pod.pending_core_percent),
+        claim=pod.claim or msgspec.UNSET,
     )
 
 

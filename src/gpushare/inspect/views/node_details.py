@@ -63,6 +63,8 @@ def _pod_table(node: NodeUsage, pods: Sequence[PodUsage]) -> list[list[str]]:
         heading += ["Pending Core(%)"] if node.has_pending else []
     divided = any(_containers_by_gpu(pod) for pod in pods)
     heading += ["CONTAINERS"] if divided else []
+    claimed = any(pod.claim for pod in pods)
+    heading += ["CLAIM"] if claimed else []
     used, total = node.used_units, node.total_units
     sums = [["Allocated :", f"{used} ({percent(used, total)}%)", ""], ["Total :", str(total), ""]]
     if core:
@@ -72,7 +74,12 @@ def _pod_table(node: NodeUsage, pods: Sequence[PodUsage]) -> list[list[str]]:
             ["Total Core :", str(total), ""],
         ]
     lines = [
-        [*_pod_line(pod, node, core=core), *([_containers_by_gpu(pod)] if divided else []), ""]
+        [
+            *_pod_line(pod, node, core=core),
+            *([_containers_by_gpu(pod)] if divided else []),
+            *([pod.claim] if claimed else []),
+            "",
+        ]
         for pod in pods
     ]
     return [[*heading, ""], *lines, *sums]

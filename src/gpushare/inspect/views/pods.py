@@ -29,9 +29,10 @@ class Rows(NamedTuple):
 def rows(kubectl: Kubectl, namespace: "str | None") -> Rows:
     """Read the cluster and its node agents; raises ``InspectError``."""
     snapshot = read_cluster(kubectl, None)
-    cluster = usage_of(snapshot.nodes, snapshot.pods, whole=True)
+    cluster = usage_of(snapshot.nodes, snapshot.pods, snapshot.claims, whole=True)
     with_pods = [node.name for node in cluster.nodes if node.pods]
-    remarks = [f"warning: {printable(warning)}" for warning in cluster.warnings]
+    problems = (*cluster.warnings, *filter(None, [snapshot.claims_problem]))
+    remarks = [f"warning: {printable(problem)}" for problem in problems]
     use = RealUse({}, {}, frozenset())
     if with_pods:
         try:

@@ -36,7 +36,9 @@ async def test_a_pod_gets_the_gpus_that_the_scheduler_decided_for(world: World) 
     agent = world.agent
     assert agent is not None
     # A kubelet whose watch is ahead takes any GPUs, and the record follows.
-    await world.changes.until(lambda: agent._exclusive.get(made["metadata"]["uid"]), "the agent knows the pod")
+    await world.changes.until(
+        lambda: agent._exclusive.get(made["metadata"]["uid"]), "the agent knows the pod"
+    )
     admitted = await world.kubelet.admit(made)
     assert admitted.envs["c"][names.ENV_VISIBLE_DEVICES].split(",") == [gpu(1).uuid, gpu(3).uuid]
     other = await world.kubelet.admit(world.bind("b", wants(1), on=None))

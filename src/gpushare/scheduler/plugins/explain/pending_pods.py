@@ -166,12 +166,12 @@ def _never_asked(decisions: DecisionLog, record: PodRecord) -> tuple[Category, s
     request = record.request
     unplaced = record.unplaced
     age_s = decisions.now_s - epoch_s(record.created)
-    if kube_scheduler.nobody(unplaced, decisions.asked_by) and age_s >= _UNSERVED_S:
+    if kube_scheduler.is_unserved(unplaced, decisions.asked_by) and age_s >= _UNSERVED_S:
         return Category.UNSERVED, kube_scheduler.unserved_text(unplaced)
     kube_scheduler_reason = kube_scheduler.says(unplaced)
     summary = None if request is None else _by_ledger(decisions, request)
     if summary is not None and summary.nodes and not summary.fits:
-        if kube_scheduler_reason and not kube_scheduler.of_gpus(unplaced):
+        if kube_scheduler_reason and not kube_scheduler.lacks_gpus(unplaced):
             return Category.RULES, f"{kube_scheduler_reason}; and of their GPUs {reason_text(summary)}"
         return summary.category, f"kube-scheduler has not asked about any node; {reason_text(summary)}"
     if kube_scheduler_reason:
