@@ -1,1 +1,1 @@
-"""A whole cluster in one process tree, with simulated GPUs: the product's real processes, the rest played."""
+"""A complete cluster in one process tree, with simulated GPUs: the product's real processes; the rest is simulated."""

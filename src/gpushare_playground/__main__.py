@@ -32,7 +32,7 @@ def _control(options: SimpleNamespace) -> Control:
 
 
 def _missing(options: SimpleNamespace) -> str:
-    """What is not there, in words, empty when all is."""
+    """A message about what is missing, empty if nothing is."""
     if not all((options.driver / name).exists() for name in ("libnvidia-ml.so.1", "libcuda.so.1")):
         return f"no stand-in driver in {options.driver}; build it with: make fakegpu"
     if missing := missing_parts(options.isolation):
@@ -45,7 +45,7 @@ def _missing(options: SimpleNamespace) -> str:
 
 
 def _own_kubectl() -> Path | None:
-    """The kubectl that was installed beside this interpreter."""
+    """The kubectl that was installed next to this interpreter."""
     beside = Path(sys.executable).with_name("kubectl")
     return beside if beside.exists() else None
 
@@ -113,7 +113,7 @@ async def _until(stop: asyncio.Event) -> None:
 
 
 async def _unless_lost(cluster: Cluster, task: asyncio.Task[None]) -> bool:
-    """Await ``task``; false, with a word why, when the cluster is lost before it is done."""
+    """Await ``task``; false, after logging the reason, if the cluster is lost before it is done."""
     lost = asyncio.create_task(_until(cluster.lost))
     try:
         await asyncio.wait([task, lost], return_when=asyncio.FIRST_COMPLETED)
@@ -157,7 +157,7 @@ GPUs of every node (edit to switch faults on, docs/developer/fakegpu.md): {clust
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the playground; 0 when all went well, 1 when an expectation broke, 2 on bad input."""
+    """Run the playground; 0 if all went well, 1 if an expectation was not met, 2 on bad input."""
     try:
         options = read(ROLE, argv, os.environ)
         warn_of_misspelled_variables(ROLE, os.environ)

@@ -1,18 +1,18 @@
-"""What an informer last saw of one kind, with the indexes and the listeners that controllers need."""
+"""An informer's last state of one kind, with the indexes and the listeners that controllers need."""
 
 from collections.abc import Callable, Iterable, Iterator
 
 from gpushare_playground.objects import Json, controller_of, is_deleting, key_of, uid_of
 
-#: Called with every change, in the order of the watch: created (old None), changed, gone (new None).
+#: Called with every change, in the order of the watch: created (old None), changed, deleted (new None).
 Listener = Callable[[Json | None, Json | None], None]
 
 
 class Cache:
     """Objects of one kind by key, by UID and by controlling owner.
 
-    Lookups are O(1) and O(size of the answer). It is fed as an informer's handler. ``is_synced`` says
-    whether the first list is complete.
+    Lookups are O(1) and O(size of the result). It is filled as an informer's handler. ``is_synced``: whether
+    the first list is complete.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Cache:
             call()
 
     def upsert(self, item: Json) -> None:
-        """An object is new or has changed."""
+        """An object was created or has changed."""
         key = key_of(item)
         old = self._by_key.get(key)
         if old is not None:
@@ -79,7 +79,7 @@ class Cache:
             listener(old, item)
 
     def remove(self, key: str, last: Json) -> None:
-        """An object is gone; ``last`` is its last known state."""
+        """An object was deleted; ``last`` is its last known state."""
         old = self._by_key.get(key)
         if old is None:
             return
@@ -99,10 +99,10 @@ class Cache:
 
 
 class Expectations:
-    """Our own writes that a cache does not show yet, so that a lagging watch never makes us write twice.
+    """Our own writes that are not in a cache yet, so that a lagging watch never makes us write twice.
 
-    Created pods count as there, deleted ones as gone, until the cache has seen it or ``patience_s``
-    has passed (an object that came and went while the watch was cut is never seen).
+    Created pods count as existing, deleted ones as gone, until the cache has seen the change or ``patience_s``
+    has passed (an object that was created and deleted while the watch was interrupted is never seen).
     """
 
     def __init__(self, cache: Cache, monotonic: Callable[[], float], patience_s: float = 15.0) -> None:
@@ -120,13 +120,13 @@ class Expectations:
             self._created.setdefault(owner_uid, {})[uid_of(item)] = (item, until)
 
     def deleted(self, item: Json) -> None:
-        """We asked for ``item``'s deletion."""
+        """We requested ``item``'s deletion."""
         seen = self._cache.by_uid(uid_of(item))
         if seen is not None and not is_deleting(seen):
             self._deleted[uid_of(item)] = self._monotonic() + self._patience_s
 
     def owned(self, owner_uid: str) -> list[Json]:
-        """The owner's objects, as the cache will show them once it has caught up."""
+        """The owner's objects, as the cache will have them once it has caught up."""
         now = self._monotonic()
         unseen = self._created.get(owner_uid, {})
         for uid in [uid for uid, (_, until) in unseen.items() if until <= now]:
@@ -136,7 +136,7 @@ class Expectations:
         return [*self._cache.controlled_by(owner_uid), *(item for item, _ in unseen.values())]
 
     def is_going(self, item: Json) -> bool:
-        """Whether its deletion has begun, as the server says or as we asked."""
+        """Whether its deletion has begun, according to the server or to our own writes."""
         return is_deleting(item) or self._deleted.get(uid_of(item), 0.0) > self._monotonic()
 
     def _seen(self, old: Json | None, new: Json | None) -> None:

@@ -1,4 +1,4 @@
-"""A certificate authority made at start, what it signs, and kubeconfig files that trust it. No state of its own."""
+"""A certificate authority created at start, the certificates it signs, and kubeconfig files that trust it. It keeps no state."""
 
 import base64
 import ipaddress
@@ -46,7 +46,7 @@ class Authority:
 
     @classmethod
     def new(cls, common_name: str) -> Self:
-        """A fresh authority, valid for ten years."""
+        """A new authority, valid for ten years."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _subject(common_name, ())
         start = datetime.now(UTC) - _SKEW
@@ -75,7 +75,7 @@ class Authority:
     ) -> Identity:
         """A certificate for a user (name and groups: ``common_name`` and ``organizations``) or a server.
 
-        ``hosts`` are DNS names and IP addresses to serve under; with one it may serve, with ``client`` it may ask.
+        ``hosts`` are DNS names and IP addresses to serve under; with one it is valid for servers, with ``client`` for clients.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         start = datetime.now(UTC) - _SKEW
@@ -110,7 +110,7 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def signing_pair() -> tuple[bytes, bytes]:
-    """(private, public) PEM of a fresh key that signs service account tokens."""
+    """(private, public) PEM of a new key that signs service account tokens."""
     key = ec.generate_private_key(ec.SECP256R1())
     public = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -136,7 +136,7 @@ def kubeconfig_text(url: str, ca_pem: bytes, user: str, way_in: Mapping[str, str
 
 
 def by_certificate(identity: Identity) -> dict[str, str]:
-    """A kubeconfig's user entry that shows a client certificate."""
+    """A kubeconfig's user entry with a client certificate."""
     return {
         "client-certificate-data": base64_text(identity.certificate_pem),
         "client-key-data": base64_text(identity.key_pem),
@@ -144,16 +144,16 @@ def by_certificate(identity: Identity) -> dict[str, str]:
 
 
 def base64_text(raw: bytes) -> str:
-    """Base64 as kubeconfig files have it."""
+    """Base64 as in kubeconfig files."""
     return base64.b64encode(raw).decode()
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner reads; a reader sees the old content or the new, never half of it."""
+    """Write a file that only its owner can read, atomically: readers see the old content or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        # mkstemp makes files with mode 0600.
+        # mkstemp creates files with mode 0600.
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
         Path(name).replace(path)

@@ -22,7 +22,7 @@ def informer_of(
     params: Mapping[str, str] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Informer[Json]:
-    """An informer that keeps ``cache`` at what the server has of ``kind``; ``params`` narrow it."""
+    """An informer that keeps ``cache`` in line with the server's objects of ``kind``; ``params`` restrict them."""
     return Informer(session, kind.path(), _decode, cache, params=params, clock=clock)
 
 

@@ -1,7 +1,7 @@
-"""Kubernetes objects as the JSON that they are, for the parts that play Kubernetes itself.
+"""Kubernetes objects as plain JSON, for the parts that simulate Kubernetes itself.
 
-Controllers and scheduler pass whole objects on (a pod template, a pod in an extender's body), so they
-keep them as parsed JSON. An object that came from a cache or an answer is never changed in place.
+Controllers and scheduler pass complete objects on (a pod template, a pod in an extender's body), so they
+keep them as parsed JSON. An object from a cache or a response is never changed in place.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from gpushare.kube.client.errors import ApiError
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of object and where the API serves it."""
+    """A kind of object and the API path at which it is served."""
 
     api_version: str
     name: str
@@ -34,7 +34,7 @@ class Kind:
     namespaced: bool = True
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The path of an object, or of the list (of one namespace, or of all) when ``name`` is empty."""
+        """The path of an object, or of the list (of one namespace, or of all) if ``name`` is empty."""
         parts = ["/api" if "/" not in self.api_version else "/apis", self.api_version]
         if self.namespaced and namespace:
             parts += ["namespaces", quote(namespace, safe="")]
@@ -69,7 +69,7 @@ def controller_of(item: Json) -> Json | None:
 
 
 def controller_reference(kind: Kind, owner: Json) -> Json:
-    """The owner reference that a controller's object carries."""
+    """The owner reference in a controller's object."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.name,
@@ -87,14 +87,14 @@ def condition_of(item: Json, kind: str) -> Json | None:
 
 
 def is_true(item: Json, kind: str) -> bool:
-    """Whether the condition of type ``kind`` is there with status ``True``."""
+    """Whether it has the condition of type ``kind`` with status ``True``."""
     return (condition_of(item, kind) or {}).get("status") == "True"
 
 
 def with_condition(conditions: list[Json], new: Json) -> list[Json]:
-    """``conditions`` with ``new`` in the place of that of its type; the same list when nothing changes.
+    """``conditions`` with ``new`` in place of that of its type; the same list if nothing changes.
 
-    ``lastTransitionTime`` of the old one is kept where the status stays.
+    ``lastTransitionTime`` of the old one is kept if the status is the same.
     """
     result = []
     found = False
@@ -117,7 +117,7 @@ def time_text(time_ns: int) -> str:
 
 
 def seconds_of(text: str | None) -> float | None:
-    """Seconds since 1970 of a time stamp, ``None`` for none or for a text that is no time stamp."""
+    """Seconds since 1970 of a time stamp, ``None`` for none or for a text that is not a time stamp."""
     if not text:
         return None
     try:
@@ -127,7 +127,7 @@ def seconds_of(text: str | None) -> float | None:
 
 
 class Wire(Protocol):
-    """What carries requests to the API server: ``gpushare.kube.client.session.Session``, or a test's."""
+    """Sends requests to the API server: ``gpushare.kube.client.session.Session``, or a test's."""
 
     async def request(
         self,
@@ -139,32 +139,32 @@ class Wire(Protocol):
         content_type: str = "application/json",
         timeout_s: float = 10.0,
     ) -> bytes:
-        """The answer's body; raises ``ApiError`` and ``Unreachable``."""
+        """The response's body; raises ``ApiError`` and ``Unreachable``."""
 
 
 class Objects:
-    """Reads and writes of whole objects; every method raises what ``Wire.request`` raises."""
+    """Reads and writes of complete objects; every method raises what ``Wire.request`` raises."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Json:
-        """The object as it is now."""
+        """The current object."""
         return _read(await self._wire.request("GET", kind.path(namespace, name)))
 
     async def create(self, kind: Kind, namespace: str, body: Json) -> Json:
-        """Create it; gives it as the server keeps it."""
+        """Create it; returns it as stored by the server."""
         sent = {"apiVersion": kind.api_version, "kind": kind.name, **body}
         return _read(await self._wire.request("POST", kind.path(namespace), body=msgspec.json.encode(sent)))
 
     async def replace_status(self, kind: Kind, item: Json, status: Json) -> Json:
-        """Write ``status`` onto the version ``item``; ``ApiError.conflict`` when there is a newer one."""
+        """Write ``status`` to the version ``item``; ``ApiError.conflict`` if a newer one exists."""
         path = kind.path(namespace_of(item), name_of(item), "status")
         body = {"apiVersion": kind.api_version, "kind": kind.name, **item, "status": status}
         return _read(await self._wire.request("PUT", path, body=msgspec.json.encode(body)))
 
     async def merge(self, kind: Kind, item: Json, patch: Json, subresource: str = "") -> Json:
-        """A JSON merge patch onto ``item``, only if it is still the object with that UID."""
+        """Apply a JSON merge patch to ``item``, only if it is still the object with that UID."""
         path = kind.path(namespace_of(item), name_of(item), subresource)
         metadata = {"uid": uid_of(item), **(patch.get("metadata") or {})}
         body = msgspec.json.encode({**patch, "metadata": metadata})
@@ -188,7 +188,7 @@ class Objects:
         await self._wire.request("POST", path, body=msgspec.json.encode(body))
 
     async def delete(self, kind: Kind, item: Json, *, grace_s: int | None = None) -> None:
-        """Delete ``item``, if it is still the object with that UID; a missing one is well."""
+        """Delete ``item``, if it is still the object with that UID; a missing one is accepted."""
         options: Json = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",

@@ -1,4 +1,4 @@
-"""A process made of parts that all run for ever: caches, recorders, loops."""
+"""A process that consists of parts that all run until cancelled: caches, recorders, loops."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
@@ -8,7 +8,7 @@ from gpushare_playground.cache import Cache
 
 
 async def run_together(parts: Iterable[Coroutine[None, None, None]]) -> None:
-    """Run ``parts`` at once until one ends or raises; the others are cancelled and waited for."""
+    """Run ``parts`` concurrently until one ends or raises; the others are cancelled and awaited."""
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -14,12 +14,12 @@ class UnitFile:
         self._path = path
 
     def write(self, counting: Counting) -> None:
-        """Put it there in one step, for a reader at any moment."""
+        """Write it atomically, for concurrent readers."""
         beside = self._path.with_name(f"{self._path.name}.new")
         beside.write_text(f"{counting.unit.setting} {counting.reference_mib}\n")
         os.replace(beside, self._path)
 
     def __call__(self) -> Counting:
-        """What it says now. Raises ``OSError`` or ``ValueError`` where it cannot be read."""
+        """Its current content. Raises ``OSError`` or ``ValueError`` if it cannot be read."""
         unit, _, reference_mib = self._path.read_text().partition(" ")
         return Counting(MemoryUnit.parse(unit, str(self._path)), int(reference_mib))

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.ledger.arrays import Found, Index
+from gpushare.ledger.arrays import ColumnCache, Index
 from tests.randomized import rounds
 
 NAMES = st.text(min_size=1, max_size=3)
@@ -49,7 +49,7 @@ def test_lists_that_are_asked_for_again_are_where_their_names_are_now(
     changes: list[tuple[int, bool, list[int]]],
 ) -> None:
     index = Index(7)
-    found = Found(index)
+    found = ColumnCache(index)
     asked: list[list[str]] = []
     for number, stays, numbers in changes:
         if stays:
@@ -69,7 +69,7 @@ def test_the_long_lists_that_were_asked_for_last_are_looked_up_once() -> None:
     index = Index(0)
     names = [f"node-{number}" for number in range(500)]
     index.update(zip(names, range(500), strict=True))
-    found = Found(index)
+    found = ColumnCache(index)
     first = found.places(names)
     assert found.places(list(names)) is first
     for left_out in range(20):

@@ -1,1 +1,1 @@
-"""``gpushare doctor``: looks a cluster or a node over, changes nothing, and says what to do."""
+"""``gpushare doctor``: examines a cluster or a node without changing it, and suggests what to do."""

@@ -20,15 +20,15 @@ from gpushare.options.usage_error import refuse
 from gpushare.options.variables import warn_of_misspelled_variables
 from gpushare.process import log_setup
 
-#: Kubelets tell of what an agent said within 10 s.
+#: Kubelets publish what a node agent reported within 10 s.
 _PATIENCE_S: Final = 12.0
 _AGAIN_S: Final = 2.0
 
 
 async def of_cluster(access: Access, timeout_s: float, namespace: str | None = None) -> list[Finding]:
-    """What is to be said of a cluster; never raises ``KubeError``: that the API server is away is a finding, too.
+    """Findings about a cluster; never raises ``KubeError``: an unreachable API server is a finding, too.
 
-    Where a kubelet is behind its agent, which it is for seconds after most changes, nodes are read again for a while.
+    If a kubelet lags behind its node agent, as it does for seconds after most changes, nodes are read again for a while.
     """
     from gpushare.doctor.cluster.reader import Reader
     from gpushare.doctor.cluster.registry import CHECKS
@@ -60,13 +60,13 @@ def _of_node(options: SimpleNamespace) -> tuple[list[Finding], str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Look, and tell; 0 where all is well, 1 for warnings, 2 for faults and bad input."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    of_node = words[:1] == ["node"]
+    """Check and report; 0 if all is well, 1 for warnings, 2 for faults and bad input."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    of_node = arguments[:1] == ["node"]
     try:
-        options = read(ROLE, words[1:] if of_node else words, os.environ)
+        options = read(ROLE, arguments[1:] if of_node else arguments, os.environ)
         warn_of_misspelled_variables(ROLE, os.environ)
-        # What is wrong is told as findings; a library's own words would come between.
+        # Problems are reported as findings; log lines of libraries would mix with them.
         log_setup.configure("error", "text", role=ROLE.name)
         if of_node:
             findings, target = _of_node(options)

@@ -1,4 +1,4 @@
-"""What a check finds, and what a check is."""
+"""Findings and checks."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal
@@ -6,14 +6,14 @@ from typing import Any, Final, Literal
 import msgspec
 
 State = Literal["ok", "warning", "fault", "unknown"]
-#: From the best to the worst.
+#: From best to worst.
 STATES: Final[tuple[State, ...]] = ("ok", "unknown", "warning", "fault")
-#: What each state makes the exit code at the least.
+#: The least exit code for each state.
 CODES: Final[dict[State, int]] = {"ok": 0, "unknown": 0, "warning": 1, "fault": 2}
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What ``check`` found of ``subject`` (``node n1``; empty: of all), in words, and what to do about it."""
+    """What ``check`` found about ``subject`` (``node n1``; empty: everything), as text, and what to do about it."""
 
     check: str
     state: State
@@ -23,7 +23,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """A finding before its check is known."""
+    """A finding without its check."""
 
     state: State
     subject: str
@@ -37,22 +37,22 @@ def fault(subject: str, message: str, suggestion: str) -> Result:
 
 
 def warning(subject: str, message: str, suggestion: str) -> Result:
-    """Something works, and may soon not."""
+    """Something works, but may soon stop working."""
     return Result("warning", subject, message, suggestion)
 
 
 def unknown(subject: str, why: str, suggestion: str = "") -> Result:
-    """Something could not be looked at."""
+    """Something could not be examined."""
     return Result("unknown", subject, why, suggestion)
 
 
 def fine(subject: str, message: str) -> Result:
-    """All is well with it, in more words than the check's own."""
+    """All is well, with more details than the check's own text."""
     return Result("ok", subject, message)
 
 
 class Unread(msgspec.Struct, frozen=True):
-    """Stands for what could not be read. ``why`` in words; ``absent``: there is no such thing; ``refused``: we may not."""
+    """Stands for what could not be read. ``why``: text; ``absent``: it does not exist; ``refused``: no permission."""
 
     why: str
     absent: bool = False
@@ -64,55 +64,57 @@ def _nothing(facts: Any) -> str:
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One check: pure, over what was read. ``about`` says what is well when nothing is found."""
+    """One check: pure, over what was read. ``about`` is the report if nothing is found."""
 
     name: str
     about: str
     suggestion: str
-    """What to do, in general; findings say it of their own subject."""
+    """What to do in general; findings have their own suggestions."""
     look: Callable[[Any], Iterable[Result]]
     needs: tuple[tuple[str, str], ...] = ()
-    """(field of the facts, right that reading it takes): without one of them it must not say that all is well."""
+    """(field of the facts, permission to read it): if one of them is missing the check must not report that all is well."""
     lacks: Callable[[Any], str] = _nothing
-    """Says what it is about and is not there, so that it was not looked at; empty: all of it is."""
+    """Returns which objects of the check do not exist, so that they were not examined; empty: all exist."""
 
 
 def examine(facts: object, checks: Sequence[Check]) -> list[Finding]:
-    """What all ``checks`` say of ``facts``; one that finds nothing, and lacks nothing of what it is about, says that all is well."""
-    found = []
+    """The findings of all ``checks`` about ``facts``; a check without findings that lacks no object reports that all is well."""
+    findings = []
     for check in checks:
-        said = list(check.look(facts))
-        said += _unseen(facts, check, said)
-        if not said:
+        results = list(check.look(facts))
+        results += _not_examined(facts, check, results)
+        if not results:
             lacks = check.lacks(facts)
-            said = [unknown("", lacks) if lacks else fine("", check.about)]
-        found += [Finding(check.name, one.state, one.subject, one.message, one.suggestion) for one in said]
-    return found
+            results = [unknown("", lacks) if lacks else fine("", check.about)]
+        findings += [
+            Finding(check.name, one.state, one.subject, one.message, one.suggestion) for one in results
+        ]
+    return findings
 
 
-def _unseen(facts: object, check: Check, said: Sequence[Result]) -> list[Result]:
-    """What ``check`` could not see, and has not said itself."""
-    if any(one.state == "ok" for one in said):
-        return []  # it says why it needs nothing
-    told = [one.message for one in said if one.state == "unknown"]
-    found: dict[str, Result] = {}
+def _not_examined(facts: object, check: Check, results: Sequence[Result]) -> list[Result]:
+    """What ``check`` could not examine, and has not reported itself."""
+    if any(result.state == "ok" for result in results):
+        return []  # it reports why it needs nothing
+    reported = [result.message for result in results if result.state == "unknown"]
+    unread: dict[str, Result] = {}
     for field, right in check.needs:
         value = getattr(facts, field)
-        if isinstance(value, Unread) and not value.absent and not any(value.why in text for text in told):
+        if isinstance(value, Unread) and not value.absent and not any(value.why in text for text in reported):
             suggestion = f"ask for the right {right}" if value.refused else ""
-            found.setdefault(
+            unread.setdefault(
                 value.why, unknown("", f"not all of it could be looked at: {value.why}", suggestion)
             )
-    return list(found.values())
+    return list(unread.values())
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
     """0: all is well, or unknown; 1: there are warnings; 2: there are faults."""
-    return max((CODES[one.state] for one in findings), default=0)
+    return max((CODES[finding.state] for finding in findings), default=0)
 
 
 def catalogue(checks: Sequence[Check]) -> str:
     """The checks as a Markdown table."""
     rows = ["| check | well is | otherwise |", "|---|---|---|"]
-    rows += [f"| `{one.name}` | {one.about} | {one.suggestion} |" for one in checks]
+    rows += [f"| `{check.name}` | {check.about} | {check.suggestion} |" for check in checks]
     return "\n".join(rows)

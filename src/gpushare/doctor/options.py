@@ -1,4 +1,4 @@
-"""What can be said to the doctor. Imports nothing heavy: ``gpushare config`` reads this alone."""
+"""The doctor's options. Imports nothing heavy: ``gpushare config`` reads this module only."""
 
 from pathlib import Path
 from typing import Final

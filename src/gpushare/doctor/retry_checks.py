@@ -1,4 +1,4 @@
-"""What is true again in a moment is no fault: kubelets take seconds to tell of what an agent has said."""
+"""Repeats checks that fail only for a moment: kubelets take seconds to publish what an agent has reported."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,13 +16,13 @@ async def settled(
     patience_s: float,
     again_s: float,
 ) -> ClusterFacts:
-    """The facts, with the nodes read again every ``again_s`` seconds until no kubelet is behind its agent, or for ``patience_s``."""
+    """The facts, with nodes read again every ``again_s`` seconds until no kubelet lags behind its agent, for at most ``patience_s``."""
     for _ in range(round(patience_s / again_s)):
         if not any(True for _ in node_capacity(facts)):
             break
         await asyncio.sleep(again_s)
-        seen = await nodes()
-        if isinstance(seen, Unread):
-            break  # what was seen before is the best that is known
-        facts = msgspec.structs.replace(facts, nodes=seen)
+        reread = await nodes()
+        if isinstance(reread, Unread):
+            break  # the earlier state is the best that is known
+        facts = msgspec.structs.replace(facts, nodes=reread)
     return facts

@@ -1,4 +1,4 @@
-"""What findings tell to type: whole commands between backticks, with the releases, namespaces and pods that the cluster has."""
+"""Commands suggested by findings: complete, between backticks, with the cluster's releases, namespaces and pods."""
 
 from typing import Final
 
@@ -9,17 +9,17 @@ from gpushare.doctor.findings import Unread
 
 INSTALLER: Final = "ack-ai-installer"
 SCHEDULER: Final = "ack-co-scheduler"
-#: Field of the facts that holds what the chart makes first.
+#: Field of the facts with the main object of each chart.
 _MADE: Final = {INSTALLER: "daemon_sets", SCHEDULER: "deployments"}
 _NAMESPACE: Final = "kube-system"
-#: What helm writes on all that it makes.
+#: Annotation that helm writes on everything that it creates.
 _RELEASE: Final = "meta.helm.sh/release-name"
 _AGENTS: Final = "gpushare-device-plugin"
 _KUBE_SCHEDULER: Final = "kube-scheduler"
 
 
 def upgrade(facts: ClusterFacts, chart: str, setting: str = "") -> str:
-    """The command that brings back what ``chart`` makes, its values kept; ``setting`` (``a.b=c,d=e``) changes some of them."""
+    """The command that restores what ``chart`` creates, with its values; ``setting`` (``a.b=c,d=e``) changes some of them."""
     release, namespace = _release(facts, chart), namespace_of(facts, chart)
     if setting:
         return f"`helm upgrade {release} charts/{chart} -n {namespace} --reuse-values --set {setting}`"
@@ -27,18 +27,18 @@ def upgrade(facts: ClusterFacts, chart: str, setting: str = "") -> str:
 
 
 def install(facts: ClusterFacts, chart: str) -> str:
-    """The command that installs ``chart``, or brings back what it makes where there is a release of it."""
+    """The command that installs ``chart``, or restores what it creates if there is a release of it."""
     return f"`helm upgrade --install {_release(facts, chart)} charts/{chart} -n {namespace_of(facts, chart)}`"
 
 
 def namespace_of(facts: ClusterFacts, chart: str) -> str:
-    """Where ``chart`` is installed; where that is not seen, where it was to be looked for, or is by default."""
+    """The namespace of ``chart``; if it is not found the one that was searched, or the default."""
     made = _first(facts, chart)
     return str(at(made, "metadata", "namespace") or facts.namespace or _NAMESPACE)
 
 
 def agent_log(facts: ClusterFacts, node: str) -> str:
-    """The command that shows the log of the agent on ``node``, or, where none is seen, the pods among which it would be."""
+    """The command that shows the log of the agent on ``node``, or, if there is none, the agents' pods."""
     pod = agent_pods(facts).get(node)
     if pod is None:
         namespace = namespace_of(facts, INSTALLER)
@@ -47,7 +47,7 @@ def agent_log(facts: ClusterFacts, node: str) -> str:
 
 
 def log(pod: Json, container: str = "") -> str:
-    """The command that shows what a pod logs."""
+    """The command that shows the log of a pod."""
     namespace, _, name = name_of(pod).partition("/")
     if container:
         return f"`kubectl -n {namespace} logs {name} -c {container}`"
@@ -55,7 +55,7 @@ def log(pod: Json, container: str = "") -> str:
 
 
 def look(pod: Json, container: str = "") -> str:
-    """The command that shows why a pod, or a container of it, is not ready: its log, or what the kubelet says while there is none."""
+    """The command that shows why a pod, or a container of it, is not ready: its log, or the kubelet's message while there is none."""
     if has_log(pod, container):
         return log(pod, container)
     namespace, _, name = name_of(pod).partition("/")
@@ -63,7 +63,7 @@ def look(pod: Json, container: str = "") -> str:
 
 
 def pull(facts: ClusterFacts, chart: str, pod: Json | None) -> str:
-    """How the image comes that a container of the pod waits for; empty where none does."""
+    """How to provide the image that a container of the pod is waiting for; empty if none is."""
     missing = None if pod is None else unpulled(pod)
     if missing is None:
         return ""
@@ -78,7 +78,7 @@ def pull(facts: ClusterFacts, chart: str, pod: Json | None) -> str:
 
 
 def doctor_of_node(facts: ClusterFacts, node: str) -> str:
-    """The command that looks ``node`` over from its agent's pod; empty where no such pod is seen."""
+    """The command that examines ``node`` from its agent's pod; empty if there is no such pod."""
     pod = agent_pods(facts).get(node)
     if pod is None:
         return ""
@@ -87,7 +87,7 @@ def doctor_of_node(facts: ClusterFacts, node: str) -> str:
 
 
 def describe_agents(facts: ClusterFacts) -> str:
-    """The command whose events say why agents are missing."""
+    """The command that shows the events about missing agents."""
     return f"`kubectl -n {namespace_of(facts, INSTALLER)} describe ds {names.DAEMON_SET_NAME}`"
 
 

@@ -1,8 +1,8 @@
-"""Who holds how many MiB and how much compute on which GPU of which node.
+"""The allocation of every GPU of every node: MiB and compute, by pod.
 
-Pure: no input or output, no clock, no event loop. ``Ledger`` is fed what the API server says (nodes,
-and what pods hold) and answers where a request fits, why it does not, and what a node has left.
-Amounts are kept in MiB as they were recorded, so that the memory unit may change under running pods.
+Pure: no input or output, no clock, no event loop. ``Ledger`` is fed with what the API server reports (nodes and the
+allocations of pods). It answers where a request fits, why it does not fit elsewhere, and what is free on a node.
+Amounts are stored in MiB as recorded, so the memory unit may change while pods run.
 """
 
 import gpushare.ledger.arrays  # noqa: F401 - before all others that import numpy

@@ -1,6 +1,6 @@
-"""numpy, imported without its documentation and what only types need; the kinds of arrays that we have, and names in them.
+"""numpy, imported without its documentation and its typing helpers; the array types in use; lookups of columns by name.
 
-Who imports this before numpy spares a fifth of the time that numpy takes.
+Importing this module before numpy saves a fifth of numpy's import time.
 """
 
 import os
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpushare.process.lazy_import import putting_off
 
-# A second thread for products of large matrices, which we have none of, takes longer to start than all of numpy to import.
+# The second thread serves products of large matrices, which are not used here. It takes longer to start than the rest of numpy to import.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 _UNUSED: Final = {
     "numpy._core._add_newdocs": (),
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 else:
     Ints = Places = Mask = np.ndarray
 
-#: Names are laid out anew once there is one more for every so many.
-_FEW: Final = 8
-#: So many names are looked up as quickly as they are recognized.
-_RECOGNIZED: Final = 64
-#: Lists of names that are remembered: kube-scheduler's own, what a policy leaves of it, what has room of these for each of a few sizes.
-_MOST_FOUND: Final = 8
+#: An index is laid out again once it has grown by this fraction (one new name per so many).
+_GROWTH_DIVISOR: Final = 8
+#: Lists with at least this many names are compared with the remembered ones; shorter lists are looked up directly.
+_MIN_REMEMBERED_NAMES: Final = 64
+#: Remembered lists: kube-scheduler's own, what a policy leaves of it, and the nodes with room of these for each of a few sizes.
+_MAX_REMEMBERED_LISTS: Final = 8
 
 
 class Index(dict[str, int]):
-    """The column of each name, ``absent`` for one that is not known; of thousands at once by ``places``.
+    """The column of each name; ``absent`` for an unknown name. ``places`` looks up thousands at once.
 
-    Names come one by one, between all else that is read, so they and their columns lie far apart in memory, and to look up
-    thousands of them is to wait for memory. So they are laid next to each other, once there are enough new ones.
+    Names arrive one by one while other data is read, so they and their columns are scattered in memory, and looking up
+    thousands of them means waiting for memory. They are laid out contiguously whenever enough new ones have arrived.
     """
 
     def __init__(self, absent: int) -> None:
@@ -51,44 +51,44 @@ class Index(dict[str, int]):
 
     def places(self, names: Sequence[str]) -> Places:
         """The columns of ``names``."""
-        if len(self) > self._laid_out + self._laid_out // _FEW:
+        if len(self) > self._laid_out + self._laid_out // _GROWTH_DIVISOR:
             self._lay_out()
         return np.fromiter(map(self.get, names, repeat(self._absent)), np.intp, len(names))
 
     def _lay_out(self) -> None:
         columns = np.fromiter(self.values(), np.int64, len(self)).tolist()
-        fresh = [name[:1] + name[1:] for name in self]
+        copies = [name[:1] + name[1:] for name in self]
         self.clear()
-        self.update(zip(fresh, columns, strict=True))
+        self.update(zip(copies, columns, strict=True))
         self._laid_out = len(self)
 
 
-class Found:
-    """The columns of names in ``index``, remembered for the long lists that were asked for last: mostly the same are asked for again."""
+class ColumnCache:
+    """The columns of names in ``index``. Remembers long lists of names, because most are requested repeatedly."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
         self._lists: list[tuple[list[str], Places]] = []
-        """Those that were asked for last first."""
+        """Most recently requested first."""
 
     def places(self, names: Sequence[str]) -> Places:
-        """The columns of ``names``, which nobody may change."""
-        if len(names) < _RECOGNIZED:
+        """The columns of ``names``; the caller must not modify the result."""
+        if len(names) < _MIN_REMEMBERED_NAMES:
             return self._index.places(names)
         for place, (known, at) in enumerate(self._lists):
             if known == names:
                 self._lists.insert(0, self._lists.pop(place))
                 return at
         at = self._index.places(names)
-        self.note(list(names), at)
+        self.remember(list(names), at)
         return at
 
-    def note(self, names: list[str], at: Places) -> None:
-        """Remember that ``names``, a list that nobody changes any more, are at ``at``."""
-        if len(names) >= _RECOGNIZED:
+    def remember(self, names: list[str], at: Places) -> None:
+        """Remember that ``names``, a list that is no longer modified, has the columns ``at``."""
+        if len(names) >= _MIN_REMEMBERED_NAMES:
             self._lists.insert(0, (names, at))
-            del self._lists[_MOST_FOUND:]
+            del self._lists[_MAX_REMEMBERED_LISTS:]
 
     def forget(self) -> None:
-        """A name has come to ``index``, or has left it."""
+        """Drop all lists, because a name was added to ``index`` or removed."""
         self._lists.clear()

@@ -1,12 +1,12 @@
-"""The nodes with what is held on them: plain integers GPU by GPU (``node_book``), and the arrays that are a copy of the figures.
+"""All nodes and what pods hold on them: plain integers per GPU (``node_book``), copied to arrays.
 
-Every change goes through ``Books``, so that books and arrays agree whenever a method returns.
+Every change goes through ``Books``, so books and arrays agree whenever a method returns.
 """
 
 from collections.abc import Callable
 
 from gpushare.api.node.device import NodeDevices
-from gpushare.ledger.arrays import Found, Index
+from gpushare.ledger.arrays import ColumnCache, Index
 from gpushare.ledger.columns import NO_NODE, Columns
 from gpushare.ledger.fit.reasons import standing_refusals, unhealthy_text
 from gpushare.ledger.fit.refusals import Refusals
@@ -16,33 +16,33 @@ from gpushare.ledger.results import Held
 
 
 class Books:
-    """What nodes have and pods hold of it. ``held`` finds what a pod (UID) holds."""
+    """The capacity of nodes and its allocation. ``held`` returns what a pod (UID) holds."""
 
     def __init__(self, held: Callable[[str], Held]) -> None:
         self.held = held
         self.nodes: dict[str, NodeBook] = {}
-        """Every node that is known, or of which a pod holds something."""
+        """Every known node, and every node on which a pod holds something."""
         self.column_of = Index(NO_NODE)
         self.columns = Columns()
         self.refusals = Refusals(self.columns)
         self.near = Nearness()
-        self.found = Found(self.column_of)
+        self.column_cache = ColumnCache(self.column_of)
         self.absent: set[GpuBook] = set()
-        """GPUs that are not there, but of which pods hold a share."""
+        """GPUs that their node does not have, but of which pods hold a share."""
 
     def set_node(self, node: NodeDevices) -> None:
-        """Take ``node`` as it is now; what its pods hold stays, whatever has changed."""
+        """Set the node's current state. Allocations of its pods stay, whatever has changed."""
         book = self.book(node.name)
-        moving = [] if same_gpus(book.devices, node) else self._lift(book)
+        lifted = [] if same_gpus(book.devices, node) else self._remove_allocations(book)
         if book.devices is None:
             book.column = self.column_of[node.name] = self.columns.take()
-            self.found.forget()
+            self.column_cache.forget()
         else:
             self.columns.empty(book.column)
         book.devices = node
         book.standing = standing_refusals(node)
         book.near = self.near.number_of(node.near)
-        self._lose_gpus(book)
+        self._detach_gpus(book)
         for row, device in enumerate(node.devices):
             gpu = book.gpu(device.uuid)
             gpu.device, gpu.row, gpu.units = device, row, node.units_of(device)
@@ -54,22 +54,22 @@ class Books:
         self.refusals.set_node(
             book.column, book.standing, unhealthy_text(node.devices), node.mode.one_gpu_text
         )
-        self._lay(book, moving)
+        self._restore_allocations(book, lifted)
 
     def remove_node(self, book: NodeBook) -> None:
-        """Forget what the node has; what its pods hold stays."""
-        moving = self._lift(book)
+        """Forget the node's GPUs. Allocations of its pods stay."""
+        lifted = self._remove_allocations(book)
         self.columns.give_back(self.column_of.pop(book.name))
-        self.found.forget()
+        self.column_cache.forget()
         self.refusals.forget_node(book.column)
         book.devices, book.column = None, NO_NODE
-        self._lose_gpus(book)
+        self._detach_gpus(book)
         self._drop_unused_gpus(book)
-        self._lay(book, moving)
+        self._restore_allocations(book, lifted)
         self._drop_unused_node(book)
 
     def set_free_cpu(self, name: str, milli: int | None) -> None:
-        """How many thousandths of processors a known node's pods leave (``None``: nobody knows)."""
+        """Set how many thousandths of processors are free on a known node (``None``: unknown)."""
         book = self.nodes.get(name)
         if book is None or book.devices is None:
             return
@@ -79,20 +79,20 @@ class Books:
             self.columns.write_cpu(book)
 
     def book(self, name: str) -> NodeBook:
-        """The node, a new one where it is not there."""
+        """The node's book, created if missing."""
         book = self.nodes.get(name)
         if book is None:
             book = self.nodes[name] = NodeBook(name)
         return book
 
     def take(self, held: Held) -> None:
-        """Count what a pod holds."""
+        """Add what a pod holds."""
         book = self.book(held.node)
         self._count_pod(book, held, 1)
         self._take(book, held)
 
     def free(self, held: Held) -> None:
-        """Count it out again."""
+        """Remove what a pod holds."""
         book = self.nodes[held.node]
         self._count_pod(book, held, -1)
         self._free(book, held)
@@ -111,19 +111,19 @@ class Books:
             gpu = book.gpus[share.uuid]
             gpu.count(held.priority, share, -1)
             gpu.pods.pop(held.uid, None)
-        # Only now: an allocation may name a GPU twice.
+        # In a second loop, because an allocation may name a GPU twice.
         for share in shares:
             self.refresh(book, share.uuid)
 
-    def _lift(self, book: NodeBook) -> list[Held]:
-        """Take what is held off the node's GPUs, while these become others."""
+    def _remove_allocations(self, book: NodeBook) -> list[Held]:
+        """Remove all allocations from the node's GPUs while these are replaced; returns them for ``_restore_allocations``."""
         lifted = [self.held(uid) for uid in book.uids()]
         for held in lifted:
             self._free(book, held)
         return lifted
 
-    def _lay(self, book: NodeBook, lifted: list[Held]) -> None:
-        """Put it on the GPUs that the node has now."""
+    def _restore_allocations(self, book: NodeBook, lifted: list[Held]) -> None:
+        """Put the allocations on the node's current GPUs."""
         for held in lifted:
             self._take(book, held)
 
@@ -135,17 +135,17 @@ class Books:
         self.recount(book)
 
     def recount(self, book: NodeBook) -> None:
-        """Bring up to date what follows from the number of a node's pods, and of those for which room is kept."""
+        """Update what depends on the number of a node's pods, nominated ones included."""
         if book.devices is not None:
             self.columns.write_kinds(book)
             if book.devices.max_node_pods is not None:
-                # The cap on all may have been reached, or not any more: that shuts or opens every GPU.
+                # The pod cap of the node may now be reached, or no longer be: this closes or opens every GPU.
                 for gpu in book.present:
                     gpu.refresh(book.devices, shut=book.shut)
                     self.columns.write_gpu(book.column, gpu)
 
     def refresh(self, book: NodeBook, uuid: str) -> None:
-        """Bring everything up to date that follows from what is held of a GPU."""
+        """Update everything that depends on the allocations of a GPU."""
         gpu = book.gpus.get(uuid)
         if gpu is None:
             return
@@ -158,7 +158,7 @@ class Books:
             self.absent.discard(gpu)
             del book.gpus[uuid]
 
-    def _lose_gpus(self, book: NodeBook) -> None:
+    def _detach_gpus(self, book: NodeBook) -> None:
         for gpu in book.present:
             gpu.device = None
             if gpu.pods:

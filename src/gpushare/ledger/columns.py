@@ -1,8 +1,8 @@
-"""The figures that fitting needs, for all nodes at once: arrays with a row per GPU and a column per node.
+"""The figures by which requests are fitted, for all nodes at once: arrays with a row per GPU and a column per node.
 
-GPU-major, because a request is compared GPU by GPU over all nodes and then joined over the few rows:
-runs of memory as long as the cluster. Columns are handed out and taken back; their number grows by
-doubling. Column 0 belongs to no node and takes nothing: it stands for the nodes that are not known.
+GPU-major: a request is compared GPU by GPU over all nodes, then the few rows are joined. So each operation reads
+contiguous memory as long as the cluster. Columns are handed out and returned; their number grows by doubling.
+Column 0 stands for all unknown nodes and fits nothing.
 """
 
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ from gpushare.ledger.node_book import SHUT, UNKNOWN_CPU_MILLI, GpuBook, NodeBook
 from gpushare.ledger.placement.policies import number_of
 from gpushare.ledger.priorities import Lacking, Priorities, levels
 
-#: The column of nodes that are not known.
+#: The column of unknown nodes.
 NO_NODE: Final = 0
-#: Changes noted one by one; who has not looked for longer takes everything for changed.
+#: Changes that are recorded one by one. A reader that has missed more treats all columns as changed.
 MOST_NOTED: Final = 4096
 
 _GPU_PLANES: Final = {
@@ -55,7 +55,7 @@ _NODE_LINES: Final = {
 
 
 class Columns:
-    """Planes are (GPUs, nodes), lines are (nodes,). ``width`` columns are in use or were."""
+    """Planes are (GPUs, nodes), lines are (nodes,). ``width`` is the number of columns that were ever in use."""
 
     fit_units: Ints
     room_units: Ints
@@ -66,37 +66,37 @@ class Columns:
     index: Ints
     used_mib: Ints
     taken_mib: Ints
-    """What pods were given, and what others hold besides."""
+    """What pods hold, are nominated for, and what unmanaged processes use."""
     total_mib: Ints
     unit_mib: Ints
     max_pods: Ints
     largest_units: Ints
-    """Units of the node's largest GPU."""
+    """Units of the largest GPU."""
     healthy_units: Ints
-    """Units of its largest GPU in service, ``SHUT`` where none is."""
+    """Units of the largest GPU in service; ``SHUT`` without one."""
     unhealthy: Ints
-    """How many of its GPUs are out of service: not healthy, or cordoned."""
+    """GPUs out of service: unhealthy or cordoned."""
     memory_pods: Ints
     core_pods: Ints
-    """Pods that hold memory alone, or compute too, and those for which room is kept."""
+    """Pods with memory alone, and pods with compute too; nominated pods included."""
     placement: Ints
-    """The number of the node's placement (``placement.number_of``)."""
+    """The number of the node's placement policy (``placement.number_of``)."""
     no_memory: Ints
-    """1 where the node takes no new request whatever is free."""
+    """1 if the node takes no new requests, whatever is free."""
     no_core: Ints
-    """1 where it takes none that asks for compute."""
+    """1 if it takes no requests for compute."""
     no_whole: Ints
-    """1 where it takes none that counts GPUs (``aliyun.com/gpu``)."""
+    """1 if it takes no requests for whole GPUs (``aliyun.com/gpu``)."""
     near: Ints
-    """The number of the matrix that says how near its GPUs are to each other (``ledger.placement.topology_sets``); 0 for none."""
+    """The number of its topology matrix (``ledger.placement.topology_sets``); 0 for none."""
     one_gpu: Ints
-    """1 where it gives no pod more than one GPU."""
+    """1 if a pod gets at most one GPU."""
     full: Ints
-    """1 where as many pods as may hold something of the node."""
+    """1 if the node's pod cap is reached."""
     by_fragments: Ints
-    """1 where the node's placement is ``fragmentation``."""
+    """1 if the node's placement policy is ``fragmentation``."""
     free_cpu_milli: Ints
-    """Thousandths of processors that its pods leave, ``UNKNOWN_CPU_MILLI`` where nobody said so."""
+    """Free thousandths of processors; ``UNKNOWN_CPU_MILLI`` if not known."""
 
     def __init__(self, nodes: int = 64, gpus: int = 1) -> None:
         self._capacity = nodes
@@ -114,11 +114,11 @@ class Columns:
 
     @property
     def changes(self) -> int:
-        """How many there were, of all columns together."""
+        """The number of changes so far, over all columns."""
         return self._forgotten + len(self._noted)
 
     def changed_since(self, changes: int) -> set[int] | None:
-        """The columns that changed after so many; ``None``: maybe all of them, or there are more than there were."""
+        """The columns that changed after change number ``changes``; ``None``: any may have, or there are fewer changes than that."""
         return None if changes < self._forgotten else set(self._noted[changes - self._forgotten :])
 
     def take(self) -> int:
@@ -131,12 +131,12 @@ class Columns:
         return self.width - 1
 
     def give_back(self, column: int) -> None:
-        """Empty ``column`` and keep it for another node."""
+        """Empty ``column`` and reuse it for another node."""
         self.empty(column)
         self._returned.append(column)
 
     def write_node(self, node: NodeBook) -> None:
-        """Copy all of a known node's figures into its column, which is empty."""
+        """Copy all figures of a known node into its column, which is empty."""
         devices = node.devices
         assert devices is not None
         column = node.column
@@ -163,7 +163,7 @@ class Columns:
         self.write_kinds(node)
 
     def write_gpu(self, column: int, gpu: GpuBook) -> None:
-        """Copy the figures of one GPU that change with its pods."""
+        """Copy the figures of a GPU that depend on its pods."""
         self._note(column)
         row = gpu.row
         self.fit_units[row, column] = gpu.fit_units
@@ -175,22 +175,22 @@ class Columns:
         self.taken_mib[row, column] = gpu.taken_mib
         self.priorities.write(row, column, gpu.by_priority)
         if len(gpu.by_priority) > 1 or not gpu.pods:
-            gpu.by_priority = {one: held for one, held in gpu.by_priority.items() if held[2]}
+            gpu.by_priority = {priority: held for priority, held in gpu.by_priority.items() if held[2]}
 
     def write_kinds(self, node: NodeBook) -> None:
-        """Copy how many pods of either kind the node has, or keeps room for."""
+        """Copy how many pods of each kind the node has, nominated ones included."""
         self._note(node.column)
         self.memory_pods[node.column] = node.of_kind(core=False)
         self.core_pods[node.column] = node.of_kind(core=True)
         self.full[node.column] = node.is_full
 
     def write_cpu(self, node: NodeBook) -> None:
-        """Copy how much of its processors the node has free."""
+        """Copy how many processors are free on the node."""
         self._note(node.column)
         self.free_cpu_milli[node.column] = node.free_cpu_milli
 
     def empty(self, column: int) -> None:
-        """Make the column one of a node that has nothing and takes nothing."""
+        """Reset the column to a node that has nothing and fits nothing."""
         self._note(column)
         for name, (_, empty) in _GPU_PLANES.items():
             getattr(self, name)[:, column] = empty
@@ -198,12 +198,10 @@ class Columns:
             getattr(self, name)[column] = empty
         self.priorities.empty(column)
 
-    def where_others_could_go(
-        self, request: Request, priority: int | Ints, at: Places
-    ) -> Iterator[Places] | None:
-        """Places in ``at`` that could take ``request`` once pods below ``priority`` are gone, those of the least important first.
+    def eviction_stages(self, request: Request, priority: int | Ints, at: Places) -> Iterator[Places] | None:
+        """Places in ``at`` that could take ``request`` after evicting pods below ``priority``, those with the least important pods first.
 
-        ``priority`` may be another for each place. ``None``: nothing can be said. A few that could not are among them, and none is left out that could.
+        ``priority`` may differ by place. ``None``: unknown. The result is an upper bound: no place that could take it is left out.
         """
         classes = self.priorities.below(priority, at)
         if classes is None:
@@ -215,9 +213,9 @@ class Columns:
             closed = closed | (self.no_core.take(at) != 0)
         if request.gpu_count > 1:
             closed = closed | (self.one_gpu.take(at) != 0)
-        given = (self.room_units.take(at, axis=1) != SHUT) & ~closed
+        usable = (self.room_units.take(at, axis=1) != SHUT) & ~closed
         lacking = Lacking(
-            total_mib=self.total_mib.take(at, axis=1) * given,
+            total_mib=self.total_mib.take(at, axis=1) * usable,
             taken_mib=self.taken_mib.take(at, axis=1),
             units=self.units.take(at, axis=1),
             used_core=self.used_core.take(at, axis=1),
@@ -232,7 +230,7 @@ class Columns:
         self._noted.append(column)
 
     def _forget_changes(self) -> None:
-        # One more than there were: who has seen them all has not seen this.
+        # One more than there were: a reader that has seen all earlier changes has not seen this one.
         self._forgotten += len(self._noted) + 1
         self._noted.clear()
 

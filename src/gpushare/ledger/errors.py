@@ -1,15 +1,14 @@
-"""The one root of what the ledger refuses."""
+"""Errors of the ledger."""
 
 
 class LedgerError(Exception):
-    """Something that the ledger does not do."""
+    """Base class."""
 
 
 class Refused(LedgerError):
-    """A request that ``node`` does not take at present.
+    """``node`` does not take the request at present.
 
-    ``reason`` is for people; ``hopeless`` says that no eviction on that node could help, so that
-    preemption need not try there.
+    ``reason`` is for people. ``hopeless``: no eviction on that node could help, so preemption need not try there.
     """
 
     def __init__(self, node: str, reason: str, *, hopeless: bool) -> None:

@@ -1,7 +1,7 @@
-"""The ledger: events from the API server and reservations go in, decisions and figures come out.
+"""The ledger: takes events from the API server and reservations, answers with decisions and figures.
 
-Every change touches the books of one node and a few cells of the arrays, whatever the size of the cluster (``books``). What a pod
-holds is kept as it was recorded, by GPU UUID, also when node or GPU is not there: so the order of events does not matter.
+Each change updates the books of one node and a few cells of the arrays, whatever the size of the cluster (``books``). The
+allocation of a pod is stored as recorded, by GPU UUID, even if node or GPU is missing: the order of events does not matter.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,10 +32,10 @@ from gpushare.process.event import Event
 
 
 class Ledger:
-    """Who holds what on which GPU. Not for several threads.
+    """The allocations of all pods. Not thread-safe.
 
-    ``node_policy`` says whether nodes with the least left over score highest (binpack), those with the most (spread) or
-    those where what arrives could use least less (fragmentation); on a node, its own placement decides.
+    ``node_policy`` says which nodes score highest: those with the least left over (binpack), with the most (spread), or those
+    where fragmentation grows least (fragmentation). On a node its own placement policy decides.
     """
 
     def __init__(self, *, node_policy: Placement = Placement.BINPACK) -> None:
@@ -45,21 +45,21 @@ class Ledger:
         self._left = LeftOver(books.columns, books.near, node_policy)
         self._growth = Growth(books.columns, books.near)
         self.fragments_mib = self._growth.fragments_mib
-        """How much of what is free the mix of arrivals could not use on average (``ledger.placement.fragmentation.measure``)."""
+        """MiB of free memory that the expected requests could not use on average (``ledger.placement.fragmentation.measure``)."""
         self._scoring = Scoring(books.columns, self._left, self._growth, books.near)
         self.set_free_cpu = books.set_free_cpu
         self.allocation_changed: Event[str] = Event()
-        """Called with the UID of a pod for which capacity is allocated or nominated, or is not any more."""
+        """Called with the UID of a pod whose allocation or nomination begins, changes or ends."""
         self.nominations = Nominations(books.nodes, books.refresh, books.recount, self.allocation_changed)
-        """Capacity that is reserved for pods until others have ended."""
+        """Capacity that is reserved for pods until their victims have ended."""
         self.evictions = Evictions(books)
-        """Whose end, or move, makes room."""
+        """Which evictions or moves would make room."""
         self.gpus_chosen: Event[str, str, list[Candidate]] = Event()
-        """Called with a UID and a node when GPUs of it were chosen, and with those of which they were."""
+        """Called when GPUs were chosen, with UID, node and the candidates."""
 
     @classmethod
     def of(cls, nodes: Iterable[NodeDevices]) -> Self:
-        """A ledger of ``nodes`` on which nobody holds anything."""
+        """A ledger of ``nodes`` without pods."""
         ledger = cls()
         for node in nodes:
             ledger.set_node(node)
@@ -68,21 +68,21 @@ class Ledger:
     # --- nodes ------------------------------------------------------------------------------
 
     def set_node(self, node: NodeDevices) -> None:
-        """Take ``node`` as it is now; what its pods hold stays, whatever has changed."""
+        """Set the node's current state. Allocations of its pods stay, whatever has changed."""
         before = self.node(node.name)
         if before != node:
             self.nominations.remove_changed(node.name, before, node)
             self._books.set_node(node)
 
     def remove_node(self, name: str) -> None:
-        """Forget the node; what its pods hold stays until it is released, should the node come back."""
+        """Forget the node. Allocations of its pods stay until they are released, in case the node comes back."""
         book = self._books.nodes.get(name)
         if book is not None and book.devices is not None:
             self.nominations.remove_changed(name, book.devices, None)
             self._books.remove_node(book)
 
     def node(self, name: str) -> NodeDevices | None:
-        """The node as it was last set, ``None`` if it is not known."""
+        """The node as last set; ``None`` if unknown."""
         book = self._books.nodes.get(name)
         return None if book is None else book.devices
 
@@ -93,10 +93,10 @@ class Ledger:
     # --- what pods hold -----------------------------------------------------------------------
 
     def reserve(self, uid: str, pod: str, request: Request, node: str) -> Allocation:
-        """Allocate ``request`` on the GPUs of ``node`` that its placement prefers, until it is confirmed or released.
+        """Allocate ``request`` on the GPUs of ``node`` that its placement policy prefers, until confirmed or released.
 
-        The same UID and node again give the same allocation; a reservation on another node is moved.
-        Raises ``Refused``, and changes nothing then, where it does not fit or the pod is bound elsewhere.
+        The same UID and node return the same allocation; a reservation on another node is moved. Raises ``Refused``, without
+        any change, if the request does not fit or the pod is bound to another node.
         """
         held = self._held.get(uid)
         if held is not None:
@@ -125,10 +125,10 @@ class Ledger:
         confirmed: bool = True,
         priority: int = 0,
     ) -> None:
-        """Record what the API server says that the pod holds, in place of whatever it held here before.
+        """Record the pod's allocation as the API server has it, in place of any earlier one.
 
-        It is recorded even where it does not fit: what another scheduler allocated is gone all the same. What is not
-        ``confirmed`` counts like a reservation, and does not take the place of what is. ``priority`` as in ``Held``.
+        It is recorded even if it does not fit, because another scheduler may have allocated it. An allocation that is not
+        ``confirmed`` counts as a reservation and does not replace a confirmed one. ``priority`` as in ``Held``.
         """
         held = self._held.get(uid)
         if held is not None:
@@ -155,34 +155,33 @@ class Ledger:
         return self._held.get(uid)
 
     def arrived(self, request: Request) -> None:
-        """Count a request into the mix that is to be expected: once for each pod, whether it fits or not."""
+        """Count a request in the expected mix: once per pod, whether it fits or not."""
         if not request.by_gpu:
             self._growth.arrived(request)
 
-    def foresee(self, request: Request) -> None:
-        """Work out what answers about ``request`` go by, and keep it as they do. It changes no answer, only when the time is spent."""
+    def precompute(self, request: Request) -> None:
+        """Compute and cache what answers about ``request`` need. Answers are the same without it, only slower."""
         self._left.of(request)
-        self._scoring.foresee(request)
+        self._scoring.precompute(request)
 
     def filter_for(self, uid: str, request: Request, nodes: Sequence[str]) -> Verdict:
-        """As ``filter``, for a pod that may have a nomination: that is free for it."""
+        """As ``filter``, with what is nominated for the pod counted as free."""
         with self.nominations.as_free_for(uid):
             return self.filter(request, nodes)
 
     # --- decisions ------------------------------------------------------------------------------
 
     def filter(self, request: Request, nodes: Sequence[str]) -> Verdict:
-        """Which of ``nodes`` take ``request`` now, and for each of the others why not."""
-        at = self._books.found.places(nodes)
+        """Which of ``nodes`` take ``request`` now, and why each of the others does not."""
+        at = self._books.column_cache.places(nodes)
         fits = self._fits(request, at)
         if fits.all():
             return Verdict(list(nodes), {}, {})
         if not fits.any():
             return Verdict([], *self._books.refusals.explain(request, list(nodes), at))
         names = list(compress(nodes, fits.tolist()))
-        self._books.found.note(
-            names.copy(), at[fits]
-        )  # mostly they are asked for again at once, to be scored
+        # They are usually requested again immediately, to be scored.
+        self._books.column_cache.remember(names.copy(), at[fits])
         others = ~fits
         refused, hopeless = self._books.refusals.explain(
             request, list(compress(nodes, others.tolist())), at[others]
@@ -191,13 +190,13 @@ class Ledger:
 
     def fitting(self, request: Request, nodes: Sequence[str]) -> list[str]:
         """Those of ``nodes`` that take ``request`` now."""
-        return list(compress(nodes, self._fits(request, self._books.found.places(nodes)).tolist()))
+        return list(compress(nodes, self._fits(request, self._books.column_cache.places(nodes)).tolist()))
 
     def best(self, request: Request, nodes: Sequence[str]) -> str | None:
-        """The first of ``nodes`` with the highest score of those that take ``request`` now."""
-        at = self._books.found.places(nodes)
+        """The first of the ``nodes`` with the highest score that take ``request`` now."""
+        at = self._books.column_cache.places(nodes)
         if request.unit_mib:
-            # The best may count in another unit.
+            # The best one may count in another unit.
             fits = self._fits(request, at)
             scores = np.where(fits, self._scoring.of(request, at), -1)
             return nodes[int(scores.argmax())] if fits.any() else None
@@ -205,21 +204,23 @@ class Ledger:
         return None if place is None else nodes[place]
 
     def score(self, request: Request, nodes: Sequence[str]) -> list[int]:
-        """0 to 10 for each of ``nodes`` by the GPUs that it would give; 0 where the request does not fit."""
-        found: list[int] = self._scoring.of(request, self._books.found.places(nodes)).tolist()
-        return found
+        """0 to 10 for each of ``nodes``, by the GPUs that it would allocate; 0 if the request does not fit."""
+        scores: list[int] = self._scoring.of(request, self._books.column_cache.places(nodes)).tolist()
+        return scores
 
     def largest_units(self, nodes: Sequence[str]) -> list[int]:
-        """For each of ``nodes`` the units of its largest GPU, 0 for one that is not known."""
-        found: list[int] = (
-            self._books.columns.units.max(axis=0, initial=0).take(self._books.found.places(nodes)).tolist()
+        """For each of ``nodes`` the units of its largest GPU; 0 for an unknown node."""
+        units: list[int] = (
+            self._books.columns.units.max(axis=0, initial=0)
+            .take(self._books.column_cache.places(nodes))
+            .tolist()
         )
-        return found
+        return units
 
     def standing_out(self, request: Request, nodes: Sequence[str]) -> list[tuple[str, int]]:
-        """Those of ``nodes`` whose score is above the least of them, and by how much, in the order asked."""
-        found = self._scoring.of(request, self._books.found.places(nodes))
-        above = found - found.min(initial=MAX_SCORE)
+        """Those of ``nodes`` that score above the lowest score, and by how much, in the given order."""
+        scores = self._scoring.of(request, self._books.column_cache.places(nodes))
+        above = scores - scores.min(initial=MAX_SCORE)
         (places,) = above.nonzero()
         return [
             (nodes[place], score)
@@ -229,16 +230,16 @@ class Ledger:
     # --- figures --------------------------------------------------------------------------------
 
     def usage(self, node: str) -> NodeUsage:
-        """What the node's GPUs have and what is held of them, and what is held of GPUs not there."""
+        """The node's GPUs and their allocations, including those of missing GPUs."""
         book = self._books.nodes.get(node)
         return NodeUsage(node, None, (), ()) if book is None else usage_of(book, self._held.__getitem__)
 
     def columns_by_node(self) -> tuple[Columns, Mapping[str, int]]:
-        """The figures of all GPUs, and the column of each known node; both to be read alone, and at once."""
+        """The figures of all GPUs and the column of each known node; read only, and valid until the next change."""
         return self._books.columns, self._books.column_of
 
     def totals(self) -> Totals:
-        """The whole cluster in figures: sums over the arrays, nothing that grows with the number of pods."""
+        """The whole cluster in figures: sums over the arrays, independent of the number of pods."""
         columns = self._books.columns
         return Totals(
             nodes=len(self._books.column_of),
@@ -260,13 +261,13 @@ class Ledger:
         return fits
 
     def _candidates(self, book: NodeBook, node: NodeDevices, request: Request) -> list[Candidate]:
-        """The GPUs that the node could give ``request`` now; none where it counts in another unit."""
+        """The GPUs of the node that could take ``request`` now; none if the node counts in another unit."""
         if request.unit_mib not in (0, node.unit.mib):
             return []
         candidates = book.candidates(request)
         if node.placement is Placement.FRAGMENTATION and not request.by_gpu:
             grown = self._growth.by_gpu(request, book.column)
-            candidates = (Candidate(*one[:-1], grown[one.row]) for one in candidates)
+            candidates = (Candidate(*candidate[:-1], grown[candidate.row]) for candidate in candidates)
         return list(candidates)
 
     def _refused(self, request: Request, node: str) -> Refused:

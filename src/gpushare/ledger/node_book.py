@@ -1,7 +1,7 @@
 """What is held on one node, GPU by GPU, in plain integers.
 
-These are the books; the arrays in ``columns`` are a copy of the figures that fitting needs. A GPU has
-its entry here as soon as it is there or somebody holds something of it, whichever comes first.
+These are the books; the arrays in ``columns`` are a copy of the figures that fitting needs. A GPU has an entry as soon
+as its node reports it or a pod holds a share of it, whichever comes first.
 """
 
 from collections.abc import Iterator
@@ -12,20 +12,20 @@ from gpushare.api.quantity import granted_mib
 from gpushare.api.request.request import Request
 from gpushare.ledger.placement.policies import Candidate
 
-#: Nothing fits: not even a request of 0 units.
+#: Nothing fits, not even a request for 0 units.
 SHUT = -1
-#: Free processors of a node of which nobody says how many they are: enough for all that its GPUs take.
+#: Free processors of a node for which they are unknown: enough for anything its GPUs take.
 UNKNOWN_CPU_MILLI = 1 << 31
 
 
 class GpuBook:
-    """One GPU: ``device`` is ``None`` while the node does not have it, but pods hold a share of it.
+    """One GPU. ``device`` is ``None`` while the node does not have it, but pods hold a share of it.
 
-    ``room_units`` is the largest request that its free memory takes, ``SHUT`` where it is absent or
-    out of service; ``fit_units`` is the same, but ``SHUT`` too at the pod cap or where the node takes nothing
-    new; ``free_core`` is in percent, ``SHUT`` where the node gives no compute. ``refresh`` computes them.
-    ``used_mib`` is what pods were given; what others hold of the GPU besides is the device's ``foreign_mib``.
-    ``kept_mib``, ``kept_core`` and ``kept_pods`` are for pods that wait for others to end here.
+    ``room_units`` is the largest request that its free memory takes; ``SHUT`` if the GPU is missing or out of service.
+    ``fit_units`` is the same, but also ``SHUT`` at the pod cap or if the node takes nothing new. ``free_core`` is in percent;
+    ``SHUT`` if the node does not share compute. ``refresh`` computes them. ``used_mib`` is allocated to pods; what unmanaged
+    processes use is the device's ``foreign_mib``. ``nominated_mib``, ``nominated_core`` and ``nominated_pods`` are reserved for
+    pods whose victims have not ended yet.
     """
 
     __slots__ = (
@@ -33,9 +33,9 @@ class GpuBook:
         "device",
         "fit_units",
         "free_core",
-        "kept_core",
-        "kept_mib",
-        "kept_pods",
+        "nominated_core",
+        "nominated_mib",
+        "nominated_pods",
         "pods",
         "room_units",
         "row",
@@ -50,28 +50,30 @@ class GpuBook:
         self.units = 0
         self.used_mib = 0
         self.used_core = 0
-        self.kept_mib = 0
-        self.kept_core = 0
-        self.kept_pods = 0
+        self.nominated_mib = 0
+        self.nominated_core = 0
+        self.nominated_pods = 0
         self.pods: dict[str, None] = {}
         self.by_priority: dict[int, list[int]] = {}
-        """MiB, percent and number that pods of a priority hold."""
+        """MiB, percent and number of pods by priority."""
         self.room_units = SHUT
         self.fit_units = SHUT
         self.free_core = SHUT
 
     @property
     def taken_mib(self) -> int:
-        """What cannot be given: to pods it is given already, or kept for them, or others hold it."""
-        return self.used_mib + self.kept_mib + (self.device.foreign_mib if self.device is not None else 0)
+        """MiB that cannot be allocated: held by pods, nominated for pods, or used by unmanaged processes."""
+        return (
+            self.used_mib + self.nominated_mib + (self.device.foreign_mib if self.device is not None else 0)
+        )
 
     @property
     def is_untouched(self) -> bool:
-        """Whether nobody holds anything of it, no pod and nobody else."""
+        """Whether no pod and no other process uses anything of it."""
         return not self.pods and not self.taken_mib
 
     def count(self, priority: int, share: GpuShare, step: int) -> None:
-        """Count a pod's ``share`` in (1) or out (-1), the pod's priority with it."""
+        """Add (1) or remove (-1) a pod's ``share``, under the pod's priority."""
         self.used_mib += step * share.mib
         self.used_core += step * share.core_percent
         amounts = self.by_priority.setdefault(priority, [0, 0, 0])
@@ -80,29 +82,29 @@ class GpuBook:
         amounts[2] += step
 
     def refresh(self, node: NodeDevices, *, shut: bool) -> None:
-        """Compute what fits on a GPU that is there; ``shut`` says that the node takes nothing new."""
+        """Compute what fits on a GPU that the node has; ``shut``: the node takes nothing new."""
         assert self.device is not None
         self.room_units = self.fit_units = self.free_core = SHUT
         if node.mode.gives_core:
-            self.free_core = max(100 - self.used_core - self.kept_core, 0)
+            self.free_core = max(100 - self.used_core - self.nominated_core, 0)
         if not self.device.in_service:
             return
         # The largest n with granted_mib(total, n, units) <= free, see model.quantity.
         total_mib = self.device.total_mib
         free_mib = max(total_mib - self.taken_mib, 0)
         self.room_units = ((free_mib + 1) * self.units - 1) // total_mib
-        if not shut and (node.max_pods is None or len(self.pods) + self.kept_pods < node.max_pods):
+        if not shut and (node.max_pods is None or len(self.pods) + self.nominated_pods < node.max_pods):
             self.fit_units = self.room_units
 
 
 class NodeBook:
-    """One node: its GPUs by UUID, those present in order of index, and how many pods of which kind it has.
+    """One node: its GPUs by UUID, those present in order of index, and the number of pods of each kind.
 
-    ``devices`` is ``None`` while the node is not known; ``column`` is its place in the arrays then.
-    ``standing`` says why the node takes no new requests for memory, whatever is free, why none for
-    compute too, and why none that counts GPUs; empty where it does. ``near`` is the number of what is known of how near its
-    GPUs are to each other. ``free_cpu_milli`` are thousandths of processors that its pods leave. ``memory_pods`` and ``core_pods``
-    hold something here, ``kept_memory`` and ``kept_core`` of either kind wait for others to end here: who counts its pods counts both.
+    ``devices`` is ``None`` while the node is unknown, else ``column`` is its place in the arrays. ``standing`` says why the node
+    takes no new requests, whatever is free: for memory, for compute too, for a number of GPUs; empty if it does. ``near`` is the
+    number of its topology matrix. ``free_cpu_milli`` is in thousandths of processors. ``memory_pods`` and ``core_pods`` hold
+    something here; ``nominated_memory_pods`` and ``nominated_core_pods`` are pending until their victims have ended. A pod cap
+    counts both.
     """
 
     __slots__ = (
@@ -111,11 +113,11 @@ class NodeBook:
         "devices",
         "free_cpu_milli",
         "gpus",
-        "kept_core",
-        "kept_memory",
         "memory_pods",
         "name",
         "near",
+        "nominated_core_pods",
+        "nominated_memory_pods",
         "present",
         "standing",
     )
@@ -130,8 +132,8 @@ class NodeBook:
         self.present: list[GpuBook] = []
         self.memory_pods = 0
         self.core_pods = 0
-        self.kept_memory = 0
-        self.kept_core = 0
+        self.nominated_memory_pods = 0
+        self.nominated_core_pods = 0
         self.free_cpu_milli = UNKNOWN_CPU_MILLI
 
     @property
@@ -141,13 +143,17 @@ class NodeBook:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many pods as may hold something here, or have room kept for them."""
+        """Whether the node's pod cap is reached, nominated pods included."""
         cap = None if self.devices is None else self.devices.max_node_pods
         return cap is not None and self.of_kind(core=False) + self.of_kind(core=True) >= cap
 
     def of_kind(self, *, core: bool) -> int:
-        """How many pods with compute, or without, hold something here, or have room kept for them."""
-        return self.core_pods + self.kept_core if core else self.memory_pods + self.kept_memory
+        """The number of pods with compute, or without, that hold something here or are nominated."""
+        return (
+            self.core_pods + self.nominated_core_pods
+            if core
+            else self.memory_pods + self.nominated_memory_pods
+        )
 
     @property
     def idle(self) -> bool:
@@ -155,16 +161,16 @@ class NodeBook:
         return not self.memory_pods and not self.core_pods
 
     def gpu(self, uuid: str) -> GpuBook:
-        """The entry of a GPU, a new one where there is none."""
+        """The entry of a GPU, created if missing."""
         book = self.gpus.get(uuid)
         if book is None:
             book = self.gpus[uuid] = GpuBook()
         return book
 
     def counted(self, share: GpuShare) -> GpuShare:
-        """``share`` as it counts here: with the UUID and the MiB of the GPU that the node has for it.
+        """``share`` as it counts here: with the UUID and MiB of the node's GPU.
 
-        It is the recorded one but where GPUs are known by index only, there or here.
+        It differs from the recorded share only where GPUs are known by index only, in the record or here.
         """
         gpu = self.gpus.get(share.uuid)
         if self.devices is None or (gpu is not None and gpu.device is not None):
@@ -201,7 +207,7 @@ class NodeBook:
             yield Candidate(gpu.row, free_mib, free_mib - asked_mib, len(gpu.pods))
 
     def _free_gpus(self, request: Request) -> Iterator[Candidate]:
-        """The GPUs of which nobody holds anything, for a request that counts GPUs."""
+        """The unused GPUs, for a request that counts GPUs."""
         if self.standing[2] or self.is_full:
             return
         for gpu in self.present:
@@ -211,7 +217,7 @@ class NodeBook:
 
 
 def same_gpus(before: NodeDevices | None, after: NodeDevices) -> bool:
-    """Whether what is held lies on the same GPUs after as before, with the same MiB."""
+    """Whether allocations are on the same GPUs after as before, with the same MiB."""
     return before is not None and [(gpu.uuid, gpu.index, gpu.total_mib) for gpu in before.devices] == [
         (gpu.uuid, gpu.index, gpu.total_mib) for gpu in after.devices
     ]

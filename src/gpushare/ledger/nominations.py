@@ -1,6 +1,6 @@
-"""Capacity on a node that is reserved for a pending pod until others have ended there, as a pod's ``nominatedNodeName`` is.
+"""Capacity on a node that is reserved for a pending pod until its victims have ended, like a pod's ``nominatedNodeName``.
 
-It is counted on the GPUs themselves, beside what pods hold; here is for whom.
+The amounts are counted on the GPUs themselves, next to what pods hold; this module knows for which pod.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,14 +15,14 @@ from gpushare.ledger.node_book import NodeBook
 from gpushare.ledger.preemption.victims import Plan
 
 SuspendedNominations = dict[str, tuple[str, tuple[GpuShare, ...]]]
-"""By the UID of its pod: the node, and the shares there."""
+"""By the pod's UID: the node, and the shares on it."""
 
 
 class Nominations:
-    """What is nominated on the nodes of ``books``, by the UID of the pod (a pod that moves has a key instead).
+    """Nominations on the nodes of ``books``, by the UID of the pod (by a key for a pod that is being moved).
 
-    ``changed`` is called for each GPU (node and UUID) on which that has changed, ``recounted`` for each node whose number of pods has
-    changed by it; ``notify`` with the UID of each pod for which a nomination begins or ends.
+    ``changed`` is called for each GPU (node and UUID) whose nominated amount changed, ``recounted`` for each node whose number
+    of pods changed, ``notify`` with the UID of each pod whose nomination begins or ends.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Nominations:
         self._nominated: SuspendedNominations = {}
 
     def add(self, uid: str, request: Request, plan: Plan) -> None:
-        """Nominate what ``plan`` frees, and what is free there, in place of what was nominated before."""
+        """Nominate what ``plan`` frees, together with what is free already. Replaces an earlier nomination."""
         self.remove(uid)
         devices = self._books[plan.node].devices
         assert devices is not None
@@ -48,13 +48,13 @@ class Nominations:
 
     def remove(self, uid: str) -> None:
         """End the pod's nomination, if it has one."""
-        found = self._nominated.pop(uid, None)
-        if found is not None:
-            self._count(*found, -1)
+        nomination = self._nominated.pop(uid, None)
+        if nomination is not None:
+            self._count(*nomination, -1)
             self._notify(uid)
 
     def remove_changed(self, node: str, before: NodeDevices | None, after: NodeDevices | None) -> None:
-        """End nominations on GPUs of ``node`` that are gone or others than before, and where it may have come to have more room."""
+        """End nominations on GPUs of ``node`` that are gone or changed, and all of them if the node may have more room now."""
         same: set[str] = set()
         if before is not None and after is not None and not _may_have_more(before, after):
             same = {device.uuid for device in after.devices if device in before.devices}
@@ -65,27 +65,27 @@ class Nominations:
 
     def suspend(self, uids: Iterable[str]) -> SuspendedNominations:
         """End these pods' nominations until ``restore``."""
-        suspended = {uid: found for uid in uids if (found := self._nominated.get(uid)) is not None}
+        suspended = {uid: nomination for uid in uids if (nomination := self._nominated.get(uid)) is not None}
         for uid in suspended:
             self.remove(uid)
         return suspended
 
     def restore(self, suspended: SuspendedNominations) -> None:
-        """Nominate again what ``suspend`` returned; nothing else may have changed since."""
+        """Restore what ``suspend`` returned; nothing else may have changed since."""
         for uid, (node, shares) in suspended.items():
             self._nominated[uid] = (node, shares)
             self._count(node, shares, 1)
             self._notify(uid)
 
     def node_of(self, uid: str) -> str:
-        """The node on which something is nominated for the pod; empty for none."""
-        found = self._nominated.get(uid)
-        return "" if found is None else found[0]
+        """The node on which the pod has a nomination; empty for none."""
+        nomination = self._nominated.get(uid)
+        return "" if nomination is None else nomination[0]
 
     def on_node(self, node: str) -> dict[str, tuple[GpuShare, ...]]:
-        """By UID what is nominated on the node."""
+        """Nominations on the node, by UID."""
         book = self._books.get(node)
-        if book is None or not book.kept_memory + book.kept_core:
+        if book is None or not book.nominated_memory_pods + book.nominated_core_pods:
             return {}
         return {uid: shares for uid, (name, shares) in self._nominated.items() if name == node}
 
@@ -95,35 +95,35 @@ class Nominations:
 
     @contextmanager
     def as_free_for(self, uid: str) -> Iterator[None]:
-        """Within, what is nominated for the pod counts as free. Nothing is notified: it ends before anything else looks."""
-        found = self._nominated.get(uid)
-        if found is None:
+        """Within the context, what is nominated for the pod counts as free. Nothing is notified, because it is undone immediately."""
+        nomination = self._nominated.get(uid)
+        if nomination is None:
             yield
             return
-        self._count(*found, -1)
+        self._count(*nomination, -1)
         try:
             yield
         finally:
-            self._count(*found, 1)
+            self._count(*nomination, 1)
 
     def _count(self, node: str, shares: tuple[GpuShare, ...], step: int) -> None:
         book = self._books[node]
-        # The pod is as good as there: of a kind, and one more at the node's cap.
+        # The pod counts as present: as one of its kind, and against the node's pod cap.
         if any(share.core_percent for share in shares):
-            book.kept_core += step
+            book.nominated_core_pods += step
         else:
-            book.kept_memory += step
+            book.nominated_memory_pods += step
         self._recounted(book)
         for share in shares:
             gpu = book.gpus[share.uuid]
-            gpu.kept_mib += step * share.mib
-            gpu.kept_core += step * share.core_percent
-            gpu.kept_pods += step
+            gpu.nominated_mib += step * share.mib
+            gpu.nominated_core += step * share.core_percent
+            gpu.nominated_pods += step
             self._changed(book, share.uuid)
 
 
 def _may_have_more(before: NodeDevices, after: NodeDevices) -> bool:
-    """Whether somebody might end there in vain now, or whether the node is used for something else."""
+    """Whether evictions on the node might now be unnecessary, or the node is used in another way."""
     alike = structs.replace(after, devices=before.devices, placement=before.placement, near=before.near)
     if alike != before:
         return True

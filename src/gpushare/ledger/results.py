@@ -1,4 +1,4 @@
-"""What the ledger hands out: values that do not change under their reader."""
+"""Results of the ledger: immutable values."""
 
 import msgspec
 
@@ -9,8 +9,8 @@ from gpushare.api.quantity import MemoryUnit
 class Held(msgspec.Struct, frozen=True):
     """What the pod ``uid`` holds on ``node``; ``pod`` is its ``namespace/name``.
 
-    ``confirmed`` is false while it is only reserved, true once the API server has said it. ``priority`` says with
-    whom it counts when less important pods may have to go (``priorities.LEAVING``: it goes already).
+    ``confirmed`` is false while it is only reserved, true once the API server has reported it. ``priority`` decides whether it may
+    be evicted for a more important pod (``priorities.LEAVING``: it is terminating).
     """
 
     uid: str
@@ -22,7 +22,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Where a request fits, in the order asked, and for every other node the reason, for people.
+    """Where a request fits, in the given order, and for every other node the reason, for people.
 
     ``hopeless`` are the nodes on which no eviction could make it fit; ``refused`` all others.
     """
@@ -50,11 +50,11 @@ class GpuUsage(msgspec.Struct, frozen=True):
     used_core: int
     pods: tuple[str, ...]
     foreign_mib: int = 0
-    """MiB that processes hold to which no scheduler of ours gave them."""
+    """MiB that processes hold without an allocation by us."""
 
     @property
     def free_mib(self) -> int:
-        """MiB that nobody holds; 0 where more is held than there is."""
+        """Free MiB; 0 if more is held than the GPU has."""
         return max(self.total_mib - self.used_mib - self.foreign_mib, 0)
 
 
@@ -68,7 +68,7 @@ class PendingShare(msgspec.Struct, frozen=True):
 class NodeUsage(msgspec.Struct, frozen=True):
     """A node's GPUs by index, and what is held of GPUs that it does not have (sorted by UID and UUID).
 
-    ``unit`` is ``None`` for a node that is not known, which has no GPUs here, but may have pods.
+    ``unit`` is ``None`` for an unknown node, which has no GPUs here, but may have pods.
     """
 
     node: str
@@ -80,9 +80,9 @@ class NodeUsage(msgspec.Struct, frozen=True):
 class Totals(msgspec.Struct, frozen=True):
     """The whole cluster in figures, for metrics.
 
-    ``gpus`` and their MiB are those of all known nodes, whatever their mode; ``used_core`` is in
-    percent of one GPU; ``pods`` counts all that hold something, ``reserved`` those of them that the
-    API server has not confirmed; ``pending`` counts shares of GPUs that are not there.
+    ``gpus`` and their MiB are those of all known nodes, in any mode; ``used_core`` is in percent of one GPU; ``pods`` counts
+    all that hold something, ``reserved`` those of them that the API server has not confirmed; ``pending`` counts shares of
+    missing GPUs.
     """
 
     nodes: int

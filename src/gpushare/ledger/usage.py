@@ -1,4 +1,4 @@
-"""What a node's GPUs have and what is held of them, in figures for people."""
+"""The GPUs of a node and their allocations, in figures for people."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from gpushare.ledger.results import GpuUsage, Held, NodeUsage, PendingShare
 
 
 def usage_of(book: NodeBook, held: Callable[[str], Held]) -> NodeUsage:
-    """The figures of one node, and what is held of GPUs that are not there; ``held`` says what a pod holds."""
+    """The figures of one node, including what is held of missing GPUs; ``held`` returns what a pod holds."""
     pending = [
         PendingShare(uid, share)
         for uuid, gpu in book.gpus.items()
@@ -19,7 +19,9 @@ def usage_of(book: NodeBook, held: Callable[[str], Held]) -> NodeUsage:
         node=book.name,
         unit=None if book.devices is None else book.devices.unit,
         gpus=tuple(_gpu_usage(book, gpu, held) for gpu in book.present),
-        pending=tuple(sorted(pending, key=lambda one: (one.uid, one.share.uuid))),
+        pending=tuple(
+            sorted(pending, key=lambda pending_share: (pending_share.uid, pending_share.share.uuid))
+        ),
     )
 
 

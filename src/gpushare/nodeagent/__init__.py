@@ -1,4 +1,4 @@
-"""The node agent: one node's GPUs as Kubernetes resources, and the GPU of the scheduler's decision for each container.
+"""The node agent: a node's GPUs as Kubernetes resources, and for each container the GPU that the scheduler decided.
 
-There is no state on disk: all that it decides is rebuilt from the API server and the kubelet's pod resources.
+It keeps no state on disk: everything is derived from the API server and the kubelet's pod resources.
 """

@@ -149,7 +149,7 @@ class Agent:
         self._watchdog = Watchdog(
             isolation.watch,
             self._book,
-            tell=self._node_events.tell,
+            report_on_node=self._node_events.report,
             events=self._events,
             metrics=self.metrics,
             clock=clock,
@@ -294,7 +294,7 @@ class Agent:
             return
         if first:
             self._before = NodeAtStart.of(node)
-            self._node_events.stood(self._before.reasons, self._before.out)
+            self._node_events.restore(self._before.reasons, self._before.out)
             if self._inventory is not None:
                 self._on_inventory(self._inventory)
         mode, problem = NodeMode.DEFAULT, ""

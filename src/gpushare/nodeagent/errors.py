@@ -28,7 +28,7 @@ class UnknownDeviceId(NodeAgentError):
 
 
 class AllocationRefused(NodeAgentError):
-    """A call of the kubelet for which no container can be meant, or a ResourceClaim that cannot be prepared.
+    """A call of the kubelet that matches no container, or a ResourceClaim that cannot be prepared.
 
     ``pods`` are the UIDs of the pods to report it to.
     """

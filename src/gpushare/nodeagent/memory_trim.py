@@ -18,8 +18,8 @@ _M_ARENA_MAX: Final = -8
 def prepare() -> None:
     """Call before the heavy libraries are imported and threads begin.
 
-    One malloc arena serves: our threads wait, they do not allocate side by side. gRPC's own log is for those
-    who debug gRPC.
+    One malloc arena suffices, because our threads mostly wait instead of allocating concurrently. gRPC's own log is only useful for
+    debugging gRPC.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     libc = _libc()
@@ -31,20 +31,20 @@ def prepare() -> None:
 
 
 def settle() -> None:
-    """After the start: collect garbage once, and exempt what is left from later collections (gc.freeze)."""
+    """Call after startup: collect garbage once, and exempt what is left from later collections (gc.freeze)."""
     gc.collect()
     gc.freeze()
     trim()
 
 
 def trim() -> None:
-    """Give free memory back to the kernel; takes a millisecond."""
+    """Return free memory to the kernel; takes a millisecond."""
     libc = _libc()
     if libc is not None:
         libc.malloc_trim(0)
 
 
 def _libc() -> ctypes.CDLL | None:
-    """The C library, where it is glibc."""
+    """The C library, if it is glibc."""
     libc = ctypes.CDLL(None)
     return libc if hasattr(libc, "malloc_trim") and hasattr(libc, "mallopt") else None

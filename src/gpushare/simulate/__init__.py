@@ -1,5 +1,5 @@
-"""``gpushare simulate``: where pods would land and what would wait, without a word to the cluster.
+"""``gpushare simulate``: where pods would be placed and which would be pending, without any change to the cluster.
 
-The scheduler's own verbs (``scheduler/``) over its own ledger, and kube-scheduler's own filters and scores (``kubescheduler/``), on a
-cluster that was read once. Nothing is written but files that are asked for.
+It runs the scheduler's own verbs (``scheduler/``) on its own ledger, and kube-scheduler's own filters and scores
+(``kubescheduler/``), on a cluster state that was read once. It writes nothing except files that the user requests.
 """

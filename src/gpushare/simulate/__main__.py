@@ -36,12 +36,12 @@ from gpushare.simulate.progress import Bar
 from gpushare.simulate.snapshot import ClusterState, counting_of, read_snapshot, snapshot_of
 
 _INTERRUPTED: Final = 130
-#: Options that ask for a simulation; without any --save only saves.
+#: Options that request a simulation; without any of them --save only saves.
 _SIMULATE: Final = ("filename", "policy", "reschedule_all", "min_nodes", "details", "output")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Simulate and tell; 0 where all have a place, 3 where pods wait, 1 where a cluster cannot be read, 2 on bad input."""
+    """Simulate and report; 0 if all pods are placed, 3 if pods are pending, 1 if a cluster cannot be read, 2 on bad input."""
     try:
         options = parse(argv)
         warn_of_misspelled_variables(ROLE, os.environ)
@@ -52,9 +52,9 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        # Of a file it is said which, and not by which number the machine knows what ails it.
-        told = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        print(f"{PROGRAM}: {told}; check the path and its permissions", file=sys.stderr)
+        # Name the file, and omit the error number.
+        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        print(f"{PROGRAM}: {message}; check the path and its permissions", file=sys.stderr)
         return 1
     except KubeError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
 def _simulate(options: SimpleNamespace) -> int:
     state = _state(options)
     if options.save is not None:
-        # Whom it is handed to is for its owner to say.
+        # Readable by the owner only, who decides about sharing it.
         with open(options.save, "wb", opener=partial(os.open, mode=0o600)) as file:
             file.write(snapshot_of(state))
         print(
@@ -81,8 +81,8 @@ def _simulate(options: SimpleNamespace) -> int:
     if options.reference_gpu_memory_mib is not None:
         counting = msgspec.structs.replace(counting, reference_mib=options.reference_gpu_memory_mib)
     manifests = manifests_of(_documents(options.filename), state, counting, options.namespace)
-    for passed in manifests.passed_over:
-        print(f"{PROGRAM}: {passed} is passed over: it makes no pods that are simulated", file=sys.stderr)
+    for skipped in manifests.passed_over:
+        print(f"{PROGRAM}: {skipped} is passed over: it makes no pods that are simulated", file=sys.stderr)
     for warning in manifests.warnings:
         print(f"{PROGRAM}: {warning}", file=sys.stderr)
     state = joined(state, manifests.state)
@@ -99,15 +99,17 @@ def _simulate(options: SimpleNamespace) -> int:
         result = simulate(
             state, manifests.pods, settings, reschedule=options.reschedule_all, progress=bar.shown
         )
-        found = _enough(options, state, manifests, settings, bar) if options.min_nodes else []
+        enough_results = _enough(options, state, manifests, settings, bar) if options.min_nodes else []
     finally:
         bar.end()
     if options.output == "json":
-        told = report.structured(result, found, manifests.passed_over, manifests.there, manifests.warnings)
-        _print_json(told)
+        document = report.structured(
+            result, enough_results, manifests.passed_over, manifests.there, manifests.warnings
+        )
+        _print_json(document)
     else:
         text = report.tables(result, details=options.details, there=manifests.there)
-        sys.stdout.write(text if not found else f"{text}\n{report.enough_table(found)}")
+        sys.stdout.write(text if not enough_results else f"{text}\n{report.enough_table(enough_results)}")
     return 3 if result.waiting else 0
 
 
@@ -139,14 +141,16 @@ def _enough(
     if not shapes:
         raise SimulateError("--min-nodes", "no node has GPUs: say with --node-shape what more nodes are like")
     return [
-        enough(state, manifests.pods, settings, shape, reschedule=options.reschedule_all, told=bar.said)
+        enough(
+            state, manifests.pods, settings, shape, reschedule=options.reschedule_all, on_run=bar.show_text
+        )
         for shape in shapes
     ]
 
 
-def _print_json(told: dict[str, Any]) -> None:
+def _print_json(document: dict[str, Any]) -> None:
     with suppress(BrokenPipeError):
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(told), indent=2).decode() + "\n")
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command line of ``gpushare simulate``: what does not go together."""
+"""The command line of ``gpushare simulate``, with checks of conflicting options."""
 
 import os
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _UNKNOWN: Final = "unrecognized arguments: "
 
 
 def parse(arguments: Sequence[str] | None) -> SimpleNamespace:
-    """The options; raises ``InvalidSettings``, and ``SimulateError`` where they do not go together."""
+    """The options; raises ``InvalidSettings``, and ``SimulateError`` for conflicting ones."""
     try:
         options = read(ROLE, arguments, os.environ)
     except InvalidSettings as error:
@@ -26,7 +26,7 @@ def parse(arguments: Sequence[str] | None) -> SimpleNamespace:
 
 
 def _with_flag(problem: str) -> str:
-    """Of files that were named without their flag, how they are named."""
+    """The hint how to pass files that were given without their flag."""
     words = problem.removeprefix(_UNKNOWN).partition(";")[0].split()
     if not problem.startswith(_UNKNOWN) or any(one.startswith("-") for one in words):
         return problem

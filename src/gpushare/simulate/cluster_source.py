@@ -1,4 +1,4 @@
-"""The state of a living cluster: reads alone, a list of each kind."""
+"""The state of a live cluster: one list request per kind, nothing else."""
 
 import asyncio
 from typing import Final
@@ -13,7 +13,7 @@ from gpushare.kube.client.listing import list_pages
 from gpushare.kube.client.session import Session
 from gpushare.simulate.snapshot import ClusterState, state_of
 
-#: (path, kind, query, whether the cluster, or our rights, may lack it).
+#: (path, kind, query, whether the kind, or permission to read it, may be missing).
 _LISTS: Final[tuple[tuple[str, str, dict[str, str], bool], ...]] = (
     ("/api/v1/nodes", "Node", {}, False),
     ("/api/v1/pods", "Pod", {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}, False),
@@ -38,9 +38,9 @@ _EXPIRED_TRIES: Final = 3
 
 
 async def read_cluster(access: Access) -> ClusterState:
-    """The state as the API server tells it; raises ``KubeError``.
+    """The state at the API server; raises ``KubeError``.
 
-    Kinds that it does not know, or does not let us read, are taken for empty, but for nodes and pods.
+    Kinds that it does not know, or does not permit us to read, count as empty, except nodes and pods.
     """
     async with Session(access, connections=len(_LISTS)) as session:
         lists = await asyncio.gather(
@@ -56,7 +56,7 @@ async def _read(
         found: list[Json] = []
         try:
             async for page in list_pages(session, path, query):
-                # Items of a list do not say their kind.
+                # Items of a list do not contain their kind.
                 found += [{**msgspec.json.decode(item), "kind": kind} for item in page.items]
         except ApiError as error:
             if may_lack and error.status in (403, 404):

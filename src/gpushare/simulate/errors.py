@@ -1,7 +1,7 @@
-"""What can go wrong with what is to be simulated."""
+"""Errors of simulation input."""
 
 from gpushare.api.errors import Fault
 
 
 class SimulateError(Fault):
-    """``subject`` names what is at fault, ``problem`` says what is wrong and what to do."""
+    """``subject`` names the faulty object, ``problem`` says what is wrong and what to do."""

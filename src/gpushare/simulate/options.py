@@ -1,4 +1,4 @@
-"""What can be said to a simulation. Imports nothing heavy: ``gpushare config`` reads this alone."""
+"""The simulation's options. Imports nothing heavy: ``gpushare config`` reads this module only."""
 
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ _HOW: Final = "settings of the cluster"
 
 
 def _shapes(raw: Any) -> list[str]:
-    # Shapes have commas of their own.
+    # Shapes contain commas.
     listed = raw.split(";") if isinstance(raw, Text) else raw
     if not isinstance(listed, list) or not all(isinstance(one, str) and one.strip() for one in listed):
         raise ValueError

@@ -1,8 +1,9 @@
-"""A cluster as it was read once: the objects that decide where pods go, and nothing else of them.
+"""A cluster's state as it was read once: the objects that affect placement, reduced to the fields that do.
 
-A snapshot is a ``List`` as ``kubectl get nodes,pods --all-namespaces -o json`` writes it, which can be read too. The one that
-``--save`` writes has ResourcePolicies, ElasticQuotaTrees, PriorityClasses, PodDisruptionBudgets, names of Jobs that have ended and the labels of namespaces besides, and of pods neither
-commands nor environment, and no annotations but those by which something is decided: it may be handed to others.
+A snapshot is a ``List`` as written by ``kubectl get nodes,pods --all-namespaces -o json``, which can be read too. The one that
+``--save`` writes also has ResourcePolicies, ElasticQuotaTrees, PriorityClasses, PodDisruptionBudgets, names of finished Jobs and
+labels of namespaces. Of pods it has neither commands nor environment, and only annotations that affect decisions, so that it
+can be shared.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -48,7 +49,7 @@ _CONTAINER: Final = ("name", "resources", "restartPolicy")
 _PORT: Final = ("hostIP", "hostPort", "protocol")
 _ENDS: Final = ("Complete", "Failed")
 _FINISHED: Final = ("Succeeded", "Failed")
-#: Annotations by which something is decided begin so; whatever else there is may be of interest to nobody but its owner.
+#: Prefixes of annotations that affect decisions. Others may be confidential.
 _ANNOTATIONS: Final = (
     "gpushare.dev/",
     "gpushare.alibabacloud.com/",
@@ -59,7 +60,7 @@ _ANNOTATIONS: Final = (
 
 
 class ClusterState(msgspec.Struct, frozen=True):
-    """Objects as parsed JSON, in the order read. Pods are those that have not ended, and Jobs those that have."""
+    """Objects as parsed JSON, in the order read. Pods are those that have not finished, Jobs those that have."""
 
     nodes: tuple[Json, ...]
     pods: tuple[Json, ...] = ()
@@ -72,7 +73,7 @@ class ClusterState(msgspec.Struct, frozen=True):
 
     @property
     def waiting(self) -> list[Json]:
-        """Pods without a node that are not on their way out."""
+        """Pods without a node that are not terminating."""
         return [
             pod
             for pod in self.pods
@@ -94,11 +95,11 @@ KINDS: Final[Mapping[str, str]] = {
 
 
 def state_of(items: Iterable[Any], subject: str) -> ClusterState:
-    """The state that these objects make up; kinds that do not matter are passed over.
+    """The state that these objects make up; other kinds are ignored.
 
-    Raises ``SimulateError``, naming ``subject`` (a file), for what is no object, or not as the API has it.
+    Raises ``SimulateError``, naming ``subject`` (a file), for anything that is not an object, or not valid in the API.
     """
-    found: dict[str, list[Json]] = {field: [] for field in KINDS.values()}
+    items_by_field: dict[str, list[Json]] = {field: [] for field in KINDS.values()}
     for number, item in enumerate(items, 1):
         kind = item.get("kind") if isinstance(item, dict) else None
         if not isinstance(kind, str) or not kind:
@@ -113,8 +114,8 @@ def state_of(items: Iterable[Any], subject: str) -> ClusterState:
             continue
         if field == "jobs" and not end_of_job(item):
             continue
-        found[field].append(item)
-    return ClusterState(**{field: tuple(listed) for field, listed in found.items()})
+        items_by_field[field].append(item)
+    return ClusterState(**{field: tuple(listed) for field, listed in items_by_field.items()})
 
 
 def read_snapshot(raw: bytes, subject: str) -> ClusterState:
@@ -141,80 +142,86 @@ def read_snapshot(raw: bytes, subject: str) -> ClusterState:
 
 
 def snapshot_of(state: ClusterState) -> bytes:
-    """``state`` as a ``List``, without what decides nothing; ``read_snapshot`` gives the same decisions from it."""
-    asked = _asked_of_pods(state.policies)
+    """``state`` as a ``List``, without fields that affect no decision; ``read_snapshot`` leads to the same decisions from it."""
+    read_annotations = _annotations_of_policies(state.policies)
     items = [
         *({"apiVersion": "v1", "kind": "Node", **_node(node)} for node in state.nodes),
-        *({"apiVersion": "v1", "kind": "Pod", **_pod(pod, asked)} for pod in state.pods),
+        *({"apiVersion": "v1", "kind": "Pod", **_pod(pod, read_annotations)} for pod in state.pods),
         *(
             {
                 "apiVersion": f"{names.POLICY_GROUP}/{names.POLICY_VERSION}",
                 "kind": "ResourcePolicy",
-                **_whole(one),
+                **_whole(policy),
             }
-            for one in state.policies
+            for policy in state.policies
         ),
         *(
-            {"apiVersion": names.QUOTA_GROUP, "kind": names.QUOTA_KIND, **_whole(one)}
-            for one in state.quota_trees
+            {"apiVersion": names.QUOTA_GROUP, "kind": names.QUOTA_KIND, **_whole(tree)}
+            for tree in state.quota_trees
         ),
         *(
             {
                 "apiVersion": "scheduling.k8s.io/v1",
                 "kind": "PriorityClass",
-                "metadata": {"name": name_of(one)},
-                **{key: one[key] for key in ("value", "globalDefault", "preemptionPolicy") if key in one},
+                "metadata": {"name": name_of(priority_class)},
+                **{
+                    key: priority_class[key]
+                    for key in ("value", "globalDefault", "preemptionPolicy")
+                    if key in priority_class
+                },
             }
-            for one in state.priority_classes
+            for priority_class in state.priority_classes
         ),
         *(
             {
                 "apiVersion": "v1",
                 "kind": "Namespace",
-                "metadata": {"name": name_of(one), "labels": one["metadata"].get("labels") or {}},
+                "metadata": {"name": name_of(namespace), "labels": namespace["metadata"].get("labels") or {}},
             }
-            for one in state.namespaces
+            for namespace in state.namespaces
         ),
         *(
             {
                 "apiVersion": "policy/v1",
                 "kind": "PodDisruptionBudget",
-                "metadata": _meta(one),
-                "spec": spec_of(one),
-                "status": _some(status_of(one), ("disruptionsAllowed",)),
+                "metadata": _meta(budget),
+                "spec": spec_of(budget),
+                "status": _selected(status_of(budget), ("disruptionsAllowed",)),
             }
-            for one in state.budgets
+            for budget in state.budgets
         ),
         *(
             {
                 "apiVersion": "batch/v1",
                 "kind": "Job",
-                "metadata": _some(one["metadata"], ("name", "namespace")),
-                "status": {"conditions": [{"type": end_of_job(one), "status": "True"}]},
+                "metadata": _selected(job["metadata"], ("name", "namespace")),
+                "status": {"conditions": [{"type": end_of_job(job), "status": "True"}]},
             }
-            for one in state.jobs
+            for job in state.jobs
         ),
     ]
-    told = {"apiVersion": "v1", "kind": "List", "items": items}
-    return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
+    document = {"apiVersion": "v1", "kind": "List", "items": items}
+    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
-def _some(item: Mapping[str, Any], keys: Iterable[str]) -> Json:
+def _selected(item: Mapping[str, Any], keys: Iterable[str]) -> Json:
     return {key: item[key] for key in keys if item.get(key) is not None}
 
 
-def _meta(item: Json, asked: Container[str] = ()) -> Json:
-    """``asked``: names of annotations that decide something besides ours."""
-    meta = _some(item["metadata"], _META)
+def _meta(item: Json, read_annotations: Container[str] = ()) -> Json:
+    """``read_annotations``: names of further annotations that affect decisions."""
+    meta = _selected(item["metadata"], _META)
     if annotations := meta.get("annotations"):
         meta["annotations"] = {
-            key: text for key, text in annotations.items() if key.startswith(_ANNOTATIONS) or key in asked
+            key: text
+            for key, text in annotations.items()
+            if key.startswith(_ANNOTATIONS) or key in read_annotations
         }
     return meta
 
 
-def _asked_of_pods(policies: Iterable[Json]) -> set[str]:
-    """Names of the annotations by which ResourcePolicies tell pods apart."""
+def _annotations_of_policies(policies: Iterable[Json]) -> set[str]:
+    """Names of the annotations by which ResourcePolicies distinguish pods."""
     return {
         name
         for policy in policies
@@ -225,58 +232,66 @@ def _asked_of_pods(policies: Iterable[Json]) -> set[str]:
 
 
 def _whole(item: Json) -> Json:
-    return {"metadata": _meta(item), **_some(item, ("spec", "status"))}
+    return {"metadata": _meta(item), **_selected(item, ("spec", "status"))}
 
 
 def _node(node: Json) -> Json:
-    status = _some(status_of(node), ("capacity", "allocatable", "addresses"))
+    status = _selected(status_of(node), ("capacity", "allocatable", "addresses"))
     return {
         "metadata": _meta(node),
-        "spec": _some(spec_of(node), ("unschedulable", "taints")),
+        "spec": _selected(spec_of(node), ("unschedulable", "taints")),
         "status": status,
     }
 
 
-def _pod(pod: Json, asked: Container[str]) -> Json:
+def _pod(pod: Json, read_annotations: Container[str]) -> Json:
     spec = spec_of(pod)
-    told = _some(spec, _POD_SPEC)
+    kept_spec = _selected(spec, _POD_SPEC)
     for place in ("containers", "initContainers"):
         if spec.get(place):
-            told[place] = [_container(one) for one in spec[place]]
-    # Not what they are: that there are some is told as not looked at.
+            kept_spec[place] = [_container(container) for container in spec[place]]
+    # Without details: that there are some is reported as not simulated.
     claims = [
-        one for one in spec.get("volumes") or () if one.get("persistentVolumeClaim") or one.get("ephemeral")
+        volume
+        for volume in spec.get("volumes") or ()
+        if volume.get("persistentVolumeClaim") or volume.get("ephemeral")
     ]
     if claims:
-        told["volumes"] = [
-            {"name": one["name"], "persistentVolumeClaim": {"claimName": "?"}} for one in claims
+        kept_spec["volumes"] = [
+            {"name": volume["name"], "persistentVolumeClaim": {"claimName": "?"}} for volume in claims
         ]
     if spec.get("resourceClaims"):
-        told["resourceClaims"] = [_some(one, ("name",)) for one in spec["resourceClaims"]]
-    status = _some(status_of(pod), ("phase", "nominatedNodeName"))
-    conditions = [one for one in status_of(pod).get("conditions") or () if one.get("type") == "PodScheduled"]
+        kept_spec["resourceClaims"] = [_selected(claim, ("name",)) for claim in spec["resourceClaims"]]
+    status = _selected(status_of(pod), ("phase", "nominatedNodeName"))
+    conditions = [
+        condition
+        for condition in status_of(pod).get("conditions") or ()
+        if condition.get("type") == "PodScheduled"
+    ]
     if conditions:
-        status["conditions"] = [_some(one, ("type", "status", "lastTransitionTime")) for one in conditions]
-    return {"metadata": _meta(pod, asked), "spec": told, "status": status}
+        status["conditions"] = [
+            _selected(condition, ("type", "status", "lastTransitionTime")) for condition in conditions
+        ]
+    return {"metadata": _meta(pod, read_annotations), "spec": kept_spec, "status": status}
 
 
 def _container(container: Json) -> Json:
-    told = _some(container, _CONTAINER)
-    ports = [_some(one, _PORT) for one in container.get("ports") or () if one.get("hostPort")]
-    return {**told, "ports": ports} if ports else told
+    kept = _selected(container, _CONTAINER)
+    ports = [_selected(port, _PORT) for port in container.get("ports") or () if port.get("hostPort")]
+    return {**kept, "ports": ports} if ports else kept
 
 
 def namespace_labels(state: ClusterState, name: str) -> Mapping[str, str]:
-    """Labels of a namespace; none where it was not read."""
-    for one in state.namespaces:
-        if name_of(one) == name:
-            labels: Mapping[str, str] = one["metadata"].get("labels") or {}
+    """Labels of a namespace; empty if it was not read."""
+    for namespace in state.namespaces:
+        if name_of(namespace) == name:
+            labels: Mapping[str, str] = namespace["metadata"].get("labels") or {}
             return labels
     return {}
 
 
 def workload_of(pod: Json) -> str:
-    """``NAMESPACE/Kind NAME`` of what made the pod, without a Deployment's own ReplicaSet; the pod itself where nothing did."""
+    """``NAMESPACE/Kind NAME`` of the pod's controller, a Deployment instead of its ReplicaSet; the pod itself without a controller."""
     namespace = namespace_of(pod)
     for owner in pod["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
@@ -289,15 +304,20 @@ def workload_of(pod: Json) -> str:
 
 
 def end_of_job(job: Json) -> str:
-    """The condition by which a Job says that it has ended (``Complete``, ``Failed``); empty where it has not."""
+    """The condition with which a Job has ended (``Complete``, ``Failed``); empty if it has not."""
     conditions = status_of(job).get("conditions") or ()
     return next(
-        (one["type"] for one in conditions if one.get("type") in _ENDS and one.get("status") == "True"), ""
+        (
+            condition["type"]
+            for condition in conditions
+            if condition.get("type") in _ENDS and condition.get("status") == "True"
+        ),
+        "",
     )
 
 
 def counting_of(state: ClusterState) -> Counting:
-    """How the cluster counts: the unit of its nodes (1 GiB where they say none, or several), and its smallest card."""
+    """The units of the cluster: that of its nodes (1 GiB if none or several are reported), and its smallest GPU."""
     units, cards = set(), []
     for node in state.nodes:
         try:

@@ -1,4 +1,4 @@
-"""The playground's Kubernetes API server: enough of the real one for kubectl and for client-go."""
+"""The playground's Kubernetes API server: as much of the real one as kubectl and client-go need."""
 
 from gpushare_playground.apiserver.server import ApiServer
 

@@ -97,7 +97,7 @@ async def _serve(options: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT. Gives the exit code: 0, or 1 when the server cannot start."""
+    """Run until SIGTERM or SIGINT. Returns the exit code: 0, or 1 if the server cannot start."""
     options = _arguments(argv)
     log_setup.configure("warning", role="apiserver")
     logging.getLogger("gpushare_playground").setLevel(logging.INFO)

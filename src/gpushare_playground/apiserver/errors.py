@@ -1,19 +1,19 @@
-"""Refusals as clients of the Kubernetes API know them: a ``Status`` with code, reason, message and details."""
+"""Rejections as clients of the Kubernetes API know them: a ``Status`` with code, reason, message and details."""
 
 import json
 from typing import Any
 
 Object = dict[str, Any]
-"""A Kubernetes object as JSON gives it."""
+"""A Kubernetes object as decoded from JSON."""
 
 _MAX_TEXT = 4096
 
 
 class ApiError(Exception):
-    """A request that was refused.
+    """A rejected request.
 
-    ``code`` is the HTTP status, ``reason`` the word that client-go's ``apierrors.Is…`` functions read,
-    ``details`` the optional ``StatusDetails``. Root of all errors that this package raises on purpose.
+    ``code`` is the HTTP status, ``reason`` the value that client-go's ``apierrors.Is…`` functions read,
+    ``details`` the optional ``StatusDetails``. Base class of all errors that this package raises on purpose.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class ApiError(Exception):
         self.headers = headers or {}
 
     def status(self) -> Object:
-        """The ``v1`` ``Status`` object to answer with."""
+        """The ``v1`` ``Status`` object for the response."""
         body: Object = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -48,7 +48,7 @@ class ApiError(Exception):
 
 
 def qualified(plural: str, group: str) -> str:
-    """``pods`` or ``jobs.batch``: how messages name a resource."""
+    """``pods`` or ``jobs.batch``: the name of a resource in messages."""
     return f"{plural}.{group}" if group else plural
 
 
@@ -75,7 +75,7 @@ def unknown_path() -> ApiError:
 
 
 def already_exists(plural: str, group: str, name: str) -> ApiError:
-    """409: an object of that name is there."""
+    """409: an object of that name exists."""
     return ApiError(
         409,
         "AlreadyExists",
@@ -85,7 +85,7 @@ def already_exists(plural: str, group: str, name: str) -> ApiError:
 
 
 def conflict(plural: str, group: str, name: str, why: str) -> ApiError:
-    """409: the object is not what the writer thought it was."""
+    """409: the object is not in the state that the writer expected."""
     return ApiError(
         409,
         "Conflict",
@@ -103,7 +103,7 @@ def bad_request(message: str) -> ApiError:
 
 
 def forbidden(plural: str, group: str, name: str, why: str) -> ApiError:
-    """403: understood and refused."""
+    """403: understood and rejected."""
     what = f'{qualified(plural, group)} "{name}"' if name else qualified(plural, group)
     return ApiError(403, "Forbidden", f"{what} is forbidden: {why}", _details(plural, group, name))
 
@@ -114,14 +114,14 @@ def unauthorized() -> ApiError:
 
 
 def method_not_allowed() -> ApiError:
-    """405: the resource has no such verb."""
+    """405: the resource does not support this verb."""
     return ApiError(
         405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
     )
 
 
 def unsupported_media(given: str, accepted: str) -> ApiError:
-    """415: the body is in a form that is not read here."""
+    """415: the format of the body is not supported."""
     return ApiError(
         415,
         "UnsupportedMediaType",
@@ -131,7 +131,7 @@ def unsupported_media(given: str, accepted: str) -> ApiError:
 
 
 def expired(message: str) -> ApiError:
-    """410: what the client holds is older than what the server remembers; it must list again."""
+    """410: the client's revision is older than the server's history; it must list again."""
     return ApiError(410, "Expired", message)
 
 
@@ -149,7 +149,7 @@ def too_large_revision(asked: int, current: int) -> ApiError:
 
 
 class FieldError:
-    """One thing wrong with one field: ``path`` as ``spec.containers[0].name``, ``reason`` a cause word."""
+    """One error in one field: ``path`` as ``spec.containers[0].name``, ``reason`` a cause."""
 
     __slots__ = ("detail", "path", "reason", "value")
 
@@ -161,7 +161,7 @@ class FieldError:
 
     @property
     def message(self) -> str:
-        """What the field's cause says, without the path."""
+        """The message of the field's cause, without the path."""
         match self.reason:
             case "FieldValueRequired":
                 return f"Required value: {self.detail}" if self.detail else "Required value"
@@ -193,7 +193,7 @@ def _shown(value: Any) -> str:
 
 
 def required(path: str, detail: str = "") -> FieldError:
-    """The field must be there."""
+    """The field is missing."""
     return FieldError("FieldValueRequired", path, detail)
 
 
@@ -203,23 +203,23 @@ def invalid_value(path: str, value: Any, detail: str) -> FieldError:
 
 
 def duplicate(path: str, value: Any) -> FieldError:
-    """The value may occur once only."""
+    """The value may occur only once."""
     return FieldError("FieldValueDuplicate", path, "", value)
 
 
 def forbidden_field(path: str, detail: str) -> FieldError:
-    """The field may not be set, or not be changed."""
+    """The field must not be set, or not be changed."""
     return FieldError("FieldValueForbidden", path, detail)
 
 
 def unsupported(path: str, value: Any, supported: tuple[str, ...]) -> FieldError:
-    """The value is none of those that are known."""
+    """The value is not one of the supported ones."""
     words = ", ".join(f'"{word}"' for word in sorted(supported))
     return FieldError("FieldValueNotSupported", path, f"supported values: {words}", value)
 
 
 def invalid(kind: str, group: str, name: str, errors: list[FieldError]) -> ApiError:
-    """422: fields of the object are wrong; each is a cause."""
+    """422: fields of the object are invalid; each is a cause."""
     texts = [str(error) for error in errors]
     joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     kind_name = f"{kind}.{group}" if group else kind

@@ -13,13 +13,13 @@ CONTEXT: Final = "playground"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The authority's certificate (PEM), and what the server shows."""
+    """The authority's certificate (PEM), and the server's own."""
 
     ca_pem: bytes
     server: Identity
 
     def server_context(self) -> ssl.SSLContext:
-        """A TLS context to serve with."""
+        """A TLS context for serving."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # OpenSSL reads certificates from files only.
@@ -31,7 +31,7 @@ class Credentials:
 
 
 def make_credentials(host: str) -> Credentials:
-    """A fresh authority and a server certificate for ``host``, loopback and the in-cluster names."""
+    """A new authority and a server certificate for ``host``, loopback and the in-cluster names."""
     authority = Authority.new("gpushare-playground-ca")
     hosts = (*SERVER_NAMES, "127.0.0.1", "::1", host)
     server = authority.issue("gpushare-playground-apiserver", hosts=hosts, client=False)

@@ -33,17 +33,17 @@ NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 _SHUTDOWN_S: Final = 2.0
 _BACKLOG: Final = 1024
 _KEEP_ALIVE_S: Final = 300.0
-# exec carries its command in the URL.
+# exec passes its command in the URL.
 _LINE_MAX: Final = 128 * 1024
 
 
 class ApiServer:
     """An API server on its own TLS port, with its objects in memory.
 
-    ``directory`` gets ``kubeconfig`` (administrator) and ``NAME.kubeconfig`` for each of ``users``, all of
-    mode 0600. ``port`` 0 takes a free one. ``kubelet_token`` is what the kubelets of the nodes expect.
-    ``history`` bounds the changes per collection that a watch can still ask for.
-    Usable once ``start`` has returned; everything is stopped when ``stop`` has.
+    Writes ``kubeconfig`` (administrator) and ``NAME.kubeconfig`` for each of ``users`` to ``directory``, all with
+    mode 0600. ``port`` 0 picks a free one. ``kubelet_token`` is what the kubelets of the nodes expect.
+    ``history`` limits the changes per collection that a watch can still request.
+    Usable once ``start`` has returned; everything has stopped once ``stop`` has returned.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ApiServer:
         return self.kubeconfig_path if user == ADMIN else self._directory / f"{user}.kubeconfig"
 
     async def start(self) -> None:
-        """Serve. Raises ``OSError`` when the port is taken or the directory cannot be written."""
+        """Serve. Raises ``OSError`` if the port is in use or the directory cannot be written."""
         credentials = make_credentials(self._host)
         self.ca_pem = credentials.ca_pem
         self._seed()
@@ -125,7 +125,7 @@ class ApiServer:
             write_private(self.kubeconfig_of(user), text)
 
     def _seed(self) -> None:
-        """What every new cluster has."""
+        """Create what every new cluster has."""
         options = WriteOptions(user="system:apiserver")
         namespaces = self.registry.find("", "v1", "namespaces")
         classes = self.registry.find("scheduling.k8s.io", "v1", "priorityclasses")
@@ -140,7 +140,7 @@ class ApiServer:
                 self.writer.create(classes, "", given, options)
 
     def cut_watches(self) -> None:
-        """End all open watches, as a restart of the server would; their clients come back."""
+        """End all open watches, as a restart of the server would; clients reconnect."""
         self._watcher.close()
 
     async def stop(self) -> None:

@@ -1,13 +1,13 @@
-"""The objects, their one revision counter, and the history from which watches are served.
+"""The objects, their common revision counter, and the history from which watches are served.
 
-It plays etcd and the real API server's watch cache. It knows nothing of HTTP and nothing of kinds:
-an object is a dict with ``metadata``, kept under (collection, namespace, name). A stored object is
-never changed in place: writers hand in new dicts, so that readers may keep what they got without copying.
+It plays the role of etcd and of the real API server's watch cache. It knows neither HTTP nor kinds:
+an object is a dict with ``metadata``, stored under (collection, namespace, name). A stored object is
+never changed in place: writers pass new dicts, so that readers may keep what they read without copying.
 
-Every write counts up ``Store.revision`` and appends one ``Change`` to its collection's history. A
+Every write increments ``Store.revision`` and appends one ``Change`` to its collection's history. A
 watch is a cursor into that history: nothing is queued per watcher, a slow watcher costs nothing, and
-one that falls behind the bounded history learns so (``HistoryGone``) and lists again. The encoded
-form of an object is made once and shared by all readers.
+one that falls behind the bounded history is notified (``HistoryGone``) and lists again. The encoded
+form of an object is created once and shared by all readers.
 
 All methods are synchronous and must be called from one event loop; between two awaits a
 read-modify-write is therefore one transaction.
@@ -34,11 +34,11 @@ DELETED: Final = "DELETED"
 
 
 Clock = Callable[[], float]
-"""Seconds that only grow; ``time.monotonic`` is one."""
+"""Monotonic seconds; such as ``time.monotonic``."""
 
 
 class HistoryGone(LookupError):
-    """A revision older than what the history holds was asked for: ``asked`` and the ``oldest`` kept."""
+    """The requested revision ``asked`` is older than ``oldest``, the oldest one in the history."""
 
     def __init__(self, asked: int, oldest: int) -> None:
         super().__init__(f"too old resource version: {asked} ({oldest})")
@@ -47,11 +47,11 @@ class HistoryGone(LookupError):
 
 
 class SnapshotGone(LookupError):
-    """The list that a ``continue`` token belongs to is no longer remembered."""
+    """The list of a ``continue`` token is no longer stored."""
 
 
 class Record:
-    """One version of one object: its dict (read only), revision and, once asked for, its JSON."""
+    """One version of one object: its dict (read only), revision and, once requested, its JSON."""
 
     __slots__ = ("_body", "name", "namespace", "obj", "revision")
 
@@ -64,14 +64,14 @@ class Record:
 
     @property
     def body(self) -> bytes:
-        """The object as JSON; encoded at the first call only."""
+        """The object as JSON; encoded only at the first call."""
         if self._body is None:
             self._body = orjson.dumps(self.obj)
         return self._body
 
 
 class Change:
-    """One write: its kind, the object after it (for ``DELETED``: the last state) and before it."""
+    """One write: its type, the object after it (for ``DELETED``: the last state) and before it."""
 
     __slots__ = ("kind", "previous", "record", "revision")
 
@@ -83,12 +83,12 @@ class Change:
 
     @property
     def line(self) -> bytes:
-        """The watch event as a line of JSON, around the object's one encoded form."""
+        """The watch event as a line of JSON, around the object's shared encoded form."""
         return event_line(self.kind, self.record.body)
 
 
 def event_line(kind: str, body: bytes) -> bytes:
-    """A watch event as it goes over the wire."""
+    """A watch event as it is sent."""
     return b'{"type":"%s","object":%s}\n' % (kind.encode(), body)
 
 
@@ -97,9 +97,9 @@ class _Collection:
     objects: dict[str, dict[str, Record]] = field(default_factory=dict)
     history: list[Change] = field(default_factory=list)
     dropped: int = 0
-    """How many changes have left the history: the position of its first element."""
+    """How many changes have been dropped from the history: the position of its first element."""
     gone_revision: int = 0
-    """Revision of the newest change that has left the history."""
+    """Revision of the newest change that was dropped from the history."""
     waiters: set["asyncio.Future[None]"] = field(default_factory=set)
 
 
@@ -110,7 +110,7 @@ class _Snapshot:
 
 
 class Store:
-    """All collections. ``history`` bounds the changes remembered per collection."""
+    """All collections. ``history`` limits the changes stored per collection."""
 
     def __init__(self, *, clock: Clock, history: int = HISTORY) -> None:
         self.revision = 1
@@ -121,11 +121,11 @@ class Store:
         self._listeners: list[Callable[[str, Change], None]] = []
 
     def collections(self) -> list[str]:
-        """Names of all collections that ever held something."""
+        """Names of all collections that ever had an object."""
         return list(self._collections)
 
     def listen(self, listener: Callable[[str, Change], None]) -> None:
-        """Call ``listener(collection, change)`` at once after every write, inside the writer's step."""
+        """Call ``listener(collection, change)`` immediately after every write, within the writer's step."""
         self._listeners.append(listener)
 
     def _of(self, collection: str) -> _Collection:
@@ -155,7 +155,7 @@ class Store:
         ]
 
     def count(self, collection: str, namespace: str | None = None) -> int:
-        """How many objects ``items`` would give."""
+        """The number of objects that ``items`` would return."""
         found = self._collections.get(collection)
         if found is None:
             return 0
@@ -164,7 +164,7 @@ class Store:
         return sum(map(len, found.objects.values()))
 
     def put(self, collection: str, namespace: str, name: str, obj: Object) -> Record:
-        """Create or replace an object. ``obj`` becomes the store's; its resourceVersion is set here."""
+        """Create or replace an object. The store owns ``obj`` from now on, and sets its resourceVersion."""
         self.revision += 1
         obj["metadata"]["resourceVersion"] = str(self.revision)
         record = Record(namespace, name, obj, self.revision)
@@ -176,7 +176,7 @@ class Store:
         return record
 
     def remove(self, collection: str, namespace: str, name: str) -> Record | None:
-        """Remove an object; gives its last state (with the removal's revision), None when it was not there."""
+        """Remove an object; returns its last state (with the removal's revision), None if it did not exist."""
         held = self._of(collection)
         space = held.objects.get(namespace, {})
         previous = space.pop(name, None)
@@ -193,7 +193,7 @@ class Store:
 
     def _append(self, collection: str, held: _Collection, change: Change) -> None:
         held.history.append(change)
-        # Dropped in bulk, so that the bound costs nothing per write.
+        # Dropped in bulk, so that the limit costs nothing per write.
         if len(held.history) >= 2 * self._history:
             surplus = len(held.history) - self._history
             held.gone_revision = held.history[surplus - 1].revision
@@ -208,7 +208,7 @@ class Store:
             listener(collection, change)
 
     def forget(self, collection: str) -> None:
-        """Drop the history of a collection, as after a compaction: older watches and tokens are gone."""
+        """Drop the history of a collection, as by a compaction: older watches and tokens become invalid."""
         held = self._of(collection)
         held.gone_revision = self.revision
         held.dropped += len(held.history)
@@ -217,7 +217,7 @@ class Store:
             del self._snapshots[key]
 
     def watch(self, collection: str, since: int) -> "Cursor":
-        """Changes after revision ``since``. Raises ``HistoryGone`` when some of them are forgotten."""
+        """Changes after revision ``since``. Raises ``HistoryGone`` if some of them were dropped."""
         held = self._of(collection)
         if since < held.gone_revision:
             raise HistoryGone(since, held.gone_revision + 1)
@@ -231,7 +231,7 @@ class Store:
         return Cursor(held, held.dropped + low, since)
 
     def keep_snapshot(self, collection: str, namespace: str | None, records: list[Record]) -> int:
-        """Remember a list for its ``continue`` tokens; gives the revision that names it."""
+        """Store a list for its ``continue`` tokens; returns the revision that identifies it."""
         key = (collection, namespace, self.revision)
         self._snapshots[key] = _Snapshot(records, self._clock())
         self._snapshots.move_to_end(key)
@@ -240,7 +240,7 @@ class Store:
         return self.revision
 
     def snapshot(self, collection: str, namespace: str | None, revision: int) -> list[Record]:
-        """A remembered list. Raises ``SnapshotGone`` when it is too old or was pushed out."""
+        """A stored list. Raises ``SnapshotGone`` if it is too old or was evicted."""
         found = self._snapshots.get((collection, namespace, revision))
         if found is None or self._clock() - found.made_at > SNAPSHOT_AGE_S:
             self._snapshots.pop((collection, namespace, revision), None)
@@ -249,7 +249,7 @@ class Store:
 
 
 class Cursor:
-    """A watch: a position in one collection's history, and ``revision``, up to which all is seen."""
+    """A watch: a position in one collection's history, and ``revision``, up to which all changes are seen."""
 
     __slots__ = ("_held", "_position", "revision")
 
@@ -259,7 +259,7 @@ class Cursor:
         self.revision = revision
 
     def pending(self, limit: int = 1000) -> list[Change]:
-        """Changes not yet seen, at most ``limit``. Raises ``HistoryGone`` when some were missed."""
+        """Changes not yet seen, at most ``limit``. Raises ``HistoryGone`` if some were missed."""
         start = self._position - self._held.dropped
         if start < 0:
             raise HistoryGone(self.revision, self._held.gone_revision + 1)
@@ -270,7 +270,7 @@ class Cursor:
         return found
 
     async def wait(self, timeout_s: float) -> bool:
-        """Wait until there is something pending; False when ``timeout_s`` has passed first."""
+        """Wait until a change is pending; False if ``timeout_s`` has passed first."""
         if self._position < self._held.dropped + len(self._held.history):
             return True
         waiter = asyncio.get_running_loop().create_future()

@@ -1,7 +1,7 @@
-"""Starts a whole cluster as a process tree and keeps it up: the playground's supervisor.
+"""Starts a complete cluster as a process tree and keeps it running: the playground's supervisor.
 
-Every part is a process of its own with a log of its own under the state folder. A part that ends is started
-again, with a back-off; when the supervisor ends, however it ends, everything ends with it: parts by the
+Every part is a process with its own log in the state folder. A part that ends is restarted, with a back-off;
+when the supervisor ends, however it ends, everything ends with it: parts by the
 kernel's parent-death signal, containers by the kubelets' lifeline.
 """
 

@@ -1,4 +1,4 @@
-"""A cluster as a context manager: started in order, watched, changed, and ended without a trace."""
+"""A cluster as a context manager: started in order, watched, changed, and removed completely."""
 
 import asyncio
 import json
@@ -38,20 +38,20 @@ _START_S: Final = 60.0
 #: The taint of a node that is not ready yet.
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
 _POLL_S: Final = 0.02
-#: As the chart has it: kube-scheduler leaves it to the extender to count these.
+#: As in the chart: kube-scheduler leaves it to the extender to count these.
 EXTENDER_COUNTS: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
 
 
 class Cluster:
-    """The playground. ``report`` gets a line for everything a user should know while it starts and runs.
+    """The playground. ``report`` is called with a line for everything that a user should know while it starts and runs.
 
-    ``control`` is the control plane; without one it is the embedded one. ``isolation`` is the folder that `make
-    isolation` wrote; without one nothing holds containers to what they are given. ``ignored`` are resources that the
-    extender alone counts, so that it is asked about full nodes, too. ``dashboard``: whether there is one, at ``dashboard_url``.
+    ``control`` is the control plane; by default the embedded one. ``isolation`` is the folder that `make
+    isolation` wrote; without it containers are not limited to their shares. ``ignored`` are resources that only
+    the extender counts, so that it is also called for full nodes. ``dashboard``: whether to start one, at ``dashboard_url``.
     """
 
     part_class: ClassVar[type[Part]] = Part
-    """What runs its processes."""
+    """The class that runs its processes."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Cluster:
             (gpu.total_mib for node in nodes for gpu in gpus.preset(node.preset, node.name).gpus), default=0
         )
         self.lost = asyncio.Event()
-        """Set when the embedded API server has ended: it keeps the cluster in memory, so the cluster is gone."""
+        """Set when the embedded API server has ended: it has the cluster in memory, so that the cluster is lost."""
         self.parts: dict[str, Part] = {}
         """Every part by name: ``apiserver``, ``extender``, ``kubelet NODE``, ``node-agent NODE``…"""
         self._driver = driver
@@ -82,10 +82,10 @@ class Cluster:
         self._report = report
         self._with_dashboard = dashboard
         self.dashboard_url = ""
-        """Where to look at the cluster, with the token that lets one in; empty where there is no dashboard."""
+        """The dashboard's URL, including the token for access; empty without a dashboard."""
         self.control: Control = control or EmbeddedControl()
 
-    # --- where things are -----------------------------------------------------------------------
+    # --- paths ----------------------------------------------------------------------------------
 
     @property
     def counting(self) -> Counting:
@@ -102,10 +102,10 @@ class Cluster:
         return self.state / "gpus" / f"{node}.conf"
 
     def gpus_of(self, node: str) -> gpus.GpuNode:
-        """The GPUs that a node was started with."""
+        """The GPUs with which a node was started."""
         return gpus.preset(next(one.preset for one in self.nodes if one.name == node), node)
 
-    # --- life -----------------------------------------------------------------------------------
+    # --- lifecycle ------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         removed, running = tidy()
@@ -146,7 +146,7 @@ class Cluster:
         extender = ["gpushare", "scheduler", *self._access("extender"), "--port-file", str(port_file)]
         self._add("extender", [*extender, "--listen", "127.0.0.1:0"], {})
         await self._step("scheduler extender", self.extender_ready())
-        # Started again, it must be where kube-scheduler calls it.
+        # After a restart it must have the address that kube-scheduler calls.
         address = f"127.0.0.1:{port_file.read_text().strip()}"
         self.parts["extender"].arguments[-1] = address
         self._targets.add(address, "gpushare-scheduler")
@@ -159,7 +159,7 @@ class Cluster:
             await self._step("dashboard", self._start_dashboard(f"http://{address}"))
 
     async def _stop(self) -> None:
-        # Kubelets go first, while the API server can still take their last words; containers by record.
+        # Kubelets end first, while the API server can still receive their final writes; containers by record.
         ours = [part for name, part in self.parts.items() if name not in self.control.parts]
         await asyncio.gather(*(part.stop() for part in ours if part.name not in self.control.last))
         await asyncio.gather(*(part.stop() for part in ours))
@@ -213,7 +213,7 @@ class Cluster:
         agent = ["gpushare", "node-agent", "--node", node.name, *self._access("node-agent")]
         agent += ["--kubelet-dir", str(root / "device-plugins")]
         agent += ["--pod-resources", str(root / "pod-resources" / "kubelet.sock")]
-        # The processes of this node's pods are this machine's, in no cgroup of a kubelet: the kubelet tells of them here.
+        # The processes of this node's pods are on this machine, in no cgroup of a kubelet: the kubelet lists them here.
         agent += ["--proc", str(root / "proc"), "--cgroups", str(root / "cgroup")]
         agent += ["--metrics-listen", figures_at]
         with (self.state / "agents").open("a") as agents:
@@ -232,16 +232,16 @@ class Cluster:
             },
         )
 
-    # --- changing it ------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     async def set_unit(self, unit: MemoryUnit) -> None:
-        """Admission counts in another memory unit, and every node agent starts again with it, as by a changed chart value."""
+        """Switch admission to another memory unit, and restart every node agent with it, as if a chart value changed."""
         self.unit = unit
         await self.control.count(self.counting)
         await self._set_agents("--unit", unit.setting)
 
     async def set_isolation(self, backend: str) -> None:
-        """Every node agent starts again with this as ``--isolation``, as by the chart's value; every node must be able to."""
+        """Restart every node agent with this ``--isolation``, as by the chart's value; every node must support it."""
         await self._set_agents("--isolation", backend)
 
     async def _set_agents(self, option: str, value: str) -> None:
@@ -253,7 +253,7 @@ class Cluster:
         await asyncio.gather(*(self.node_ready(node.name) for node in self.nodes))
 
     def kill(self, name: str) -> None:
-        """``kill -9`` a part; it is started again."""
+        """``kill -9`` a part; it is restarted."""
         self.parts[name].kill(signal.SIGKILL)
 
     # --- waiting ----------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ class Cluster:
         self._report(f"{what}: ready ({time.monotonic() - started_s:.1f} s)")
 
     async def kubeconfig_ready(self) -> None:
-        """Wait until the API server answers."""
+        """Wait until the API server responds."""
 
         async def answers() -> bool:
             if not self.kubeconfig.exists():
@@ -284,7 +284,7 @@ class Cluster:
         await self._until(ready, "the extender does not get ready", "extender")
 
     async def node_ready(self, name: str) -> None:
-        """Wait until the node's agent has published its GPUs, the kubelet offers them, and pods are put there."""
+        """Wait until the node's agent has published its GPUs, the kubelet offers them, and pods can be scheduled there."""
         agent = f"node-agent {name}"
         async with Session(load_access(str(self.kubeconfig))) as session:
 

@@ -1,4 +1,4 @@
-"""The kinds of our own that a cluster has to know: those that the chart installs."""
+"""Our own kinds, which a cluster needs: those that the chart installs."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ _POLL_S: Final = 0.1
 
 
 async def define(kubeconfig: Path) -> None:
-    """Make our kinds known to the API server and wait until it serves them. Raises ``ClusterError``."""
+    """Create our CRDs in the API server and wait until it serves them. Raises ``ClusterError``."""
     async with Session(load_access(str(kubeconfig))) as session:
         for name in MANIFESTS:
             await _define(session, await asyncio.to_thread(definition, name))

@@ -13,7 +13,7 @@ from gpushare_playground.cluster.scheduler_service import publish
 from gpushare_playground.unit_file import UnitFile
 
 _USERS: Final = ("controllers", "kubescheduler", "extender", "node-agent", "kubelet", "walk")
-#: Who writes the records of who holds what.
+#: The users that write allocation records.
 _WRITERS: Final = ("extender", "node-agent")
 
 
@@ -28,7 +28,7 @@ class EmbeddedControl:
         self._token = secrets.token_hex(16)
 
     def enter(self, place: Place) -> None:
-        """Take the place."""
+        """Attach to ``place``."""
         self._place = place
 
     @property
@@ -38,11 +38,11 @@ class EmbeddedControl:
 
     @property
     def parts(self) -> Mapping[str, Part]:
-        """None: all are the cluster's."""
+        """Empty: all belong to the cluster."""
         return {}
 
     async def count(self, counting: Counting) -> None:
-        """Tell the API server, which reads it with the next pod."""
+        """Pass it to the API server, which reads it with the next pod."""
         UnitFile(self._counting).write(counting)
 
     @property
@@ -73,7 +73,7 @@ class EmbeddedControl:
         server.on_end = self._place.lost
 
     async def start_controllers(self) -> None:
-        """Start the controllers, and make our own kinds known."""
+        """Start the controllers, and create our CRDs."""
         await define(self.kubeconfig)
         kubeconfig = str(self.access("controllers"))
         self._place.add("controllers", ["gpushare_playground.controllers", "--kubeconfig", kubeconfig], {})
@@ -83,13 +83,13 @@ class EmbeddedControl:
         return self._place.state / "api" / f"{user}.kubeconfig"
 
     def kubelet_options(self, node: str, address: str) -> list[str]:
-        """All kubelets are one user, and know the API server by a token."""
+        """All kubelets are one user, and authenticate the API server by a token."""
         del node, address
         token_file = self._place.state / "kubelet.token"
         return ["--kubeconfig", str(self.access("kubelet")), "--token-file", str(token_file)]
 
     async def start_scheduling(self, extender_url: str, ignored: Sequence[str] = ()) -> None:
-        """Both profiles are in one process. The extender is behind the Service that its chart makes."""
+        """Both profiles are in one process. The extender is behind the Service that its chart creates."""
         await publish(self.kubeconfig, extender_url)
         kubeconfig = str(self.access("kubescheduler"))
         arguments = [

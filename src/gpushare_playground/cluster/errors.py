@@ -1,5 +1,5 @@
-"""What can go wrong with a playground."""
+"""Errors of a playground."""
 
 
 class ClusterError(Exception):
-    """The playground could not be started or changed; says which part failed and its last words."""
+    """The playground could not be started or changed; names the part that failed, with the end of its log."""

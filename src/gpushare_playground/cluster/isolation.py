@@ -1,9 +1,9 @@
-"""What the node agents of a playground need to hold containers to what they are given."""
+"""What the node agents of a playground need to limit containers to their shares."""
 
 from pathlib import Path
 from typing import Final
 
-#: In the folder that `make isolation` writes. Containers here have no mounts, so they get the libraries that find their files
+#: In the folder that `make isolation` writes. Containers here have no mounts, so they use the libraries that locate their files
 #: through the environment.
 PARTS: Final = (
     "open/libcuda.so.1",
@@ -20,7 +20,7 @@ def missing(built: Path) -> list[str]:
 
 
 def in_one_folder(built: Path, folder: Path) -> None:
-    """Link the parts into a new ``folder``, side by side as a node agent's image has them."""
+    """Link the parts into a new ``folder``, next to each other as in a node agent's image."""
     folder.mkdir()
     for part in PARTS:
         (folder / Path(part).name).symlink_to((built / part).absolute())

@@ -1,6 +1,6 @@
-"""What a playground says of itself in its cluster: that its parts are processes, and where the extender answers.
+"""A playground's marker in its cluster: that its parts are processes, and the extender's address.
 
-``gpushare doctor`` reads it: no chart is installed here, and no pod can be asked whether it is ready.
+``gpushare doctor`` reads it: no chart is installed here, and no pod can be checked for readiness.
 """
 
 import json

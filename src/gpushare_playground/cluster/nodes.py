@@ -1,4 +1,4 @@
-"""The nodes that a playground starts with."""
+"""The nodes with which a playground starts."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 _FIRST_BACKOFF_S: Final = 0.2
 _MOST_BACKOFF_S: Final = 5.0
 _STEADY_S: Final = 10.0
-"""A part that ran this long starts over with the shortest back-off."""
+"""A part that ran this long restarts with the shortest back-off."""
 _STOP_S: Final = 5.0
 _TETHER: Final = """
 import ctypes, os, signal, sys
@@ -31,9 +31,9 @@ if os.getppid() == int(sys.argv[1]):
 
 @dataclass
 class Part:
-    """A process by its argument list. ``restarts`` counts how often it was started again.
+    """A process by its argument list. ``restarts`` counts its restarts.
 
-    ``most_backoff_s`` bounds the wait before that, in seconds. With ``on_end`` it is not started again: that is
+    ``most_backoff_s`` limits the wait before a restart, in seconds. With ``on_end`` it is not restarted: this is
     called instead.
     """
 
@@ -50,12 +50,12 @@ class Part:
     _task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start it, and keep it up from now on."""
+        """Start it, and keep it running from now on."""
         self._stopping = False
         self._task = asyncio.create_task(self._keep_up(), name=self.name)
 
     async def stop(self) -> None:
-        """SIGTERM, a few seconds, SIGKILL; returns when it is gone."""
+        """SIGTERM, a few seconds, SIGKILL; returns when it has ended."""
         self._stopping = True
         task, self._task = self._task, None
         if task is None:
@@ -73,7 +73,7 @@ class Part:
         return self._stopping
 
     def kill(self, number: signal.Signals) -> None:
-        """Send a signal to the process, if there is one."""
+        """Send a signal to the process, if it runs."""
         if self.pid:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -101,7 +101,7 @@ class Part:
         return code
 
     def is_running_as(self, pid: int) -> None:
-        """Its process was started; one that was stopped meanwhile ends."""
+        """Called when its process was started; a part that was stopped meanwhile ends it."""
         self.pid = pid
         if self.is_stopping():
             self.kill(signal.SIGTERM)

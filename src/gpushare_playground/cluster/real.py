@@ -1,4 +1,4 @@
-"""The real control plane under a playground: the components of a folder, our users' permissions, the admission rules."""
+"""The real control plane of a playground: components from a folder, our users' permissions, the admission rules."""
 
 import asyncio
 import json
@@ -37,8 +37,8 @@ class RealControl:
     """etcd, kube-apiserver, kube-controller-manager and two kube-schedulers from the folder ``binaries``.
 
     As on a cluster whose scheduler cannot be reconfigured, ``default-scheduler`` is one process, and the one that
-    asks the extender, ``ack-co-scheduler``, another. The admission rules are ``manifests``; without any those of
-    ``chart``, rendered with the folder's helm; without that the two that the examples need.
+    calls the extender, ``ack-co-scheduler``, another. The admission rules are ``manifests``; by default those of
+    ``chart``, rendered with the folder's helm; without a chart the two that the examples need.
     """
 
     contents = "etcd, kube-apiserver, kube-controller-manager, two kube-schedulers"
@@ -53,7 +53,7 @@ class RealControl:
         self._started = False
 
     def enter(self, place: Place) -> None:
-        """Take the place."""
+        """Attach to ``place``."""
         self._report = place.report
         self._state = place.state
         self.plane = ControlPlane(self._binaries, place.state / "control", report=place.report)
@@ -69,7 +69,7 @@ class RealControl:
         return self.plane.parts
 
     async def start(self) -> None:
-        """Start all but our own scheduler, and create permissions and admission rules."""
+        """Start everything except our own scheduler, and create permissions and admission rules."""
         try:
             await self.plane.start()
         except ControlPlaneError as error:
@@ -97,7 +97,7 @@ class RealControl:
         await self._admission_ready(rules)
 
     async def start_controllers(self) -> None:
-        """They run already; our own kinds are made known."""
+        """They run already; creates our CRDs."""
         await define(self.kubeconfig)
 
     def access(self, user: str) -> Path:
@@ -105,13 +105,13 @@ class RealControl:
         return self.plane.kubeconfig_of(_USERS[user])
 
     def kubelet_options(self, node: str, address: str) -> list[str]:
-        """Each kubelet is a node, and knows the API server by its client certificate."""
+        """Each kubelet is a node, and authenticates the API server by its client certificate."""
         certificate, key = self.plane.server_certificate(f"kubelet-{node}", [node, address])
         kubeconfig = self.plane.kubeconfig_of(f"system:node:{node}")
         return ["--kubeconfig", str(kubeconfig), "--tls", str(certificate), str(key), str(self.plane.ca)]
 
     async def start_scheduling(self, extender_url: str, ignored: Sequence[str] = ()) -> None:
-        """Start the scheduler that asks the extender."""
+        """Start the scheduler that calls the extender."""
         config = with_extender(names.SCHEDULER_NAME, extender_url, ignored=ignored)
         try:
             await self.plane.add_scheduler(names.SCHEDULER_NAME, config)
@@ -160,7 +160,7 @@ class RealControl:
         return not self._manifests and self._chart is not None and os.access(helm, os.X_OK)
 
     async def _admission_ready(self, rules: Sequence[Path]) -> None:
-        """Wait until the policies act, which the API server says only by what it does with a pod."""
+        """Wait until the policies are active, which the API server shows only in its response to a pod."""
         asked = {names.GPU_MEMORY: "1Gi"} if self._has_chart else {names.GPU_MEM: "1"}
         units = str(self._counting.units_of_mib(1024)) if self._has_chart else "1"
         pod = {

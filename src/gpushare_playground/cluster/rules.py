@@ -10,7 +10,7 @@ from gpushare_playground.cluster.errors import ClusterError
 
 _HELM_S: Final = 60.0
 _FILES: Final = ("peoples-units", "scheduler-name", "requests", "records")
-"""Of the chart's ``templates/admission``: what does not depend on the accounts that our components have in a cluster."""
+"""Those of the chart's ``templates/admission`` that do not depend on the accounts of our components in a cluster."""
 _POLICIES: Final = ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")
 
 
@@ -34,7 +34,7 @@ def helm_command(
 
 
 async def rendered(command: Sequence[str], into: Path) -> Path:
-    """Run that command and keep what it prints in ``into``. Raises ``ClusterError`` with helm's own words."""
+    """Run that command and write its output to ``into``. Raises ``ClusterError`` with helm's own message."""
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""The Service of the scheduler, behind which its decisions are read as on a cluster on which the chart was installed, and who may read."""
+"""The scheduler's Service, through which its decisions are read as on a cluster with the chart, and the account that may read them."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ _PORT: Final = "health"
 
 
 async def publish(kubeconfig: Path, extender_url: str) -> None:
-    """Make the Service, endpoints that lead to the extender, and the account that may read. Raises ``ClusterError``."""
+    """Create the Service, endpoints that lead to the extender, and the account that may read. Raises ``ClusterError``."""
     at = urlsplit(extender_url)
     metadata = {"name": SCHEDULER_NAME, "namespace": _NAMESPACE}
     port = {"name": _PORT, "port": at.port, "protocol": "TCP"}

@@ -1,4 +1,4 @@
-"""Where each part of a playground says its figures: a file of targets as Prometheus reads it (``file_sd_configs``)."""
+"""The metrics endpoint of each part of a playground: a file of targets as Prometheus reads it (``file_sd_configs``)."""
 
 import json
 import os
@@ -16,10 +16,10 @@ class Targets:
         self._groups: list[dict[str, object]] = []
 
     def add(self, address: str, job: str, *more: str, **labels: str) -> None:
-        """``http://ADDRESS/metrics`` is there from now on, and so are the pages ``more``, by their paths."""
+        """``http://ADDRESS/metrics`` exists from now on, and so do the pages ``more``, by their paths."""
         self._groups.append({"targets": [address], "labels": {"job": job, **labels}})
         for path in more:
-            # With a label of its own, as in the chart's PodMonitor: else both pages would write into one series "up".
+            # With its own label, as in the chart's PodMonitor: otherwise both pages would write to one series "up".
             path_labels = {"__metrics_path__": path, "metrics_path": path}
             self._groups.append({"targets": [address], "labels": {"job": job, **labels, **path_labels}})
         new = self.path.with_suffix(".new")

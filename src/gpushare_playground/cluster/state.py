@@ -1,4 +1,4 @@
-"""The playground's state folder: short, private, and cleaned of what a killed playground left."""
+"""The playground's state folder: short, private, and cleaned of the remains of a killed playground."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ _OWNER: Final = "supervisor.pid"
 
 
 def make_state() -> Path:
-    """A new folder, readable by its owner only. Its path is short: Unix sockets of nodes live in it."""
+    """A new folder, readable by its owner only. Its path is short, because it contains Unix sockets of nodes."""
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_parent()))
     (folder / _OWNER).write_text(f"{os.getpid()} {_start_ticks(os.getpid())}\n")
     return folder
@@ -28,7 +28,7 @@ def remove_state(folder: Path) -> None:
 
 
 def tidy() -> tuple[list[Path], list[Path]]:
-    """Remove the folders of this user's playgrounds whose supervisor is gone; returns them, and those of playgrounds that run."""
+    """Remove the folders of this user's playgrounds whose supervisor has ended; returns them, and those of running playgrounds."""
     removed, running = [], []
     for owner in _parent().glob(f"{_PREFIX}*/{_OWNER}"):
         with suppress(OSError, ValueError):
@@ -44,13 +44,13 @@ def tidy() -> tuple[list[Path], list[Path]]:
 
 
 def _parent() -> Path:
-    # $TMPDIR may be long; a socket's path may have 107 bytes in all.
+    # $TMPDIR may be long; a socket's path may have at most 107 bytes.
     folder = Path(tempfile.gettempdir())
     return folder if len(str(folder)) <= 30 else Path("/tmp")  # noqa: S108
 
 
 def _start_ticks(pid: int) -> int:
-    """When the process started, in clock ticks since boot; 0 when there is none (proc(5))."""
+    """When the process started, in clock ticks since boot; 0 if it does not exist (proc(5))."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19])
     except (OSError, ValueError, IndexError):

@@ -41,7 +41,7 @@ async def serve(kubeconfig: str | None) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; gives the exit code."""
+    """The command; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m gpushare_playground.controllers",
         description="Controllers of the playground: Job, StatefulSet, Deployment, ReplicaSet.",

@@ -1,4 +1,4 @@
-"""Deployments: ReplicaSets of succeeding templates, one taking over from the other."""
+"""Deployments: ReplicaSets of successive templates, each replacing the previous one."""
 
 import time
 from collections.abc import Iterable
@@ -59,7 +59,7 @@ class Deployments:
         self._clock = clock
 
     async def reconcile(self, key: str) -> float | None:
-        """Take the next step of the rollout and report how far it is."""
+        """Take the next step of the rollout and report its progress."""
         item = self._deployments.get(key)
         if item is None or is_deleting(item):
             return None
@@ -77,7 +77,7 @@ class Deployments:
     async def _ensure_new(
         self, item: Json, name: str, new: Json | None, old: list[Json]
     ) -> tuple[Json, Json]:
-        """The ReplicaSet of the present template, with the highest revision of all."""
+        """The ReplicaSet of the current template, with the highest revision of all."""
         highest = max(map(_revision, old), default=0)
         if new is None:
             new = await self._create(item, name, highest + 1, old)
@@ -115,7 +115,7 @@ class Deployments:
         except ApiError as error:
             if not error.conflict:
                 raise
-            # An earlier request of ours whose answer was lost, or a set that someone else made.
+            # An earlier request of ours whose response was lost, or a set that someone else created.
             made = await self._objects.get(REPLICA_SETS, namespace_of(item), name)
         else:
             if replicas:
@@ -196,14 +196,14 @@ def _recreates(item: Json) -> bool:
 
 
 def _first_size(item: Json, name: str, old: list[Json]) -> int:
-    """The replicas with which a new ReplicaSet is made."""
+    """The replicas with which a new ReplicaSet is created."""
     if _recreates(item):
         return 0
     return roll(_limits(item), SetSize(name, 0, 0), [_size(one) for one in old]).get(name, 0)
 
 
 def _sizes_noted(item: Json) -> dict[str, str]:
-    """What a ReplicaSet carries of its Deployment's size."""
+    """Annotations of a ReplicaSet with its Deployment's size."""
     limits = _limits(item)
     most = limits.replicas + (0 if _recreates(item) else limits.surge)
     return {DESIRED: str(limits.replicas), MOST: str(most)}
@@ -251,7 +251,7 @@ def _available(item: Json, status: Json, now: int) -> Json:
 
 
 def _progress(item: Json, new: Json, status: Json, now: int) -> Json:
-    """The Progressing condition: how ``kubectl rollout status`` knows that it is over."""
+    """The Progressing condition, by which ``kubectl rollout status`` knows when to end."""
     replicas = int(spec_of(item).get("replicas", 1))
     subject = f'ReplicaSet "{name_of(new)}"'
     counts = [int(status.get(name) or 0) for name in ("updatedReplicas", "replicas", "availableReplicas")]
@@ -262,7 +262,7 @@ def _progress(item: Json, new: Json, status: Json, now: int) -> Json:
 
 
 def _unless_same(item: Json, condition: Json) -> Json:
-    """``condition``, or the one that is there already when only its times would change."""
+    """``condition``, or the existing one if only its times would change."""
     before = condition_of(item, condition["type"])
     if before is not None and all(before.get(n) == condition[n] for n in ("status", "reason", "message")):
         return before

@@ -1,4 +1,4 @@
-"""Jobs: pods that run to their end, counted exactly once each."""
+"""Jobs: pods that run to completion, counted exactly once each."""
 
 from typing import Final, Literal
 
@@ -75,7 +75,7 @@ class Jobs:
             self._released.discard(uid_of(item))
 
     async def reconcile(self, key: str) -> float | None:
-        """Count what ended, start what is missing, end the Job when it is done."""
+        """Count pods that ended, create missing ones, end the Job when it is done."""
         job = self._jobs.get(key)
         await self._release_strays(key, uid_of(job) if job is not None else "")
         if job is None or is_deleting(job):
@@ -108,7 +108,7 @@ class Jobs:
             for pod in self._control.owned(job):
                 if uid_of(pod) in found.uncounted:
                     await self._release(pod)
-        # A pod that is named but gone has nothing left to be released.
+        # A pod that is named but gone needs no release.
         status = _status(job, found, ending, now_ns, counted=True)
         over = any(one.get("type") in ("Complete", "Failed") for one in status["conditions"])
         await self._jobs.write_status(job, status)
@@ -140,7 +140,7 @@ class Jobs:
         return 0.0 if missing > BURST else None
 
     async def _release(self, pod: Json) -> None:
-        """Take our finalizer off a pod."""
+        """Remove our finalizer from a pod."""
         if not is_tracked(pod) or uid_of(pod) in self._released:
             return
         kept = [one for one in pod["metadata"].get("finalizers") or () if one != TRACKING]
@@ -155,7 +155,7 @@ class Jobs:
             self._released.add(uid_of(pod))
 
     async def _release_strays(self, key: str, uid: str) -> None:
-        """Let go of pods whose Job is gone."""
+        """Release pods whose Job is gone."""
         for pod in self._pods:
             if (
                 is_tracked(pod)
@@ -182,7 +182,7 @@ def _pod(job: Json, name: str) -> Json:
 
 
 def _status(job: Json, found: Tally, ending: Ending | None, now_ns: int, *, counted: bool) -> Json:
-    """The Job's status; ``counted`` says that the ended pods are released, so that they become numbers."""
+    """The Job's status; ``counted``: the ended pods are released, so that they become numbers."""
     old = status_of(job)
     succeeded, failed = found.succeeded, found.failed
     uncounted: Json = {}

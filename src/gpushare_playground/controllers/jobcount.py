@@ -1,9 +1,9 @@
-"""What a Job has behind it and what it needs next. Pure: reads a Job and its pods, decides nothing twice.
+"""What a Job has done and what it needs next. Pure: derived from a Job and its pods, without counting anything twice.
 
-A pod carries the finalizer ``batch.kubernetes.io/job-tracking`` until it is counted, so that one that
-is deleted meanwhile is counted all the same: the Job's status first names the ended pod
-(``uncountedTerminatedPods``), then the finalizer goes, then the count goes up. Whatever of that is
-interrupted goes on from where it was.
+A pod has the finalizer ``batch.kubernetes.io/job-tracking`` until it is counted, so that one that
+is deleted meanwhile is still counted: the Job's status first names the ended pod
+(``uncountedTerminatedPods``), then the finalizer is removed, then the count increases. After an interruption
+this continues from where it stopped.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -21,7 +21,7 @@ LONGEST_BACKOFF_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why and how a Job ends: the condition to come (``Complete`` or ``Failed``) and its words."""
+    """Why and how a Job ends: the final condition (``Complete`` or ``Failed``), its reason and message."""
 
     condition: str
     reason: str
@@ -35,7 +35,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """A Job's pods, sorted. ``succeeded`` and ``failed`` are the Job's totals, ``uncounted_*`` UIDs of theirs."""
+    """A Job's pods, sorted. ``succeeded`` and ``failed`` are the Job's totals, ``uncounted_*`` the UIDs of uncounted pods."""
 
     active: list[Json]
     ready: int
@@ -52,14 +52,14 @@ class Tally:
 
 
 def is_tracked(pod: Json) -> bool:
-    """Whether the pod still carries the finalizer."""
+    """Whether the pod still has the finalizer."""
     return TRACKING in (pod["metadata"].get("finalizers") or ())
 
 
 def tally(
     job: Json, pods: Iterable[Json], released: Collection[str], is_going: Callable[[Json], bool]
 ) -> Tally:
-    """Sort ``pods``. ``released`` are UIDs whose finalizer we took off, whatever the cache still shows."""
+    """Sort ``pods``. ``released`` are UIDs whose finalizer we removed, whatever the cache still shows."""
     status = status_of(job)
     named = status.get("uncountedTerminatedPods") or {}
     succeeded = list(named.get("succeeded") or ())
@@ -157,7 +157,7 @@ def is_over(job: Json) -> bool:
 
 
 def unsupported(job: Json) -> str:
-    """The field that the Job uses and that is not implemented here; empty when there is none."""
+    """The field that the Job uses and that is not implemented here; empty if it uses none."""
     spec = spec_of(job)
     if spec.get("completionMode") == "Indexed":
         return "completionMode: Indexed"

@@ -1,17 +1,17 @@
-"""The newest version of an object that we know: the cache's, or the answer to our own last write."""
+"""The newest known version of an object: the cache's, or the response to our own last write."""
 
 from gpushare_playground.cache import Cache
 from gpushare_playground.objects import Json, Kind, Objects, key_of, status_of, uid_of
 
 
 def version_of(item: Json) -> int:
-    """``resourceVersion`` as a number; the API server that we work with counts (as etcd's does)."""
+    """``resourceVersion`` as a number; our API server's is a counter (as etcd's is)."""
     text = str(item["metadata"].get("resourceVersion") or "0")
     return int(text) if text.isdecimal() else 0
 
 
 class LatestVersions:
-    """Objects of one kind, where a lagging watch never takes back what we wrote."""
+    """Objects of one kind, where a lagging watch never reverts what we wrote."""
 
     def __init__(self, kind: Kind, objects: Objects, cache: Cache) -> None:
         self.kind = kind
@@ -21,29 +21,29 @@ class LatestVersions:
         cache.listen(self._seen)
 
     def get(self, key: str) -> Json | None:
-        """The object at ``key``, ``None`` when it is gone."""
+        """The object at ``key``, ``None`` if it is gone."""
         seen = self._cache.get(key)
         if seen is None:
             return None
         return self.newer(seen)
 
     def newer(self, seen: Json) -> Json:
-        """``seen``, or what we wrote onto it since."""
+        """``seen``, or a newer version that we wrote."""
         written = self._written.get(uid_of(seen))
         return written if written is not None and version_of(written) > version_of(seen) else seen
 
     async def write_status(self, item: Json, status: Json) -> Json:
-        """Write ``status`` unless it is there already; gives the object as it is then."""
+        """Write ``status`` unless it is unchanged; returns the resulting object."""
         if status == status_of(item):
             return item
         return self.wrote(await self._objects.replace_status(self.kind, item, status))
 
     async def merge(self, item: Json, patch: Json) -> Json:
-        """A merge patch of the object; gives it as it is then."""
+        """Apply a merge patch to the object; returns the result."""
         return self.wrote(await self._objects.merge(self.kind, item, patch))
 
     def wrote(self, item: Json) -> Json:
-        """Remember the answer to a write until the cache shows it."""
+        """Store the response to a write until the cache has it."""
         if self._cache.get(key_of(item)) is not None:
             self._written[uid_of(item)] = item
         return item

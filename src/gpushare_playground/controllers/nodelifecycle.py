@@ -1,7 +1,7 @@
 """Node lifecycle: taints from conditions, and an event for a new node, as in kube-controller-manager.
 
-Source: kubernetes 1.36 ``pkg/controller/nodelifecycle`` and ``pkg/controller/ttl``. Not here: leases are not watched,
-so a node whose kubelet is gone stays Ready.
+Source: kubernetes 1.36 ``pkg/controller/nodelifecycle`` and ``pkg/controller/ttl``. Not implemented: leases are not watched,
+so a node whose kubelet is gone remains Ready.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class NodeLifecycle:
         self._greeted: set[str] = set()
 
     async def reconcile(self, key: str) -> float | None:
-        """Taint the node at ``key`` as its conditions and ``spec.unschedulable`` say."""
+        """Taint the node at ``key`` according to its conditions and ``spec.unschedulable``."""
         node = self._nodes.get(key)
         if node is None:
             self._greeted.discard(key)
@@ -75,7 +75,7 @@ class NodeLifecycle:
         except ApiError as error:
             if not (error.conflict or error.not_found):
                 raise
-            # Its newer form is on the way here.
+            # A newer version is on its way from the watch.
         return None
 
     def _greet(self, node: Json) -> None:
@@ -88,7 +88,7 @@ class NodeLifecycle:
 
 
 def taints_of(node: Json, now: str) -> list[Json]:
-    """The taints that the node should have: those of others as they are, ours as its state says."""
+    """The taints that the node should have: those of others unchanged, ours according to its state."""
     named = {
         taint
         for one in status_of(node).get("conditions") or ()

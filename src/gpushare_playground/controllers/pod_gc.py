@@ -8,7 +8,7 @@ from gpushare.kube.client.errors import ApiError
 from gpushare_playground.cache import Cache
 from gpushare_playground.objects import NODES, PODS, Objects, spec_of
 
-#: How long a node must have been away, in seconds, before its pods are taken for lost.
+#: How long a node must have been absent, in seconds, before its pods are considered lost.
 PATIENCE_S: Final = 40.0
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class PodGc:
         self._missed: dict[str, float] = {}
 
     async def reconcile(self, key: str) -> float | None:
-        """Delete the pod at ``key`` once its node has been away for long enough."""
+        """Delete the pod at ``key`` once its node has been absent for long enough."""
         pod = self._pods.get(key)
         node = str(spec_of(pod).get("nodeName") or "") if pod is not None else ""
         if pod is None or not node or self._nodes.get(node) is not None:

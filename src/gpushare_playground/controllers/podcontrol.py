@@ -1,7 +1,7 @@
-"""Creating and deleting pods for an owner, never two where one was wanted.
+"""Creating and deleting pods for an owner, never two if one was wanted.
 
-A name is chosen before the request is sent. When the answer is lost, the same name is taken again,
-and ``AlreadyExists`` then tells that the first try had reached the server.
+A name is chosen before the request is sent. If the response is lost, the same name is used again,
+and ``AlreadyExists`` then means that the first attempt had reached the server.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from gpushare_playground.objects import (
     uid_of,
 )
 
-#: How kube-controller-manager tells of pods made and deleted, by kind of their owner.
+#: The event messages of kube-controller-manager about created and deleted pods, by kind of their owner.
 _NOTES: Final = {
     "": ("Created pod: {pod}", "Deleted pod: {pod}"),
     "StatefulSet": (
@@ -54,7 +54,7 @@ class PodControl:
         self._deleted_note = _NOTES.get(kind.name, _NOTES[""])[1]
 
     def owned(self, owner: Json) -> list[Json]:
-        """The owner's pods, with our own writes that the watch has not shown yet."""
+        """The owner's pods, including our own writes that the watch has not delivered yet."""
         return self._expectations.owned(uid_of(owner))
 
     def is_going(self, pod: Json) -> bool:
@@ -62,7 +62,7 @@ class PodControl:
         return self._expectations.is_going(pod)
 
     async def create_generated(self, owner: Json, prefix: str, make: Callable[[str], Json]) -> None:
-        """Create the pod that ``make(name)`` gives, under a fresh name that begins with ``prefix``."""
+        """Create the pod that ``make(name)`` returns, under a new name that begins with ``prefix``."""
         uid = uid_of(owner)
         while True:
             number = self._tried.get(uid, 0)
@@ -74,13 +74,13 @@ class PodControl:
             self._tried[uid] = number + 1
 
     async def create_named(self, owner: Json, pod: Json) -> None:
-        """Create ``pod`` under the name that it carries; the owner's own of that name is as well."""
+        """Create ``pod`` under its own name; an existing pod of the owner with that name is accepted."""
         if not await self._create(owner, pod):
             note = f"pod {name_of(pod)} exists and belongs to someone else; delete or rename it"
             self._record(owner, "Warning", "FailedCreate", note)
 
     async def _create(self, owner: Json, pod: Json) -> bool:
-        """Whether the pod is there now and is the owner's, and was not known before."""
+        """Whether the pod exists now, belongs to the owner, and was not known before."""
         try:
             made = await self._objects.create(PODS, namespace_of(owner), pod)
         except ApiError as error:
@@ -118,7 +118,7 @@ def owner_key(kind: Kind, pod: Json) -> str | None:
     owner = controller_of(pod)
     if owner is None or owner.get("kind") != kind.name:
         return None
-    # The group decides, not the version: another version of the same kind is the same object.
+    # Only the group is compared: another version of the same kind is the same object.
     if str(owner.get("apiVersion")).partition("/")[0] != kind.api_version.partition("/")[0]:
         return None
     return f"{namespace_of(pod)}/{owner.get('name')}"

@@ -1,4 +1,4 @@
-"""What controllers want to know about a pod."""
+"""Properties of a pod that controllers need."""
 
 from gpushare_playground.objects import Json, is_deleting, is_true, seconds_of, status_of
 
@@ -31,7 +31,7 @@ def restarts_of(pod: Json) -> int:
 
 
 def finished_at_s(pod: Json) -> float | None:
-    """When its last container ended, in seconds since 1970; ``None`` when that is not known."""
+    """When its last container ended, in seconds since 1970; ``None`` if unknown."""
     times = []
     for one in status_of(pod).get("containerStatuses") or ():
         ended = ((one.get("state") or {}).get("terminated") or {}).get("finishedAt")

@@ -1,4 +1,4 @@
-"""From a workload's template to a pod, and the names and hashes that go with it."""
+"""From a workload's template to a pod, with its names and hashes."""
 
 import hashlib
 from typing import Any, Final
@@ -7,13 +7,13 @@ import msgspec
 
 from gpushare_playground.objects import Json, Kind, controller_reference, namespace_of
 
-#: Letters that Kubernetes uses for generated names: they spell no words and are not mistaken for each other.
+#: Letters that Kubernetes uses for generated names: they form no words and are not confused with each other.
 SAFE_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_NAME: Final = 63
 
 
 def safe_suffix(seed: str, length: int) -> str:
-    """``length`` letters that depend on ``seed`` alone."""
+    """``length`` letters that depend only on ``seed``."""
     number = int.from_bytes(hashlib.sha256(seed.encode()).digest(), "big")
     letters = []
     for _ in range(length):
@@ -37,7 +37,7 @@ def pod_from(
 ) -> Json:
     """A pod named ``name`` as ``template`` describes it, controlled by ``owner``.
 
-    ``labels`` are added to the template's; ``metadata`` may hold ``annotations`` (added) and
+    ``labels`` are added to the template's; ``metadata`` may have ``annotations`` (added) and
     ``finalizers``.
     """
     described = template.get("metadata") or {}

@@ -1,4 +1,4 @@
-"""ReplicaSets: as many pods as asked for."""
+"""ReplicaSets: the requested number of pods."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ from gpushare_playground.objects import (
     status_of,
 )
 
-#: Pods created in one go, so that a large set does not keep the others waiting.
+#: Pods created at once, so that a large set does not delay the others.
 BURST: Final = 50
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
@@ -36,7 +36,7 @@ class ReplicaSets:
         self._pods = pods
 
     async def reconcile(self, key: str) -> float | None:
-        """Create what is missing, delete what is too much, report the counts."""
+        """Create missing pods, delete surplus ones, report the counts."""
         item = self._sets.get(key)
         if item is None:
             return None
@@ -57,7 +57,7 @@ class ReplicaSets:
 def deletion_order(pod: Json) -> tuple[object, ...]:
     """Sorts pods so that the least valuable comes first, as Kubernetes ranks them.
 
-    Not placed, pending, not ready, cheap by annotation, often restarted, young.
+    Unscheduled, pending, not ready, low deletion cost, often restarted, young.
     """
     cost = annotations_of(pod).get(DELETION_COST, "0")
     created = seconds_of(pod["metadata"].get("creationTimestamp")) or 0.0
@@ -90,5 +90,5 @@ def _status(item: Json, pods: list[Json], going: int) -> Json:
     status["terminatingReplicas"] = going
     status["replicas"] = len(pods)
     status["observedGeneration"] = item["metadata"].get("generation", 0)
-    # Counts of 0 are left out on the wire, except replicas.
+    # Counts of 0 are omitted, except replicas.
     return {**status, **{name: count for name, count in counts.items() if count}}

@@ -1,4 +1,4 @@
-"""How many replicas each ReplicaSet of a Deployment should have next. Pure arithmetic."""
+"""The next number of replicas of each ReplicaSet of a Deployment. Pure arithmetic."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SetSize:
-    """A ReplicaSet as the arithmetic sees it: wanted and available pods."""
+    """A ReplicaSet for the arithmetic: wanted and available pods."""
 
     name: str
     replicas: int
@@ -15,7 +15,7 @@ class SetSize:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a rolling update keeps to, in pods: at most ``surge`` too many, ``unavailable`` too few."""
+    """The limits of a rolling update, in pods: at most ``surge`` too many, ``unavailable`` too few."""
 
     replicas: int
     surge: int
@@ -56,7 +56,7 @@ def roll(limits: Limits, new: SetSize, old: list[SetSize]) -> dict[str, int]:
 
 
 def _shrink(limits: Limits, new: SetSize, old: list[SetSize]) -> dict[str, int]:
-    """First the old pods that do not serve anyway, then as many that do as availability allows."""
+    """First the old pods that are not available anyway, then as many available ones as the limit allows."""
     total = new.replicas + sum(one.replicas for one in old)
     least = limits.replicas - limits.unavailable
     budget = total - least - max(new.replicas - new.available, 0)
@@ -75,7 +75,7 @@ def _shrink(limits: Limits, new: SetSize, old: list[SetSize]) -> dict[str, int]:
 
 
 def recreate(replicas: int, new: SetSize, old: list[SetSize], old_pods: int) -> dict[str, int]:
-    """The next sizes where all old pods must be gone before the first new one starts."""
+    """The next sizes if all old pods must be gone before the first new one starts."""
     sizes = {one.name: 0 for one in old if one.replicas}
     if not sizes and not old_pods and new.replicas != replicas:
         sizes[new.name] = replicas

@@ -1,4 +1,4 @@
-"""All controllers of one process, wired to the caches that they read."""
+"""All controllers of one process, connected to the caches that they read."""
 
 import asyncio
 import time
@@ -39,7 +39,7 @@ WATCHED: Final = (PODS, NODES, JOBS, STATEFUL_SETS, REPLICA_SETS, DEPLOYMENTS)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Waits in seconds, as kube-controller-manager's unless a test wants others."""
+    """Waits in seconds; those of kube-controller-manager unless a test sets others."""
 
     job_backoff_s: float = FIRST_BACKOFF_S
     lost_node_s: float = PATIENCE_S
@@ -48,7 +48,7 @@ class Timing:
 class Controllers:
     """The controllers over ``caches`` (one per kind of ``WATCHED``), which the caller keeps in sync.
 
-    ``recorder`` gives the recorder of events for a controller's name (``job-controller``).
+    ``recorder`` returns the recorder of events for a controller's name (``job-controller``).
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class Controllers:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no key waits and none is worked on."""
+        """Whether no key waits and none is being reconciled."""
         return all(queue.is_idle for _, queue in self._running)
 
     async def run(self) -> None:
-        """Work for ever, from the moment when all caches are complete."""
+        """Work until cancelled, starting when all caches are complete."""
         for cache in self._caches.values():
             await _synced(cache)
         await run_together(work(reconciler, queue) for reconciler, queue in self._running)

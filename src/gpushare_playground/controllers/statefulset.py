@@ -1,7 +1,7 @@
-"""StatefulSets: pods with stable names, brought up, updated and taken down in order.
+"""StatefulSets: pods with stable names, started, updated and stopped in order.
 
-New pods always follow the newest template: earlier revisions are not stored. A set with volume claim templates
-or another update strategy than a whole rolling update is refused.
+New pods always use the newest template: earlier revisions are not stored. A set with volume claim templates
+or an update strategy other than a complete rolling update is rejected.
 """
 
 from typing import Final
@@ -124,7 +124,7 @@ class StatefulSets:
 
 
 def unsupported(item: Json) -> str:
-    """The field that the set uses and that is not implemented here; empty when there is none."""
+    """The field that the set uses and that is not implemented here; empty if it uses none."""
     spec = spec_of(item)
     strategy = spec.get("updateStrategy") or {}
     if strategy.get("type") == "OnDelete":
@@ -135,7 +135,7 @@ def unsupported(item: Json) -> str:
 
 
 def ordinal_of(item: Json, pod: Json) -> int | None:
-    """The pod's number in the set, ``None`` when its name is not one that the set gives."""
+    """The pod's number in the set, ``None`` if its name is not one of the set's."""
     prefix, _, number = name_of(pod).rpartition("-")
     return int(number) if prefix == name_of(item) and number.isdecimal() else None
 

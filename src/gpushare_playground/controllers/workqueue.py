@@ -1,7 +1,7 @@
-"""Keys to be reconciled, and the loop that does it.
+"""Keys to be reconciled, and the loop that reconciles them.
 
-A key that is added while it is worked on is worked on again afterwards, never twice at once. The
-queue holds a key at most once, so the number of objects bounds it.
+A key that is added while it is being reconciled is reconciled again afterwards, never twice at once. The
+queue contains a key at most once, so the number of objects bounds it.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ LONGEST_RETRY_S: Final = 30.0
 
 
 class Reconciler(Protocol):
-    """Brings one object's world to what its spec says."""
+    """Brings the cluster in line with one object's spec."""
 
     @property
     def name(self) -> str:
@@ -30,8 +30,8 @@ class Reconciler(Protocol):
     async def reconcile(self, key: str) -> float | None:
         """Take the missing steps for the object at ``key``.
 
-        Gives the seconds after which time alone may ask for more, ``None`` when only events can.
-        Raises ``KubeError`` when it could not finish; it is then tried again after a while.
+        Returns the seconds after which passing time alone may require more, ``None`` if only events can.
+        Raises ``KubeError`` if it could not finish; it is then retried after a while.
         """
 
 
@@ -47,7 +47,7 @@ class WorkQueue:
         self._ready = asyncio.Event()
 
     def add(self, key: str) -> None:
-        """Have ``key`` reconciled soon."""
+        """Reconcile ``key`` soon."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -59,7 +59,7 @@ class WorkQueue:
             self._ready.set()
 
     def add_after(self, key: str, seconds: float) -> None:
-        """Have ``key`` reconciled after ``seconds``, or earlier when something else adds it."""
+        """Reconcile ``key`` after ``seconds``, or earlier if something else adds it."""
         loop = asyncio.get_running_loop()
         old = self._timers.get(key)
         if old is not None:
@@ -83,7 +83,7 @@ class WorkQueue:
         return key
 
     def finished(self, key: str) -> None:
-        """The work on ``key`` is over; it is queued again if it was added meanwhile."""
+        """The work on ``key`` is finished; it is queued again if it was added meanwhile."""
         self._active.discard(key)
         if key in self._again:
             self._again.discard(key)
@@ -91,12 +91,12 @@ class WorkQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing is worked on (timers may run)."""
+        """Whether nothing waits and nothing is being reconciled (timers may run)."""
         return not self._waiting and not self._active
 
 
 async def work(reconciler: Reconciler, queue: WorkQueue, *, workers: int = WORKERS) -> None:
-    """Reconcile keys for ever, ``workers`` at once, retrying each with a back-off of its own."""
+    """Reconcile keys until cancelled, ``workers`` at once, retrying each with its own back-off."""
     retries: dict[str, Backoff] = {}
 
     async def one_worker() -> None:
@@ -107,7 +107,7 @@ async def work(reconciler: Reconciler, queue: WorkQueue, *, workers: int = WORKE
             except asyncio.CancelledError:
                 raise
             except Exception as error:
-                # One odd object must not stop the others.
+                # One unusual object must not stop the others.
                 after_s = _retry_after(reconciler, key, error, retries)
             else:
                 retries.pop(key, None)

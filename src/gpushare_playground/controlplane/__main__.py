@@ -1,6 +1,6 @@
 """``python -m gpushare_playground.controlplane --binaries DIR --state DIR``: a control plane as a process.
 
-Prints ``ready KUBECONFIG`` once it takes objects, and ends on SIGTERM and SIGINT.
+Prints ``ready KUBECONFIG`` once it accepts objects, and ends on SIGTERM and SIGINT.
 """
 
 import argparse

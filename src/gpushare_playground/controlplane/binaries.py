@@ -1,4 +1,4 @@
-"""Finds the components' binaries and says what to do when one is missing."""
+"""Locates the components' binaries, and explains what to do if one is missing."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from typing import Final
 from gpushare_playground.controlplane.errors import ControlPlaneError
 
 COMPONENTS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-"""In the order in which they are started."""
+"""In the order of their start."""
 _ADVICE: Final = (
     "build the components with `python -m tests.e2e.cluster build kubernetes-1.36` in a checkout, "
     "or name a folder that has them, such as $KUBEBUILDER_ASSETS"

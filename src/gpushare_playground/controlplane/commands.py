@@ -1,4 +1,4 @@
-"""The components' command lines, as pure functions. Only flags that every version from 1.28 to 1.36 has."""
+"""The components' command lines, as pure functions. Only flags that all versions from 1.28 to 1.36 have."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +10,12 @@ from gpushare_playground.controlplane.ports import LOOPBACK
 CLUSTER_IPS: Final = "10.96.0.0/16"
 API_SERVICE_IP: Final = "10.96.0.1"
 ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
-#: etcd's own limit is 2 GiB; thousands of nodes under a stream of pods leave that much history between compactions.
+#: etcd's default limit is 2 GiB; thousands of nodes with a stream of pods leave that much history between compactions.
 _ETCD_BYTES: Final = 4 << 30
 
 
 def etcd(binary: Path, layout: Layout) -> list[str]:
-    """One member that forgets nothing but a power cut: it does not wait for the disk."""
+    """One member that survives everything except a power cut: it does not wait for the disk."""
     name = "playground"
     command = [str(binary), f"--name={name}", f"--data-dir={layout.state / 'etcd'}", "--unsafe-no-fsync"]
     command += [f"--listen-client-urls={layout.url('etcd')}", f"--advertise-client-urls={layout.url('etcd')}"]
@@ -37,10 +37,10 @@ def kube_apiserver(binary: Path, layout: Layout, extra: Sequence[str] = ()) -> l
     command += [f"--etcd-cafile={layout.certificate('ca')}"]
     command += [f"--etcd-certfile={layout.certificate('etcd')}", f"--etcd-keyfile={layout.key('etcd')}"]
     command += _serving("kube-apiserver", layout)
-    # Nobody off this machine can reach loopback, and the endpoints of the Service "kubernetes" may not name it.
+    # No other machine can reach loopback, and the endpoints of the Service "kubernetes" may not contain it.
     command += [f"--advertise-address={LOOPBACK}", "--endpoint-reconciler-type=none"]
     command += [f"--client-ca-file={layout.certificate('ca')}"]
-    # Without these the other components complain that they cannot verify aggregated requests.
+    # Without these the other components log that they cannot verify aggregated requests.
     command += [f"--requestheader-client-ca-file={layout.certificate('ca')}"]
     command += ["--requestheader-allowed-names=front-proxy-client"]
     command += [f"--kubelet-client-certificate={layout.certificate('kubelet-client')}"]
@@ -56,7 +56,7 @@ def kube_apiserver(binary: Path, layout: Layout, extra: Sequence[str] = ()) -> l
 
 
 def kube_controller_manager(binary: Path, layout: Layout, extra: Sequence[str] = ()) -> list[str]:
-    """All its controllers, each with an account of its own."""
+    """All its controllers, each with its own account."""
     command = [str(binary), *_serving("kube-controller-manager", layout)]
     command += _asking(layout.kubeconfig("system:kube-controller-manager"))
     command += [f"--kubeconfig={layout.kubeconfig('system:kube-controller-manager')}", "--leader-elect=false"]
@@ -86,5 +86,5 @@ def _serving(part: str, layout: Layout) -> list[str]:
 
 
 def _asking(kubeconfig: Path) -> list[str]:
-    """How a component has the API server judge those who call it."""
+    """How a component lets the API server authorize its callers."""
     return [f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}"]

@@ -1,5 +1,5 @@
-"""What can go wrong with a control plane."""
+"""Errors of a control plane."""
 
 
 class ControlPlaneError(Exception):
-    """It could not be started or changed; says which component failed, its last words, and what to do."""
+    """It could not be started or changed; names the component that failed, with the end of its log, and what to do."""

@@ -1,4 +1,4 @@
-"""Where a control plane keeps its files, and on which ports it listens."""
+"""A control plane's files and ports."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ _PEERS = "etcd peers"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``state`` is the folder of everything; ``ports`` by component."""
+    """``state`` is the folder of all files; ``ports`` by component."""
 
     state: Path
     ports: dict[str, int]
@@ -23,12 +23,12 @@ class Layout:
         return cls(state.absolute(), dict(zip(names, free_ports(len(names)), strict=True)))
 
     def url(self, component: str) -> str:
-        """Where a component serves."""
+        """The URL at which a component serves."""
         return f"https://{LOOPBACK}:{self.ports[component]}"
 
     @property
     def peers_url(self) -> str:
-        """Where etcd would meet further members."""
+        """The URL for further members of etcd."""
         return f"https://{LOOPBACK}:{self.ports[_PEERS]}"
 
     @property
@@ -45,7 +45,7 @@ class Layout:
         return self.pki / f"{name}.key"
 
     def kubeconfig(self, user: str) -> Path:
-        """The kubeconfig of a user; any text may be a user's name, so it is made a file's name."""
+        """The kubeconfig of a user; a user's name may be any text, which is converted to a file name."""
         return self.state / "kubeconfig" / f"{user.replace(':', '-').replace('/', '-')}.kubeconfig"
 
     def log(self, part: str) -> Path:

@@ -1,4 +1,4 @@
-"""A control plane as a context manager: started in order, waited for, and ended without a trace."""
+"""A control plane as a context manager: started in order, awaited, and removed completely."""
 
 import asyncio
 import time
@@ -38,11 +38,11 @@ _ACCOUNT: Final = "/api/v1/namespaces/default/serviceaccounts/default"
 
 
 class ControlPlane:
-    """``async with ControlPlane(binaries, state) as plane``: ready to take objects once entered.
+    """``async with ControlPlane(binaries, state) as plane``: accepts objects once entered.
 
-    ``state`` is made if need be and must hold no earlier control plane. ``scheduler_config`` is a
-    KubeSchedulerConfiguration (``clientConnection.kubeconfig`` is filled in where it is missing); ``extra`` gives
-    further flags by component. ``report`` gets a line for each component. Entering raises ``ControlPlaneError``.
+    ``state`` is created if necessary and must not contain an earlier control plane. ``scheduler_config`` is a
+    KubeSchedulerConfiguration (``clientConnection.kubeconfig`` is set if it is missing); ``extra`` has
+    further flags by component. ``report`` is called with a line for each component. Entering raises ``ControlPlaneError``.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ControlPlane:
         self._extra = dict(extra or {})
         self._report = report
 
-    # --- where things are, once it is entered -----------------------------------------------------
+    # --- paths, once it is entered ----------------------------------------------------------------
 
     @property
     def kubeconfig(self) -> Path:
@@ -77,7 +77,7 @@ class ControlPlane:
         return self._layout.certificate("ca")
 
     def url(self, component: str) -> str:
-        """Where a component serves (``/metrics`` and such need the administrator's certificate)."""
+        """The URL of a component (``/metrics`` and such need the administrator's certificate)."""
         return self._layout.url(component)
 
     @property
@@ -86,7 +86,7 @@ class ControlPlane:
         return version_of(self._binaries["kube-apiserver"])
 
     def kubeconfig_of(self, user: str, groups: Sequence[str] = ()) -> Path:
-        """A kubeconfig with a client certificate for ``user``, made when first asked for.
+        """A kubeconfig with a client certificate for ``user``, created at the first request.
 
         A user has the permissions that RBAC grants to its name and ``groups``; ``system:node:NAME`` is a node, in the
         group ``system:nodes``.
@@ -107,14 +107,14 @@ class ControlPlane:
         )
         return self._layout.certificate(name), self._layout.key(name)
 
-    # --- life -----------------------------------------------------------------------------------
+    # --- lifecycle ------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
     async def start(self) -> None:
-        """What entering does."""
+        """Start all components, as entering does."""
         self._binaries = await asyncio.to_thread(find, self._folder, self._components)
         if (self._state / "etcd").exists():
             raise ControlPlaneError(f"{self._state} holds an earlier control plane; give an empty folder")
@@ -164,8 +164,8 @@ class ControlPlane:
     async def add_scheduler(self, name: str, config: str) -> Part:
         """Run a further kube-scheduler as the part ``name``, with ``config``, a KubeSchedulerConfiguration.
 
-        Extenders are of a configuration, not of a profile: who wants them for one profile only needs a process of
-        its own. Returns once it is healthy; raises ``ControlPlaneError``.
+        Extenders belong to a configuration, not to a profile: one profile with its own extenders needs its own
+        process. Returns once it is healthy; raises ``ControlPlaneError``.
         """
         if name in self.parts:
             raise ControlPlaneError(f"there is a part {name} already; choose another name")
@@ -204,7 +204,7 @@ class ControlPlane:
     # --- waiting ----------------------------------------------------------------------------------
 
     async def ready(self, name: str) -> None:
-        """Wait until a component says that it is well, as after ``parts[name].kill``; raises ``ControlPlaneError``."""
+        """Wait until a component reports that it is healthy, e.g. after ``parts[name].kill``; raises ``ControlPlaneError``."""
         path = {"etcd": "/health", "kube-apiserver": "/readyz"}.get(name, "/healthz")
         identity = self._etcd if name == "etcd" else self._admin
         access = Access(
@@ -222,7 +222,7 @@ class ControlPlane:
             await self._until(well, name)
 
     async def _account_made(self) -> bool:
-        """Pods cannot be made in a namespace before it has its account."""
+        """Whether the default account exists, without which no pods can be created in a namespace."""
         async with Session(load_access(str(self.kubeconfig))) as session:
             return bool(await session.request("GET", _ACCOUNT, timeout_s=5.0))
 

@@ -1,4 +1,4 @@
-"""Free ports that stay free: outside the range from which the kernel takes the ports of outgoing connections."""
+"""Free ports that remain free: outside the range from which the kernel takes the ports of outgoing connections."""
 
 import errno
 import secrets
@@ -10,15 +10,15 @@ from typing import Final
 _FROM, _TO = 15000, 32768
 _TRIES: Final = 2000
 LOOPBACK: Final = "127.0.0.1"
-#: Bound, and never listened at.
+#: Bound, but never listened on.
 _ANY: Final = "0.0.0.0"
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different free ports, on any IPv4 address: nodes of playgrounds have loopback addresses of their own.
+    """``count`` different ports, free on any IPv4 address: nodes of playgrounds have their own loopback addresses.
 
-    A component that is started again must find its port free, so ports come from below the kernel's ephemeral range.
-    Raises ``OSError`` when there are none.
+    A component that is restarted must find its port free, so ports are below the kernel's ephemeral range.
+    Raises ``OSError`` if not enough are free.
     """
     ephemeral = _ephemeral_start()
     end = min(_TO, ephemeral) if ephemeral > _FROM + count else _TO

@@ -1,4 +1,4 @@
-"""KubeSchedulerConfiguration: ours, or the user's with what only the control plane knows filled in. Pure."""
+"""KubeSchedulerConfiguration: ours, or the user's completed with what only the control plane knows. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -12,9 +12,9 @@ _KIND: Final = "KubeSchedulerConfiguration"
 
 
 def completed(text: str, kubeconfig: str, source: str) -> str:
-    """``text`` (YAML) with ``clientConnection.kubeconfig`` where it names none, and no leader election unless it asks.
+    """``text`` (YAML) with ``clientConnection.kubeconfig`` if it has none, and no leader election unless it sets it.
 
-    Raises ``ControlPlaneError`` naming ``source`` when it is no such configuration.
+    Raises ``ControlPlaneError`` naming ``source`` if it is not such a configuration.
     """
     try:
         given = yaml.safe_load(text)
@@ -28,16 +28,16 @@ def completed(text: str, kubeconfig: str, source: str) -> str:
 
 
 def plain(kubeconfig: str) -> str:
-    """The default scheduler's."""
+    """That of the default scheduler."""
     return completed(_written({"apiVersion": _API, "kind": _KIND}), kubeconfig, "the default configuration")
 
 
 def with_extender(
     profile: str, url: str, resources: tuple[str, ...] = (), ignored: Sequence[str] = ()
 ) -> str:
-    """A scheduler called ``profile`` that asks the extender at ``url`` about pods with one of ``resources``; none: about all.
+    """A scheduler called ``profile`` that calls the extender at ``url`` for pods with one of ``resources``; empty: for all pods.
 
-    Of those that are ``ignored`` it does not look at what nodes have left.
+    For the ``ignored`` ones it does not check what nodes have free.
     """
     extender: dict[str, Any] = {
         "urlPrefix": url,

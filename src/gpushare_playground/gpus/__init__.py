@@ -1,6 +1,6 @@
-"""Description files of the fake driver: which GPUs a node of the playground has.
+"""Description files of the fake driver: the GPUs of a node of the playground.
 
-``docs/developer/fakegpu.md`` describes the format; the driver (``fakegpu/description/``) is what reads it.
+``docs/developer/fakegpu.md`` describes the format; the driver (``fakegpu/description/``) reads it.
 """
 
 from gpushare_playground.gpus.description import Gpu, GpuNode, Process, UnknownPreset

@@ -36,7 +36,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _check(file: Path) -> int:
-    """The exit code: 0, or 1 after the driver has written on stderr what is wrong with the description."""
+    """The exit code: 0, or 1 after the driver has reported on stderr what is wrong with the description."""
     if not file.is_file():
         print(f"{file}: no such file", file=sys.stderr)
         return 1

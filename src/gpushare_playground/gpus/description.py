@@ -1,11 +1,11 @@
-"""What a description says, as values."""
+"""The content of a description, as values."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 
 class UnknownPreset(ValueError):
-    """A name that is no preset."""
+    """A name that is not a preset's."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         super().__init__(f"{name}: no such preset; there are {', '.join(known)}")
@@ -14,7 +14,7 @@ class UnknownPreset(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that holds memory of a GPU; an empty name is asked of ``/proc``."""
+    """A process that has memory of a GPU; an empty name is looked up in ``/proc``."""
 
     pid: int
     used_mib: int
@@ -24,7 +24,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU of a node. What is ``None`` or empty is not said, and the library's default or "not supported"."""
+    """One GPU of a node. ``None`` or empty values are not written: the library's default or "not supported" applies."""
 
     model: str
     uuid: str
@@ -33,9 +33,9 @@ class Gpu:
     compute: str
     reserved_mib: int = 0
     context_mib: int | None = None
-    """What each CUDA context takes for itself."""
+    """Memory of each CUDA context itself."""
     growth: tuple[int, int, int] | None = None
-    """What it takes besides, unasked: MiB at its first launch, KiB for a stream, KiB more for a process's further contexts."""
+    """Further memory, not allocated by programs: MiB at the first launch, KiB for a stream, KiB for a process's further contexts."""
     serial: str = ""
     vbios: str = ""
     minor: int | None = None
@@ -47,9 +47,9 @@ class Gpu:
     temperature_limits_c: tuple[int, int] | None = None
     """Slowdown and shutdown."""
     power_w: tuple[int, int] | None = None
-    """Now and at most."""
+    """Current and maximum."""
     clocks_mhz: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Now and at most, by kind."""
+    """Current and maximum, by kind."""
     fan_percent: int | None = None
     utilization_percent: tuple[int, int] | None = None
     """Of the GPU and of its memory."""
@@ -60,9 +60,9 @@ class Gpu:
     processes: tuple[Process, ...] = ()
     fault: str = ""
     recovery: str = ""
-    """What the driver wants done before the GPU works again."""
+    """What the driver requires before the GPU works again."""
     xids: dict[int, int] = field(default_factory=dict)
-    """How often each has happened so far; the library sends an event for each step up."""
+    """Count of each so far; the library sends an event for each increment."""
     ecc_corrected: int = 0
     ecc_uncorrected: int = 0
 

@@ -1,4 +1,4 @@
-"""GPUs and nodes by name. Memory is what NVML tells of the real models; the other figures are typical of them."""
+"""GPUs and nodes by name. Memory is what NVML reports for the real models; the other values are typical for them."""
 
 import hashlib
 import uuid
@@ -11,7 +11,7 @@ from gpushare_playground.gpus.description import Gpu, GpuNode, UnknownPreset
 
 DRIVER: Final = "580.95.05"
 CUDA: Final = "13.0"
-#: The first one that holds cgroups to a GPU's memory.
+#: The first driver that limits the GPU memory of cgroups.
 DRIVER_WITH_LIMITS: Final = ("615.71.05", "13.4")
 _NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "gpushare.dev")
 
@@ -63,7 +63,7 @@ def _clocks(
 
 _V100_CLOCKS: Final = _clocks(135, 1530, (877, 877), (555, 1372))
 _MODELS: Final = {
-    # Drivers before 510 took what they keep for themselves off the total; later ones tell it apart.
+    # Drivers before 510 subtracted their reserved memory from the total; later ones report it separately.
     "v100-16160": _Model("Tesla V100-SXM2-16GB", 16160, "7.0", 3, (42, 300), (87, 90), _V100_CLOCKS),
     "v100-16384": _Model("Tesla V100-SXM2-16GB", 16384, "7.0", 3, (42, 300), (87, 90), _V100_CLOCKS, 224),
     "t4": _Model(
@@ -96,7 +96,7 @@ _MODELS: Final = {
         (87, 92),
         _clocks(345, 1980, (3201, 3201), (765, 1545)),
         616,
-        # As one was seen to, with driver 580: docs/measurements/2026-11-h200.md.
+        # As measured on one with driver 580: docs/measurements/2026-11-h200.md.
         context_mib=518,
         growth=(92, 512, 5734),
     ),
@@ -104,7 +104,7 @@ _MODELS: Final = {
 
 
 def _row(node: str, models: list[str]) -> tuple[Gpu, ...]:
-    """GPUs one after the other on one bus, without anything between them."""
+    """GPUs in a row on one bus, without anything between them."""
     return tuple(
         _MODELS[model].gpu(node, index, f"00000000:{0x3B + index:02X}:00.0")
         for index, model in enumerate(models)
@@ -112,7 +112,7 @@ def _row(node: str, models: list[str]) -> tuple[Gpu, ...]:
 
 
 def _mixed(node: str) -> GpuNode:
-    """Two T4 and two A100 that are linked; each pair on a NUMA node of its own."""
+    """Two T4 and two A100 that are linked; each pair on its own NUMA node."""
     gpus = _row(node, ["t4", "t4", "a100-80gb", "a100-80gb"])
     placed = tuple(
         replace(gpu, numa=index // 2, cpus=("0-15", "16-31")[index // 2]) for index, gpu in enumerate(gpus)
@@ -130,7 +130,7 @@ def _core_mem_4(node: str) -> GpuNode:
 
 
 def _t4_r615(node: str) -> GpuNode:
-    """One T4, under a driver that holds cgroups to limits by itself."""
+    """One T4, with a driver that limits cgroups itself."""
     driver, cuda = DRIVER_WITH_LIMITS
     return GpuNode(driver=driver, cuda=cuda, gpus=_row(node, ["t4"]))
 
@@ -151,7 +151,7 @@ def _dgx_h200(node: str) -> GpuNode:
 
 
 def _two_islands(node: str) -> GpuNode:
-    """Eight A100 on two boards of four; NVLink joins those of a board, each two by four links, and a socket has a board."""
+    """Eight A100 on two boards of four; NVLink connects those of a board, each two by four links, and each socket has one board."""
     gpus = tuple(
         replace(gpu, numa=index // 4, cpus=("0-31", "32-63")[index // 4])
         for index, gpu in enumerate(_row(node, ["a100-80gb"] * 8))
@@ -175,8 +175,8 @@ PRESETS: Final = (*_MODELS, *_NODES)
 def preset(name: str, node: str, *, count: int | None = None) -> GpuNode:
     """The node that a preset describes.
 
-    The same ``node`` name always gives the same UUIDs, and two names never the same. ``count`` is
-    the number of GPUs where the preset is a model (1 unless given).
+    The same ``node`` name always results in the same UUIDs, and different names in different ones. ``count`` is
+    the number of GPUs if the preset is a model (default 1).
     Raises `UnknownPreset`, and `ValueError` for a count that does not fit.
     """
     if name in _NODES:

@@ -1,4 +1,4 @@
-"""Writing a description, and replacing one under the processes that read it."""
+"""Writing a description, and replacing one while processes read it."""
 
 import os
 import time
@@ -70,9 +70,9 @@ def render(node: GpuNode) -> str:
 
 
 def write(path: Path, node: GpuNode) -> None:
-    """Replace the file in one step, so that no reader ever sees half of it.
+    """Replace the file atomically, so that no reader ever sees a part of it.
 
-    The library knows a new version by inode and time; the kernel's own stamps may be as coarse as its timer tick, so
+    The library recognises a new version by inode and time; the kernel's own time stamps may be as coarse as its timer tick, so
     the time is set.
     """
     text = render(node)

@@ -1,14 +1,14 @@
-"""What can go wrong with images."""
+"""Errors of images."""
 
 from gpushare.api.errors import Fault
 
 
 class ImageError(Fault):
-    """The root. ``subject`` names the image or file, ``problem`` says what is wrong and what to do."""
+    """The base class. ``subject`` names the image or file, ``problem`` states what is wrong and what to do."""
 
 
 class UnknownImage(ImageError):
-    """No described image answers to this name; ``known`` are those that exist."""
+    """No described image has this name; ``known`` are the existing ones."""
 
     def __init__(self, reference: str, known: tuple[str, ...]) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Which local program an image name stands for.
+"""The local program of an image name.
 
 A description file is TOML with one or more ``[[image]]`` tables:
 
@@ -7,12 +7,12 @@ A description file is TOML with one or more ``[[image]]`` tables:
 ``command``   default program and its arguments (optional), as ``ENTRYPOINT``
 ``args``      default arguments (optional), as ``CMD``
 ``workdir``   default working directory inside the container (``/`` unless given)
-``env``       environment (table of texts)
+``env``       environment (table of strings)
 ``files``     table: path inside the container → file, relative to the description
 ``programs``  table: command name → command line that it runs; ``{python}`` is our interpreter and
               ``{here}`` the description's folder
 
-Files are linked into the container's own folder and commands go first on its ``PATH``.
+Files are linked into the container's own folder and commands are first on its ``PATH``.
 """
 
 import shlex
@@ -45,9 +45,9 @@ class Image:
     programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def furnish(self, rootfs: Path) -> Path:
-        """Make the container's folder: its files as links, its commands as scripts.
+        """Create the container's folder: its files as links, its commands as scripts.
 
-        Returns the folder of the commands, which belongs first on ``PATH``. Doing it twice is harmless.
+        Returns the folder of the commands, which belongs first on ``PATH``. Can be repeated.
         """
         for inside, file in self.files.items():
             path = inside_path(rootfs, inside)
@@ -78,7 +78,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def inside_path(rootfs: Path, inside: str) -> Path:
-    """Where the path ``inside`` a container lies on this machine; ``..`` cannot leave ``rootfs``."""
+    """The path on this machine of the path ``inside`` a container; ``..`` cannot leave ``rootfs``."""
     parts: list[str] = []
     for part in inside.split("/"):
         if part == "..":
@@ -98,7 +98,7 @@ def write_program(path: Path, line: Iterable[str]) -> None:
 
 
 def normalised(reference: str) -> str:
-    """An image name as names are compared: registry defaults and digest removed, tag added.
+    """An image name in the form in which names are compared: registry defaults and digest removed, tag added.
 
     ``docker.io/library/busybox`` is ``busybox:latest``; ``a/b@sha256:…`` is ``a/b:latest``.
     """
@@ -108,7 +108,7 @@ def normalised(reference: str) -> str:
 
 
 class Registry:
-    """All images: ours, and those described in ``folders`` (which win over ours).
+    """All images: ours, and those described in ``folders`` (which take precedence).
 
     Raises ``MalformedImage`` for a description that cannot be read. ``reload`` reads the folders again.
     """
@@ -118,7 +118,7 @@ class Registry:
         self.reload()
 
     def reload(self) -> None:
-        """Read every description again, so that an image added meanwhile is found."""
+        """Read every description again, so that an image added meanwhile is known."""
         images: list[Image] = []
         for folder in (*self._folders, DESCRIBED):
             if not folder.is_dir():
@@ -133,7 +133,7 @@ class Registry:
         return tuple(name for image in self._images for name in image.names)
 
     def find(self, reference: str) -> Image:
-        """The image of that name; raises ``UnknownImage`` with the list of those that there are."""
+        """The image of that name; raises ``UnknownImage`` with the list of existing ones."""
         wanted = normalised(reference)
         for image in self._images:
             for name in image.names:

@@ -1,8 +1,8 @@
-"""One node of the playground: everything of a kubelet, put together.
+"""One node of the playground: all parts of a kubelet, combined.
 
-Tasks: the informer over this node's pods, one worker a pod, the node's status and lease, events, the plugins'
-streams, the HTTP side. What must survive a kill lies on disk: the device checkpoint and each container's
-record; the rest is read from the API server again.
+Tasks: the informer of this node's pods, one worker per pod, the node's status and lease, events, the plugins'
+streams, the HTTP server. What must survive a kill is on disk: the device checkpoint and each container's
+record; everything else is read from the API server again.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Kubelet:
     """``async with Kubelet(settings, session) as kubelet: await kubelet.run()``.
 
     Entering opens the sockets, restores the checkpoint and serves; raises ``BadSettings``. Leaving
-    closes them; containers go on.
+    closes them; containers continue.
     """
 
     def __init__(self, settings: Settings, session: Session, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -62,8 +62,8 @@ class Kubelet:
         self.clock = clock
         self.port = 0
         self.book = DeviceBook()
-        self._asked_for = ""
-        """The pod (UID) that was taken last for admission."""
+        self._last_admitted = ""
+        """The pod (UID) that was admitted last."""
         self.plugins = Plugins(settings.folders, self.book, self._devices_changed, clock.monotonic)
         self.allocator = Allocator(settings.folders, self.book, self.plugins)
         self._cgroups = Cgroups(settings.folders.cgroups)
@@ -107,7 +107,7 @@ class Kubelet:
         self.containers.close()
 
     async def run(self) -> None:
-        """Keep the node until cancelled; raises what no part of it can bear."""
+        """Run the node until cancelled; raises errors that no part of it can handle."""
         informer = Informer(
             self.session,
             "/api/v1/pods",
@@ -128,7 +128,7 @@ class Kubelet:
 
     # --- the informer's handler ------------------------------------------------------------------
     def synced(self) -> None:
-        """The first list is complete: start with the oldest, and clear away what is of no pod."""
+        """The first list is complete: begin with the oldest pod, and remove what belongs to none."""
         self._synced = True
         for pod in sorted(self._waiting.values(), key=lambda one: one.metadata.creation_timestamp or ""):
             self._take(pod)
@@ -138,7 +138,7 @@ class Kubelet:
         task.add_done_callback(lambda _: self._tasks.pop("clear away", None))
 
     def upsert(self, item: Pod) -> None:
-        """A pod is new here or changed."""
+        """A pod is new here or has changed."""
         if self._synced:
             self._take(item)
         else:
@@ -177,7 +177,7 @@ class Kubelet:
         self._cgroups.forget(uid)
 
     async def _clear_away(self) -> None:
-        """Stop and remove what lies here of pods that are no more."""
+        """Stop and remove what is left on disk of pods that do not exist any more."""
         pods = self.settings.folders.pods
         for folder in await asyncio.to_thread(lambda: sorted(pods.iterdir())):
             if folder.name not in self._workers:
@@ -187,26 +187,26 @@ class Kubelet:
 
     # --- admission -------------------------------------------------------------------------------
     async def admit(self, pod: Pod, running: Collection[str]) -> None:
-        """Devices first, then room, one pod at a time; raises ``Rejected``."""
+        """Devices first, then the check that the pod fits, one pod at a time; raises ``Rejected``."""
         async with self._admission:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_NODE_KNOWN_S):
                     await self._node_known.wait()
             await self._await_plugins()
-            self._asked_for = pod.uid
+            self._last_admitted = pod.uid
             await self.allocator.admit(pod, [one.uid for one in self._active_pods()], running)
             assert self._node is not None
             others = [one.pod for one in self._workers.values() if one.admitted and one.active]
             check_fit(pod, others, self._with_devices(self._node.allocatable or self._node.own))
 
     def _with_devices(self, allocatable: Any) -> dict[str, Any]:
-        """What the check of room sees: for a plugin's resource at least what is given already."""
+        """The input of the check that a pod fits: for a plugin's resource at least what is allocated already."""
         devices = self.book.allocatable()
         known = {**allocatable, **devices}
         return {**known, **{name: max(devices[name], self.book.taken(name)) for name in devices}}
 
     async def _await_plugins(self) -> None:
-        """After a restart, give plugins whose devices are in use a moment to come back."""
+        """After a restart, wait a moment for plugins whose devices are in use."""
         while (left_s := self._grace_until - self.clock.monotonic()) > 0:
             used = {grant.resource for grant in self.book.grants()}
             allocatable = self.book.allocatable()
@@ -218,16 +218,18 @@ class Kubelet:
         return [worker.pod for worker in self._workers.values() if worker.active]
 
     def _listed_pods(self) -> list[Pod]:
-        """As the kubelet lists them, which takes one pod after the other: not those whose turn has not come."""
+        """As the kubelet lists them, which admits one pod after the other: without those that are not admitted yet."""
         return [
             worker.pod
             for worker in self._workers.values()
             if worker.active
-            and (worker.admitted or worker.pod.uid == self._asked_for or self.book.has_any(worker.pod.uid))
+            and (
+                worker.admitted or worker.pod.uid == self._last_admitted or self.book.has_any(worker.pod.uid)
+            )
         ]
 
     def _pod_ip(self, uid: str) -> str:
-        """A loopback address for a pod: within 127.64.0.0/10, apart from those of other pods here."""
+        """A loopback address for a pod: within 127.64.0.0/10, different from those of other pods here."""
         taken = {worker.pod_ip for worker in self._workers.values()}
         number = zlib.crc32(f"{self.settings.node} {uid}".encode()) % (1 << 22)
         while True:
@@ -239,7 +241,7 @@ class Kubelet:
     # --- the node --------------------------------------------------------------------------------
     def _devices_changed(self) -> None:
         # Written with each new list, so that after a restart a resource is known before its plugin is back: a pod
-        # that asks for it is refused then, as by a real kubelet, and never started without devices.
+        # that requests it is rejected then, as by a real kubelet, and never started without devices.
         self.allocator.save()
         if self.settings.prompt_status:
             self._status_due.set()
@@ -286,13 +288,13 @@ class Kubelet:
                 )
             await asyncio.sleep(_FAKE_PROC_S)
 
-    # --- the HTTP side ---------------------------------------------------------------------------
+    # --- the HTTP server -------------------------------------------------------------------------
     def container_ended(self, attempt: Attempt) -> None:
-        """Commands beside its program end with it."""
+        """Commands that run in it end with the container."""
         self._server.container_ended(attempt)
 
     def attempt(self, namespace: str, pod: str, container: str, *, previous: bool) -> Attempt:
-        """The present or previous start of a container; raises ``NotRunning``."""
+        """The current or previous start of a container; raises ``NotRunning``."""
         key = f"{namespace}/{pod}"
         for worker in self._workers.values():
             if worker.pod.key != key:
@@ -310,7 +312,7 @@ class Kubelet:
         raise NotRunning(f"pod {key}", f"is not on node {self.settings.node}")
 
     def described_pods(self) -> list[dict[str, Any]]:
-        """Every pod here: identity, phase, and what its containers do."""
+        """Every pod here: identity, phase, and container states."""
         return [
             {
                 "metadata": {

@@ -1,7 +1,7 @@
-"""Ends the containers of a node by what lies on disk, without its kubelet: how the playground cleans up.
+"""Ends the containers of a node by their records on disk, without its kubelet: how the playground cleans up.
 
-The supervisor calls this when it shuts down, after the kubelets have ended, and before it starts, for what
-an earlier playground that was killed may have left.
+The supervisor calls this when it shuts down, after the kubelets have ended, and before it starts, for the remains of
+an earlier playground that was killed.
 """
 
 import os
@@ -19,7 +19,7 @@ from gpushare_playground.kubelet.runtime import shim
 def stop_containers(root: Path, grace_s: float = 5.0) -> int:
     """Stop every container recorded under a node's folder ``root``: SIGTERM, ``grace_s`` seconds, SIGKILL.
 
-    Returns how many there were. A process is touched only when its start time is that of the record.
+    Returns their number. A process is touched only if its start time is the recorded one.
     """
     return _stop(list(_running(root.glob("pods/*/*/*/state.json"))), grace_s)
 

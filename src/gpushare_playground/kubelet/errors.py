@@ -1,14 +1,14 @@
-"""What can go wrong in the playground's kubelet."""
+"""Errors of the playground's kubelet."""
 
 from gpushare.api.errors import Fault
 
 
 class KubeletError(Fault):
-    """The root. ``subject`` names what is at fault, ``problem`` says what is wrong and what to do."""
+    """The base class. ``subject`` names what is at fault, ``problem`` states what is wrong and what to do."""
 
 
 class BadSettings(KubeletError):
-    """An option or folder with which no kubelet can start."""
+    """An option or folder with which the kubelet cannot start."""
 
 
 class Rejected(KubeletError):
@@ -20,7 +20,7 @@ class Rejected(KubeletError):
 
 
 class DeviceUnavailable(KubeletError):
-    """Devices that cannot be given to a container; ``problem`` is worded as the kubelet words it."""
+    """Devices that cannot be allocated to a container; ``problem`` has the kubelet's wording."""
 
 
 class StartFailed(KubeletError):
@@ -32,7 +32,7 @@ class StartFailed(KubeletError):
 
 
 class NotRunning(KubeletError):
-    """A request about a pod or container that is not here or does not run."""
+    """A request about a pod or container that does not exist here or does not run."""
 
 
 class Waiting(NotRunning):

@@ -1,8 +1,8 @@
-"""The Node object: registration, status every few seconds, and the lease that says that we live.
+"""The Node object: registration, status every few seconds, and the lease as heartbeat.
 
-Capacity and allocatable follow the real kubelet: what others patched into the capacity stays and is copied to
+Capacity and allocatable follow the real kubelet: what others patched into the capacity is kept and copied to
 allocatable, what they removed stays removed; a device plugin's resources are ours, and one whose
-plugin has been away too long is set to 0, not removed.
+plugin has been absent too long is set to 0, not removed.
 """
 
 import json
@@ -28,7 +28,7 @@ _HEALTHY: Final = (
     ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
     ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
 )
-#: Without it, an API server from 1.36 on speaks SPDY to us where a client spoke WebSocket to it.
+#: Without it, an API server from 1.36 on speaks SPDY to us if a client spoke WebSocket to it.
 _DECLARED: Final = ("ExtendWebSocketsToKubelet",)
 _log = logging.getLogger(__name__)
 ResourceList = dict[str, Quantity]
@@ -43,8 +43,8 @@ def merged_resources(
 ) -> tuple[ResourceList, ResourceList]:
     """(capacity, allocatable) of the node.
 
-    ``before`` is the capacity that the API server has, ``own`` the machine's, ``capacity`` and
-    ``allocatable`` those of device plugins, ``dropped`` their resources that are no more.
+    ``before`` is the capacity in the API server, ``own`` the machine's, ``capacity`` and
+    ``allocatable`` those of device plugins, ``dropped`` their resources that do not exist any more.
     """
     capacity_now: ResourceList = {**before, **own}
     capacity_now |= dict.fromkeys(dropped, "0")
@@ -55,7 +55,7 @@ def merged_resources(
 
 
 class NodeStatus:
-    """Keeps one Node object true. ``port`` is that of logs and exec."""
+    """Keeps one Node object up to date. ``port`` is that of logs and exec."""
 
     def __init__(self, settings: Settings, session: Session, clock: Clock, port: int) -> None:
         self._settings = settings
@@ -65,11 +65,11 @@ class NodeStatus:
         self._path = f"/api/v1/nodes/{segment(settings.node)}"
         self._lease_failure_logged = False
         self.allocatable: ResourceList = {}
-        """As written last: what pods can be allocated here."""
+        """As last written: what can be allocated to pods here."""
 
     @property
     def own(self) -> ResourceList:
-        """What this node has besides devices."""
+        """The node's resources other than devices."""
         settings = self._settings
         return {
             "cpu": settings.cpu,
@@ -81,7 +81,7 @@ class NodeStatus:
     async def write(
         self, capacity: Mapping[str, int], allocatable: Mapping[str, int], dropped: Iterable[str]
     ) -> None:
-        """Make the Node if it is missing, and write its status; raises ``KubeError``."""
+        """Create the Node if it is missing, and write its status; raises ``KubeError``."""
         try:
             node = json.loads(await self._session.request("GET", self._path))
         except ApiError as error:
@@ -160,7 +160,7 @@ class NodeStatus:
         return made
 
     def _labels(self) -> dict[str, str]:
-        """Labels at registration; later ones are the cluster's own affair, as with a real kubelet."""
+        """Labels at registration; later ones are up to the cluster, as with a real kubelet."""
         machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
         return {
             "kubernetes.io/hostname": self._settings.node,
@@ -192,7 +192,7 @@ class NodeStatus:
 
 
 def node_info() -> dict[str, str]:
-    """What kind of machine this is."""
+    """Operating system and versions of this machine."""
     return {
         "machineID": "",
         "systemUUID": "",
@@ -208,6 +208,6 @@ def node_info() -> dict[str, str]:
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """A merge patch from one list of resources to another: only what differs, so that others may write too."""
+    """A merge patch from one list of resources to another: only the differences, so that others may write too."""
     removed: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
     return removed | {name: amount for name, amount in after.items() if before.get(name) != amount}

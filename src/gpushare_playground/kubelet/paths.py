@@ -1,15 +1,15 @@
-"""Where one node's kubelet keeps things.
+"""The paths of one node's kubelet.
 
 ::
 
     ROOT/device-plugins/kubelet.sock, kubelet_internal_checkpoint, the plugins' own sockets
     ROOT/pod-resources/kubelet.sock
-    ROOT/pods/UID/pod.json                       what the pod is, for cleaning up after a restart
+    ROOT/pods/UID/pod.json                       the pod's identity, for cleaning up after a restart
     ROOT/pods/UID/volumes/NAME
     ROOT/pods/UID/CONTAINER/rootfs               the container's own folder
     ROOT/pods/UID/CONTAINER/ATTEMPT/             record and log of one start
-    ROOT/proc/PID/cgroup                         whose a process is
-    ROOT/cgroup/                                 what stands for the node's cgroups
+    ROOT/proc/PID/cgroup                         the container of a process
+    ROOT/cgroup/                                 stands in for the node's cgroups
 """
 
 import json
@@ -38,36 +38,36 @@ class Folders:
 
     @property
     def registration_socket(self) -> Path:
-        """Where plugins register."""
+        """The socket at which plugins register."""
         return self.device_plugins / "kubelet.sock"
 
     @property
     def checkpoint(self) -> Path:
-        """Which devices which container has."""
+        """The devices of each container."""
         return self.device_plugins / CHECKPOINT_NAME
 
     @property
     def pod_resources_socket(self) -> Path:
-        """Where pod resources are asked for."""
+        """The socket of the pod resources service."""
         return self.root / "pod-resources" / "kubelet.sock"
 
     @property
     def pods(self) -> Path:
-        """One folder a pod, by UID."""
+        """One folder per pod, by UID."""
         return self.root / "pods"
 
     @property
     def proc(self) -> Path:
-        """What the kernel's ``/proc`` would say of processes of containers."""
+        """Stands in for the kernel's ``/proc`` of container processes."""
         return self.root / "proc"
 
     @property
     def cgroups(self) -> Path:
-        """The root of what stands for the node's cgroups."""
+        """Stands in for the root of the node's cgroups."""
         return self.root / "cgroup"
 
     def make(self) -> None:
-        """Make the folders; raises ``BadSettings`` when they cannot be made or the sockets' paths are too long."""
+        """Create the folders; raises ``BadSettings`` if they cannot be created or the sockets' paths are too long."""
         for socket in (self.registration_socket, self.pod_resources_socket):
             check_socket_path(socket)
         for folder in (self.device_plugins, self.pod_resources_socket.parent, self.pods):
@@ -78,7 +78,7 @@ class Folders:
 
 
 def check_socket_path(path: Path) -> None:
-    """Raise ``BadSettings`` when no Unix socket can have this path."""
+    """Raise ``BadSettings`` if no Unix socket can have this path."""
     size = len(os.fsencode(path))
     if size > LONGEST_SOCKET_PATH:
         raise BadSettings(
@@ -89,7 +89,7 @@ def check_socket_path(path: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that a reader, and a restart, find the old text or the new one, never a part."""
+    """Write a file atomically: a reader, and a restart, see the old text or the new one, never a part."""
     beside = path.with_name(f".{path.name}.new")
     with beside.open("w") as stream:
         stream.write(text)
@@ -99,7 +99,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file, or ``None`` where there is none that can be read."""
+    """The JSON object in a file, or ``None`` if it does not exist or is not readable."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The pod as the kubelet reads it (core/v1), with the fields that it acts on."""
+"""The pod as the kubelet reads it (core/v1), with the fields that it uses."""
 
 from typing import Any, Final
 
@@ -91,17 +91,17 @@ class Container(_Camel):
 
     @property
     def sidecar(self) -> bool:
-        """Whether this init container runs beside all that start after it."""
+        """Whether this init container runs next to all that start after it."""
         return self.restart_policy == "Always"
 
     @property
     def limits(self) -> ResourceQuantities:
-        """What it is limited to."""
+        """Its limits."""
         return (self.resources.limits if self.resources else None) or {}
 
     @property
     def requests(self) -> ResourceQuantities:
-        """What it asks for, limits standing in where it does not say."""
+        """Its requests, with limits in place of those that are not set."""
         return {**self.limits, **((self.resources.requests if self.resources else None) or {})}
 
 
@@ -136,7 +136,7 @@ class SecretVolume(_Camel):
 
 
 class Volume(_Camel):
-    """A volume. Kinds that are not listed here give an empty folder."""
+    """A volume. Kinds that are not listed here result in an empty folder."""
 
     name: str
     host_path: HostPath | None = None
@@ -172,7 +172,7 @@ class Spec(_Camel):
 
 
 class Status(_Camel):
-    """``status`` as others left it: only what is carried on."""
+    """``status`` as written by others: only what is preserved."""
 
     phase: str = ""
     reason: str = ""
@@ -198,7 +198,7 @@ class Pod(msgspec.Struct):
 
     @property
     def uid(self) -> str:
-        """What tells it from an earlier pod of the same name."""
+        """Distinguishes it from an earlier pod of the same name."""
         return self.metadata.uid
 
     @property
@@ -213,7 +213,7 @@ class Pod(msgspec.Struct):
 
     @property
     def deleted(self) -> bool:
-        """Whether its deletion is asked for."""
+        """Whether its deletion was requested."""
         return self.metadata.deletion_timestamp is not None
 
     @property

@@ -1,4 +1,4 @@
-"""The kubelet's HTTP side, on loopback, for the API server: logs, exec, health.
+"""The kubelet's HTTP server, on loopback, for the API server: logs, exec, health.
 
 ``GET /containerLogs/NS/POD/CONTAINER``, ``GET /exec/NS/POD/CONTAINER`` (WebSocket), ``/pods``,
 ``/healthz``. Everything but health needs the bearer token, or over TLS the API server's client certificate.
@@ -21,16 +21,16 @@ from gpushare_playground.kubelet.runtime.logs import LogOptions, read_log, since
 from gpushare_playground.kubelet.settings import TlsFiles
 
 _STOP_TIMEOUT_S: Final = 2.0
-#: Who may ask: the group of the certificate that a cluster's API server shows its kubelets.
+#: Clients with access: the group in the certificate that a cluster's API server presents to its kubelets.
 _MASTERS: Final = (("organizationName", "system:masters"),)
 _log = logging.getLogger(__name__)
 
 
 class Inhabitants(Protocol):
-    """What the server must know of the pods here."""
+    """What the server needs to know about the pods here."""
 
     def attempt(self, namespace: str, pod: str, container: str, *, previous: bool) -> Attempt:
-        """The present or previous start of a container; raises ``NotRunning``."""
+        """The current or previous start of a container; raises ``NotRunning``."""
 
     def described_pods(self) -> list[dict[str, Any]]:
         """Every pod here, as API objects reduced to identity and status."""
@@ -52,7 +52,7 @@ class Server:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_TIMEOUT_S)
 
     async def start(self, address: str, port: int, wished: int = 0) -> int:
-        """Serve on ``address``; port 0 means ``wished`` if it is free, else any. Returns the port."""
+        """Serve on ``address``; port 0 means ``wished`` if it is free, otherwise any. Returns the port."""
         await self._runner.setup()
         for candidate in (port,) if port else (wished, 0) if wished else (0,):
             try:
@@ -65,24 +65,24 @@ class Server:
         raise BadSettings(f"address {address}:{port}", f"cannot be listened on: {fault.strerror}")
 
     async def stop(self) -> None:
-        """Hang up and end every command."""
+        """Close all connections and end every command."""
         for session in list(self._sessions):
             session.kill()
         await self._runner.cleanup()
 
     def container_ended(self, attempt: Attempt) -> None:
-        """End the commands that run beside a container's program, as its namespaces would."""
+        """End the further commands in a container, as its namespaces would."""
         for session, beside in list(self._sessions.items()):
             if beside is attempt:
                 session.kill()
 
     def commands(self) -> Iterator[tuple[int, Attempt]]:
-        """The first process of each command that runs beside a container's program."""
+        """The first process of each further command in a container."""
         return ((session.pid, beside) for session, beside in self._sessions.items() if session.pid)
 
     @web.middleware
     async def _authorised(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        if request.path != "/healthz" and not self._may_ask(request):
+        if request.path != "/healthz" and not self._is_authorised(request):
             return web.Response(status=401, text="Unauthorized")
         try:
             answer: web.StreamResponse = await handler(request)
@@ -94,8 +94,8 @@ class Server:
             return web.Response(status=400, text=f"bad option: {error}")
         return answer
 
-    def _may_ask(self, request: web.Request) -> bool:
-        # OpenSSL has verified that the authority signed it; nodes and users have certificates of its too.
+    def _is_authorised(self, request: web.Request) -> bool:
+        # OpenSSL has verified that the authority signed it; nodes and users also have its certificates.
         certificate = request.transport.get_extra_info("peercert") if request.transport is not None else None
         if certificate and _MASTERS in certificate.get("subject", ()):
             return True
@@ -156,7 +156,7 @@ class Server:
         self, request: web.Request, socket: web.WebSocketResponse, streams: Streams, command: list[str]
     ) -> None:
         session = ExecSession(socket, streams)
-        # Told through the open connection: a client would take a refused one for an old server's.
+        # Reported through the open connection: a client would take a rejected one for an old server's.
         try:
             attempt = self._attempt(request, previous=False)
         except NotRunning as error:

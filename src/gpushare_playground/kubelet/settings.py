@@ -19,7 +19,7 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """What the kubelet shows, and the authority that must have signed what the API server shows it; PEM files."""
+    """The kubelet's certificate and key, and the authority that must have signed the API server's; PEM files."""
 
     certificate: Path
     key: Path
@@ -28,7 +28,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One node's kubelet. Times are in seconds; ``lifeline`` is a process with which all of it ends."""
+    """One node's kubelet. Times are in seconds; everything ends with the process ``lifeline``."""
 
     node: str
     folders: Folders
@@ -86,7 +86,7 @@ class Settings:
 
 
 def node_address(node: str) -> str:
-    """The loopback address that a node has unless one is given: 127.0.0.2 to 127.0.0.250, by its name."""
+    """The default loopback address of a node: 127.0.0.2 to 127.0.0.250, by its name."""
     return f"127.0.0.{2 + zlib.crc32(node.encode()) % 249}"
 
 

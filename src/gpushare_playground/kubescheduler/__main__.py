@@ -34,7 +34,7 @@ async def serve(
 ) -> None:
     """Schedule until SIGTERM or SIGINT; ``name`` is the profile with the extender, which alone counts ``ignored``.
 
-    With ``lease_s`` only while the lease of that name is held, for so many seconds at a time; raises ``LeadLost``.
+    With ``lease_s`` only while the lease of that name is held, for that many seconds at a time; raises ``LeadLost``.
     """
     async with Session(load_access(kubeconfig)) as session, aiohttp.ClientSession() as http:
         recorders = {
@@ -69,7 +69,7 @@ async def _while_leading(lead: Lead, scheduler: KubeScheduler) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; gives the exit code."""
+    """The command; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m gpushare_playground.kubescheduler",
         description="kube-scheduler's part in the playground: default-scheduler, and a profile with an extender.",

@@ -1,4 +1,4 @@
-"""The scheduling cycle: one pod, all nodes, one choice. Nothing is written here.
+"""The scheduling cycle: one pod, all nodes, one choice. It does not write anything.
 
 Source: kubernetes 1.36 ``pkg/scheduler/schedule_one.go``, with ``percentageOfNodesToScore: 100``.
 """
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Unschedulable(Exception):
-    """No node takes the pod; ``str()`` is kube-scheduler's text, ``by_extender`` whether it had a say in it."""
+    """No node takes the pod; ``str()`` is kube-scheduler's text, ``by_extender``: whether the extender rejected nodes."""
 
     def __init__(self, message: str, *, by_extender: bool = False) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class Unschedulable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The node chosen, and how many there were to choose from."""
+    """The chosen node, and the number of feasible nodes."""
 
     node: str
     feasible: int
@@ -42,7 +42,7 @@ async def choose(
     chance: Callable[[], float],
     ignored: Collection[str] = (),
 ) -> Choice:
-    """The node for ``pod``, whatever they have left of ``ignored`` resources. Raises ``Unschedulable``, or ``ExtenderError`` when the extender fails."""
+    """The node for ``pod``, without checking ``ignored`` resources. Raises ``Unschedulable``, or ``ExtenderError`` if the extender fails."""
     if not len(nodes):
         raise Unschedulable(NO_NODES)
     wanted = Wanted(pod, ignored)
@@ -92,7 +92,7 @@ async def _add_extender_points(
     try:
         more = await extender.prioritize(pod, [state.name for state in nodes])
     except ExtenderError as error:
-        # kube-scheduler goes on without them, too.
+        # kube-scheduler also continues without them.
         _log.warning("%s: no points from the extender: %s", key_of(pod), error)
         return points
     return [point + more.get(state.name, 0) for state, point in zip(nodes, points, strict=True)]

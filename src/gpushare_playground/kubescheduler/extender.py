@@ -1,4 +1,4 @@
-"""The extender as kube-scheduler calls it: HTTP POST, Go's names for keys, Go's words for failures.
+"""The extender as kube-scheduler calls it: HTTP POST, with Go's names for keys and Go's messages for errors.
 
 Source: kubernetes 1.36 ``pkg/scheduler/extender.go`` with ``nodeCacheCapable: true``.
 """
@@ -18,11 +18,11 @@ WEIGHT: Final = 5
 
 
 class ExtenderError(Exception):
-    """The extender did not do what was asked: ``str()`` is the text for the pod's event."""
+    """The extender did not fulfil the request: ``str()`` is the text for the pod's event."""
 
 
 class FilterResult(msgspec.Struct, rename="pascal"):
-    """What filter answers."""
+    """The response to filter."""
 
     node_names: list[str] | None = None
     failed_nodes: dict[str, str] | None = None
@@ -31,7 +31,7 @@ class FilterResult(msgspec.Struct, rename="pascal"):
 
 
 class HostPriority(msgspec.Struct, rename="pascal"):
-    """One entry of what prioritize answers."""
+    """One entry of the response to prioritize."""
 
     host: str
     score: int
@@ -74,7 +74,7 @@ class Extender:
         return result
 
     async def prioritize(self, pod: Json, nodes: Sequence[str]) -> dict[str, int]:
-        """Points a node, on the scale of the in-tree scores and weighted."""
+        """Points per node, on the scale of the in-tree scores and weighted."""
         raw = await self._send("prioritize", _arguments(pod, nodes))
         try:
             listed = _PRIORITIES.decode(raw) or []
@@ -112,7 +112,7 @@ class Extender:
                 body = await response.read()
                 status = response.status
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise ExtenderError(f'Post "{url}": {_go_words(error, url)}') from None
+            raise ExtenderError(f'Post "{url}": {_go_message(error, url)}') from None
         if status != 200:
             raise ExtenderError(f"failed {verb} with extender at URL {url}, code {status}")
         return body
@@ -122,8 +122,8 @@ def _arguments(pod: Json, nodes: Sequence[str]) -> Json:
     return {"Pod": pod, "Nodes": None, "NodeNames": list(nodes)}
 
 
-def _go_words(error: Exception, url: str) -> str:
-    """The failure as Go's HTTP client puts it."""
+def _go_message(error: Exception, url: str) -> str:
+    """The error as Go's HTTP client reports it."""
     address = url.partition("://")[2].partition("/")[0]
     if isinstance(error, aiohttp.ClientConnectorError):
         if isinstance(error.os_error, ConnectionRefusedError):

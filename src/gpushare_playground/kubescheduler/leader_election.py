@@ -1,7 +1,7 @@
-"""Whose turn it is to schedule: one holder of a Lease, as kube-scheduler elects its leader.
+"""The right to schedule: one holder of a Lease, as kube-scheduler elects its leader.
 
-Source: k8s.io/client-go ``tools/leaderelection``. Clocks of machines are not compared: a lease is free when it did not change for
-its duration by our own clock. Who cannot renew for two thirds of it ends before another may begin.
+Source: k8s.io/client-go ``tools/leaderelection``. Clocks of machines are not compared: a lease is free if it did not change for
+its duration by our own clock. A holder that cannot renew for two thirds of it ends before another may begin.
 """
 
 import json
@@ -22,7 +22,7 @@ _FOLDER: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 
 
 def identity() -> str:
-    """What kube-scheduler calls itself in a lease, another at each start: the extender beside it knows it by its machine's name."""
+    """kube-scheduler's name in a lease, a new one at each start: the extender next to it recognises it by its machine's name."""
     return f"{socket.gethostname()}_{uuid4()}"
 
 
@@ -49,7 +49,7 @@ class Lead:
         logger.info("%s leads (lease %s/%s)", self._holder, NAMESPACE, self._name)
 
     async def keep(self) -> None:
-        """Renew it for ever; raises ``LeadLost``."""
+        """Renew it until cancelled; raises ``LeadLost``."""
         renewed_s = self._clock.monotonic()
         while True:
             await self._clock.sleep(self._retry_s)
@@ -84,7 +84,7 @@ class Lead:
         if spec.get("holderIdentity") not in (None, "", self._holder) and not self._is_stale(lease):
             return False
         lease["spec"] = self._spec(spec)
-        # With the version that was read: of two that find it free one is refused.
+        # With the version that was read: of two that consider it free one is rejected.
         await self._session.request("PUT", path, body=json.dumps(lease).encode())
         return True
 

@@ -1,4 +1,4 @@
-"""What kube-scheduler says after the reasons: why no pod of lower priority could make room. Nothing is preempted here.
+"""kube-scheduler's text after the reasons: why no pod of lower priority could make room. Nothing is preempted here.
 
 Source: kubernetes 1.36 ``framework/preemption/preemption.go`` and its plugins' ``PostFilter``.
 """
@@ -33,7 +33,7 @@ def _preemption(pod: Json, wanted: Wanted, nodes: Occupancy, unresolvable: Colle
             continue
         refusals = _without_lesser(wanted, state, nodes, priority_of(pod))
         if not refusals:
-            # The real one would make room here, or fail where only the extender had refused.
+            # The real one would make room here, or fail if only the extender had rejected the node.
             return NOT_HERE
         reasons.append(refusals)
     return fit_error(len(nodes), reasons)

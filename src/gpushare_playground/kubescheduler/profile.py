@@ -1,4 +1,4 @@
-"""A profile at work: its queue, its scheduling loop, and the binding cycles that it leaves behind."""
+"""A profile at work: its queue, its scheduling loop, and the binding cycles that it starts."""
 
 import asyncio
 import logging
@@ -23,15 +23,15 @@ from gpushare_playground.objects import (
     spec_of,
 )
 
-#: Binding cycles under way at once; beyond it the loop waits.
+#: Concurrent binding cycles; beyond this the loop waits.
 MAX_BINDINGS: Final = 100
 _log = logging.getLogger(__name__)
 
 
 class Profile:
-    """Schedules the pods that name ``name``, with an extender beside it or without.
+    """Schedules the pods that name ``name``, with or without an extender.
 
-    ``ignored`` are resources that are not looked at (``ignoredResources`` of NodeResourcesFit). ``happened`` tells all profiles of an event. ``chance`` picks among equal nodes.
+    ``ignored`` are resources that are not checked (``ignoredResources`` of NodeResourcesFit). ``happened`` notifies all profiles of an event. ``chance`` picks among equal nodes.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Profile:
         self._room = asyncio.Semaphore(MAX_BINDINGS)
 
     async def run(self) -> None:
-        """Schedule one pod after the other, for ever."""
+        """Schedule one pod after the other, until cancelled."""
         try:
             while True:
                 await self._room.acquire()
@@ -76,7 +76,7 @@ class Profile:
             await asyncio.gather(*self._bindings, return_exceptions=True)
 
     async def _schedule(self, waiting: Waiting) -> bool:
-        """One scheduling cycle; whether a binding cycle was started."""
+        """One scheduling cycle; returns whether a binding cycle was started."""
         pod = waiting.pod
         if is_deleting(pod) or self._nodes.is_assumed(waiting.uid):
             self.queue.remove(waiting.uid)
@@ -90,7 +90,7 @@ class Profile:
         except ExtenderError as error:
             await self._give_up(waiting, SCHEDULER_ERROR, str(error))
         except Exception as error:
-            # One odd pod must not stop the others.
+            # One unusual pod must not stop the others.
             _log.exception("pod %s: the scheduling cycle failed", key_of(pod))
             await self._give_up(waiting, SCHEDULER_ERROR, f"{type(error).__name__}: {error}")
         else:
@@ -103,7 +103,7 @@ class Profile:
             self.queue.remove(waiting.uid)
             return False
         if state is None or Wanted(pod, self._ignored).refusals(state):
-            # Another profile took the place while the extender was asked: straight back to the queue.
+            # Another profile took the place during the call of the extender: back to the queue immediately.
             waiting.missed.add(Event.NODE_CHANGED)
             waiting.attempts -= 1
             self.queue.failed(waiting, waiting.pod, error=False)
@@ -116,7 +116,7 @@ class Profile:
         return True
 
     async def _bind(self, waiting: Waiting, pod: Json, node: str) -> None:
-        """The binding cycle, beside the scheduling of the next pods."""
+        """The binding cycle, concurrently with the scheduling of the next pods."""
         try:
             if self._extender is not None:
                 await self._extender.bind(pod, node)
@@ -125,7 +125,7 @@ class Profile:
         except (ExtenderError, KubeError) as error:
             if self._nodes.forget(waiting.uid):
                 self._happened(Event.POD_GONE)
-            await self._give_up(waiting, SCHEDULER_ERROR, _words(error))
+            await self._give_up(waiting, SCHEDULER_ERROR, _error_text(error))
             return
         self._reporter.scheduled(pod, node)
         self.queue.remove(waiting.uid)
@@ -133,7 +133,7 @@ class Profile:
     async def _give_up(
         self, waiting: Waiting, reason: str, message: str, *, by_extender: bool = False
     ) -> None:
-        """Put the pod back, unless it is gone or was bound after all, and say why it waits."""
+        """Put the pod back, unless it is gone or was bound after all, and report why it is pending."""
         pod = self._pods.by_uid(waiting.uid)
         if pod is None or spec_of(pod).get("nodeName"):
             self.queue.remove(waiting.uid)
@@ -146,6 +146,6 @@ class Profile:
             await self._reporter.failed(pod, reason, message)
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     message = getattr(error, "message", "")
     return str(message or error)

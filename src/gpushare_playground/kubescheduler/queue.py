@@ -1,12 +1,12 @@
-"""The pods that wait to be scheduled.
+"""The pending pods.
 
-A pod is in one of four places: *active* (to be tried next, by priority, then by how long it waits),
-*backing off* after a failed try (1 s, doubled up to 10 s), *unschedulable* (until something happens that
-might help), or *gated*. It leaves all of them while it is tried. What happens during a try is
-remembered, so that a pod that fails is not laid aside after the very event that would have helped it.
+A pod is in one of four places: *active* (to be tried next, by priority, then by waiting time),
+*backing off* after a failed attempt (1 s, doubled up to 10 s), *unschedulable* (until something happens that
+might help), or *gated*. It leaves all of them during an attempt. Events during an attempt are
+remembered, so that a pod that fails is not set aside after the very event that would have helped it.
 
 As in kube-scheduler 1.36, the loop takes a pod that is backing off when nothing is active, so that
-waiting pods are tried again at once when something changes; only after an error is the back-off
+pending pods are tried again immediately when something changes; only after an error is the back-off
 always waited out. Source: ``pkg/scheduler/backend/queue``.
 """
 
@@ -23,11 +23,11 @@ FIRST_BACKOFF_S: Final = 1.0
 LONGEST_BACKOFF_S: Final = 10.0
 FLUSH_EVERY_S: Final = 30.0
 LAID_ASIDE_MOST_S: Final = 300.0
-"""After this long a pod is tried again though nothing has happened."""
+"""After this time a pod is tried again even without an event."""
 
 
 class Event(Enum):
-    """What happens in a cluster that may make an unschedulable pod schedulable."""
+    """Changes in a cluster that may make an unschedulable pod schedulable."""
 
     NODE_ADDED = "node added"
     NODE_CHANGED = "node changed"
@@ -37,12 +37,12 @@ class Event(Enum):
     OTHER = "other"
 
 
-#: What may help a pod that only in-tree filters refused.
+#: What may help a pod that only in-tree filters rejected.
 HELPS_FILTERED: Final = frozenset((Event.NODE_ADDED, Event.NODE_CHANGED, Event.POD_GONE))
 
 
 class Place(Enum):
-    """Where a waiting pod is."""
+    """Where a pending pod is."""
 
     ACTIVE = "active"
     BACKING_OFF = "backing off"
@@ -53,7 +53,7 @@ class Place(Enum):
 
 @dataclass(slots=True)
 class Waiting:
-    """A pod that waits, with its history."""
+    """A pending pod, with its history."""
 
     pod: Json
     since_s: float
@@ -72,7 +72,7 @@ class Waiting:
 
     @property
     def rank(self) -> tuple[int, float, int]:
-        """Sorts by priority, then by how long it waits."""
+        """Sorts by priority, then by waiting time."""
         return (-int(spec_of(self.pod).get("priority") or 0), self.since_s, self.number)
 
 
@@ -92,7 +92,7 @@ class SchedulingQueue:
         return len(self._pods)
 
     def place_of(self, uid: str) -> Place | None:
-        """Where the pod is, ``None`` when it does not wait."""
+        """Where the pod is, ``None`` if it is not pending."""
         waiting = self._pods.get(uid)
         return None if waiting is None else waiting.place
 
@@ -104,7 +104,7 @@ class SchedulingQueue:
         self._put(waiting, Place.GATED if gated else Place.ACTIVE)
 
     def update(self, pod: Json, *, gated: bool, worth: bool) -> None:
-        """A pod that waits has changed; ``worth`` says that the change may make it schedulable."""
+        """A pending pod has changed; ``worth``: the change may make it schedulable."""
         waiting = self._pods.get(uid_of(pod))
         if waiting is None:
             self.add(pod, gated=gated)
@@ -121,7 +121,7 @@ class SchedulingQueue:
             self._revive(waiting)
 
     def remove(self, uid: str) -> None:
-        """The pod waits no more: placed, finished or gone."""
+        """The pod is no longer pending: scheduled, finished or gone."""
         waiting = self._pods.pop(uid, None)
         if waiting is not None:
             self._places[waiting.place].pop(uid, None)
@@ -151,7 +151,7 @@ class SchedulingQueue:
                     await self._changed.wait()
 
     def failed(self, waiting: Waiting, pod: Json, *, error: bool, refused_by_extender: bool = False) -> None:
-        """The try came to nothing; ``error`` says that something broke, not that the pod fits nowhere."""
+        """The attempt failed; ``error``: because of an error, not because the pod fits nowhere."""
         if self._pods.get(waiting.uid) is not waiting:
             return
         now = self._monotonic()
@@ -171,7 +171,7 @@ class SchedulingQueue:
         return min(backing_off, key=lambda one: (one.until_s, one.rank), default=None)
 
     def _flush(self) -> None:
-        """Move on what has waited long enough."""
+        """Move pods that have waited long enough."""
         now = self._monotonic()
         for waiting in self._due(self._places[Place.BACKING_OFF].values(), now):
             self._put(waiting, Place.ACTIVE)
@@ -186,7 +186,7 @@ class SchedulingQueue:
         return [one for one in backing_off if one.until_s <= now]
 
     def _idle_s(self) -> float:
-        """How long nothing can be due."""
+        """Time until the next pod may be due."""
         waits = [one.until_s - self._monotonic() for one in self._places[Place.BACKING_OFF].values()]
         return max(0.0, min([*waits, FLUSH_EVERY_S]))
 
@@ -202,5 +202,5 @@ class SchedulingQueue:
 
 
 def _helps(waiting: Waiting, event: Event) -> bool:
-    # An extender cannot say what would help it, so everything may.
+    # An extender does not report what would help it, so everything may.
     return waiting.refused_by_extender or event in HELPS_FILTERED or event is Event.POD_CHANGED

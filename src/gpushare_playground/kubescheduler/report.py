@@ -1,4 +1,4 @@
-"""What the scheduler writes about a pod: its condition and its events, in kube-scheduler's words."""
+"""What the scheduler writes about a pod: its condition and its events, with kube-scheduler's messages."""
 
 import logging
 from typing import Final, Literal
@@ -38,9 +38,9 @@ class Reporter:
         note = f"Successfully assigned {key_of(pod)} to {node}"
         self._record(pod, "Normal", "Scheduled", "Binding", note)
 
-    def ignores(self, pod: Json, wishes: list[str]) -> None:
-        """The pod asks for what nothing here looks at."""
-        note = f"the playground's scheduler does not look at {', '.join(wishes)}"
+    def ignores(self, pod: Json, fields: list[str]) -> None:
+        """The pod uses fields that are not implemented here."""
+        note = f"the playground's scheduler does not look at {', '.join(fields)}"
         self._record(pod, "Warning", "IgnoredByPlayground", "Scheduling", note)
 
     async def failed(self, pod: Json, reason: str, message: str) -> None:
@@ -58,7 +58,7 @@ class Reporter:
         try:
             await self._objects.merge_lists(PODS, pod, {"status": {"conditions": [new]}}, "status")
         except KubeError as error:
-            # The next try writes it; the pod itself is not harmed.
+            # The next attempt writes it; the pod itself is not affected.
             _log.warning("pod %s: its condition could not be written: %s", key_of(pod), error)
 
     def _record(

@@ -1,4 +1,4 @@
-"""The whole scheduler: the view of pods and nodes that the profiles share, and the profiles."""
+"""The complete scheduler: the view of pods and nodes that the profiles share, and the profiles."""
 
 import asyncio
 import time
@@ -31,7 +31,7 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 class KubeScheduler:
     """Schedules the pods in ``pods`` onto the nodes in ``nodes``; the caller keeps both caches in sync.
 
-    ``profiles`` gives scheduler names and their extender, if they have one; ``recorder`` the recorder of
+    ``profiles`` maps scheduler names to their extender, if any; ``recorder`` returns the recorder of
     events for a profile's name. Those with an extender leave ``ignored`` resources to it.
     """
 
@@ -70,7 +70,7 @@ class KubeScheduler:
         nodes.listen(self._node_seen)
 
     async def run(self) -> None:
-        """Schedule for ever, from the moment when pods and nodes are known."""
+        """Schedule until cancelled, starting when pods and nodes are known."""
         for cache in (self._pods, self._nodes):
             done = asyncio.Event()
             cache.when_synced(done.set)
@@ -125,7 +125,7 @@ class KubeScheduler:
 
 
 def _node_properties(node: Json) -> tuple[object, ...]:
-    """What of a node bears on scheduling: not its heartbeats."""
+    """The properties of a node that matter for scheduling: not its heartbeats."""
     conditions = {one.get("type"): one.get("status") for one in status_of(node).get("conditions") or ()}
     return (
         status_of(node).get("allocatable"),
@@ -138,5 +138,5 @@ def _node_properties(node: Json) -> tuple[object, ...]:
 
 
 def _pod_properties(pod: Json) -> tuple[object, ...]:
-    """What of a waiting pod bears on scheduling: not its status."""
+    """The properties of a pending pod that matter for scheduling: not its status."""
     return (dict(labels_of(pod)), dict(annotations_of(pod)), spec_of(pod))

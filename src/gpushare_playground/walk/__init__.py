@@ -1,1 +1,1 @@
-"""The walk: the documentation's examples, typed into the playground, with what to notice, and checked."""
+"""The walk: the documentation's examples, run in the playground, with explanations, and checked."""

@@ -1,4 +1,4 @@
-"""The five examples of the documentation (spec §3), what holds containers to them, then what else a reader would try."""
+"""The five examples of the documentation (spec §3), how containers are limited, and what else a reader would try."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -13,8 +13,8 @@ from gpushare_playground.walk.reading import held_mib, read_json, row
 ChapterFn = Callable[[Story, Cluster], Awaitable[None]]
 
 SHARE, CGPU, CORE_MEM = "share-v100", "cgpu-t4", "core-mem-v100x4"
-#: How variables begin that tell a container of its share.
-_TOLD: Final = ("ALIYUN_COM_GPU", names.ENV_CORE_PERCENT, names.ENV_MEM_LIMIT)
+#: Prefixes of variables that report a container's share to it.
+_SHARE_VARIABLES: Final = ("ALIYUN_COM_GPU", names.ENV_CORE_PERCENT, names.ENV_MEM_LIMIT)
 
 
 async def unit_of_128_mib(story: Story, cluster: Cluster) -> None:
@@ -97,7 +97,7 @@ async def compute_by_label(story: Story, cluster: Cluster) -> None:
 
 
 async def several_gpus(story: Story, cluster: Cluster) -> None:
-    """More than a share of one GPU."""
+    """More than one share of one GPU."""
     story.chapter("Several GPUs for one pod, and a whole one")
     story.notice("The label aliyun.com/gpu-count spreads a pod's 8 GiB over two GPUs of one node.")
     await story.type("kubectl apply -f 06-several-gpus.yaml")
@@ -133,7 +133,7 @@ async def memory_and_compute(story: Story, cluster: Cluster) -> None:
     await story.type("kubectl wait --for=jsonpath={.status.ready}=1 job/cuda-sample --timeout=30s")
     environment = await story.type("kubectl exec job/cuda-sample -- env", shown=False)
     told = dict(line.split("=", 1) for line in environment.splitlines() if "=" in line)
-    shown = {key: value for key, value in told.items() if key.startswith(_TOLD)}
+    shown = {key: value for key, value in told.items() if key.startswith(_SHARE_VARIABLES)}
     story.notice(
         "kubectl exec job/cuda-sample -- env", *(f"{key}={value}" for key, value in sorted(shown.items()))
     )
@@ -144,7 +144,7 @@ async def memory_and_compute(story: Story, cluster: Cluster) -> None:
 
 
 async def what_does_not_fit(story: Story, cluster: Cluster) -> None:
-    """Reasons and refusals."""
+    """Reasons and rejections."""
     story.chapter("What does not fit says why")
     await story.type("kubectl apply -f too-large.yaml")
     reason = await story.type_until(
@@ -161,7 +161,7 @@ async def what_does_not_fit(story: Story, cluster: Cluster) -> None:
 
 
 async def relabel(story: Story, cluster: Cluster) -> None:
-    """Mode switch of a live node."""
+    """Mode change of a node in use."""
     story.chapter("A node changes its mode by its label, while its pod runs on")
     await story.type(f"kubectl label node {CGPU} {names.LABEL_MODE}=core_mem --overwrite")
     await story.type_until(
@@ -181,7 +181,7 @@ async def relabel(story: Story, cluster: Cluster) -> None:
 
 
 async def tidy(story: Story, cluster: Cluster) -> None:
-    """Everything is given back."""
+    """Everything is released."""
     story.chapter("Jobs are deleted, and everything is free at once")
     await story.type("kubectl delete -f 02-job-co-scheduler.yaml -f 03-job-share.yaml -f 05-core-mem.yaml")
     table = await story.type_until("kubectl inspect cgpu", "0/91 (0%)")

@@ -1,4 +1,4 @@
-"""Limits that hold: more memory than was given, a loop with a share of compute, three pods on one GPU."""
+"""Effective limits: an allocation above the share, a loop with a share of compute, three pods on one GPU."""
 
 import re
 from typing import Final
@@ -11,18 +11,18 @@ from gpushare_playground.walk.reading import read_json, shares
 SHARE, CORE_MEM = "share-v100", "core-mem-v100x4"
 _GIVEN_MIB: Final = 2154
 _POD: Final = "job/cuda-sample"
-#: What 30% may look like, in percent of a second: a busy machine wakes threads late, and a sample is a sample.
+#: Tolerance for 30%, in percent of a second: a busy machine wakes threads late, and samples vary.
 _LEAST, _MOST = 15, 45
 _LATER: Final = re.compile(r"round ([3-9]|\d\d+):")
 _RATE: Final = re.compile(r"([0-9.]+) copies/s")
 _BUSY: Final = re.compile(r"^GPU \d+: .*busy +(\d+)%", re.MULTILINE)
-#: A line of ``kubectl inspect cgpu --pods``: what is used of the memory, and of the 30% that were given.
+#: A line of ``kubectl inspect cgpu --pods``: memory in use, and compute in use of the allocated 30%.
 _USED: Final = re.compile(r"cuda-sample-\S+ +\S+ +\d+ +\d+ +(\d+) +30 +(\d+)$", re.MULTILINE)
 _PROCESS: Final = re.compile(r"process \d+: +(\d+) MiB, busy +(\d+)%")
 
 
 async def no_more_memory(story: Story, cluster: Cluster) -> None:
-    """An allocation above the limit is refused."""
+    """An allocation above the limit is rejected."""
     story.chapter("A container gets no more memory than it was given")
     column = names.ANN_ISOLATION.replace(".", r"\.")
     held = await story.type(
@@ -44,7 +44,7 @@ async def no_more_memory(story: Story, cluster: Cluster) -> None:
 
 
 async def _nvidia_smi(story: Story) -> None:
-    """What NVIDIA's own program shows, where the machine has it."""
+    """The output of NVIDIA's own program, if the machine has it."""
     seen = await story.type(f"kubectl exec {_POD} -- nvidia-smi", code=None)
     if "Driver Version" in seen:
         story.expect(
@@ -62,7 +62,7 @@ async def no_more_compute(story: Story, cluster: Cluster) -> None:
     )
     await story.type("kubectl apply -f no-limit.yaml")
     await story.type("kubectl wait --for=jsonpath={.status.ready}=1 job/cuda-sample-no-limit --timeout=60s")
-    # The first second of a program is no measure of it.
+    # The first second of a program is not representative.
     free = await story.type_while(
         "kubectl logs job/cuda-sample-no-limit --tail=1", lambda text: not _LATER.match(text)
     )
@@ -80,7 +80,7 @@ async def no_more_compute(story: Story, cluster: Cluster) -> None:
 
 
 async def three_on_one_gpu(story: Story, cluster: Cluster) -> None:
-    """Three pods with 30% each, looked at while they work."""
+    """Three pods with 30% each, observed while they work."""
     story.chapter("Three such pods on one GPU, live")
     await story.type("""kubectl patch job cuda-sample --type=merge -p '{"spec":{"parallelism":3}}'""")
     await story.type("kubectl wait --for=jsonpath={.status.ready}=3 job/cuda-sample --timeout=60s")
@@ -94,8 +94,10 @@ async def three_on_one_gpu(story: Story, cluster: Cluster) -> None:
     story.notice("Each sees its own share, its own work and its own processes:")
     for pod in pods:
         name = pod["metadata"]["name"]
-        seen = await story.type_while(f"kubectl exec {name} -- gpu-usage", lambda text: not _keeps(text))
-        story.expect("it is busy for its 30% of the time, about", expected=True, actual=_keeps(seen))
+        seen = await story.type_while(
+            f"kubectl exec {name} -- gpu-usage", lambda text: not _keeps_to_share(text)
+        )
+        story.expect("it is busy for its 30% of the time, about", expected=True, actual=_keeps_to_share(seen))
     await _from_outside(story, cluster)
     story.notice("A monitor that was given no share and sees the whole node:")
     await story.type("kubectl apply -f monitor.yaml")
@@ -123,7 +125,7 @@ async def _from_outside(story: Story, cluster: Cluster) -> None:
 
 
 def _used(table: str, count: int) -> bool:
-    """Whether the table of ``--pods`` has so many pods at work, each with memory and about its share of compute in use."""
+    """Whether the table of ``--pods`` has this many pods at work, each using memory and about its share of compute."""
     found = [(int(mib), int(percent)) for mib, percent in _USED.findall(table)]
     return len(found) == count and all(
         0 < mib <= _GIVEN_MIB and _LEAST <= percent <= _MOST for mib, percent in found
@@ -139,14 +141,14 @@ def _rate(text: str) -> float:
     return float(found[1]) if found else 0.0
 
 
-def _keeps(text: str) -> bool:
+def _keeps_to_share(text: str) -> bool:
     """Whether the container's only GPU is busy for about its share."""
     found = _BUSY.search(text)
     return found is not None and _LEAST <= int(found[1]) <= _MOST
 
 
 def _all_work(text: str) -> bool:
-    """Whether each look shows one GPU with three processes, each about at its share, and the others idle."""
+    """Whether each sample shows one GPU with three processes, each using about its share, and the others idle."""
     busy = [int(percent) for percent in _BUSY.findall(text)]
     processes = [(int(mib), int(percent)) for mib, percent in _PROCESS.findall(text)]
     looks = len(processes) // 3

@@ -1,4 +1,4 @@
-"""How the walk speaks, what it types, and what it expects: every expectation is checked and counted."""
+"""The walk's output, commands and expectations: every expectation is checked and counted."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ _BOLD, _DIM, _GREEN, _RED, _PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[31m"
 
 
 class Story:
-    """Types commands as a reader would, shows what comes out, and holds it against what should."""
+    """Runs commands as a reader would, shows their output, and compares it with the expected one."""
 
     def __init__(self, environment: Mapping[str, str], folder: Path, out: TextIO = sys.stdout) -> None:
         self._environment = os.environ | dict(environment)
@@ -25,52 +25,52 @@ class Story:
         self.held = 0
         self.broken: list[str] = []
 
-    # --- speaking -------------------------------------------------------------------------------
+    # --- output ---------------------------------------------------------------------------------
 
     def chapter(self, title: str) -> None:
         """Begin a part of the walk."""
-        self._say(f"\n{self._paint(_BOLD, f'── {title} ' + '─' * max(3, 86 - len(title)))}")
+        self._print(f"\n{self._paint(_BOLD, f'── {title} ' + '─' * max(3, 86 - len(title)))}")
 
     def notice(self, *lines: str) -> None:
-        """Say what to look at."""
+        """Print what to look at."""
         for line in lines:
-            self._say(f"   {line}")
+            self._print(f"   {line}")
 
     def expect(self, what: str, expected: object, actual: object, *, within: bool = False) -> None:
         """Count an expectation: ``actual`` equals ``expected``, or with ``within`` contains it."""
         holds = str(expected) in str(actual) if within else expected == actual
         if holds:
             self.held += 1
-            self._say(f"   {self._paint(_GREEN, '✓')} {what}")
+            self._print(f"   {self._paint(_GREEN, '✓')} {what}")
             return
         self.broken.append(what)
-        self._say(f"   {self._paint(_RED, '✗')} {what}\n     expected: {expected}\n     came out: {actual}")
+        self._print(f"   {self._paint(_RED, '✗')} {what}\n     expected: {expected}\n     came out: {actual}")
 
     def summary(self) -> int:
-        """Say how it went; returns the exit code."""
+        """Print the result; returns the exit code."""
         if not self.broken:
-            self._say(f"\n{self._paint(_GREEN, f'All {self.held} expectations held.')}")
+            self._print(f"\n{self._paint(_GREEN, f'All {self.held} expectations held.')}")
             return 0
-        self._say(
+        self._print(
             f"\n{self._paint(_RED, f'{len(self.broken)} of {self.held + len(self.broken)} expectations broke:')}"
         )
         for what in self.broken:
-            self._say(f"  ✗ {what}")
+            self._print(f"  ✗ {what}")
         return 1
 
-    # --- typing ---------------------------------------------------------------------------------
+    # --- commands -------------------------------------------------------------------------------
 
     async def type(self, command: str, *, code: int | None = 0, shown: bool = True) -> str:
         """Run ``command`` (no shell) and show it with its output; returns stdout and stderr together.
 
-        Another exit code than ``code`` counts as a broken expectation; ``None`` takes any.
+        Another exit code than ``code`` counts as an unmet expectation; ``None`` accepts any.
         """
         if shown:
-            self._say(f" {self._paint(_BOLD, '$ ' + command)}")
+            self._print(f" {self._paint(_BOLD, '$ ' + command)}")
         ended, text = await self._run(command)
         if shown:
             for line in text.splitlines():
-                self._say(f"   {self._paint(_DIM, '│')} {line}")
+                self._print(f"   {self._paint(_DIM, '│')} {line}")
         if code is not None and ended != code:
             self.expect(f"`{command}` ends with exit code {code}", code, f"{ended}\n{text}")
         return text
@@ -78,14 +78,14 @@ class Story:
     async def type_until(self, command: str, *wanted: str) -> str:
         """Repeat ``command`` until its output contains all of ``wanted``, then show it once.
 
-        Ends after some seconds with what came out last.
+        Ends after some seconds with the last output.
         """
         return await self.type_while(command, lambda text: not all(part in text for part in wanted))
 
     async def type_while(self, command: str, waits: Callable[[str], bool]) -> str:
-        """Repeat ``command`` while ``waits`` says so of its output, then show it once.
+        """Repeat ``command`` while ``waits`` is true of its output, then show it once.
 
-        Ends after some seconds with what came out last.
+        Ends after some seconds with the last output.
         """
         deadline_s = asyncio.get_running_loop().time() + _STATE_S
         while True:
@@ -95,9 +95,9 @@ class Story:
             if asyncio.get_running_loop().time() > deadline_s:
                 break
             await asyncio.sleep(_POLL_S)
-        self._say(f" {self._paint(_BOLD, '$ ' + command)}")
+        self._print(f" {self._paint(_BOLD, '$ ' + command)}")
         for line in text.splitlines():
-            self._say(f"   {self._paint(_DIM, '│')} {line}")
+            self._print(f"   {self._paint(_DIM, '│')} {line}")
         return text
 
     async def _run(self, command: str) -> tuple[int, str]:
@@ -117,7 +117,7 @@ class Story:
             return -1, f"(no end after {_COMMAND_S:.0f} s)"
         return process.returncode or 0, out.decode(errors="replace").rstrip()
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         print(line, file=self._out, flush=True)
 
     def _paint(self, colour: str, text: str) -> str:

@@ -1,4 +1,4 @@
-"""What commands print, read: JSON, tables, and who holds what by our own annotation."""
+"""Parsing the output of commands: JSON, tables, and allocations from our own annotation."""
 
 import json
 import re
@@ -9,13 +9,13 @@ from gpushare_playground.walk.narration import Story
 
 
 async def read_json(story: Story, command: str, *, first: bool = False) -> Any:
-    """What a command prints; ``first``: of a list only that."""
+    """The JSON output of a command; ``first``: only the first item of a list."""
     read = json.loads(await story.type(command, shown=False) or "{}")
     return read["items"][0] if first else read
 
 
 def shares(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the pod holds, from our own annotation."""
+    """The pod's shares, from our own annotation."""
     written = pod["metadata"].get("annotations", {}).get(names.ANN_SHARE, '{"gpus":[]}')
     found: list[dict[str, Any]] = json.loads(written)["gpus"]
     return found
@@ -27,6 +27,6 @@ def held_mib(pod: dict[str, Any]) -> list[int]:
 
 
 def row(table: str, node: str) -> str:
-    """The table's row of ``node``, empty when there is none."""
+    """The table's row of ``node``, empty if it has none."""
     match = re.search(rf"^{re.escape(node)}\s.*$", table, re.MULTILINE)
     return match.group() if match else ""

@@ -75,7 +75,7 @@ def _check(steps: list[tuple[str, int, int]]) -> None:
         if what == "ask":
             request = asks(units)
             assert np.array_equal(ledger._left.of(request), left_over(ledger._books.columns, request))
-            assert len(ledger._left._kept) <= kept_module.MOST_KEPT
+            assert len(ledger._left._cache) <= kept_module.MOST_KEPT
         else:
             play(ledger, what, number, units)
     for units in range(1, 5):
@@ -125,4 +125,4 @@ def test_what_a_request_would_add_to_fragments_is_kept_for_few_requests(
     ledger.set_node(node("n0", 16384))
     for units in (1, 2, 3, 1):
         ledger.score(asks(units), ["n0"])
-    assert len(ledger._growth._kept) == 2
+    assert len(ledger._growth._cache) == 2

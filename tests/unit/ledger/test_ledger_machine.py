@@ -213,7 +213,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(request=requests)
     def request_is_foreseen(self, request: Request) -> None:
-        self.ledger.foresee(request)
+        self.ledger.precompute(request)
 
     @rule(uid=uids)
     def bind_is_seen(self, uid: str) -> None:
@@ -332,7 +332,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def what_is_kept_is_as_if_worked_out_anew(self) -> None:
-        for units, core, gpus, whole, by_gpu in list(self.ledger._left._kept):
+        for units, core, gpus, whole, by_gpu in list(self.ledger._left._cache):
             request = counts(gpus) if by_gpu else asks(units, core, gpus=gpus, whole=whole)
             anew = multi_gpu.left_over(self.ledger._books.columns, request, self.ledger._books.near)
             assert_array_equal(self.ledger._left.of(request), anew)

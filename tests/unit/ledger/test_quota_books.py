@@ -53,13 +53,13 @@ def test_a_namespace_without_a_quota_is_not_counted() -> None:
 
 def test_pods_of_no_quota_and_those_that_leave_are_known() -> None:
     books = books_of(family(), p=mem("elsewhere", 1), q=mem("x", 1, leaving=True), r=mem("x", 1))
-    assert (books.of_no_quota(), books.leavers()) == ({"p"}, {"q"})
+    assert (books.of_no_quota(), books.terminating()) == ({"p"}, {"q"})
     books.charge("q", None)
     books.charge("p", mem("x", 1))
     books.charge("r", mem("x", 1, leaving=True))
-    assert (books.of_no_quota(), books.leavers()) == (set(), {"r"})
+    assert (books.of_no_quota(), books.terminating()) == (set(), {"r"})
     books.set_tree(family())
-    assert (books.of_no_quota(), books.leavers()) == (set(), set())
+    assert (books.of_no_quota(), books.terminating()) == (set(), set())
 
 
 def test_the_refusal_names_the_quota_and_its_figures() -> None:

@@ -25,66 +25,66 @@ def two(most: int = 16) -> QuotaTree:
 
 def test_within_its_min_it_may_end_who_borrowed_whatever_their_priority() -> None:
     books = books_of(two(), p=mem("z", 4), q=mem("z", 8))
-    assert claim_of(books, "x", 8).may_end("p", lesser=False)
-    assert not claim_of(books, "x", 9).may_end("p", lesser=True)
+    assert claim_of(books, "x", 8).may_evict("p", lesser=False)
+    assert not claim_of(books, "x", 9).may_evict("p", lesser=True)
     # q alone would take b from 12 to 4, below its 8.
-    assert not claim_of(books, "x", 8).may_end("q", lesser=True)
+    assert not claim_of(books, "x", 8).may_evict("q", lesser=True)
 
 
 def test_within_one_quota_priorities_decide() -> None:
     books = books_of(two(), p=mem("x", 4))
     claim = claim_of(books, "x", 4)
-    assert claim.may_end("p", lesser=True)
-    assert not claim.may_end("p", lesser=False)
-    assert claim.words("p") == ""
+    assert claim.may_evict("p", lesser=True)
+    assert not claim.may_evict("p", lesser=False)
+    assert claim.reason("p") == ""
 
 
 def test_pods_without_a_quota_are_as_ever_and_spare_guarantees() -> None:
     books = books_of(two(), p=mem("z", 8), q=mem("x", 8), r=mem("x", 4))
     claim = claim_of(books, "elsewhere", 4)
-    assert claim.may_end("unknown", lesser=True)
-    assert not claim.may_end("unknown", lesser=False)
-    assert not claim.may_end("p", lesser=True)
-    assert claim.may_end("r", lesser=True)
-    assert not claim.may_end("r", lesser=False)
-    assert (claim.short, claim.words("r")) == (False, "")
-    assert claim_of(books, "x", 4).words("unknown") == ""
+    assert claim.may_evict("unknown", lesser=True)
+    assert not claim.may_evict("unknown", lesser=False)
+    assert not claim.may_evict("p", lesser=True)
+    assert claim.may_evict("r", lesser=True)
+    assert not claim.may_evict("r", lesser=False)
+    assert (claim.short, claim.reason("r")) == (False, "")
+    assert claim_of(books, "x", 4).reason("unknown") == ""
 
 
 def test_a_quota_without_a_min_has_nothing_to_take_back() -> None:
     a = {"name": "a", "namespaces": ["x"]}
     books = books_of(tree_of({"name": "root", "children": [a, {"name": "b", "namespaces": ["z"]}]}))
     books.charge("p", mem("z", 4))
-    assert not claim_of(books, "x", 1).may_end("p", lesser=True)
+    assert not claim_of(books, "x", 1).may_evict("p", lesser=True)
 
 
 def test_in_a_tree_the_group_keeps_its_min_and_brothers_lend_each_other_first() -> None:
     # a1 (4..8) and a2 (4) are sure of 8 together: what a1 has of that is lent by its brother, not by b.
     books = books_of(family(), p=mem("x", 8))
-    assert not claim_of(books, "z", 4).may_end("p", lesser=True)
+    assert not claim_of(books, "z", 4).may_evict("p", lesser=True)
     books.charge("p2", mem("x", 4))
-    assert claim_of(books, "z", 4).may_end("p2", lesser=True)
+    assert claim_of(books, "z", 4).may_evict("p2", lesser=True)
     books.charge("p2", None)
     books.charge("p", mem("x", 4))
     books.charge("p3", mem("x", 4))
-    assert claim_of(books, "y", 4).may_end("p3", lesser=False)
-    assert not claim_of(books, "y", 5).may_end("p3", lesser=False)
+    assert claim_of(books, "y", 4).may_evict("p3", lesser=False)
+    assert not claim_of(books, "y", 5).may_evict("p3", lesser=False)
 
 
 def test_a_group_above_its_min_takes_back_from_its_own_alone() -> None:
     books = books_of(family(), p=mem("x", 4), p2=mem("x", 6), q=mem("z", 8), q2=mem("z", 2))
     claim = claim_of(books, "y", 2)
-    assert claim.may_end("p2", lesser=False)
-    assert not claim.may_end("q2", lesser=True), "a holds 10 of 8, so b owes it nothing"
+    assert claim.may_evict("p2", lesser=False)
+    assert not claim.may_evict("q2", lesser=True), "a holds 10 of 8, so b owes it nothing"
 
 
 def test_who_leaves_counts_as_gone_and_may_always_go() -> None:
     books = books_of(two(), p=mem("z", 4, leaving=True), q=mem("z", 4), r=mem("z", 4))
     claim = claim_of(books, "x", 4)
-    assert claim.may_end("p", lesser=False)
-    assert claim.leaves("p")
-    assert not claim.leaves("q")
-    assert not claim.may_end("q", lesser=False), "b stays with 8, its min"
+    assert claim.may_evict("p", lesser=False)
+    assert claim.is_terminating("p")
+    assert not claim.is_terminating("q")
+    assert not claim.may_evict("q", lesser=False), "b stays with 8, its min"
     assert claim.together(["p"], ["q", "p"]) == ["p"]
 
 
@@ -103,11 +103,11 @@ def test_a_min_of_another_resource_protects_too() -> None:
     books = books_of(tree_of({"name": "root", "min": {MEM: 8, CPU: 2}, "children": [a, b]}))
     books.charge("p", Charge("z", {MEM: 4000, CPU: 1000}))
     books.charge("q", Charge("z", {MEM: 4000}))
-    assert not claim_of(books, "x", 4).may_end("p", lesser=True)
-    assert claim_of(books, "x", 4).may_end("q", lesser=True)
+    assert not claim_of(books, "x", 4).may_evict("p", lesser=True)
+    assert claim_of(books, "x", 4).may_evict("q", lesser=True)
     books.charge("r", Charge("x", {MEM: 1000}))
     claim = Claim(books, "waits", "z", {MEM: 1000, CPU: 1000})
-    assert not claim.may_end("r", lesser=True), "processors are no claim on a GPU"
+    assert not claim.may_evict("r", lesser=True), "processors are no claim on a GPU"
 
 
 def test_at_the_max_those_of_the_quota_relieve_it_and_borrowers_under_the_same_roof() -> None:
@@ -139,12 +139,12 @@ def test_a_claim_says_what_is_true_when_it_is_asked() -> None:
     held(ledger, books, "p", "z", 6)
     held(ledger, books, "q", "z", 6)
     claim = claim_of(books, "x", 4)
-    assert not claim.may_end("p", lesser=False), "without p z has 6 of the 8 that are its own"
+    assert not claim.may_evict("p", lesser=False), "without p z has 6 of the 8 that are its own"
     held(ledger, books, "r", "z", 2)
-    assert claim.may_end("p", lesser=False)
+    assert claim.may_evict("p", lesser=False)
     assert claim.together((), ["p", "q"]) == ["p"]
     held(ledger, books, "s", "x", 5)
-    assert not claim.may_end("p", lesser=False), "x would pass its min"
+    assert not claim.may_evict("p", lesser=False), "x would pass its min"
 
 
 def test_no_rule_allows_all() -> None:
@@ -173,8 +173,8 @@ def test_all_that_a_claim_reaches_are_those_that_it_may_end(
     for uid, charge in charges.items():
         if charge.namespace == "elsewhere" and charge.leaving:
             continue  # nobody counts these here, and who leaves is gone in any case
-        assert (uid in others) is claim.may_end(uid, lesser=False)
-        assert (uid in lesser | others) is claim.may_end(uid, lesser=True)
+        assert (uid in others) is claim.may_evict(uid, lesser=False)
+        assert (uid in lesser | others) is claim.may_evict(uid, lesser=True)
 
 
 def test_what_a_claim_reaches_is_not_counted_out_where_it_is_very_much() -> None:
@@ -195,7 +195,7 @@ def held(ledger: Ledger, books: QuotaBooks, uid: str, namespace: str, units: int
 def rank_of(claim: Claim, priorities: dict[str, int], own: int = 0):  # type: ignore[no-untyped-def]
     def rank(uid: str) -> Rank | None:
         priority = priorities.get(uid, 0)
-        return Rank(priority) if claim.may_end(uid, lesser=priority < own) else None
+        return Rank(priority) if claim.may_evict(uid, lesser=priority < own) else None
 
     return rank
 

@@ -57,7 +57,7 @@ def test_one_quota_after_the_other_is_relieved() -> None:
 
 
 def test_more_than_are_meant_for_one_pod_do_not_end() -> None:
-    few = {f"u{number}": mem("z", 1) for number in range(room.MOST_ENDED + 2)}
+    few = {f"u{number}": mem("z", 1) for number in range(room.MAX_VICTIMS + 2)}
     tree = {
         "name": "root",
         "min": {"aliyun.com/gpu-mem": 200},
@@ -82,7 +82,7 @@ def test_of_very_many_nobody_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_pods_end_for_what_they_ask_for_alone_however_many_are_less_important() -> None:
-    plain = {f"u{number}": Charge("z", {CPU: 1000}, on_gpus=False) for number in range(room.MOST_ENDED + 2)}
+    plain = {f"u{number}": Charge("z", {CPU: 1000}, on_gpus=False) for number in range(room.MAX_VICTIMS + 2)}
     leaves = [
         {"name": "a", "namespaces": ["x"], "min": {MEM: 8, CPU: 2}},
         {"name": "b", "namespaces": ["z"]},
@@ -123,7 +123,7 @@ def test_who_ends_is_enough_allowed_and_needed(
     claim = claim_of(books, namespace, units)
 
     def rank(uid: str) -> Rank | None:
-        return ranks[uid] if claim.may_end(uid, lesser=ranks[uid].priority < 2) else None
+        return ranks[uid] if claim.may_evict(uid, lesser=ranks[uid].priority < 2) else None
 
     found = relief(claim, rank)
 

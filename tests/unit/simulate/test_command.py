@@ -258,7 +258,7 @@ def test_the_bar_is_drawn_on_terminals_alone() -> None:
     bar.shown(1, 2)
     bar.shown(1, 2)  # too soon
     bar.shown(2, 2)
-    bar.said("more")
+    bar.show_text("more")
     bar.end()
     assert out.getvalue().count("[################                ] 1/2 pods") == 1
     assert "2/2 pods" in out.getvalue()

@@ -22,7 +22,7 @@ STATE = ClusterState((node("a", T4), node("b", T4), node("big", T4, T4, mode="cg
 def found(shape: str, *documents: object, state: ClusterState = STATE) -> tuple[int, list[str], int]:
     wished = manifests_of([("t", one) for one in documents], state, counting_of(state)).pods  # type: ignore[misc]
     said: list[str] = []
-    answer = enough(state, wished, Settings(), shape_of(shape, state), told=said.append)
+    answer = enough(state, wished, Settings(), shape_of(shape, state), on_run=said.append)
     assert len(said) == answer.runs
     if answer.count:
         less = ClusterState((*state.nodes, *nodes_of(answer.shape, answer.count - 1)))

@@ -22,7 +22,7 @@ from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
 from gpushare.scheduler.plugins.preemption.plugin import SETTLE_S, Preemptor
 from gpushare.scheduler.server import protocol
 from gpushare.simulate.engine.engine import Settings
-from gpushare.simulate.engine.eviction import MOST_TIMES, taken_off
+from gpushare.simulate.engine.eviction import MOST_TIMES, unscheduled
 from gpushare.simulate.engine.simulation import simulate
 from gpushare.simulate.engine.virtual_clock import JumpingClock, run
 from gpushare.simulate.input.manifests import manifests_of
@@ -196,7 +196,7 @@ class Cluster(Verbs):
         assert self.times[key] < MOST_TIMES
         meta = {each: value for each, value in item["metadata"].items() if each != "deletionTimestamp"}
         meta["uid"] = f"{uid_of(item).partition('~')[0]}~{self.times[key]}"
-        self.take(taken_off({**item, "metadata": meta}))
+        self.take(unscheduled({**item, "metadata": meta}))
         self.again.append(key)
 
 

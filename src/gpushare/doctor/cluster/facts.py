@@ -1,4 +1,4 @@
-"""What was read of a cluster, as plain values; what could not be read is ``Unread``."""
+"""What was read of a cluster, as plain values; ``Unread`` for what could not be read."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from gpushare.doctor.cluster.checks.container_states import statuses, why_of
 from gpushare.doctor.findings import Unread
 
 Json = dict[str, Any]
-#: Of an EndpointSlice: whose endpoints it has.
+#: Label of an EndpointSlice with the name of its Service.
 SERVICE_LABEL = "kubernetes.io/service-name"
 
 
@@ -40,14 +40,14 @@ class _NodeStatus(msgspec.Struct, rename="camel", frozen=True):
 
 
 class NodeDetails(msgspec.Struct, frozen=True):
-    """What ``api.objects.Node`` leaves out of a node."""
+    """The parts of a node that ``api.objects.Node`` does not have."""
 
     spec: _NodeSpec = _NodeSpec()
     status: _NodeStatus = _NodeStatus()
 
 
 class SeenNode(msgspec.Struct, frozen=True):
-    """A node, all of it that is looked at."""
+    """A node, with everything that is examined."""
 
     node: Node
     details: NodeDetails
@@ -59,7 +59,7 @@ class SeenNode(msgspec.Struct, frozen=True):
 
     @property
     def subject(self) -> str:
-        """As findings name it."""
+        """Its name in findings."""
         return f"node {self.name}"
 
     @property
@@ -74,26 +74,27 @@ class SeenNode(msgspec.Struct, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        """Whether its kubelet says that it is ready."""
+        """Whether its kubelet reports that it is ready."""
         return any(
-            one.type == "Ready" and one.status == "True" for one in self.details.status.conditions or ()
+            condition.type == "Ready" and condition.status == "True"
+            for condition in self.details.status.conditions or ()
         )
 
 
 class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. Objects are as the API server sends them; lists are of all namespaces."""
+    """Everything that was read. Objects are as sent by the API server; lists are of all namespaces."""
 
     server: str
     version: Json | Unread
     server_time_s: float | Unread
-    """The API server's clock (header ``Date``, whole seconds) and ours, when the answer came; both unix seconds."""
+    """The API server's clock (header ``Date``, whole seconds) and ours at the time of the response; both in Unix seconds."""
     our_time_s: float = 0.0
     rights: dict[str, bool] | Unread
-    """``VERB RESOURCE.GROUP`` → whether the user of this program may."""
+    """``VERB RESOURCE.GROUP`` → whether the user of this program has this permission."""
     nodes: list[SeenNode] | Unread
     pods: list[Pod] | Unread
     daemon_sets: list[Json] | Unread
-    """Those of the name that the chart gives, in whatever namespace; so are the next ones."""
+    """Those with the chart's name, in any namespace; the next ones too."""
     deployments: list[Json] | Unread
     config_maps: list[Json] | Unread
     leases: list[Json] | Unread
@@ -104,51 +105,51 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     bindings: list[Json] | Unread
     """ClusterRoleBindings."""
     own_roles: list[Json] | Unread
-    """Roles of the namespaces in which the charts have some."""
+    """Roles of the namespaces in which the charts create some."""
     own_bindings: list[Json] | Unread
-    """RoleBindings of these."""
+    """RoleBindings of these namespaces."""
     network_policies: list[Json] | Unread
     """NetworkPolicies of the webhook's namespace."""
     definitions: list[Json] | Unread
     policies: list[Json] | Unread
     """ResourcePolicies."""
     policy_pods: list[Pod] | Unread
-    """All pods of the namespaces of these, those without a GPU, too."""
+    """All pods of the namespaces of these, including pods without a GPU."""
     quota_trees: list[Json] | Unread
     """ElasticQuotaTrees of all namespaces."""
     namespaces: frozenset[str] | Unread
-    """The names of all."""
+    """The names of all namespaces."""
     owners: list[Json] | Unread
-    """The Jobs, ReplicaSets and StatefulSets that make the pods of gangs that wait."""
+    """The Jobs, ReplicaSets and StatefulSets that own the pods of pending gangs."""
     validating_policies: list[Json] | Unread
     mutating_policies: list[Json] | Unread
     policy_bindings: list[Json] | Unread
-    """Of both kinds of policies."""
+    """Bindings of both kinds of policies."""
     webhooks: list[Json] | Unread
-    """Webhook configurations of both kinds, of the name that the chart gives."""
+    """Webhook configurations of both kinds, with the chart's name."""
     webhook_deployments: list[Json] | Unread
     dashboards: list[Json] | Unread
-    """Deployments of the name of the Service that these are called at."""
+    """Deployments with the name of the dashboard's Service."""
     endpoint_slices: list[Json] | Unread
-    """Who is behind that Service, and behind the one by which ``kubectl inspect cgpu`` finds the scheduler."""
+    """Endpoints of that Service, and of the one by which ``kubectl inspect cgpu`` finds the scheduler."""
     node_leases: dict[str, float] | Unread
-    """Node → when its kubelet renewed its Lease last, unix seconds."""
+    """Node → when its kubelet last renewed its Lease, in Unix seconds."""
     answers: dict[str, str]
-    """Pod of the scheduler → what its extender says to ``/readyz``: empty where it is ready."""
+    """Pod of the scheduler → what its extender responds to ``/readyz``: empty if it is ready."""
     namespace: str = ""
-    """The one in which the charts were to be looked for; empty: in all."""
+    """The namespace in which to look for the charts; empty: all."""
     namespace_is_there: bool = True
-    """Whether that one exists; true, too, where that may not be read."""
+    """Whether that namespace exists; also true if it may not be read."""
     elsewhere: dict[str, list[str]] = {}
-    """Where the charts were to be looked for in one: field of these facts → the other namespaces that have such an object, as far as these may be read."""
+    """If a namespace was given: field of these facts → other namespaces that have such an object, as far as they may be read."""
     removals: list[Json] | Unread = []
-    """The Deployments that clean up after a removal of the charts, of all namespaces."""
+    """The Deployments of all namespaces that clean up after a removal of the charts."""
     playground: Json | None = None
-    """What a playground says of itself: its parts are processes, not pods, and no chart is installed."""
+    """A playground's description of itself: its components are processes, not pods, and no chart is installed."""
 
 
 def at(obj: Any, *path: str) -> Any:
-    """``obj[path[0]][path[1]]…``; ``None`` where any of that is not there."""
+    """``obj[path[0]][path[1]]…``; ``None`` if any part is missing."""
     for step in path:
         if not isinstance(obj, dict):
             return None
@@ -166,65 +167,67 @@ def name_of(obj: Json) -> str:
 def is_ready(pod: Json) -> bool:
     """Whether a pod is ready."""
     conditions = at(pod, "status", "conditions") or ()
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return any(
+        condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions
+    )
 
 
 def why_unready(pod: Json) -> str:
-    """What a container of the pod waits for, or how it ended, with a colon before it; empty where nothing says it."""
+    """What a container of the pod is waiting for, or how it ended, after a colon; empty if unknown."""
     return next(filter(None, map(why_of, statuses(pod))), "")
 
 
 def first_unready(facts: ClusterFacts, app: str) -> Json | None:
-    """The first pod of ``app`` (``app.kubernetes.io/name``) that is not ready and says why."""
+    """The first pod of ``app`` (``app.kubernetes.io/name``) that is not ready, with a known reason."""
     pods = () if isinstance(facts.part_pods, Unread) else facts.part_pods
     ours = (pod for pod in pods if at(pod, "metadata", "labels", "app.kubernetes.io/name") == app)
     return next((pod for pod in ours if not is_ready(pod) and why_unready(pod)), None)
 
 
 def first_why(facts: ClusterFacts, app: str) -> str:
-    """What that one says, with a colon before it."""
+    """The reason of that pod, after a colon."""
     pod = first_unready(facts, app)
     return "" if pod is None else why_unready(pod)
 
 
 def webhook_places(configurations: list[Json]) -> dict[tuple[str, str], list[Json]]:
-    """Namespace and name of the Services that webhooks are called at, each with its webhooks; others have an address."""
-    found: dict[tuple[str, str], list[Json]] = {}
+    """Namespace and name of the Services of webhooks, each with its webhooks; webhooks with a URL are left out."""
+    hooks_by_service: dict[tuple[str, str], list[Json]] = {}
     for configuration in configurations:
         for hook in configuration.get("webhooks") or ():
             namespace, name = (
                 str(at(hook, "clientConfig", "service", key) or "") for key in ("namespace", "name")
             )
             if namespace and name:
-                found.setdefault((namespace, name), []).append(hook)
-    return found
+                hooks_by_service.setdefault((namespace, name), []).append(hook)
+    return hooks_by_service
 
 
 def ready_endpoints(slices: list[Json], namespace: str, service: str) -> int:
-    """How many that are ready stand behind a Service."""
+    """The number of ready endpoints of a Service."""
     return sum(
-        len(one.get("addresses") or ())
-        # What does not say whether it is ready is to be taken for ready.
+        len(endpoint.get("addresses") or ())
+        # Without a condition an endpoint counts as ready.
         for endpoints in slices
         if at(endpoints, "metadata", "namespace") == namespace
         and at(endpoints, "metadata", "labels", SERVICE_LABEL) == service
-        for one in endpoints.get("endpoints") or ()
-        if at(one, "conditions", "ready") is not False
+        for endpoint in endpoints.get("endpoints") or ()
+        if at(endpoint, "conditions", "ready") is not False
     )
 
 
 def agent_pods(facts: ClusterFacts) -> dict[str, Json]:
-    """The node agents' pods that stay, by node; none where pods cannot be read."""
+    """The node agents' pods that are not terminating, by node; none if pods cannot be read."""
     return {
         str(at(pod, "spec", "nodeName")): pod
-        # While one follows another there are two on a node: the one that is ready serves it.
+        # During a rollout a node has two: the ready one serves it.
         for pod in sorted(() if isinstance(facts.part_pods, Unread) else facts.part_pods, key=is_ready)
         if owner_of(pod) == names.DAEMON_SET_NAME and not at(pod, "metadata", "deletionTimestamp")
     }
 
 
 def owner_of(obj: Json) -> str:
-    """The name of the object that made it; empty where nothing did."""
+    """The name of the owner; empty if there is none."""
     owners = at(obj, "metadata", "ownerReferences") or [{}]
     return str(owners[0].get("name", ""))
 
@@ -235,20 +238,20 @@ def tolerations_of(template: Json) -> list[Toleration]:
 
 
 def devices_of(nodes: list[SeenNode]) -> dict[str, NodeDevices]:
-    """What of GPUs each node has that can be read, by its name."""
-    found = {}
+    """The readable descriptions of nodes' GPUs, by node name."""
+    by_name = {}
     for node in nodes:
         try:
             devices = node_devices(node.node)
         except ModelError:
             continue
         if devices is not None:
-            found[node.name] = devices
-    return found
+            by_name[node.name] = devices
+    return by_name
 
 
 def gpu_nodes(facts: ClusterFacts) -> list[SeenNode]:
-    """The nodes that are labelled for us, or still described; none where nodes cannot be read."""
+    """The nodes with our label, or that are still described; none if nodes cannot be read."""
     if isinstance(facts.nodes, Unread):
         return []
     wanted = (names.LABEL_MODE, names.LABEL_DESCRIBED)

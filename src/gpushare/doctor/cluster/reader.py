@@ -1,4 +1,4 @@
-"""Reads what is looked at of a cluster: as its user, nothing but reads, each with a bound, many at once."""
+"""Reads what is examined of a cluster: with the user's permissions, read-only, with time limits, many requests at once."""
 
 import asyncio
 import re
@@ -32,11 +32,11 @@ from gpushare.kube.client.session import Session, segment
 
 T = TypeVar("T")
 
-#: The names that the charts give.
+#: Names in the charts.
 CONFIGURATION: Final = "gpushare-admission"
 REMOVAL: Final = "gpushare-uninstall"
 PLAYGROUND: Final = "gpushare-playground"
-#: What this program reads beyond what it needs at all: VERB, group, resource, subresource.
+#: Everything that this program reads in addition to the bare minimum: VERB, group, resource, subresource.
 READS: Final = (
     ("list", "", "nodes", ""),
     ("list", "", "namespaces", ""),
@@ -61,19 +61,19 @@ READS: Final = (
     ("list", "admissionregistration.k8s.io", "validatingadmissionpolicies", ""),
     ("list", "admissionregistration.k8s.io", "validatingwebhookconfigurations", ""),
 )
-#: Elastic quotas count there, and kube-scheduler is told there how clients authenticate.
+#: The namespace of elastic quotas, and of the ConfigMap that tells kube-scheduler how clients authenticate.
 _QUOTAS_IN: Final = "kube-system"
-#: One of these is in each pod that asks for a GPU of ours, or has a name like ours.
+#: Every pod that requests a GPU of ours, or under a similar name, contains one of these.
 _OF_GPUS: Final = (b"gpu", b"GPU", b"Gpu", b"gup", b"pgu")
-#: Kind of a controller → where it is read.
-_MAKERS: Final = {
+#: Kind of a controller → path at which it is read.
+_OWNER_PATHS: Final = {
     "Job": "/apis/batch/v1/namespaces/{}/jobs",
     "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",
     "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
 }
-#: Each is a question of its own.
-_MOST_MAKERS: Final = 100
-#: Field of the facts → where what a chart makes is read, and its name.
+#: Limit, because each takes a request.
+_MAX_OWNERS: Final = 100
+#: Field of the facts → path and name of an object of a chart.
 _CHARTS: Final = {
     "daemon_sets": ("/apis/apps/v1/daemonsets", names.DAEMON_SET_NAME),
     "deployments": ("/apis/apps/v1/deployments", names.SCHEDULER_NAME),
@@ -100,7 +100,7 @@ _HEAD: Final = msgspec.json.Decoder(_Head)
 
 
 class Reader:
-    """Reads a cluster over ``session``; every answer within ``timeout_s`` seconds."""
+    """Reads a cluster over ``session``; each response within ``timeout_s`` seconds."""
 
     def __init__(self, session: Session, timeout_s: float, namespace: str | None = None) -> None:
         self._session = session
@@ -110,13 +110,13 @@ class Reader:
         self._all_pods: list[bytes] = []
 
     async def read(self) -> ClusterFacts:
-        """All of it; raises ``KubeError`` where the API server does not answer at all, or knows nobody by the credential."""
-        version = await self._got("/version")
+        """Read everything; raises ``KubeError`` if the API server does not respond at all, or rejects the credential."""
+        version = await self._read_object("/version")
         our_time_s = time.time()
-        found = await self._together(
+        facts_read = await self._together(
             rights=self._rights(),
             nodes=self.nodes(),
-            pods=self._tried(self._pods),
+            pods=self._or_unread(self._pods),
             **{field: self._named(*where) for field, where in _CHARTS.items()},
             elsewhere=self._elsewhere(),
             removals=self._removals(),
@@ -135,42 +135,44 @@ class Reader:
             playground=self._playground(),
             namespace_is_there=self._is_namespace(self._namespace),
         )
-        webhook_deployments, endpoint_slices = await self._behind(found["webhooks"], found["deployments"])
-        roles, bindings, policies = await self._own(webhook_deployments, found["deployments"])
-        policy_pods = await self._governed(found["pods"], found["policies"])
+        webhook_deployments, endpoint_slices = await self._behind(
+            facts_read["webhooks"], facts_read["deployments"]
+        )
+        roles, bindings, policies = await self._own(webhook_deployments, facts_read["deployments"])
+        policy_pods = await self._governed(facts_read["pods"], facts_read["policies"])
         return ClusterFacts(
             server=self._session.access.server,
             version=version,
             server_time_s=_date(self._session.server_date),
             our_time_s=our_time_s,
             namespace=self._namespace or "",
-            answers=await self._answers(found["part_pods"], found["playground"]),
+            answers=await self._answers(facts_read["part_pods"], facts_read["playground"]),
             webhook_deployments=webhook_deployments,
             endpoint_slices=endpoint_slices,
             own_roles=roles,
             own_bindings=bindings,
             network_policies=policies,
             policy_pods=policy_pods,
-            owners=await self._owners(found["pods"]),
-            **found,
+            owners=await self._owners(facts_read["pods"]),
+            **facts_read,
         )
 
     async def _together(self, **reads: Awaitable[Any]) -> dict[str, Any]:
         values = await asyncio.gather(*reads.values())
         return dict(zip(reads, values, strict=True))
 
-    async def _tried(self, read: Callable[[], Awaitable[T]]) -> T | Unread:
+    async def _or_unread(self, read: Callable[[], Awaitable[T]]) -> T | Unread:
         try:
             async with self._turn:
                 return await read()
         except ApiError as error:
             if error.status == 401:
-                raise  # nobody is known by this credential: each check would say the same, or well of what it never saw
+                raise  # the credential is rejected: every check would report the same, or that things are well that it never saw
             return Unread(str(error), absent=error.not_found, refused=error.status == 403)
         except (KubeError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             return Unread(str(error))
 
-    async def _got(self, path: str) -> Any:
+    async def _read_object(self, path: str) -> Any:
         answer = await self._session.request("GET", path, timeout_s=self._timeout_s)
         return msgspec.json.decode(answer)
 
@@ -182,7 +184,7 @@ class Reader:
         return [msgspec.json.decode(item) for item in await self._raw(path, params)]
 
     async def _listed(self, path: str, params: dict[str, str] | None = None) -> list[Json] | Unread:
-        return await self._tried(lambda: self._objects(path, params))
+        return await self._or_unread(lambda: self._objects(path, params))
 
     async def _named(self, path: str, name: str) -> list[Json] | Unread:
         if self._namespace is not None:
@@ -190,18 +192,18 @@ class Reader:
         return await self._listed(path, _by_name(name))
 
     async def _elsewhere(self) -> dict[str, list[str]]:
-        """What the charts make in other namespaces than the one that was named; what may not be read is left out."""
-        found: dict[str, list[str]] = {}
+        """Objects of the charts in other namespaces than the given one; namespaces that may not be read are left out."""
+        namespaces_by_field: dict[str, list[str]] = {}
         for field, (path, name) in (_CHARTS if self._namespace is not None else {}).items():
             listed = await self._listed(path, _by_name(name))
             places = (
                 set()
                 if isinstance(listed, Unread)
-                else {str(at(one, "metadata", "namespace")) for one in listed}
+                else {str(at(item, "metadata", "namespace")) for item in listed}
             )
             if places - {self._namespace}:
-                found[field] = sorted(places - {self._namespace})
-        return found
+                namespaces_by_field[field] = sorted(places - {self._namespace})
+        return namespaces_by_field
 
     async def _removals(self) -> list[Json] | Unread:
         path = "/apis/apps/v1/deployments"
@@ -211,16 +213,16 @@ class Reader:
         return listed
 
     async def nodes(self) -> list[SeenNode] | Unread:
-        """All nodes, as they are now."""
+        """All nodes in their current state."""
 
         async def read() -> list[SeenNode]:
             raws = map(bytes, await self._raw("/api/v1/nodes"))
             return [SeenNode(decode_node(raw), _DETAILS.decode(raw)) for raw in raws]
 
-        return await self._tried(read)
+        return await self._or_unread(read)
 
     async def _pods(self) -> list[Pod]:
-        """Those that may have to do with GPUs of ours, also by a name that is misspelt: there may be many others."""
+        """Pods that may request GPUs of ours, also under misspelt names: there may be many others."""
         self._all_pods = [bytes(raw) for raw in await self._raw("/api/v1/pods")]
         return [decode_pod(text) for text in self._all_pods if any(word in text for word in _OF_GPUS)]
 
@@ -229,7 +231,9 @@ class Reader:
         if isinstance(pods, Unread):
             return pods
         spaces = (
-            {} if isinstance(policies, Unread) else {at(one, "metadata", "namespace") for one in policies}
+            {}
+            if isinstance(policies, Unread)
+            else {at(policy, "metadata", "namespace") for policy in policies}
         )
 
         async def read() -> list[Pod]:
@@ -239,39 +243,39 @@ class Reader:
                 decode_pod(text) for text in self._all_pods if _HEAD.decode(text).metadata.namespace in spaces
             ]
 
-        return await self._tried(read)
+        return await self._or_unread(read)
 
     async def _namespaces(self) -> frozenset[str] | Unread:
         listed = await self._listed("/api/v1/namespaces")
         return listed if isinstance(listed, Unread) else frozenset(map(name_of, listed))
 
     async def _owners(self, pods: list[Pod] | Unread) -> list[Json] | Unread:
-        """Who makes the pods of gangs that wait; those that are gone are left out."""
+        """The owners of pending gangs' pods; missing ones are left out."""
         if isinstance(pods, Unread):
             return pods
         wanted = dict.fromkeys(
-            f"{_MAKERS[one.kind].format(segment(pod.metadata.namespace))}/{segment(one.name)}"
+            f"{_OWNER_PATHS[owner.kind].format(segment(pod.metadata.namespace))}/{segment(owner.name)}"
             for pod in pods
             if not pod.spec.node_name and names.LABEL_GANG_NAME in (pod.metadata.labels or {})
-            for one in pod.metadata.owner_references or ()
-            if one.controller and one.kind in _MAKERS
+            for owner in pod.metadata.owner_references or ()
+            if owner.controller and owner.kind in _OWNER_PATHS
         )
-        found: list[Json] = []
-        for path in list(wanted)[:_MOST_MAKERS]:
-            got = await self._tried(partial(self._got, path))
-            if not isinstance(got, Unread):
-                found.append(got)
-            elif not got.absent:
-                return got
-        return found
+        owners: list[Json] = []
+        for path in list(wanted)[:_MAX_OWNERS]:
+            owner = await self._or_unread(partial(self._read_object, path))
+            if not isinstance(owner, Unread):
+                owners.append(owner)
+            elif not owner.absent:
+                return owner
+        return owners
 
     async def _rights(self) -> dict[str, bool] | Unread:
-        async def one(verb: str, group: str, resource: str, sub: str) -> bool:
-            asked = {"verb": verb, "group": group, "resource": resource, "subresource": sub}
+        async def is_allowed(verb: str, group: str, resource: str, sub: str) -> bool:
+            attributes = {"verb": verb, "group": group, "resource": resource, "subresource": sub}
             review = {
                 "apiVersion": "authorization.k8s.io/v1",
                 "kind": "SelfSubjectAccessReview",
-                "spec": {"resourceAttributes": asked},
+                "spec": {"resourceAttributes": attributes},
             }
             answer = await self._session.request(
                 "POST",
@@ -283,41 +287,41 @@ class Reader:
             return bool(at(msgspec.json.decode(answer), "status", "allowed"))
 
         async def read() -> dict[str, bool]:
-            allowed = await asyncio.gather(*(one(*asked) for asked in READS))
+            allowed = await asyncio.gather(*(is_allowed(*right) for right in READS))
             return dict(zip(map(right_name, READS), allowed, strict=True))
 
-        return await self._tried(read)
+        return await self._or_unread(read)
 
     async def _policy_bindings(self) -> list[Json] | Unread:
-        found: list[Json] = []
+        bindings: list[Json] = []
         for kind in ("validating", "mutating"):
             listed = await self._listed(f"{_ADMISSION}/v1/{kind}admissionpolicybindings")
             if isinstance(listed, Unread):
                 if not listed.absent:
                     return listed
                 continue
-            found += listed
-        return found
+            bindings += listed
+        return bindings
 
     async def _webhooks(self) -> list[Json] | Unread:
-        found: list[Json] = []
+        configurations: list[Json] = []
         for kind in ("validating", "mutating"):
             listed = await self._listed(
                 f"{_ADMISSION}/v1/{kind}webhookconfigurations", _by_name(CONFIGURATION)
             )
             if isinstance(listed, Unread):
                 return listed
-            found += listed
-        return found
+            configurations += listed
+        return configurations
 
     async def _behind(
         self, webhooks: list[Json] | Unread, deployments: list[Json] | Unread
     ) -> tuple[list[Json] | Unread, list[Json] | Unread]:
-        """The Deployments that answer for the webhook, and the EndpointSlices of its Service and the scheduler's: in their namespaces alone."""
+        """The webhook's Deployments, and the EndpointSlices of its Service and the scheduler's: read in their namespaces only."""
         hooked = [] if isinstance(webhooks, Unread) else list(webhook_places(webhooks))
-        installed = [] if isinstance(deployments, Unread) else [name_of(one) for one in deployments]
+        installed = [] if isinstance(deployments, Unread) else [name_of(item) for item in deployments]
         served = (names.SCHEDULER_NAME, DASHBOARD)
-        services = {*hooked, *((one.partition("/")[0], name) for one in installed for name in served)}
+        services = {*hooked, *((key.partition("/")[0], name) for key in installed for name in served)}
         return await asyncio.gather(
             self._all(
                 self._listed(_within("/apis/apps/v1/deployments", namespace), _by_name(name))
@@ -335,50 +339,53 @@ class Reader:
     async def _own(
         self, webhooks: list[Json] | Unread, deployments: list[Json] | Unread
     ) -> tuple[list[Json] | Unread, list[Json] | Unread, list[Json] | Unread]:
-        """Roles and bindings where the charts have some, and NetworkPolicies of the webhook's namespaces."""
+        """Roles and bindings where the charts create some, and NetworkPolicies of the webhook's namespaces."""
         hooked, installed = (
-            {str(at(one, "metadata", "namespace")) for one in (() if isinstance(found, Unread) else found)}
-            for found in (webhooks, deployments)
+            {
+                str(at(item, "metadata", "namespace"))
+                for item in (() if isinstance(objects, Unread) else objects)
+            }
+            for objects in (webhooks, deployments)
         )
         places = sorted(hooked | installed | ({_QUOTAS_IN} if installed else set()))
         rbac = "/apis/rbac.authorization.k8s.io/v1"
         return await asyncio.gather(
-            self._all(self._listed(_within(f"{rbac}/roles", one)) for one in places),
-            self._all(self._listed(_within(f"{rbac}/rolebindings", one)) for one in places),
+            self._all(self._listed(_within(f"{rbac}/roles", namespace)) for namespace in places),
+            self._all(self._listed(_within(f"{rbac}/rolebindings", namespace)) for namespace in places),
             self._all(
-                self._listed(_within("/apis/networking.k8s.io/v1/networkpolicies", one))
-                for one in sorted(hooked)
+                self._listed(_within("/apis/networking.k8s.io/v1/networkpolicies", namespace))
+                for namespace in sorted(hooked)
             ),
         )
 
     async def _all(self, reads: Iterable[Awaitable[list[Json] | Unread]]) -> list[Json] | Unread:
-        """What all of them list, or what one of them could not."""
-        found: list[Json] = []
+        """The items of all lists, or the first error."""
+        items: list[Json] = []
         for listed in await asyncio.gather(*reads):
             if isinstance(listed, Unread):
                 return listed
-            found += listed
-        return found
+            items += listed
+        return items
 
     async def _node_leases(self) -> dict[str, float] | Unread:
         listed = await self._listed("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
         if isinstance(listed, Unread):
             return listed
-        times = {name_of(one).partition("/")[2]: renewed_s(one) for one in listed}
+        times = {name_of(lease).partition("/")[2]: renewed_s(lease) for lease in listed}
         return {name: at_s for name, at_s in times.items() if at_s is not None}
 
     async def _playground(self) -> Json | None:
-        found = await self._tried(
-            lambda: self._got(f"/api/v1/namespaces/kube-system/configmaps/{PLAYGROUND}")
+        config_map = await self._or_unread(
+            lambda: self._read_object(f"/api/v1/namespaces/kube-system/configmaps/{PLAYGROUND}")
         )
-        return None if isinstance(found, Unread) else found
+        return None if isinstance(config_map, Unread) else config_map
 
     async def _is_namespace(self, name: str | None) -> bool:
-        """False only where the API server says that there is none."""
+        """Whether the namespace exists; false only on a 404 of the API server."""
         if name is None:
             return True
-        found = await self._tried(lambda: self._got(f"/api/v1/namespaces/{segment(name)}"))
-        return not (isinstance(found, Unread) and found.absent)
+        namespace = await self._or_unread(lambda: self._read_object(f"/api/v1/namespaces/{segment(name)}"))
+        return not (isinstance(namespace, Unread) and namespace.absent)
 
     async def _answers(self, pods: list[Json] | Unread, playground: Json | None) -> dict[str, str]:
         if playground is not None:
@@ -387,8 +394,8 @@ class Reader:
         if isinstance(pods, Unread):
             return {}
         extenders = [pod for pod in pods if health_port(pod)]
-        told = await asyncio.gather(*(self._proxied(pod) for pod in extenders))
-        return {name_of(pod): said for pod, said in zip(extenders, told, strict=True)}
+        answers = await asyncio.gather(*(self._proxied(pod) for pod in extenders))
+        return {name_of(pod): answer for pod, answer in zip(extenders, answers, strict=True)}
 
     async def _proxied(self, pod: Json) -> str:
         namespace, _, name = name_of(pod).partition("/")
@@ -404,7 +411,7 @@ class Reader:
 
 
 def _within(path: str, namespace: str) -> str:
-    """The path of one namespace's, from that of all of them."""
+    """The path for one namespace, from the path for all."""
     head, _, plural = path.rpartition("/")
     return f"{head}/namespaces/{segment(namespace)}/{plural}"
 
@@ -413,24 +420,24 @@ def _by_name(name: str) -> dict[str, str]:
     return {"fieldSelector": f"metadata.name={name}"}
 
 
-def right_name(asked: tuple[str, str, str, str]) -> str:
+def right_name(right: tuple[str, str, str, str]) -> str:
     """``list nodes``, ``get pods/proxy``, ``list leases.coordination.k8s.io``."""
-    verb, group, resource, sub = asked
+    verb, group, resource, sub = right
     return f"{verb} {resource}{f'/{sub}' if sub else ''}{f'.{group}' if group else ''}"
 
 
 def health_port(pod: Json) -> int:
-    """Where an extender's pod answers probes; 0 for all other pods."""
+    """The port of an extender's probes; 0 for other pods."""
     for container in at(pod, "spec", "containers") or ():
         if container.get("name") == "extender":
-            ports = {one.get("name"): int(one["containerPort"]) for one in container.get("ports") or ()}
-            # In charts of before, probes are where metrics are.
+            ports = {port.get("name"): int(port["containerPort"]) for port in container.get("ports") or ()}
+            # In earlier charts probes are at the port of metrics.
             return ports.get("probes") or ports.get("health", 0)
     return 0
 
 
 def renewed_s(lease: Json) -> float | None:
-    """When a Lease was renewed last, unix seconds."""
+    """When a Lease was last renewed, in Unix seconds."""
     text = at(lease, "spec", "renewTime")
     try:
         return datetime.fromisoformat(str(text)).timestamp()
@@ -446,7 +453,7 @@ def _date(text: str) -> float | Unread:
 
 
 async def _ready_at(url: str, timeout_s: float) -> str:
-    """What ``GET URL/readyz`` says; only this machine is asked: the address comes from the cluster."""
+    """The response to ``GET URL/readyz``. The address comes from the cluster, so only addresses of this machine are accepted."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname != "127.0.0.1" or not parts.port:
         return f"{url or 'nothing'} is no address of this machine"
@@ -467,5 +474,5 @@ async def _ready_at(url: str, timeout_s: float) -> str:
 
 
 def named(objects: Iterable[Json], name: str) -> Json | None:
-    """The object of that name, whatever its namespace."""
-    return next((one for one in objects if at(one, "metadata", "name") == name), None)
+    """The object with that name, in any namespace."""
+    return next((item for item in objects if at(item, "metadata", "name") == name), None)

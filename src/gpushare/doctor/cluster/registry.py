@@ -1,4 +1,4 @@
-"""All checks of a cluster, in the order in which they are told."""
+"""All checks of a cluster, in the order of the report."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ from gpushare.doctor.cluster.checks.crds import kinds
 from gpushare.doctor.cluster.checks.dashboard import dashboard
 from gpushare.doctor.cluster.checks.elastic_quotas import elastic_quotas
 from gpushare.doctor.cluster.checks.gangs import gangs
-from gpushare.doctor.cluster.checks.nodes import node_capacity, node_devices_said, node_health, node_labels
+from gpushare.doctor.cluster.checks.nodes import node_capacity, node_descriptions, node_health, node_labels
 from gpushare.doctor.cluster.checks.pods import pod_records, waiting_pods
 from gpushare.doctor.cluster.checks.rbac import process_rights
 from gpushare.doctor.cluster.checks.resource_policies import pods_of_others, unit_nodes
@@ -25,7 +25,7 @@ from gpushare.doctor.cluster.checks.rollout import up_to_date
 from gpushare.doctor.cluster.checks.shares import pod_shares
 from gpushare.doctor.findings import Check
 
-#: Field of the facts → the right that reading it takes.
+#: Field of the facts → the permission needed to read it.
 _RIGHTS: Final = {
     "nodes": "list nodes",
     "pods": "list pods",
@@ -77,7 +77,7 @@ CHECKS: Final = (
     Check("policy-pods", "pods that a ResourcePolicy selects are our scheduler's", "let them name it", pods_of_others, _needs("policies", "policy_pods"), lacks=without("policies")),
     Check("elastic-quotas", "the ElasticQuotaTree, where there is one, is in force, the only one, and its namespaces are there", "correct the tree", elastic_quotas, _needs("quota_trees", "namespaces"), lacks=without("quota_trees")),
     Check("node-labels", "labels of nodes are spelled right and have known values", "correct the label", node_labels, _needs("nodes")),
-    Check("node-devices", "every node with the label is described by its agent, in the mode of the label", "read the agent's log", node_devices_said, _needs("nodes"), lacks=without_nodes),
+    Check("node-devices", "every node with the label is described by its agent, in the mode of the label", "read the agent's log", node_descriptions, _needs("nodes"), lacks=without_nodes),
     Check("node-capacity", "every kubelet offers what the agent says that there is", "look again after a change; the agent does not run or is not registered", node_capacity, _needs("nodes"), lacks=without_nodes),
     Check("node-health", "nodes and their GPUs are in service", "`kubectl describe node NODE`; `nvidia-smi` on it", node_health, _needs("nodes"), lacks=without_nodes),
     Check("pod-records", "every pod on a GPU has a record that is true, and no GPU is given twice", "delete the pod that is named", pod_records, _needs("pods", "nodes")),

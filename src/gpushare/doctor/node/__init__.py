@@ -1,1 +1,1 @@
-"""The checks of a node, the facts that they look at, and how these are read."""
+"""The checks of a node, the facts that they examine, and how these are read."""

@@ -1,4 +1,4 @@
-"""All checks of a node, in the order in which they are told."""
+"""All checks of a node, in the order of the report."""
 
 import re
 from collections.abc import Iterator
@@ -18,31 +18,31 @@ _NVIDIA: Final = re.compile(r"nvidia-container-runtime|runtimes\.[\"']?nvidia")
 
 def driver(facts: NodeFacts) -> Iterator[Result]:
     """Whether NVML can be loaded and its driver runs."""
-    found = facts.driver
-    if isinstance(found, Unread):
-        yield fault("driver", found.why, "`nvidia-smi` on the node; `dmesg | grep -i nvrm`")
-    elif found.trouble:
+    probed = facts.driver
+    if isinstance(probed, Unread):
+        yield fault("driver", probed.why, "`nvidia-smi` on the node; `dmesg | grep -i nvrm`")
+    elif probed.trouble:
         yield fault(
             "driver",
-            found.trouble,
-            found.suggestion
+            probed.trouble,
+            probed.suggestion
             or "install NVIDIA's driver on the node, or name where it is with `--driver-root` (chart: `nodeAgent.driverRoot`)",
         )
     else:
-        yield fine("", f"driver {found.driver}, NVML {found.nvml}, {counted(len(found.gpus), 'GPU')}")
+        yield fine("", f"driver {probed.driver}, NVML {probed.nvml}, {counted(len(probed.gpus), 'GPU')}")
 
 
 def gpus(facts: NodeFacts) -> Iterator[Result]:
-    """Whether there are GPUs, and each answers."""
-    found = facts.driver
-    if isinstance(found, Unread) or found.trouble:
+    """Whether there are GPUs, and each responds."""
+    probed = facts.driver
+    if isinstance(probed, Unread) or probed.trouble:
         yield unknown("GPUs", "the driver does not tell")
         return
-    if not found.gpus and not found.unreadable:
+    if not probed.gpus and not probed.unreadable:
         yield fault("GPUs", "the driver finds none", "`lspci | grep -i nvidia` on the node")
-    for text in found.unreadable:
+    for text in probed.unreadable:
         yield fault("GPUs", text, "`nvidia-smi -q` on the node")
-    for gpu in found.gpus:
+    for gpu in probed.gpus:
         if gpu.trouble:
             yield fault(
                 f"GPU {gpu.index}",
@@ -58,14 +58,14 @@ def gpus(facts: NodeFacts) -> Iterator[Result]:
 
 
 def device_nodes(facts: NodeFacts) -> Iterator[Result]:
-    """Whether each GPU has its file in /dev."""
-    found = facts.driver
-    if isinstance(found, Unread) or found.trouble or not found.gpus:
+    """Whether each GPU has its device node in /dev."""
+    probed = facts.driver
+    if isinstance(probed, Unread) or probed.trouble or not probed.gpus:
         yield unknown("/dev", "which files must be there only the driver can tell, and it names no GPU")
         return
     if "dxg" in facts.device_nodes:
         return
-    wanted = [f"nvidia{gpu.minor if gpu.minor >= 0 else gpu.index}" for gpu in found.gpus]
+    wanted = [f"nvidia{gpu.minor if gpu.minor >= 0 else gpu.index}" for gpu in probed.gpus]
     missing = [name for name in ("nvidiactl", "nvidia-uvm", *wanted) if name not in facts.device_nodes]
     if missing:
         yield fault(
@@ -76,7 +76,7 @@ def device_nodes(facts: NodeFacts) -> Iterator[Result]:
 
 
 def kubelet(facts: NodeFacts) -> Iterator[Result]:
-    """Whether the kubelet's sockets are there and answer."""
+    """Whether the kubelet's sockets exist and respond."""
     if not facts.kubelet_registers:
         yield fault(
             facts.plugin_folder,
@@ -90,7 +90,7 @@ def kubelet(facts: NodeFacts) -> Iterator[Result]:
 
 
 def agent(facts: NodeFacts) -> Iterator[Result]:
-    """Whether our agent has its sockets beside the kubelet's."""
+    """Whether our agent has its sockets next to the kubelet's."""
     if not facts.kubelet_registers:
         yield unknown(
             facts.plugin_folder, "no kubelet has its socket there, beside which an agent's would be"
@@ -104,7 +104,7 @@ def agent(facts: NodeFacts) -> Iterator[Result]:
 
 
 def permissions(facts: NodeFacts) -> Iterator[Result]:
-    """Whether an agent with this program's rights could work."""
+    """Whether an agent with this program's permissions could work."""
     if not facts.is_root:
         yield unknown(
             "you", "you are not root: files and sockets may be there that you cannot see", "run it as root"
@@ -148,16 +148,16 @@ def containers(facts: NodeFacts) -> Iterator[Result]:
 
 
 def _cdi_enabled(config: str) -> bool:
-    said = _ENABLED.search(config)
-    if said is not None:
-        return said[1] == "true"
+    setting = _ENABLED.search(config)
+    if setting is not None:
+        return setting[1] == "true"
     version = _VERSION.search(config)
-    # From containerd 2.0 on, whose configuration has version 3, it is on where nothing is said.
+    # Since containerd 2.0, whose configuration has version 3, it is enabled by default.
     return version is not None and int(version[1]) >= 3
 
 
 def isolation(facts: NodeFacts) -> Iterator[Result]:
-    """Whether our libraries are there and hold on this driver."""
+    """Whether our libraries exist and work with this driver."""
     if facts.libraries_missing:
         yield warning(
             "isolation",
@@ -165,19 +165,19 @@ def isolation(facts: NodeFacts) -> Iterator[Result]:
             "run it in the agent's pod, or name the folder with `--isolation-library-dir`",
         )
         return
-    outcome, why = facts.trial
+    outcome, reason = facts.trial
     if outcome == "failed":
         yield fault(
             "isolation",
-            f"our libraries do not hold on this driver: {why}",
+            f"our libraries do not hold on this driver: {reason}",
             "report it with the driver's version; meanwhile `nodeAgent.isolation.backend`: `mps`, or `none`",
         )
     elif outcome == "skipped":
-        yield unknown("isolation", f"our libraries could not be tried: {why}")
+        yield unknown("isolation", f"our libraries could not be tried: {reason}")
 
 
 def cgroups(facts: NodeFacts) -> Iterator[Result]:
-    """Whether cgroups are of version 2, which the driver's own limits need."""
+    """Whether cgroup v2 is used, which the driver's own limits need."""
     if isinstance(facts.cgroup_version, Unread):
         yield unknown("cgroups", facts.cgroup_version.why)
     elif facts.cgroup_version != 2:
@@ -189,7 +189,7 @@ def cgroups(facts: NodeFacts) -> Iterator[Result]:
 
 
 def clock(facts: NodeFacts) -> Iterator[Result]:
-    """Whether the kernel takes its clock for right."""
+    """Whether the kernel's clock is synchronized."""
     if isinstance(facts.clock, Unread):
         yield unknown("clock", facts.clock.why)
     elif facts.clock:
@@ -197,20 +197,20 @@ def clock(facts: NodeFacts) -> Iterator[Result]:
 
 
 def disk(facts: NodeFacts) -> Iterator[Result]:
-    """Whether there is room for libraries and files of containers, from which programs can be loaded."""
-    found = facts.disk
-    if isinstance(found, Unread):
-        yield unknown("disk", found.why)
+    """Whether there is room for libraries and files of containers, and programs can be loaded from there."""
+    file_system = facts.disk
+    if isinstance(file_system, Unread):
+        yield unknown("disk", file_system.why)
         return
-    if found.free < _LEAST_FREE_BYTES or found.free < _LEAST_FREE_SHARE * found.total:
+    if file_system.free < _LEAST_FREE_BYTES or file_system.free < _LEAST_FREE_SHARE * file_system.total:
         yield warning(
-            found.path,
-            f"{found.free >> 20} MiB are free of {found.total >> 20}",
+            file_system.path,
+            f"{file_system.free >> 20} MiB are free of {file_system.total >> 20}",
             "make room: the kubelet evicts pods soon",
         )
-    if found.noexec:
+    if file_system.noexec:
         yield fault(
-            found.path,
+            file_system.path,
             "it is mounted noexec: no program can load our libraries from it",
             "another `nodeAgent.isolation.directory`, or mount it without noexec",
         )

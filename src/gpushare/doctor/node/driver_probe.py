@@ -1,4 +1,4 @@
-"""Asks the driver what it has, in a process of its own: a driver that hangs or crashes takes nobody with it."""
+"""Queries the driver in a separate process: a driver that hangs or crashes affects nothing else."""
 
 import json
 import sys
@@ -12,15 +12,15 @@ from gpushare.nodeagent.errors import NodeAgentError, NvmlFailed
 
 
 def main(root: str) -> int:
-    """Print what the driver under ``root`` says, as JSON: versions, GPUs, and what cannot be read."""
+    """Print what the driver under ``root`` reports, as JSON: versions, GPUs, and what cannot be read."""
     driver = DriverNvml(Path(root))
     try:
         driver.open()
-        found = driver.enumerate()
-        told = {
+        enumeration = driver.enumerate()
+        report = {
             "driver": _text(pynvml.nvmlSystemGetDriverVersion()),
             "nvml": _text(pynvml.nvmlSystemGetNVMLVersion()),
-            "unreadable": [str(one) for one in found.unreadable],
+            "unreadable": [str(gpu) for gpu in enumeration.unreadable],
             "gpus": [
                 {
                     "index": gpu.index,
@@ -31,15 +31,15 @@ def main(root: str) -> int:
                     "mig": gpu.mig,
                     "trouble": driver.probe(gpu.uuid),
                 }
-                for gpu in found.gpus
+                for gpu in enumeration.gpus
             ],
         }
         driver.close()
     except NvmlFailed as error:
-        told = {"trouble": str(error), "suggestion": suggestion_of(error)}
+        report = {"trouble": str(error), "suggestion": suggestion_of(error)}
     except (NodeAgentError, pynvml.NVMLError) as error:
-        told = {"trouble": str(error)}
-    print(json.dumps(told))
+        report = {"trouble": str(error)}
+    print(json.dumps(report))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What was read of a node, from itself, as plain values; what could not be read is ``Unread``."""
+"""What was read of a node, on the node itself, as plain values; ``Unread`` for what could not be read."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from gpushare.doctor.findings import Unread
 
 
 class SeenGpu(msgspec.Struct, frozen=True):
-    """A GPU as NVML tells of it; ``trouble`` is why it does not answer, empty where it does."""
+    """A GPU as NVML reports it; ``trouble`` is why it does not respond, empty if it does."""
 
     index: int
     uuid: str
@@ -18,7 +18,7 @@ class SeenGpu(msgspec.Struct, frozen=True):
 
 
 class SeenDriver(msgspec.Struct, frozen=True):
-    """What NVML says; ``trouble`` is why it says nothing, ``suggestion`` what helps where its library is there all the same."""
+    """What NVML reports; ``trouble`` is why it does not respond, ``suggestion`` what to do if its library exists nevertheless."""
 
     driver: str = ""
     nvml: str = ""
@@ -29,7 +29,7 @@ class SeenDriver(msgspec.Struct, frozen=True):
 
 
 class Disk(msgspec.Struct, frozen=True):
-    """A file system: bytes that are free of all, and whether programs can be loaded from it."""
+    """A file system: free and total bytes, and whether programs can be loaded from it."""
 
     path: str
     free: int
@@ -38,23 +38,23 @@ class Disk(msgspec.Struct, frozen=True):
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. Paths are as this program sees them."""
+    """Everything that was read. Paths are as seen by this program."""
 
     name: str
     is_root: bool
     driver: SeenDriver | Unread
     device_nodes: frozenset[str]
-    """Names in ``/dev`` that are the driver's: ``nvidia0``, ``nvidiactl``."""
+    """Names of the driver's device nodes in ``/dev``: ``nvidia0``, ``nvidiactl``."""
     plugin_folder: str
     plugin_folder_writable: bool
     kubelet_registers: bool
-    """Whether the kubelet's socket for device plugins is there."""
+    """Whether the kubelet's socket for device plugins exists."""
     kubelet_lists: str
-    """What is wrong with its socket of pod resources; empty where it answers."""
+    """What is wrong with its pod resources socket; empty if it responds."""
     our_sockets: tuple[str, ...]
-    """Sockets of our agent beside the kubelet's."""
+    """Sockets of our agent next to the kubelet's."""
     cdi_folders: tuple[str, ...]
-    """Folders of CDI descriptions that are there."""
+    """Existing folders of CDI specs."""
     cdi_kinds: tuple[str, ...]
     cdi_faults: tuple[str, ...]
     containerd: str | Unread
@@ -62,10 +62,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     nvidia_runtime: bool
     """Whether NVIDIA's container runtime is installed."""
     libraries_missing: tuple[str, ...]
-    """Of our isolation libraries, with their folder."""
+    """Missing files of our isolation libraries, with their folder."""
     trial: tuple[str, str]
-    """What came of trying them on the driver: ``passed``, ``failed`` or ``skipped``, and why."""
+    """Result of testing them on the driver: ``passed``, ``failed`` or ``skipped``, and why."""
     cgroup_version: int | Unread
     clock: str | Unread
-    """Why the kernel does not take its clock for right; empty where it does."""
+    """Why the kernel's clock is not synchronized; empty if it is."""
     disk: Disk | Unread

@@ -1,4 +1,4 @@
-"""Reads what is looked at of the node that this program runs on. Every wait has a bound; nothing is changed."""
+"""Reads what is examined of the node on which this program runs. Every wait has a time limit; nothing is changed."""
 
 import asyncio
 import ctypes
@@ -17,7 +17,7 @@ import msgspec
 from gpushare.doctor.findings import Unread
 from gpushare.doctor.node.facts import Disk, NodeFacts, SeenDriver
 from gpushare.nodeagent.errors import PodResourcesUnavailable
-from gpushare.nodeagent.isolation.selftest.selftest import driver_files, tried
+from gpushare.nodeagent.isolation.selftest.selftest import driver_files, try_libraries
 from gpushare.nodeagent.isolation.storage.files import LIBRARIES
 from gpushare.nodeagent.isolation.storage.libraries import Release
 from gpushare.nodeagent.reconcile.pod_resources import KubeletPodResources
@@ -30,17 +30,17 @@ _ARBITER: Final = "arbiter"
 _CDI: Final = ("etc/cdi", "var/run/cdi", "run/cdi")
 _RUNTIMES: Final = ("usr/bin/nvidia-container-runtime", "usr/local/nvidia/toolkit/nvidia-container-runtime")
 _OURS: Final = "gpushare-"
-#: A trial opens the driver several times, and one that keeps no GPU awake takes seconds for each.
+#: A trial opens the driver several times, which takes seconds per GPU without persistence mode.
 _TRIAL_ANSWERS: Final = 6
 _LIBRARIES_ON_NODE: Final = "var/lib/gpushare"
-#: adjtimex(2): the clock is not synchronised, and the size of struct timex is below this.
+#: adjtimex(2): the clock is not synchronized; the size of struct timex is below the second value.
 _TIME_ERROR: Final = 5
 _TIMEX_BYTES: Final = 512
 _MOST_CONFIG_BYTES: Final = 1 << 20
 
 
 class Places(msgspec.Struct, frozen=True):
-    """Where things are, as this program sees them; ``containerd_config`` is below ``host_root``."""
+    """Paths as seen by this program; ``containerd_config`` is below ``host_root``."""
 
     host_root: Path
     driver_root: Path
@@ -50,11 +50,11 @@ class Places(msgspec.Struct, frozen=True):
 
 
 async def read_node(places: Places, timeout_s: float) -> NodeFacts:
-    """All of it; an answer that takes longer than ``timeout_s`` seconds is none."""
+    """Read everything; a response that takes longer than ``timeout_s`` seconds counts as none."""
     root, plugins = places.host_root, places.kubelet_root / "device-plugins"
     driver = await _driver(places.driver_root, timeout_s)
-    cdi = [root / one for one in _CDI if (root / one).is_dir()]
-    found = CdiFolders(cdi).read() if cdi else None
+    cdi = [root / folder for folder in _CDI if (root / folder).is_dir()]
+    specs = CdiFolders(cdi).read() if cdi else None
     return NodeFacts(
         name=os.environ.get("NODE_NAME") or socket.gethostname(),
         is_root=os.geteuid() == 0,
@@ -66,21 +66,21 @@ async def read_node(places: Places, timeout_s: float) -> NodeFacts:
         kubelet_lists=await _listing_trouble(
             places.kubelet_root / "pod-resources" / "kubelet.sock", timeout_s
         ),
-        our_sockets=tuple(sorted(one for one in _names_in(plugins) if one.startswith(_OURS))),
+        our_sockets=tuple(sorted(name for name in _names_in(plugins) if name.startswith(_OURS))),
         cdi_folders=tuple(map(str, cdi)),
-        cdi_kinds=tuple(one.kind for one in found.descriptions) if found else (),
-        cdi_faults=found.faults if found else (),
-        containerd=_tried(lambda: _text(root / places.containerd_config.lstrip("/"))),
-        nvidia_runtime=any((root / one).exists() for one in _RUNTIMES),
+        cdi_kinds=tuple(description.kind for description in specs.descriptions) if specs else (),
+        cdi_faults=specs.faults if specs else (),
+        containerd=_or_unread(lambda: _text(root / places.containerd_config.lstrip("/"))),
+        nvidia_runtime=any((root / program).exists() for program in _RUNTIMES),
         libraries_missing=_missing(places.library_dir),
         trial=await _trial(places, driver, timeout_s),
-        cgroup_version=_tried(lambda: _cgroup_version(root)),
-        clock=_tried(_clock),
-        disk=_tried(lambda: _disk(root)),
+        cgroup_version=_or_unread(lambda: _cgroup_version(root)),
+        clock=_or_unread(_clock),
+        disk=_or_unread(lambda: _disk(root)),
     )
 
 
-def _tried(read: Callable[[], T]) -> T | Unread:
+def _or_unread(read: Callable[[], T]) -> T | Unread:
     try:
         return read()
     except OSError as error:
@@ -123,7 +123,7 @@ async def _trial(places: Places, driver: SeenDriver | Unread, timeout_s: float) 
         return ("skipped", f"the driver's libraries are not found below {places.driver_root}")
     try:
         async with asyncio.timeout(_TRIAL_ANSWERS * timeout_s):
-            verdict = await tried(
+            verdict = await try_libraries(
                 Release("doctor", places.library_dir), files, [gpu.uuid for gpu in driver.gpus]
             )
     except TimeoutError:
@@ -168,8 +168,8 @@ def _cgroup_version(root: Path) -> int:
 
 
 def _clock() -> str:
-    """Raises ``OSError``."""
-    timex = ctypes.create_string_buffer(_TIMEX_BYTES)  # modes 0: nothing is set
+    """Empty if the clock is synchronized; raises ``OSError``."""
+    timex = ctypes.create_string_buffer(_TIMEX_BYTES)  # modes 0: only reads
     state = ctypes.CDLL(None, use_errno=True).adjtimex(timex)
     if state < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "adjtimex")
@@ -180,10 +180,10 @@ def _disk(root: Path) -> Disk:
     path = root / _LIBRARIES_ON_NODE
     while not path.exists():
         path = path.parent
-    found = os.statvfs(path)
+    file_system = os.statvfs(path)
     return Disk(
         str(path),
-        found.f_bavail * found.f_frsize,
-        found.f_blocks * found.f_frsize,
-        bool(found.f_flag & os.ST_NOEXEC),
+        file_system.f_bavail * file_system.f_frsize,
+        file_system.f_blocks * file_system.f_frsize,
+        bool(file_system.f_flag & os.ST_NOEXEC),
     )

@@ -1,1 +1,1 @@
-"""Where a request fits, and the reason for each node where it does not."""
+"""Where a request fits, and why it does not fit elsewhere."""

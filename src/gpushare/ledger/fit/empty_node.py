@@ -1,4 +1,4 @@
-"""Whether a node would hold a request if nobody were on it and nothing were wrong with it: what a new one of its kind would do."""
+"""Whether a node would take a request if it were empty and healthy, as a new node of its kind would be."""
 
 import msgspec
 
@@ -8,12 +8,12 @@ from gpushare.ledger.ledger import Ledger
 
 
 def would_hold(node: NodeDevices, request: Request) -> bool:
-    """Decided by a ledger of this node alone."""
+    """Tried in a ledger of this node alone."""
     return Ledger.of([emptied(node)]).best(request, [node.name]) is not None
 
 
 def emptied(node: NodeDevices) -> NodeDevices:
-    """``node`` with all of its GPUs in service and taking new pods."""
+    """``node`` with all GPUs in service and open to new pods."""
     devices = tuple(
         msgspec.structs.replace(
             device, healthy=True, reason="", foreign_mib=0, cordoned=False, kept_back=False

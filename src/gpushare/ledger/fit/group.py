@@ -1,4 +1,4 @@
-"""Nodes that are looked at together, while they are parted by what stands against each."""
+"""Nodes that are examined together and split by the reason that applies to each."""
 
 from itertools import compress
 from typing import NamedTuple
@@ -13,7 +13,7 @@ class Group(NamedTuple):
     at: Places
 
     def part(self, mask: Mask) -> tuple["Group", "Group"]:
-        """Those of ``mask``, and the others."""
+        """The nodes in ``mask``, and the others."""
         if not mask.any():
             return Group([], self.at[:0]), self
         if mask.all():

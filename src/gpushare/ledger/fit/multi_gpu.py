@@ -1,6 +1,6 @@
-"""Fit of requests for several GPUs of a node, or for whole ones, over many nodes at once.
+"""Fit of requests for several GPUs of a node, or for whole GPUs, over many nodes at once.
 
-They are few beside those for a share of one GPU, and have a way of their own so that these stay as fast as they are.
+These are rare compared with requests for a share of one GPU. They have their own code path so that the latter stays fast.
 """
 
 import numpy as np
@@ -14,16 +14,16 @@ from gpushare.ledger.placement.topology_sets import Nearness
 
 
 def untouched(columns: Columns, at: Places) -> Mask:
-    """GPUs of the columns ``at`` of which nobody holds anything: no pod, and nobody else either."""
+    """GPUs of the columns ``at`` of which no pod and no other process uses anything."""
     free: Mask = (columns.pods.take(at, axis=-1) == 0) & (columns.taken_mib.take(at, axis=-1) == 0)
     return free
 
 
 def left_over(columns: Columns, request: Request, near: Nearness, at: Places | None = None) -> Ints:
-    """As ``fitting.left_over``: what the GPUs that a node would choose have left over, on average.
+    """As ``single_gpu.left_over``: MiB left over on the GPUs that a node would choose, on average.
 
-    Of a GPU that is given whole it is what it has beyond the request: of several the one of the size asked for is left
-    least. Where GPUs are counted, it is how many free ones are left: pods of one GPU so gather on nodes that are begun.
+    A GPU that is allocated whole has left over what it has beyond the request, so a GPU of just the requested size comes
+    first. Where GPUs are counted, it is the number of free GPUs left, so that pods with one GPU gather on nodes in use.
     """
     if at is None:
         at = np.arange(columns.fit_units.shape[1], dtype=np.intp)
@@ -33,8 +33,8 @@ def left_over(columns: Columns, request: Request, near: Nearness, at: Places | N
     asked = min(request.memory_units, MOST_UNITS)
     mask = fits(columns, request, asked, at)
     if request.by_gpu:
-        there: Ints = mask.sum(axis=0)
-        return np.where(there < count, FAR, there - count)
+        fitting: Ints = mask.sum(axis=0)
+        return np.where(fitting < count, FAR, fitting - count)
     total_mib = columns.total_mib.take(at, axis=-1)
     free_mib = total_mib - columns.taken_mib.take(at, axis=-1)
     left_mib = free_mib - total_mib * asked // np.maximum(columns.units.take(at, axis=-1), 1)
@@ -46,11 +46,11 @@ def left_over(columns: Columns, request: Request, near: Nearness, at: Places | N
 
 
 def wishes(columns: Columns, at: Places, mask: Mask, left_mib: Ints) -> Ints:
-    """The GPUs of the columns ``at`` as their nodes' placement prefers them by what is left over, least first; ``FAR`` where not in ``mask``."""
-    found = np.where(mask, left_mib, FAR)
-    for its, wish in with_wishes(columns.placement.take(at)):
-        found = np.where(its & mask, wish(left_mib, columns.pods.take(at, axis=-1)), found)
-    return found
+    """Rank the GPUs of the columns ``at`` by their node's placement policy, most preferred (least) first; ``FAR`` where not in ``mask``."""
+    ranked = np.where(mask, left_mib, FAR)
+    for of_policy, wish in with_wishes(columns.placement.take(at)):
+        ranked = np.where(of_policy & mask, wish(left_mib, columns.pods.take(at, axis=-1)), ranked)
+    return ranked
 
 
 def fits(columns: Columns, request: Request, asked: int, at: Places) -> Mask:

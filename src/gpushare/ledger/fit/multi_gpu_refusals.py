@@ -1,6 +1,6 @@
-"""For each node that does not take a request for several GPUs, or for whole ones, the reason.
+"""For each node that does not take a request for several GPUs, or for whole GPUs, the reason.
 
-The steps are those of ``refusals``, with a count of GPUs in place of the best one.
+The steps are those of ``refusals``, with a count of GPUs in place of the best GPU.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +17,12 @@ from gpushare.ledger.fit.group import Group
 from gpushare.ledger.fit.multi_gpu import untouched
 from gpushare.ledger.fit.single_gpu import MOST_UNITS
 
-#: Bits of a number; a node has at most twice as many GPUs (``api.node.device.MAX_DEVICES``).
+#: Bits of a word; two words hold all GPUs of a node (``api.node.device.MAX_DEVICES``).
 _WORD: Final = 64
 
 
-class Told(NamedTuple):
-    """Reasons by node: of those that might take the request later, and of those that never will."""
+class RefusalTexts(NamedTuple):
+    """Reasons by node: ``refused`` may take the request later, ``hopeless`` never will."""
 
     refused: dict[str, str]
     hopeless: dict[str, str]
@@ -36,36 +36,36 @@ def explain(
     unhealthy: Mapping[int, str],
     one_gpu: Mapping[int, str],
     not_full: Callable[[Group, dict[str, str]], Group],
-) -> Told:
-    """For nodes of one ``unit``, none of which takes ``request``; by column ``unhealthy`` has the texts on sick GPUs and
-    ``one_gpu`` those of nodes that give a pod one GPU; ``not_full`` parts off nodes that are full."""
-    told = Told({}, {})
+) -> RefusalTexts:
+    """For nodes of one ``unit``, none of which takes ``request``. ``unhealthy`` has the texts on unhealthy GPUs by column,
+    ``one_gpu`` those of nodes that allocate one GPU per pod. ``not_full`` splits off full nodes."""
+    texts = RefusalTexts({}, {})
     several = request.gpu_count > 1
     asked = min(request.memory_units, MOST_UNITS)
     asked_mib = request.memory_units * unit.mib
     if several and not request.by_gpu:
         single, group = group.part(columns.one_gpu[group.at] == 1)
-        told.hopeless.update(zip(single.names, map(one_gpu.__getitem__, single.at.tolist()), strict=True))
-    group = _never(columns, request, unit, group, unhealthy, told)
+        texts.hopeless.update(zip(single.names, map(one_gpu.__getitem__, single.at.tolist()), strict=True))
+    group = _without_hopeless(columns, request, unit, group, unhealthy, texts)
     if not request.by_gpu:
         others = (columns.memory_pods if request.wants_core else columns.core_pods)[group.at]
         mixed, group = group.part(others > 0)
         for name, count in zip(mixed.names, others[others > 0].tolist(), strict=True):
-            told.refused[name] = reasons.mixed(request, count)
-    group = not_full(group, told.refused)
+            texts.refused[name] = reasons.mixed(request, count)
+    group = not_full(group, texts.refused)
     if not group.names:
-        return told
+        return texts
     free = columns.room_units.take(group.at, axis=1) >= asked
     if request.whole_device:
         free &= untouched(columns, group.at)
     short = free.sum(axis=0) < request.gpu_count
     few, capped = group.part(short)
-    _tell(
+    _add_texts(
         columns,
         few,
         free[:, short],
         lambda gpus: reasons.too_few_free(request, asked_mib, gpus),
-        told.refused,
+        texts.refused,
     )
     if capped.names:
         open_to_pods = columns.fit_units.take(capped.at, axis=1) >= asked
@@ -74,57 +74,57 @@ def explain(
         caps = columns.max_pods[capped.at].tolist()
         indices = _indices(columns, capped, open_to_pods[:, at_cap])
         for name, cap, gpus in zip(capped.names, caps, indices, strict=True):
-            told.refused[name] = reasons.too_few_below_cap(request, asked_mib, cap, gpus)
-        # Those are short of compute alone.
+            texts.refused[name] = reasons.too_few_below_cap(request, asked_mib, cap, gpus)
+        # The remaining nodes lack compute only.
         has_core = columns.free_core.take(computing.at, axis=1) >= request.core_percent
-        _tell(
+        _add_texts(
             columns,
             computing,
             open_to_pods[:, ~at_cap] & has_core,
             lambda gpus: reasons.too_few_with_compute(request, asked_mib, gpus),
-            told.refused,
+            texts.refused,
         )
     sick, _ = group.part(columns.unhealthy[group.at] > 0)
     for name, column in zip(sick.names, sick.at.tolist(), strict=True):
-        told.refused[name] += f"; {unhealthy[column]}"
-    return told
+        texts.refused[name] += f"; {unhealthy[column]}"
+    return texts
 
 
-def _never(
+def _without_hopeless(
     columns: Columns,
     request: Request,
     unit: MemoryUnit,
     group: Group,
     unhealthy: Mapping[int, str],
-    told: Told,
+    texts: RefusalTexts,
 ) -> Group:
-    """Part off the nodes that could not take the request if they were empty; the others."""
+    """Split off the nodes that could not take the request even if empty; returns the others."""
     count, asked = request.gpu_count, min(request.memory_units, MOST_UNITS)
     asked_mib = request.memory_units * unit.mib
-    there = (columns.total_mib.take(group.at, axis=1) > 0).sum(axis=0)
-    small, group = group.part(there < count)
-    for name, gpus in zip(small.names, there[there < count].tolist(), strict=True):
-        told.hopeless[name] = reasons.too_few_gpus(count, gpus)
+    gpu_counts = (columns.total_mib.take(group.at, axis=1) > 0).sum(axis=0)
+    small, group = group.part(gpu_counts < count)
+    for name, gpus in zip(small.names, gpu_counts[gpu_counts < count].tolist(), strict=True):
+        texts.hopeless[name] = reasons.too_few_gpus(count, gpus)
     large = columns.units.take(group.at, axis=1) >= asked
     short = large.sum(axis=0) < count
     few, group = group.part(short)
     if count == 1:
         for name, largest in zip(few.names, columns.largest_units[few.at].tolist(), strict=True):
-            told.hopeless[name] = reasons.too_large(request, largest, unit)
+            texts.hopeless[name] = reasons.too_large(request, largest, unit)
     else:
-        _tell(
+        _add_texts(
             columns,
             few,
             large[:, short],
             lambda gpus: reasons.too_few_large(request, asked_mib, gpus),
-            told.hopeless,
+            texts.hopeless,
         )
     healthy = (columns.units.take(group.at, axis=1) >= asked) & (
         columns.room_units.take(group.at, axis=1) >= 0
     )
     sick, group = group.part(healthy.sum(axis=0) < count)
     for name, column in zip(sick.names, sick.at.tolist(), strict=True):
-        told.hopeless[name] = (
+        texts.hopeless[name] = (
             reasons.only_unhealthy(asked_mib, unhealthy[column])
             if count == 1
             else reasons.too_few_healthy(request, asked_mib, unhealthy[column])
@@ -132,24 +132,24 @@ def _never(
     return group
 
 
-def _tell(
-    columns: Columns, group: Group, gpus: Mask, words: Callable[[Sequence[int]], str], told: dict[str, str]
+def _add_texts(
+    columns: Columns, group: Group, gpus: Mask, write: Callable[[Sequence[int]], str], texts: dict[str, str]
 ) -> None:
-    found = _indices(columns, group, gpus)
-    texts = {some: words(some) for some in set(found)}
-    told.update(zip(group.names, map(texts.__getitem__, found), strict=True))
+    indices = _indices(columns, group, gpus)
+    text_of = {gpu_set: write(gpu_set) for gpu_set in set(indices)}
+    texts.update(zip(group.names, map(text_of.__getitem__, indices), strict=True))
 
 
 def _indices(columns: Columns, group: Group, gpus: Mask) -> list[tuple[int, ...]]:
-    """The indices of those GPUs, for each node."""
+    """The indices of the GPUs of each node."""
     index = columns.index.take(group.at, axis=1).astype(np.uint64)
-    # Bits by index, in two words; nodes are thousands, and the sets of their GPUs are few.
+    # As bits in two words: there are thousands of nodes, but few distinct sets of GPUs.
     bits = np.where(gpus, np.left_shift(np.uint64(1), index % _WORD), np.uint64(0))
     low, high = (np.where(index // _WORD == word, bits, np.uint64(0)).sum(axis=0) for word in (0, 1))
     keys = list(zip(low.tolist(), high.tolist(), strict=True))
-    read = {key: _bits(key[0] | key[1] << _WORD) for key in set(keys)}
-    return [read[key] for key in keys]
+    indices_of = {key: _bits(key[0] | key[1] << _WORD) for key in set(keys)}
+    return [indices_of[key] for key in keys]
 
 
 def _bits(word: int) -> tuple[int, ...]:
-    return tuple(at for at in range(word.bit_length()) if word >> at & 1)
+    return tuple(bit for bit in range(word.bit_length()) if word >> bit & 1)

@@ -1,4 +1,4 @@
-"""Why a node does not take a request, in words: every text that a person reads about a refusal."""
+"""Why a node does not take a request: every text that a person reads about a refusal."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -14,15 +14,15 @@ from gpushare.api.request.request import Request
 
 UNKNOWN_NODE: Final = "node is not known to the scheduler yet"
 _NO_GPU: Final = "node has no GPU"
-_MOST_KEPT: Final = 20_000
-#: How a refusal ends, in one of these ways, for a request that was written in another unit.
+_MAX_CACHED_TEXTS: Final = 20_000
+#: How the refusal of a request that was written in another unit ends.
 WITHOUT_SUFFIX: Final = (f"{asked.WITHOUT_SUFFIX})", f"{asked.NOT_OF_MIB})")
 
 
 def standing_refusals(node: NodeDevices) -> tuple[str, str, str]:
-    """Why ``node`` takes nothing new whatever is free: requests for memory, for compute too, for a number of GPUs.
+    """Why ``node`` takes no new requests, whatever is free: for memory, for compute too, for a number of GPUs.
 
-    Empty where it does. No eviction changes any of these.
+    Empty if it does. No eviction changes any of these.
     """
     if node.refusal:
         return node.refusal, node.refusal, node.refusal
@@ -41,7 +41,7 @@ def _of_mode(mode: NodeMode) -> tuple[str, str, str]:
 
 
 def unhealthy_text(devices: tuple[Device, ...]) -> str:
-    """``GPU 0 is unhealthy: XID 79``, joined for all of ``devices`` that are, are cordoned or kept back."""
+    """``GPU 0 is unhealthy: XID 79``, joined for all ``devices`` that are unhealthy, cordoned or withheld."""
     return "; ".join(_out_of_service(device) for device in devices if not device.in_service)
 
 
@@ -54,16 +54,16 @@ def _out_of_service(device: Device) -> str:
 
 
 def too_large(request: Request, largest_units: int, unit: MemoryUnit) -> str:
-    """The request is larger than every GPU of the node: far larger, where somebody wrote bytes or MiB."""
+    """The request is larger than every GPU of the node, often because it was written in bytes or MiB."""
     asked_mib = request.memory_units * unit.mib
     largest = memory_text(largest_units * unit.mib) if largest_units else f"less than {memory_text(unit.mib)}"
-    told = f"asks for {memory_text(asked_mib)}, the largest GPU has {largest}"
-    slip = asked.wrong_unit(request, unit)
-    return f"{told} ({slip})" if slip else told
+    text = f"asks for {memory_text(asked_mib)}, the largest GPU has {largest}"
+    hint = asked.wrong_unit(request, unit)
+    return f"{text} ({hint})" if hint else text
 
 
 def other_unit(request: Request, unit_mib: int) -> str:
-    """The request is in people's units, and was turned into units of another size than the node's."""
+    """The request was converted to units of another size than the node's."""
     asked = memory_text(request.memory_units * request.unit_mib)
     return (
         f"the request for {asked} was counted in units of {memory_text(request.unit_mib)} when it was submitted, the node "
@@ -72,66 +72,66 @@ def other_unit(request: Request, unit_mib: int) -> str:
 
 
 def too_much_core(core_percent: int) -> str:
-    """The pod's containers together ask for more than one GPU's compute."""
+    """The pod's containers together request more than one GPU's compute."""
     return f"asks for {core_percent}% compute, one GPU has 100%"
 
 
 def only_unhealthy(asked_mib: int, note: str) -> str:
-    """Only GPUs that are out of service are large enough."""
+    """All GPUs that are large enough are out of service."""
     return f"no GPU that could hold {memory_text(asked_mib)} is in service ({note})"
 
 
 def mixed(request: Request, others: int) -> str:
     """The node holds pods of the other kind."""
-    there = "1 pod" if others == 1 else f"{others} pods"
-    # In one part: where nodes refuse for several reasons, what follows a semicolon is left out.
+    pods = "1 pod" if others == 1 else f"{others} pods"
+    # Without a semicolon: where nodes refuse for several reasons, the text after it is cut off.
     if request.wants_core:
-        return f"node has {there} with GPU memory alone, which a pod with compute too cannot join"
-    return f"node has {there} with GPU memory and compute, which a pod with memory alone cannot join"
+        return f"node has {pods} with GPU memory alone, which a pod with compute too cannot join"
+    return f"node has {pods} with GPU memory and compute, which a pod with memory alone cannot join"
 
 
 def node_at_cap(pods: int) -> str:
-    """As many pods as may hold something of the node's GPUs."""
-    there = "1 pod" if pods == 1 else f"{pods} pods"
-    return f"node already has {there} on its GPUs, the most allowed (label {names.LABEL_MAX_NODE_PODS})"
+    """The node's pod cap is reached."""
+    text = "1 pod" if pods == 1 else f"{pods} pods"
+    return f"node already has {text} on its GPUs, the most allowed (label {names.LABEL_MAX_NODE_PODS})"
 
 
 def at_cap(max_pods: int) -> str:
-    """Every GPU with enough memory free is at the cap."""
-    there = "1 pod" if max_pods == 1 else f"{max_pods} pods"
-    return f"every GPU with room already has {there}, the most allowed"
+    """Every GPU with enough free memory is at its pod cap."""
+    text = "1 pod" if max_pods == 1 else f"{max_pods} pods"
+    return f"every GPU with room already has {text}, the most allowed"
 
 
 def no_room(asked_mib: int) -> str:
-    """How the refusal begins where memory is short; a ``largest_free`` part follows."""
+    """The start of a refusal for lack of memory; ``largest_free`` follows."""
     return f"no single GPU has {memory_text(asked_mib)} free "
 
 
 def no_compute(asked_mib: int, core_percent: int) -> str:
-    """How the refusal begins where compute is short; a ``nearest`` part follows."""
+    """The start of a refusal for lack of compute; ``nearest`` follows."""
     return f"no single GPU has {memory_text(asked_mib)} and {core_percent}% compute free "
 
 
 def largest_free(free_mib: int, gpu: int) -> str:
-    """Which GPU has the most memory free."""
+    """The GPU with the most free memory."""
     return f"(largest free: {memory_text(free_mib)} on GPU {gpu})" if free_mib else "(every GPU is full)"
 
 
 def nearest(free_mib: int, gpu: int, core_percent: int) -> str:
-    """Which GPU with enough memory has the most compute free."""
+    """Of the GPUs with enough memory, the one with the most free compute."""
     return f"(nearest: GPU {gpu} with {memory_text(free_mib)} and {core_percent}%)"
 
 
-#: A pod that asks for several GPUs, where it could be given one only.
+#: Requests for several GPUs.
 
 
 def too_few_gpus(count: int, there: int) -> str:
-    """The node has not as many GPUs as are asked for."""
+    """The node has fewer GPUs than requested."""
     return f"asks for {count} GPU{'' if count == 1 else 's'}, the node has {there}"
 
 
 def too_few_large(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
-    """Of the node's GPUs only ``gpus`` are as large as each of those asked for."""
+    """Only ``gpus`` are as large as requested."""
     return f"asks for {_wanted(request, asked_mib)}, {_only(gpus, 'is', 'are')} as large"
 
 
@@ -141,20 +141,20 @@ def too_few_healthy(request: Request, asked_mib: int, note: str) -> str:
 
 
 def too_few_free(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
-    """Only ``gpus`` have enough free, or are free altogether where whole ones are asked for."""
+    """Only ``gpus`` have enough free, or are entirely free if whole GPUs are requested."""
     if request.whole_device:
         return f"needs {_wanted(request, asked_mib)} that nobody uses, {_only(gpus, 'is', 'are')} free"
     return f"needs {_wanted(request, asked_mib)} free each, {_only(gpus, 'has', 'have')}"
 
 
 def too_few_below_cap(request: Request, asked_mib: int, max_pods: int, gpus: Sequence[int]) -> str:
-    """Only ``gpus`` of those that have enough free may take one more pod."""
+    """Of the GPUs with enough free, only ``gpus`` may take one more pod."""
     than = f"fewer than {max_pods} pod{'' if max_pods == 1 else 's'}"
     return f"needs {_wanted(request, asked_mib)} free each and {than}, {_only(gpus, 'has', 'have')}"
 
 
 def too_few_with_compute(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
-    """Only ``gpus`` of those that have enough memory free have the compute too."""
+    """Of the GPUs with enough free memory, only ``gpus`` have the compute too."""
     asked = f"{_wanted(request, asked_mib)} and {request.core_percent}% compute"
     return f"needs {asked} free each, {_only(gpus, 'has', 'have')}"
 
@@ -176,9 +176,9 @@ def _only(gpus: Sequence[int], one: str, more: str) -> str:
 
 
 class Parts(dict[int, str]):
-    """Texts by a number that says all that is in them; kept between calls, since they recur.
+    """Texts by a number that encodes their contents; cached, because they recur.
 
-    A loop over thousands of nodes then costs a look-up and a concatenation each.
+    A loop over thousands of nodes then costs one lookup and one concatenation per node.
     """
 
     def __init__(self, write: Callable[[int], str]) -> None:
@@ -186,7 +186,7 @@ class Parts(dict[int, str]):
         self._write = write
 
     def __missing__(self, key: int) -> str:
-        if len(self) >= _MOST_KEPT:
+        if len(self) >= _MAX_CACHED_TEXTS:
             self.clear()
         text = self[key] = self._write(key)
         return text

@@ -1,7 +1,7 @@
-"""For each node that does not take a request the reason, thousands of nodes at a time.
+"""The reason for each node that does not take a request, thousands of nodes at a time.
 
-The nodes are parted by arrays, one reason after the other, the most final first; what is left goes on
-to the next. Python's part is a concatenation per node.
+The nodes are split by arrays, one reason after the other, the most final one first; the rest goes on to the next.
+Python code runs once per node only to concatenate texts.
 """
 
 from functools import partial
@@ -20,25 +20,25 @@ from gpushare.ledger.fit.single_gpu import MOST_UNITS
 
 Texts = dict[str, str]
 _UNITS: Final = tuple(MemoryUnit)
-#: GPU indices and percentages are smaller than the first, units than the second: they pack into one number.
+#: GPU indices and percentages are below ``_PACK``, units below ``_PACK_UNITS``: they are packed into one number.
 _PACK: Final = MAX_DEVICES
 _PACK_UNITS: Final = 1 << 32
 _LAST_INDEX: Final = MAX_DEVICES - 1
 
 
 def _write_largest(unit: MemoryUnit, key: int) -> str:
-    units, late = divmod(key, _PACK)
-    return reasons.largest_free(units * unit.mib, _LAST_INDEX - late)
+    units, reversed_index = divmod(key, _PACK)
+    return reasons.largest_free(units * unit.mib, _LAST_INDEX - reversed_index)
 
 
 def _write_nearest(unit: MemoryUnit, key: int) -> str:
     rest, units = divmod(key, _PACK_UNITS)
-    core_percent, late = divmod(rest, _PACK)
-    return reasons.nearest(units * unit.mib, _LAST_INDEX - late, core_percent)
+    core_percent, reversed_index = divmod(rest, _PACK)
+    return reasons.nearest(units * unit.mib, _LAST_INDEX - reversed_index, core_percent)
 
 
 class Refusals:
-    """Explains refusals from the arrays, and from what stands against a node or its GPUs, by column."""
+    """Writes reasons from the arrays and from the texts recorded per node, by column."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
@@ -49,10 +49,8 @@ class Refusals:
         self._nearest = {unit: reasons.Parts(partial(_write_nearest, unit)) for unit in _UNITS}
 
     def set_node(self, column: int, standing: tuple[str, str, str], unhealthy: str, one_gpu: str) -> None:
-        """Note what stands against requests for memory, for compute too, for a number of GPUs, its unhealthy GPUs, and why
-        it gives a pod one GPU.
-
-        Empty texts where nothing does.
+        """Record why the node takes no requests (for memory, for compute too, for a number of GPUs), which of its GPUs are
+        unhealthy, and why a pod gets one GPU only. Empty texts if nothing applies.
         """
         self.forget_node(column)
         self._against[column] = standing
@@ -62,7 +60,7 @@ class Refusals:
             self._one_gpu[column] = one_gpu
 
     def forget_node(self, column: int) -> None:
-        """The column is empty from now on."""
+        """Clear the column."""
         self._against.pop(column, None)
         self._unhealthy.pop(column, None)
         self._one_gpu.pop(column, None)
@@ -101,7 +99,7 @@ class Refusals:
         return rest
 
     def _counting_alike(self, request: Request, group: Group, hopeless: Texts) -> Group:
-        """Part off the nodes whose unit is another than the one that the request was counted in; the others."""
+        """Split off the nodes whose unit differs from the one in which the request was counted; returns the others."""
         other, rest = group.part(self._columns.unit_mib[group.at] != request.unit_mib)
         units_mib = self._columns.unit_mib[other.at].tolist()
         text_of = {mib: reasons.other_unit(request, mib) for mib in set(units_mib)}
@@ -139,7 +137,7 @@ class Refusals:
                 refused[name] += f"; {self._unhealthy[column]}"
 
     def _not_full(self, group: Group, refused: Texts) -> Group:
-        """Part off the nodes that hold as many pods as they may; the others."""
+        """Split off the nodes whose pod cap is reached; returns the others."""
         columns = self._columns
         full, group = group.part(columns.full[group.at] == 1)
         counts = (columns.memory_pods[full.at] + columns.core_pods[full.at]).tolist()
@@ -156,11 +154,11 @@ class Refusals:
         refused: Texts,
         hopeless: Texts,
     ) -> None:
-        told = multi_gpu_refusals.explain(
+        texts = multi_gpu_refusals.explain(
             self._columns, request, unit, group, self._unhealthy, self._one_gpu, self._not_full
         )
-        refused.update(told.refused)
-        hopeless.update(told.hopeless)
+        refused.update(texts.refused)
+        hopeless.update(texts.hopeless)
 
     def _short(self, request: Request, unit: MemoryUnit, group: Group, refused: Texts) -> None:
         """Nodes that would take the request if enough were free."""
@@ -168,8 +166,8 @@ class Refusals:
         asked = request.memory_units
         asked_mib = asked * unit.mib
         room = columns.room_units.take(group.at, axis=1)
-        # The most room and the GPU that has it, of equals the first, in one number.
-        largest = (room.astype(np.int64) * _PACK + self._late(group)).max(axis=0)
+        # The most room and its GPU (the lowest index among equals), packed into one number.
+        largest = (room.astype(np.int64) * _PACK + self._reversed_index(group)).max(axis=0)
         short = largest < asked * _PACK
         no_room, group = group.part(short)
         head, parts = reasons.no_room(asked_mib), self._largest[unit]
@@ -192,13 +190,13 @@ class Refusals:
         core = np.where(fits >= request.memory_units, columns.free_core.take(group.at, axis=1), -1).astype(
             np.int64
         )
-        # The most compute, the GPU that has it, of equals the first, and its room, in one number.
-        most = ((core * _PACK + self._late(group)) * _PACK_UNITS + fits).max(axis=0)
+        # The most compute, its GPU (the lowest index among equals) and its room, packed into one number.
+        most = ((core * _PACK + self._reversed_index(group)) * _PACK_UNITS + fits).max(axis=0)
         head = reasons.no_compute(request.memory_units * unit.mib, request.core_percent)
         parts = self._nearest[unit]
         refused.update(zip(group.names, [head + parts[key] for key in most.tolist()], strict=True))
 
-    def _late(self, group: Group) -> Ints:
-        """The lower a GPU's index, the higher: to add where the first of equals is wanted."""
-        late: Ints = _LAST_INDEX - self._columns.index.take(group.at, axis=1)
-        return late
+    def _reversed_index(self, group: Group) -> Ints:
+        """Decreases with the GPU's index; added so that the lowest index wins among equals."""
+        reversed_index: Ints = _LAST_INDEX - self._columns.index.take(group.at, axis=1)
+        return reversed_index

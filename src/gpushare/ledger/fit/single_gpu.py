@@ -1,4 +1,4 @@
-"""Fit of one request over many nodes at once, and what is left over then."""
+"""Which of many nodes one request fits, and what would be left over on each."""
 
 from typing import Final
 
@@ -9,16 +9,16 @@ from gpushare.ledger.arrays import Ints, Places
 from gpushare.ledger.columns import Columns
 from gpushare.ledger.placement.policies import with_wishes
 
-#: More units than any GPU has: larger requests are compared as this one, so that they fit an int32.
+#: Above the units of any GPU. Larger requests are compared as this one, so that they fit an int32.
 MOST_UNITS: Final = (1 << 31) - 1
-#: What a node has left over that does not take the request.
+#: Stands for what is left over on a node that does not take the request.
 FAR: Final = 1 << 56
 
 
 def left_over(columns: Columns, request: Request, at: Places | None = None) -> Ints:
-    """For each of the columns ``at`` (``None``: all) the MiB that the GPU which its node would choose has left over.
+    """For each of the columns ``at`` (``None``: all) the MiB left over on the GPU that its node would choose.
 
-    ``FAR`` where none of its GPUs takes the request.
+    ``FAR`` if none of its GPUs takes the request.
     """
     asked = min(request.memory_units, MOST_UNITS)
     gpus = _pick(columns.fit_units, at) >= asked
@@ -32,10 +32,10 @@ def left_over(columns: Columns, request: Request, at: Places | None = None) -> I
     left_mib = free_mib - total_mib * asked // np.maximum(_pick(columns.units, at), 1)
     left_mib[~gpus] = FAR
     left: Ints = left_mib.min(axis=0)
-    for its, wish in with_wishes(_pick(columns.placement, at)):
-        # argmin takes the lower of equals, as placement.choose does. (What is wished for of GPUs that do not fit is nonsense.)
+    for of_policy, wish in with_wishes(_pick(columns.placement, at)):
+        # argmin takes the lower index of equals, as placement.choose does. (The ranks of GPUs that do not fit are meaningless.)
         rows = np.where(gpus, wish(left_mib, _pick(columns.pods, at)), FAR).argmin(axis=0)
-        left = np.where(its, left_mib[rows, np.arange(left.size)], left)
+        left = np.where(of_policy, left_mib[rows, np.arange(left.size)], left)
     return left
 
 

@@ -1,4 +1,4 @@
-"""Whether a node would take a request if some of its pods held nothing there."""
+"""Whether a node would take a request without some of its pods."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -9,7 +9,7 @@ from gpushare.ledger.results import Held
 
 
 def fits_without(book: NodeBook, pods: Iterable[Held], request: Request) -> bool:
-    """Tried in the books of the node, which are as before afterwards. Its column is not touched, and nobody hears of it."""
+    """Tried on the books of the node, which are restored afterwards. Arrays stay as they are, and nothing is notified."""
     node = book.devices
     if node is None or request.unit_mib not in (0, node.unit.mib):
         return False
@@ -28,8 +28,8 @@ def fits_without(book: NodeBook, pods: Iterable[Held], request: Request) -> bool
                 gpu.used_mib -= share.mib
                 gpu.used_core -= share.core_percent
                 gpu.pods = {uid: None for uid in gpu.pods if uid != held.uid}
-        # A node's cap on all its pods shuts or opens every GPU.
-        changed = [one[0] for one in before] if node.max_node_pods is None else book.present
+        # The node's pod cap closes or opens every GPU.
+        changed = [entry[0] for entry in before] if node.max_node_pods is None else book.present
         _refresh(book, changed)
         return len(list(islice(book.candidates(request), request.gpu_count))) == request.gpu_count
     finally:

@@ -1,1 +1,1 @@
-"""Which GPU, and which node, of those where a request fits."""
+"""Which GPU and which node are chosen of those that a request fits."""

@@ -1,4 +1,4 @@
-"""Which of the GPUs that would do a pod is put on: one loop, and for each policy what it prefers."""
+"""Which of the fitting GPUs a pod is put on: one loop, and a preference for each policy."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
@@ -14,9 +14,9 @@ from gpushare.ledger.arrays import Ints, Mask
 
 
 class Candidate(NamedTuple):
-    """A GPU that can take the request: its row (rows are ordered by GPU index), MiB free before and after, pods.
+    """A GPU that can take the request: its row (rows are ordered by GPU index), MiB free before and after, number of pods.
 
-    ``grown`` is by how much fragments grow there, worked out where the node's placement asks for it.
+    ``grown`` is how much fragments grow there, computed if the node's placement policy needs it.
     """
 
     row: int
@@ -31,7 +31,7 @@ ChoiceFn = Callable[[Ints, Ints], Ints]
 
 
 def tightest(candidate: Candidate) -> tuple[int, ...]:
-    """The GPU with the least left over, then the lower index: what is large stays whole for large pods."""
+    """The GPU with the least left over, then the lower index: large free pieces stay whole for large pods."""
     return candidate.left_mib, candidate.row
 
 
@@ -41,7 +41,7 @@ def roomiest(candidate: Candidate) -> tuple[int, ...]:
 
 
 def least_fragmenting(candidate: Candidate) -> tuple[int, ...]:
-    """The GPU that leaves most to the requests that are to be expected, then the tightest."""
+    """The GPU that leaves most to the expected requests, then the tightest."""
     return candidate.grown, *tightest(candidate)
 
 
@@ -50,32 +50,32 @@ def in_order(candidate: Candidate) -> tuple[int, ...]:
     return (candidate.row,)
 
 
-#: More MiB than are left over of any GPU, and more pods than count.
+#: Upper bounds: MiB left over on a GPU, and the number of pods that is distinguished.
 MOST_LEFT: Final = 1 << 30
 PODS: Final = 1 << 16
 
 
 def _roomiest_of_many(left_mib: Ints, pods: Ints) -> Ints:
-    found: Ints = (MOST_LEFT - left_mib) * PODS + np.minimum(pods, PODS - 1)
-    return found
+    rank: Ints = (MOST_LEFT - left_mib) * PODS + np.minimum(pods, PODS - 1)
+    return rank
 
 
 class Policy(NamedTuple):
-    """How GPUs of a node are chosen, and nodes.
+    """How GPUs of a node, and nodes, are chosen.
 
-    ``prefers`` says of GPUs which is preferred, least first, and ends with their row; ``said`` is the same for people. ``wish`` is the
-    same for thousands of GPUs at once, from what would be left over of each (MiB) and their pods, without the row; ``worth`` for
-    nodes, from what would be left over of the GPUs that each would give and all pods of the node: whole numbers from 0 to
-    ``MOST_LEFT * PODS``. ``None``: by what is left over, the least first.
+    ``prefers`` returns the sort key of a GPU, least is best, ending with its row; ``description`` is the same for people.
+    ``wish`` is the same for thousands of GPUs at once, without the row, from what would be left over on each (MiB) and their
+    pods. ``worth`` is for nodes, from what would be left over on the GPUs that each would allocate and the number of its pods.
+    Both return whole numbers from 0 to ``MOST_LEFT * PODS``. ``None``: by what is left over, the least first.
     """
 
     prefers: PreferenceFn
-    said: str
+    description: str
     wish: ChoiceFn | None = None
     worth: ChoiceFn | None = None
 
 
-#: In the order of their numbers in ``columns``: what is first there is that of columns without a node.
+#: In the order of their numbers in ``columns``; the first is also that of columns without a node.
 POLICIES: Final[dict[Placement, Policy]] = {
     Placement.BINPACK: Policy(tightest, "the GPU on which the least is left over, then the lower index"),
     Placement.SPREAD: Policy(
@@ -84,7 +84,7 @@ POLICIES: Final[dict[Placement, Policy]] = {
         _roomiest_of_many,
         _roomiest_of_many,
     ),
-    # What it has to know of nodes besides is worked out in ``growth``.
+    # It also needs to know how fragments grow, which ``growth`` computes.
     Placement.FRAGMENTATION: Policy(
         least_fragmenting,
         "the GPU that leaves most to the requests that are to be expected, then the one on which the least is left over",
@@ -93,19 +93,19 @@ POLICIES: Final[dict[Placement, Policy]] = {
 
 
 def number_of(placement: Placement) -> int:
-    """What stands for it in arrays."""
+    """The number of the policy in arrays."""
     return list(POLICIES).index(placement)
 
 
 def with_wishes(numbers: Ints) -> Iterator[tuple[Mask, ChoiceFn]]:
-    """Of nodes with placements of these ``numbers`` those that wish for other GPUs than the tightest, and how; policy by policy."""
+    """Policy by policy, those of ``numbers`` whose policy does not choose the tightest GPU, and its preference."""
     for number, policy in enumerate(POLICIES.values()):
-        if policy.wish is not None and (its := numbers == number).any():
-            yield its, policy.wish
+        if policy.wish is not None and (of_policy := numbers == number).any():
+            yield of_policy, policy.wish
 
 
 def chosen(node: NodeDevices, candidates: list[Candidate], request: Request) -> Allocation | None:
-    """What the node gives ``request`` of these, ``None`` if they are not enough."""
+    """The allocation of ``request`` on these candidates; ``None`` if they are not enough."""
     if request.gpu_count == 1 and not request.by_gpu:
         row = choose(node.placement, candidates)
         return None if row is None else allocate_on(node, node.devices[row], request)
@@ -114,7 +114,7 @@ def chosen(node: NodeDevices, candidates: list[Candidate], request: Request) -> 
 
 
 def choose(placement: Placement, candidates: Iterable[Candidate]) -> int | None:
-    """The row of the GPU that ``placement`` prefers, or ``None`` where there is no candidate."""
+    """The row of the GPU that ``placement`` prefers; ``None`` without candidates."""
     best = min(candidates, key=POLICIES[placement].prefers, default=None)
     return None if best is None else best.row
 
@@ -122,22 +122,23 @@ def choose(placement: Placement, candidates: Iterable[Candidate]) -> int | None:
 def choose_several(
     node: NodeDevices, candidates: Iterable[Candidate], request: Request
 ) -> tuple[int, ...] | None:
-    """The rows of the GPUs that the request gets, as many as it asks for; ``None`` where there are fewer candidates.
+    """The rows of as many GPUs as are requested; ``None`` if there are fewer candidates.
 
-    Those whose farthest two are nearest; of equals those that the node's placement prefers, where memory is asked for, then what
-    ``api.node.topology`` prefers. On nodes with more than ``MOST_GPUS`` the placement alone decides, of GPUs that are counted the index.
+    Chooses the GPUs whose farthest two are nearest to each other; of equal sets the one that the node's placement policy prefers,
+    if memory is requested, then what ``api.node.topology`` prefers. On nodes with more than ``MOST_GPUS`` only the policy decides,
+    or the index where GPUs are counted.
     """
-    # Of GPUs that are counted none is fuller than another: placement has nothing to say of them.
+    # Where GPUs are counted all candidates are unused, so the policy cannot rank them.
     preference = in_order if request.by_gpu else POLICIES[node.placement].prefers
-    found = sorted(candidates, key=preference)
-    if len(found) < request.gpu_count:
+    ordered = sorted(candidates, key=preference)
+    if len(ordered) < request.gpu_count:
         return None
     numa = tuple(device.numa_node for device in node.devices)
     if len(node.devices) > MOST_GPUS or (not node.near and len(set(numa)) == 1):
-        return tuple(one.row for one in found[: request.gpu_count])
+        return tuple(candidate.row for candidate in ordered[: request.gpu_count])
     wish: dict[int, int] | None = None
     if not request.by_gpu:
-        # All preferences end with the row, which comes last of all here.
-        alike = groupby(found, key=lambda one: preference(one)[:-1])
-        wish = {one.row: rank for rank, (_, its) in enumerate(alike) for one in its}
-    return best_set(node.near, numa, [one.row for one in found], request.gpu_count, wish=wish)
+        # All preferences end with the row, which must come last here.
+        equals = groupby(ordered, key=lambda candidate: preference(candidate)[:-1])
+        wish = {candidate.row: rank for rank, (_, group) in enumerate(equals) for candidate in group}
+    return best_set(node.near, numa, [candidate.row for candidate in ordered], request.gpu_count, wish=wish)

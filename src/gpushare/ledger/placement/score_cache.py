@@ -1,7 +1,7 @@
-"""What has been worked out for a request, kept for the next that asks for as much.
+"""Caches what was computed for a request, for the next identical request.
 
-Pods come in many copies, and between two of them few nodes change. ``Columns`` notes which; only these are worked
-out anew, by the same function as all at first.
+Pods come in many copies, and few nodes change between two of them. ``Columns`` records which ones; only these are
+computed again, by the same function.
 """
 
 from typing import Final
@@ -17,14 +17,14 @@ from gpushare.ledger.fit.single_gpu import MOST_UNITS, left_over
 from gpushare.ledger.placement.topology_sets import Nearness
 from gpushare.ledger.placement.worth import worth_of
 
-#: Requests remembered: at most 32 MB with 5,000 nodes. The one longest not asked for gives way.
+#: Cached requests: at most 32 MB with 5,000 nodes. The least recently used one is dropped.
 MOST_KEPT: Final = 256
-#: Above this share of the columns all of them are worked out: picking costs more than working out.
+#: If more than this fraction of the columns changed all are computed: selecting columns costs more than computing them.
 PICKED_OF: Final = 4
 
 
-class _Kept:
-    """``left``, and what the nodes are worth by it, as of the change number ``seen``."""
+class _Cached:
+    """``left``, and the worth of nodes by it, as of the change number ``seen``."""
 
     __slots__ = ("left", "seen", "worth")
 
@@ -35,23 +35,23 @@ class _Kept:
 
 
 class LeftOver:
-    """``left_over`` of all columns, and ``worth_of`` by ``policy``, for the requests that were asked for lately."""
+    """``left_over`` of all columns, and ``worth_of`` by ``policy``, for recent requests."""
 
     def __init__(self, columns: Columns, near: Nearness, policy: Placement) -> None:
         self._columns = columns
         self._near = near
         self.policy = policy
-        self._kept: dict[tuple[int, int, int, bool, bool], _Kept] = {}
+        self._cache: dict[tuple[int, int, int, bool, bool], _Cached] = {}
 
     def of(self, request: Request) -> Ints:
-        """What is left over for each column, as it is now; whoever asks must not write in it."""
+        """The current left-over MiB of each column; the caller must not modify the result."""
         return self._of(request).left
 
     def worth(self, request: Request) -> Ints:
-        """What each column is worth by that; whoever asks must not write in it."""
+        """The worth of each column by that; the caller must not modify the result."""
         return self._of(request).worth
 
-    def _work_out(self, request: Request, at: Places | None = None) -> tuple[Ints, Ints]:
+    def _compute(self, request: Request, at: Places | None = None) -> tuple[Ints, Ints]:
         columns = self._columns
         if request.is_ordinary:
             left = left_over(columns, request, at)
@@ -59,7 +59,7 @@ class LeftOver:
             left = multi_gpu.left_over(columns, request, self._near, at)
         return left, worth_of(columns, request, left, self.policy, at)
 
-    def _of(self, request: Request) -> _Kept:
+    def _of(self, request: Request) -> _Cached:
         columns = self._columns
         key = (
             min(request.memory_units, MOST_UNITS),
@@ -68,15 +68,15 @@ class LeftOver:
             request.whole_device,
             request.by_gpu,
         )
-        kept = self._kept.pop(key, None)
-        changed = None if kept is None else columns.changed_since(kept.seen)
-        if kept is None or changed is None or len(changed) * PICKED_OF > kept.left.size:
-            kept = _Kept(*self._work_out(request), columns.changes)
+        cached = self._cache.pop(key, None)
+        changed = None if cached is None else columns.changed_since(cached.seen)
+        if cached is None or changed is None or len(changed) * PICKED_OF > cached.left.size:
+            cached = _Cached(*self._compute(request), columns.changes)
         elif changed:
             at = np.fromiter(changed, np.intp, len(changed))
-            kept.left[at], kept.worth[at] = self._work_out(request, at)
-            kept.seen = columns.changes
-        self._kept[key] = kept  # at the end: the dictionary is in order of use
-        if len(self._kept) > MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
-        return kept
+            cached.left[at], cached.worth[at] = self._compute(request, at)
+            cached.seen = columns.changes
+        self._cache[key] = cached  # at the end: the dictionary is in order of use
+        if len(self._cache) > MOST_KEPT:
+            del self._cache[next(iter(self._cache))]
+        return cached

@@ -1,4 +1,4 @@
-"""Which of many nodes a request should go to, as 0 to 10."""
+"""Scores of nodes for a request, from 0 to 10."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ _NO_PLACES: Final[Places] = np.zeros(0, np.intp)
 
 
 class Scoring:
-    """The scores of nodes by the policy that ``left`` goes by, from the figures that the ledger keeps."""
+    """Scores nodes by the policy of ``left``, from the figures of the ledger."""
 
     def __init__(self, columns: Columns, left: LeftOver, growth: Growth, near: Nearness) -> None:
         self._columns = columns
@@ -29,32 +29,32 @@ class Scoring:
         self._near = near
 
     def of(self, request: Request, at: Places) -> Ints:
-        """0 to 10 for each of the columns ``at`` by the GPUs that it would give; 0 where the request does not fit."""
-        worths = self._in_turn(request, at)
+        """0 to 10 for each of the columns ``at``, by the GPUs that it would allocate; 0 if the request does not fit."""
+        worths = self._sort_keys(request, at)
         return ranks(*worths) if len(worths) == 1 else ranks_in_turn(*worths)
 
     def best(self, request: Request, at: Places) -> int | None:
-        """The place in ``at`` of the first that ``of`` gives most; ``None`` where the request fits nowhere."""
-        worths = self._in_turn(request, at)
+        """The position in ``at`` of the first column with the highest score; ``None`` if the request fits nowhere."""
+        worths = self._sort_keys(request, at)
         place = first_of_best(*worths) if at.size else 0
         return place if at.size and worths[-1][place] != FAR else None
 
-    def foresee(self, request: Request) -> None:
-        """Have what the columns are worth ready for the next that ask for it."""
+    def precompute(self, request: Request) -> None:
+        """Compute the worth of all columns, so that it is cached."""
         self._worths(request, _NO_PLACES)
 
-    def _in_turn(self, request: Request, at: Places) -> tuple[Ints, ...]:
-        """By what each of the columns ``at`` is scored, the least first: the first of these before the second."""
+    def _sort_keys(self, request: Request, at: Places) -> tuple[Ints, ...]:
+        """The sort keys of each of the columns ``at``, least is best; the first array counts before the second."""
         near = self._columns.near.take(at) if request.gpu_count > 1 else self._columns.near[:0]
         if not near.any():
             return self._worths(request, at)
         asked = min(request.memory_units, MOST_UNITS)
         gpus = multi_gpu.fits(self._columns, request, asked, at)
-        # Nearness first: pods of several GPUs have them talk to each other.
+        # Nearness first: the GPUs of one pod communicate.
         return -self._near.least(near, gpus, request.gpu_count), *self._worths(request, at)
 
     def _worths(self, request: Request, at: Places) -> tuple[Ints, ...]:
-        """What each of the columns ``at`` is worth, least first: the first of these before the second."""
+        """The worth of each of the columns ``at``, least is best; the first array counts before the second."""
         policy = self._left.policy
         if policy is Placement.FRAGMENTATION and not request.by_gpu:
             growth = self._growth.of(request)

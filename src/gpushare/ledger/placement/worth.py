@@ -1,4 +1,4 @@
-"""What a node is worth to a request by what it would have left over: one number, least first."""
+"""The worth of a node for a request, by what it would have left over: one number, least is best."""
 
 from typing import Final
 
@@ -11,16 +11,16 @@ from gpushare.ledger.columns import Columns
 from gpushare.ledger.fit.single_gpu import FAR
 from gpushare.ledger.placement.policies import MOST_LEFT, PODS, POLICIES
 
-#: More than any policy makes of what is left over.
+#: Above any worth by a policy.
 _CLOSES: Final = 2 * MOST_LEFT * PODS
 
 
 def worth_of(
     columns: Columns, request: Request, left: Ints, policy: Placement, at: Places | None = None
 ) -> Ints:
-    """For the columns ``at`` (``None``: all) of whose GPUs so much would be ``left`` over; ``FAR`` where the request does not fit.
+    """For the columns ``at`` (``None``: all), by the MiB ``left`` over on their GPUs; ``FAR`` if the request does not fit.
 
-    First, for memory alone, whether it closes a node to pods with compute that takes both as yet; then as the policy has it.
+    For memory alone, nodes that would be closed to pods with compute come last; then the policy decides.
     """
 
     def pick(figures: Ints) -> Ints:

@@ -1,4 +1,4 @@
-"""Whose end, or move to another node, would make room for a request."""
+"""Which evictions, or moves to another node, would make room for a request."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, repeat
@@ -23,7 +23,7 @@ from gpushare.planning.defragmentation import Host
 
 
 class Evictions:
-    """Answers from ``books``; changes nothing."""
+    """Computes plans from ``books`` without changing them."""
 
     def __init__(self, books: Books) -> None:
         self._books = books
@@ -38,54 +38,57 @@ class Evictions:
         rule: Rule | None = None,
         priority: int | Mapping[str, int] | None = None,
     ) -> Plan | None:
-        """Whose end on which of ``nodes`` would make room at the least cost; ``None`` where nothing helps.
+        """The evictions on one of ``nodes`` that make room at the least cost; ``None`` if nothing helps.
 
-        Quicker with the ``priority`` that ``rank`` goes by, as ``stages`` takes it.
+        Faster with ``priority``, the limit that ``rank`` applies; its form is that of ``stages``.
         """
         rule = rule or NoRule()
-        some: Iterable[Iterable[str]] = [nodes]
+        stages: Iterable[Iterable[str]] = [nodes]
         if priority is not None:
-            some = self.stages(request, nodes, priority)
+            stages = self.stages(request, nodes, priority)
         if rule.short:
-            # Somebody has to go on any node: where there is room already it does not cost less.
-            some = [chain.from_iterable(some)]
-        books = (filter(None, map(self._books.nodes.get, names)) for names in some)
+            # An eviction is needed on any node, so one that has room already is not cheaper.
+            stages = [chain.from_iterable(stages)]
+        books = (filter(None, map(self._books.nodes.get, names)) for names in stages)
         return first_plan(books, self._books.held, request, rank, forced=forced, rule=rule)
 
     def stages(
         self, request: Request, nodes: Sequence[str], priority: int | Mapping[str, int]
     ) -> Iterable[Iterable[str]]:
-        """Where ends of pods below ``priority`` can be enough, stage by stage; those of the least important pods first.
+        """Nodes where evicting pods below ``priority`` can be enough, stage by stage; those with the least important pods first.
 
-        ``priority`` may be another for each node; nobody goes where it names none, but who leaves already.
+        ``priority`` may differ by node. On a node that it does not name only terminating pods count as gone.
         """
-        at = self._books.found.places(nodes)
+        at = self._books.stages.places(nodes)
         if isinstance(priority, int):
-            found = self._books.columns.where_others_could_go(request, priority, at)
+            stages = self._books.columns.eviction_stages(request, priority, at)
         else:
             limits = np.fromiter(map(priority.get, nodes, repeat(LEAVING + 1)), np.int64, len(nodes))
-            found = self._books.columns.where_others_could_go(request, limits, at)
-        return [nodes] if found is None else (map(nodes.__getitem__, some.tolist()) for some in found)
+            stages = self._books.columns.eviction_stages(request, limits, at)
+        return [nodes] if stages is None else (map(nodes.__getitem__, stage.tolist()) for stage in stages)
 
     def fits_without(self, request: Request, node: str, uids: Iterable[str]) -> bool:
-        """Whether the node would take ``request`` if the pods ``uids``, which hold something there, did not."""
+        """Whether the node would take ``request`` without the pods ``uids``, which hold something there."""
         return fits_without(self._books.nodes[node], map(self._books.held, uids), request)
 
     def scattered(self, request: Request, nodes: Sequence[str]) -> list[str]:
-        """Those of ``nodes`` that have room for ``request`` on all GPUs together, those that lack least on one first."""
+        """Those of ``nodes`` that have room for ``request`` on all GPUs together, the node that lacks least on one GPU first."""
         return [
             nodes[place]
-            for place in scattered(self._books.columns, request, self._books.found.places(nodes)).tolist()
+            for place in scattered(
+                self._books.columns, request, self._books.column_cache.places(nodes)
+            ).tolist()
         ]
 
     def roomiest(self) -> list[str]:
-        """The nodes of which a GPU has the most free, as many as a look at moves needs."""
+        """The nodes with the most free on one GPU, as many as planning of moves needs."""
         names = list(self._books.column_of)
         return [
-            names[place] for place in roomiest(self._books.columns, self._books.found.places(names)).tolist()
+            names[place]
+            for place in roomiest(self._books.columns, self._books.column_cache.places(names)).tolist()
         ]
 
     def host(self, node: str, may_move: MayMoveFn, wanted: WantedGpusFn = everywhere) -> Host | None:
-        """The node as the planner of moves takes it; ``None`` where it is not known or takes nothing new."""
+        """The node in the form that the planner of moves takes; ``None`` if it is unknown or takes nothing new."""
         book = self._books.nodes.get(node)
         return None if book is None else host_of(book, self._books.held, may_move, wanted)

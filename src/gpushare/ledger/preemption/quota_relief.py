@@ -1,6 +1,6 @@
-"""Who ends so that no quota of a waiting pod is above its max, wherever that is: the fewest and least important that may go together.
+"""The fewest and least important victims, on any node, that bring all quotas of a pending pod within their max.
 
-For a pod for which there is room, or will be on another node than theirs. Quotas ask for no GPU: what they lack is a sum.
+For a pod that has room, or will have it on another node than the victims'. Quotas know no GPUs: what is lacking is a sum.
 """
 
 from collections.abc import Collection
@@ -9,45 +9,48 @@ from typing import Final
 from gpushare.ledger.preemption.victims import Rank, RankFn
 from gpushare.ledger.quota.reclaim import Claim
 
-#: Who would have more pods ended than this for its sum has none: one that asks for so much was meant otherwise.
-MOST_ENDED: Final = 64
-#: Pods of the quotas that are full, of which some could end, that are looked at one by one: some ten milliseconds.
+#: A pod that would need more victims than this for the sum gets none: such a request is probably a mistake.
+MAX_VICTIMS: Final = 64
+#: Pods of full quotas that are examined one by one: about ten milliseconds.
 MOST_LOOKED_AT: Final = 8192
 
 
 def relief(claim: Claim, rank: RankFn, ended: Collection[str] = ()) -> tuple[str, ...] | None:
-    """UIDs, the most important first; ``None`` where no ends that are allowed are enough. ``ended`` end in any case.
+    """UIDs, the most important first; ``None`` if no allowed evictions are enough. ``ended`` are evicted in any case.
 
-    Of pods that may go (``rank`` as in ``ledger.preemption.victims``) the least important first; then those that were not needed stay.
+    Takes the least important pods first (``rank`` as in ``ledger.preemption.victims``), then drops those that were not needed.
     """
-    gone: dict[str, Rank] = {}
-    while (place := claim.passed((*ended, *gone))) is not None:
-        relieving = claim.relieving(place, (*ended, *gone))
+    victims: dict[str, Rank] = {}
+    while (quota := claim.passed((*ended, *victims))) is not None:
+        relieving = claim.relieving(quota, (*ended, *victims))
         if len(relieving) > MOST_LOOKED_AT:
             return None
-        found = {
-            uid: one
+        ranks = {
+            uid: uid_rank
             for uid in relieving
-            if uid not in gone and uid not in ended and (one := rank(uid)) is not None and not one.leaving
+            if uid not in victims
+            and uid not in ended
+            and (uid_rank := rank(uid)) is not None
+            and not uid_rank.leaving
         }
-        before = len(gone)
-        lacking = claim.lacks(place, (*ended, *gone))
-        for uid in sorted(found, key=lambda uid: _worth(uid, found[uid])):
-            if claim.asks_for(uid, lacking) and claim.together((*ended, *gone), (uid,)):
-                gone[uid] = found[uid]
-                if len(gone) > MOST_ENDED:
+        before = len(victims)
+        lacking = claim.lacks(quota, (*ended, *victims))
+        for uid in sorted(ranks, key=lambda uid: _worth(uid, ranks[uid])):
+            if claim.is_charged_for(uid, lacking) and claim.together((*ended, *victims), (uid,)):
+                victims[uid] = ranks[uid]
+                if len(victims) > MAX_VICTIMS:
                     return None
-                lacking = claim.lacks(place, (*ended, *gone))
+                lacking = claim.lacks(quota, (*ended, *victims))
                 if not lacking:
                     break
-        if len(gone) == before:
+        if len(victims) == before:
             return None
-    for uid in sorted(gone, key=lambda uid: _worth(uid, gone[uid]), reverse=True):
-        if claim.enough([*ended, *(one for one in gone if one != uid)]):
-            del gone[uid]
-    return tuple(sorted(gone, key=lambda uid: _worth(uid, gone[uid]), reverse=True))
+    for uid in sorted(victims, key=lambda uid: _worth(uid, victims[uid]), reverse=True):
+        if claim.enough([*ended, *(other for other in victims if other != uid)]):
+            del victims[uid]
+    return tuple(sorted(victims, key=lambda uid: _worth(uid, victims[uid]), reverse=True))
 
 
-def _worth(uid: str, one: Rank) -> tuple[bool, int, int, str]:
-    """Grows with how much a pod counts; of equals the one that is there for longest has most to lose."""
-    return one.guarded, one.priority, -one.made, uid
+def _worth(uid: str, rank: Rank) -> tuple[bool, int, int, str]:
+    """Grows with the pod's importance; of equal pods the oldest has most to lose."""
+    return rank.guarded, rank.priority, -rank.made, uid

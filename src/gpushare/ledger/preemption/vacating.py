@@ -1,6 +1,6 @@
-"""What the planner of moves (``gpushare.planning.defragmentation``) has to know of nodes: who is where, what is free, and which nodes to look at.
+"""What the planner of moves (``gpushare.planning.defragmentation``) needs of nodes: their pods, what is free, and which to examine.
 
-Nodes are picked over the arrays; only those that are looked at are read pod by pod.
+Nodes are selected over the arrays; only selected nodes are read pod by pod.
 """
 
 from collections.abc import Callable, Container
@@ -15,13 +15,13 @@ from gpushare.ledger.results import Held
 from gpushare.planning.defragmentation import MOST_ELSEWHERE, MOST_HOSTS, NO_CAP, Gpu, Host, Occupant
 
 MayMoveFn = Callable[[str], bool]
-"""Whether the pod of that UID may be moved."""
+"""Whether the pod with that UID may be moved."""
 WantedGpusFn = Callable[[str], Container[str] | None]
-"""The nodes (names) that the pod of that UID may go to; ``None``: to any, as far as is known."""
+"""The nodes (names) to which the pod with that UID may go; ``None``: to any, as far as is known."""
 
 
 def everywhere(uid: str) -> None:
-    """Nothing is known of where pods may go."""
+    """``None``: the nodes to which pods may go are unknown."""
 
 
 def host_of(
@@ -30,7 +30,7 @@ def host_of(
     may_move: MayMoveFn,
     wanted: WantedGpusFn = everywhere,
 ) -> Host | None:
-    """The node with the pods on its GPUs, by UID; ``None`` where it takes nothing new."""
+    """The node with the pods on its GPUs, by UID; ``None`` if it takes nothing new."""
     devices = book.devices
     if devices is None or book.standing[0]:
         return None
@@ -63,26 +63,26 @@ def _gpu_of(
     pods = []
     for uid in gpu.pods:
         gpus = held(uid).allocation.gpus
-        share = next(one for one in map(book.counted, gpus) if one.uuid == device.uuid)
-        # What was given in another unit is asked for in other units again: nobody knows how many.
-        as_asked = len(gpus) == 1 and share.device_units == gpu.units
-        moves = as_asked and may_move(uid)
-        goes_to = wanted(uid) if moves else None
-        pods.append(Occupant(uid, share.units, share.mib, share.core_percent, moves, goes_to))
+        share = next(share for share in map(book.counted, gpus) if share.uuid == device.uuid)
+        # A share that was allocated in another unit would be requested in other units, of which the number is unknown.
+        as_requested = len(gpus) == 1 and share.device_units == gpu.units
+        moves = as_requested and may_move(uid)
+        targets = wanted(uid) if moves else None
+        pods.append(Occupant(uid, share.units, share.mib, share.core_percent, moves, targets))
     free_mib = device.total_mib - gpu.taken_mib
-    # Below 0 where more is held than there is: the units that would have to come free first, at the least.
+    # Negative if more is held than the GPU has: at least so many units have to become free first.
     free_units = ((free_mib + 1) * gpu.units - 1) // device.total_mib
     return Gpu(
         device_index=device.index,
         free_units=free_units,
-        free_core=100 - gpu.used_core - gpu.kept_core,
-        spare_pods=NO_CAP if cap is None else cap - len(gpu.pods) - gpu.kept_pods,
+        free_core=100 - gpu.used_core - gpu.nominated_core,
+        spare_pods=NO_CAP if cap is None else cap - len(gpu.pods) - gpu.nominated_pods,
         pods=tuple(pods),
     )
 
 
 def scattered(columns: Columns, request: Request, at: Places) -> Places:
-    """Which of the columns ``at`` (places in it) have room for ``request`` in all, those that lack least on one GPU first."""
+    """Positions in ``at`` of columns that have room for ``request`` in total, the one that lacks least on one GPU first."""
     free = np.maximum(columns.room_units[:, at], 0)
     of_kind: Mask = (columns.memory_pods if request.wants_core else columns.core_pods).take(at) == 0
     enough = (free.sum(axis=0) >= request.memory_units) & of_kind & (columns.no_memory.take(at) == 0)
@@ -92,13 +92,13 @@ def scattered(columns: Columns, request: Request, at: Places) -> Places:
         enough &= columns.no_core.take(at) == 0
     (places,) = enough.nonzero()
     most = free.max(axis=0)[places]
-    found: Places = places[np.argsort(-most, kind="stable")[:MOST_HOSTS]]
-    return found
+    selected: Places = places[np.argsort(-most, kind="stable")[:MOST_HOSTS]]
+    return selected
 
 
 def roomiest(columns: Columns, at: Places) -> Places:
-    """Places in ``at`` of the nodes whose GPUs have the most free; as many as can be of use elsewhere."""
+    """Positions in ``at`` of the nodes with the most free on one GPU, as many as moves can use."""
     most = columns.fit_units[:, at].max(axis=0)
     (places,) = (most > 0).nonzero()
-    found: Places = places[np.argsort(-most[places], kind="stable")[:MOST_ELSEWHERE]]
-    return found
+    selected: Places = places[np.argsort(-most[places], kind="stable")[:MOST_ELSEWHERE]]
+    return selected

@@ -1,8 +1,8 @@
-"""Whose end would make room for a request: the fewest and least important pods of one node, and never in vain.
+"""The victims that make room for a request: the fewest and least important pods of one node, and only if that is enough.
 
-A GPU at a time (or as many as the request needs), as room on several GPUs together helps nobody. Of the pods that may
-go, as many as possible are kept, the most important first, so that no victim is one too many; and the smallest first, where
-fewer end that way and none that is more important.
+Planned for one GPU at a time (or as many as the request needs), because room scattered over GPUs does not help. Of the pods
+that may be evicted as many as possible are reprieved, the most important first, so that no victim is superfluous. If reprieving
+the smallest first results in fewer victims, none of them more important, that is preferred.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -16,9 +16,9 @@ from gpushare.ledger.results import Held
 
 
 class Rank(NamedTuple):
-    """How much a pod counts: its priority, and when it was made (any number that grows).
+    """The importance of a pod: its priority, and its creation time (any number that grows).
 
-    ``leaving``: it is ending already, and need not be made to. ``guarded``: its PodDisruptionBudget has none to spare.
+    ``leaving``: it is terminating already. ``guarded``: its PodDisruptionBudget allows no disruption.
     """
 
     priority: int
@@ -28,25 +28,25 @@ class Rank(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Room on ``rows`` of ``node`` once ``victims`` (UIDs, most important first) and those that leave already are gone."""
+    """Room on ``rows`` of ``node`` once ``victims`` (UIDs, most important first) and terminating pods are gone."""
 
     node: str
     rows: tuple[int, ...]
     victims: tuple[str, ...]
     cost: tuple[int, ...]
-    """Smaller is better, as kube-scheduler has it: guarded victims, the highest priority, the sum, the number, age."""
+    """Less is better, as in kube-scheduler: guarded victims, the highest priority, the sum of priorities, the number, age."""
     in_place_of_others: bool = False
-    """Whether room there that is kept for less important pods has to go to this one."""
+    """Whether nominations of less important pods there have to be replaced by this one."""
 
 
-#: Nodes with a plan that are compared, and nodes that are looked at for them, each of which takes some tenths of a millisecond.
+#: Nodes with a plan that are compared, and nodes that are examined to find them, each of which takes some tenths of a millisecond.
 ENOUGH: Final = 8
 MOST_TRIED: Final = 64
-#: The same where quotas say who may go: a look at such a node takes longer.
+#: The same if quotas restrict victims: examining a node then takes longer.
 MOST_TRIED_BY_RULE: Final = 40
 
 RankFn = Callable[[str], Rank | None]
-"""The rank of a pod that may have to go for this request; ``None``: it stays."""
+"""The rank of a pod that may be evicted for this request; ``None``: it may not."""
 HeldFn = Callable[[str], Held]
 _NO_RULE: Final = NoRule()
 
@@ -60,31 +60,31 @@ def first_plan(
     forced: Collection[str] = (),
     rule: Rule = _NO_RULE,
 ) -> Plan | None:
-    """The cheapest plan of the first of ``stages`` that has one, of so many nodes (``ENOUGH``), and that ``rule`` allows.
+    """The cheapest plan that ``rule`` allows, of the first of ``stages`` that has any; compares up to ``ENOUGH`` nodes.
 
-    ``forced`` pods go in any case. Stages are in the order of what their plans cost. At most ``MOST_TRIED`` nodes are looked at in all,
-    with a ``rule`` ``MOST_TRIED_BY_RULE``.
+    ``forced`` pods are evicted in any case. Stages are ordered by the cost of their plans. At most ``MOST_TRIED`` nodes are examined
+    in total, ``MOST_TRIED_BY_RULE`` with a ``rule``.
     """
-    is_free = isinstance(rule, NoRule)
-    left = MOST_TRIED if is_free else MOST_TRIED_BY_RULE
+    is_unrestricted = isinstance(rule, NoRule)
+    remaining = MOST_TRIED if is_unrestricted else MOST_TRIED_BY_RULE
     for books in stages:
         best: Plan | None = None
-        found = 0
-        # Stages know nothing of rules: none of them may use up all looks on nodes where the rule lets nobody go.
-        most = left if is_free else (left + 1) // 2
+        plans = 0
+        # Stages do not consider rules: none may use up the whole budget on nodes where the rule allows no eviction.
+        most = remaining if is_unrestricted else (remaining + 1) // 2
         for book in islice(books, most):
-            left -= 1
+            remaining -= 1
             plan = plan_of(book, held, request, rank, forced, rule)
             if plan is None:
                 continue
             if best is None or plan.cost < best.cost:
                 best = plan
-            found += 1
+            plans += 1
             if best.cost == ():
                 return best
-            if found == ENOUGH:
+            if plans == ENOUGH:
                 break
-        if best is not None or not left:
+        if best is not None or not remaining:
             return best
     return None
 
@@ -104,13 +104,15 @@ def plan_of(
         return None
     if request.unit_mib not in (0, book.devices.unit.mib):
         return None
-    if not request.by_gpu and (book.kept_memory if request.wants_core else book.kept_core):
-        return None  # room there is kept for a pod of the other kind
-    ranks = {uid: found for uid in book.uids() if (found := rank(uid)) is not None}
-    leaving = {uid for uid, one in ranks.items() if one.leaving} | set(forced)
+    if not request.by_gpu and (
+        book.nominated_memory_pods if request.wants_core else book.nominated_core_pods
+    ):
+        return None  # a pod of the other kind is nominated there
+    ranks = {uid: uid_rank for uid in book.uids() if (uid_rank := rank(uid)) is not None}
+    leaving = {uid for uid, uid_rank in ranks.items() if uid_rank.leaving} | set(forced)
     others = _other_kind(book, held, request)
     if not others <= ranks.keys() | leaving:
-        return None  # who asks for memory alone and who asks for compute too are never on one node
+        return None  # pods with memory alone and pods with compute too are never on one node
     leaving |= others
     must = others | set(forced)
     if rule.together(must, ()) is None:
@@ -119,12 +121,14 @@ def plan_of(
         _Room(book, held, gpu) for gpu in book.present if gpu.device is not None and gpu.device.in_service
     ]
     best: Plan | None = None
-    for some in _choices(rooms, request):
-        gone = _fewest(book, held, request, some, ranks, leaving, must, rule)
-        if gone is None:
+    for group in _choices(rooms, request):
+        victims = _fewest(book, held, request, group, ranks, leaving, must, rule)
+        if victims is None:
             continue
-        rows = tuple(room.gpu.row for room in some if room.fits(request, gone | leaving))
-        victims = (gone | others) - {uid for uid, one in ranks.items() if one.leaving} - set(forced)
+        rows = tuple(room.gpu.row for room in group if room.fits(request, victims | leaving))
+        victims = (
+            (victims | others) - {uid for uid, uid_rank in ranks.items() if uid_rank.leaving} - set(forced)
+        )
         plan = Plan(book.name, rows[: request.gpu_count], _by_worth(victims, ranks), _cost(victims, ranks))
         if best is None or plan.cost < best.cost:
             best = plan
@@ -152,20 +156,22 @@ class _Room:
             self._shares[uid] = (mib, core_percent)
 
     def part_of(self, uid: str) -> float:
-        """What a pod has here of memory and of compute, each as a part of all."""
+        """The sum of a pod's fractions of the GPU's memory and compute."""
         mib, core_percent = self._shares.get(uid, (0, 0))
         return mib / self._device.total_mib + core_percent / 100
 
     def fits(self, request: Request, away: set[str]) -> bool:
-        """Whether the request fits here without the pods that are ``away``."""
+        """Whether the request fits here without the pods ``away``."""
         gpu, device, node = self.gpu, self._device, self._node
         going = self._shares.keys() & away
-        if request.whole_device and (len(going) < len(self._shares) or gpu.kept_pods or device.foreign_mib):
+        if request.whole_device and (
+            len(going) < len(self._shares) or gpu.nominated_pods or device.foreign_mib
+        ):
             return False
-        if node.max_pods is not None and len(self._shares) + gpu.kept_pods - len(going) >= node.max_pods:
+        if node.max_pods is not None and len(self._shares) + gpu.nominated_pods - len(going) >= node.max_pods:
             return False
         free_mib = device.total_mib - gpu.taken_mib
-        free_core = 100 - gpu.used_core - gpu.kept_core
+        free_core = 100 - gpu.used_core - gpu.nominated_core
         for uid in going:
             mib, core_percent = self._shares[uid]
             free_mib += mib
@@ -202,61 +208,59 @@ def _fewest(
     must: set[str],
     rule: Rule,
 ) -> set[str] | None:
-    """The cheapest set of pods without which enough of ``rooms`` fit, besides those that leave (``must`` are of them)."""
+    """The cheapest set of victims with which enough of ``rooms`` fit, in addition to ``leaving`` (which include ``must``)."""
     assert book.devices is not None
     cap = book.devices.max_node_pods
     if cap is not None:
-        cap -= book.kept_memory + book.kept_core
-    there = book.uids() if cap is not None or rule.short else set()
-    # At the node's cap of pods, and at that of a quota, the end of any of them helps.
-    any_helps = rule.short or (cap is not None and len(there - leaving) >= cap)
+        cap -= book.nominated_memory_pods + book.nominated_core_pods
+    on_node = book.uids() if cap is not None or rule.short else set()
+    # At the node's pod cap, and if a quota is full, evicting any of its pods helps.
+    any_helps = rule.short or (cap is not None and len(on_node - leaving) >= cap)
     candidates = (
-        (there if any_helps else {uid for room in rooms for uid in room.gpu.pods}) & ranks.keys()
+        (on_node if any_helps else {uid for room in rooms for uid in room.gpu.pods}) & ranks.keys()
     ) - leaving
 
-    def fit(gone: set[str]) -> bool:
-        away = gone | leaving
-        if cap is not None and len(there - away) >= cap:
+    def fit(victims: set[str]) -> bool:
+        away = victims | leaving
+        if cap is not None and len(on_node - away) >= cap:
             return False
         if sum(room.fits(request, away) for room in rooms) < request.gpu_count:
             return False
-        return rule.enough(gone | must)
+        return rule.enough(victims | must)
 
     if not fit(candidates):
         return None
     by_worth = _by_worth(candidates, ranks)
-    may_go = set(rule.together(must, by_worth[::-1]) or ())
-    if len(may_go) < len(candidates) and not fit(may_go):
-        # Not all may go together. The least important were taken first; in their place a larger one may do.
-        may_go = set(rule.together(must, sorted(by_worth, key=lambda uid: -_mib(held(uid)))) or ())
-        if not fit(may_go):
+    evictable = set(rule.together(must, by_worth[::-1]) or ())
+    if len(evictable) < len(candidates) and not fit(evictable):
+        # Not all may be evicted together. The least important were taken first; larger ones instead may be enough.
+        evictable = set(rule.together(must, sorted(by_worth, key=lambda uid: -_mib(held(uid)))) or ())
+        if not fit(evictable):
             return None
-    gone = _without_those_that_may_stay(may_go, _by_worth(may_go, ranks), fit)
-    if len(gone) > 1:
-        # Of equally important ones the oldest stayed. Where the smallest stay in their place, one large one may do for many.
-        highest = max(ranks[uid].priority for uid in gone)
+    victims = _reprieve(evictable, _by_worth(evictable, ranks), fit)
+    if len(victims) > 1:
+        # Of equally important pods the oldest were reprieved. Reprieving the smallest instead may leave one large victim for many.
+        highest = max(ranks[uid].priority for uid in victims)
         smallest = sorted(
-            _by_worth(may_go, ranks),
+            _by_worth(evictable, ranks),
             key=lambda uid: (
                 not ranks[uid].guarded,
                 ranks[uid].priority <= highest,
                 sum(room.part_of(uid) for room in rooms),
             ),
         )
-        fewer = _without_those_that_may_stay(may_go, smallest, fit)
-        gone = min(gone, fewer, key=lambda some: _cost(some, ranks))
-    return gone
+        fewer = _reprieve(evictable, smallest, fit)
+        victims = min(victims, fewer, key=lambda uids: _cost(uids, ranks))
+    return victims
 
 
-def _without_those_that_may_stay(
-    may_go: set[str], in_turn: Iterable[str], fit: Callable[[set[str]], bool]
-) -> set[str]:
-    gone = set(may_go)
-    for uid in in_turn:
-        gone.discard(uid)
-        if not fit(gone):
-            gone.add(uid)
-    return gone
+def _reprieve(evictable: set[str], order: Iterable[str], fit: Callable[[set[str]], bool]) -> set[str]:
+    victims = set(evictable)
+    for uid in order:
+        victims.discard(uid)
+        if not fit(victims):
+            victims.add(uid)
+    return victims
 
 
 def _mib(held: Held) -> int:
@@ -264,7 +268,7 @@ def _mib(held: Held) -> int:
 
 
 def _by_worth(uids: Collection[str], ranks: dict[str, Rank]) -> tuple[str, ...]:
-    """The most important first; of equals the one that is there for longest, for it has most to lose."""
+    """The most important first; of equal pods the oldest, which has most to lose."""
     return tuple(
         sorted(uids, key=lambda uid: (not ranks[uid].guarded, -ranks[uid].priority, ranks[uid].made, uid))
     )
@@ -273,18 +277,18 @@ def _by_worth(uids: Collection[str], ranks: dict[str, Rank]) -> tuple[str, ...]:
 def _cost(victims: Collection[str], ranks: dict[str, Rank]) -> tuple[int, ...]:
     if not victims:
         return ()
-    found = [ranks[uid] for uid in victims]
-    highest = max(one.priority for one in found)
+    victim_ranks = [ranks[uid] for uid in victims]
+    highest = max(rank.priority for rank in victim_ranks)
     return (
-        sum(one.guarded for one in found),
+        sum(rank.guarded for rank in victim_ranks),
         highest,
-        sum(one.priority + (1 << 31) for one in found),
-        len(found),
-        -min(one.made for one in found if one.priority == highest),
+        sum(rank.priority + (1 << 31) for rank in victim_ranks),
+        len(victim_ranks),
+        -min(rank.made for rank in victim_ranks if rank.priority == highest),
     )
 
 
 def sequence_from(names: Sequence[str], start: int) -> list[str]:
-    """``names`` from the one at ``start`` on and around: so that not always the same nodes are looked at first."""
+    """``names`` rotated to begin at ``start``, so that not always the same nodes are examined first."""
     at = start % len(names) if names else 0
     return [*names[at:], *names[:at]]

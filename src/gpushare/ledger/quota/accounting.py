@@ -1,8 +1,8 @@
-"""What the pods of each elastic quota hold together, and whether one more may have what it asks for.
+"""What the pods of each elastic quota hold together, and whether a further pod may have what it requests.
 
-A pod is charged once, to the quota of its namespace and all above it, from the moment at which room is set aside for it
-(where it asks for no GPU: from when it is about to be bound) until it has ended. Every figure follows a change at once,
-whatever the number of pods; without a tree nothing is kept.
+A pod is charged once, to the quota of its namespace and all quotas above it, from the reservation of its room (for a pod
+without a GPU: from just before it is bound) until it has ended. Every figure is updated at once by a change, whatever the
+number of pods. Without a quota tree nothing is recorded.
 """
 
 from collections.abc import Iterable, Set
@@ -13,16 +13,16 @@ from gpushare.api.request.amounts import Amounts, written
 
 
 class Over(NamedTuple):
-    """A quota that a pod would bring above its max; ``alone``: what the pod asks for is more than that by itself."""
+    """A quota that a pod would bring above its max; ``alone``: the pod's request alone exceeds the max."""
 
     quota: str
     alone: bool
 
 
 class Charge(NamedTuple):
-    """What a pod is charged. ``leaving``: its end was asked for. ``bound``: it has a node, and not only room on one.
+    """What a pod is charged. ``leaving``: it is terminating. ``bound``: it has a node, and not only a reservation.
 
-    ``on_gpus``: it has, or will have, a part of GPUs of ours, so that its end may make room there.
+    ``on_gpus``: it has, or will have, an allocation of GPUs, so that evicting it may make room there.
     """
 
     namespace: str
@@ -33,7 +33,7 @@ class Charge(NamedTuple):
 
 
 class QuotaUsage(NamedTuple):
-    """One quota in figures: what its bound pods hold beside what it is sure of and what it may take, in thousandths."""
+    """One quota in figures: what its bound pods hold, its min and its max, in thousandths."""
 
     name: str
     used: dict[str, int]
@@ -49,7 +49,7 @@ class _Tally:
         self._sums: list[dict[str, int]] = [{} for _ in range(quotas)]
 
     def add(self, path: Iterable[int], amounts: Amounts, step: int) -> None:
-        """Add ``amounts`` to all quotas of ``path``, or with ``step`` -1 take them away."""
+        """Add ``amounts`` to all quotas of ``path``; subtract them with ``step`` -1."""
         for place in path:
             sums = self._sums[place]
             for resource, amount in amounts.items():
@@ -61,42 +61,42 @@ class _Tally:
 
 
 class QuotaBooks:
-    """The books of one tree at a time. Not for several threads."""
+    """The account of one tree at a time. Not thread-safe."""
 
     def __init__(self) -> None:
         self.tree: QuotaTree | None = None
         self.changes = 0
-        """How often a figure, or the tree, has changed."""
+        """The number of changes of figures or of the tree."""
         self._charges: dict[str, Charge] = {}
-        self._free: set[str] = set()
-        self._leavers: set[str] = set()
+        self._without_quota: set[str] = set()
+        self._terminating: set[str] = set()
         self._set_up(0)
 
     def _set_up(self, quotas: int) -> None:
         self._held, self._leaving, self._bound = _Tally(quotas), _Tally(quotas), _Tally(quotas)
         self._uids: list[set[str]] = [set() for _ in range(quotas)]
-        self._besides: list[set[str]] = [set() for _ in range(quotas)]
+        self._non_gpu_uids: list[set[str]] = [set() for _ in range(quotas)]
 
     def set_tree(self, tree: QuotaTree | None) -> None:
-        """Count by ``tree`` from now on, from nothing: whoever has pods charges them again."""
+        """Count by ``tree`` from now on, starting empty: the caller charges all pods again."""
         self.tree = tree
         self.changes += 1
         self._charges.clear()
-        self._free.clear()
-        self._leavers.clear()
+        self._without_quota.clear()
+        self._terminating.clear()
         self._set_up(0 if tree is None else len(tree.quotas))
 
-    # --- who is charged ---------------------------------------------------------------------------
+    # --- charges ----------------------------------------------------------------------------------
 
     def charge(self, uid: str, charge: Charge | None) -> None:
-        """What the pod is charged from now on, in place of what it was; ``None``: nothing."""
+        """Set what the pod is charged; ``None``: nothing."""
         tree = self.tree
         if tree is None:
             return
-        self._free.discard(uid)
+        self._without_quota.discard(uid)
         if charge is not None and charge.namespace not in tree.leaf_of:
             if charge.on_gpus:
-                self._free.add(uid)
+                self._without_quota.add(uid)
             charge = None
         before = self._charges.get(uid)
         if before == charge:
@@ -116,47 +116,47 @@ class QuotaBooks:
         if charge.leaving:
             self._leaving.add(path, charge.amounts, step)
             if charge.on_gpus:
-                (self._leavers.add if step > 0 else self._leavers.discard)(uid)
+                (self._terminating.add if step > 0 else self._terminating.discard)(uid)
         if charge.bound:
             self._bound.add(path, charge.amounts, step)
-        uids = (self._uids if charge.on_gpus else self._besides)[leaf]
+        uids = (self._uids if charge.on_gpus else self._non_gpu_uids)[leaf]
         if step > 0:
             uids.add(uid)
         else:
             uids.discard(uid)
 
     def charged(self, uid: str) -> Charge | None:
-        """What the pod is charged now."""
+        """What the pod is charged."""
         return self._charges.get(uid)
 
     def charged_to(self, leaf: int) -> Set[str]:
-        """UIDs of all pods on GPUs that are charged to a quota with namespaces, as it is: not to be kept."""
+        """UIDs of all pods on GPUs that are charged to the quota ``leaf``; a live set, not to be stored."""
         return self._uids[leaf]
 
-    def besides(self, leaf: int) -> Set[str]:
-        """UIDs of all others that are charged to it; not to be kept."""
-        return self._besides[leaf]
+    def non_gpu_pods(self, leaf: int) -> Set[str]:
+        """UIDs of all pods without a GPU that are charged to it; a live set, not to be stored."""
+        return self._non_gpu_uids[leaf]
 
     def of_no_quota(self) -> Set[str]:
-        """UIDs of the pods on GPUs whose namespaces have no quota; not to be kept."""
-        return self._free
+        """UIDs of the pods on GPUs whose namespaces have no quota; a live set, not to be stored."""
+        return self._without_quota
 
-    def leavers(self) -> Set[str]:
-        """UIDs of the pods on GPUs that are charged and whose end was asked for; not to be kept."""
-        return self._leavers
+    def terminating(self) -> Set[str]:
+        """UIDs of the charged pods on GPUs that are terminating; a live set, not to be stored."""
+        return self._terminating
 
     # --- figures ----------------------------------------------------------------------------------
 
     def leaf(self, namespace: str) -> int | None:
-        """The place of a namespace's quota; ``None`` where it has none."""
+        """The number of a namespace's quota; ``None`` if it has none."""
         return None if self.tree is None else self.tree.leaf_of.get(namespace)
 
     def held(self, place: int, resource: str, *, but: str = "") -> int:
-        """What the pods of a quota hold, but for the pod ``but``."""
+        """What the pods of a quota hold, without the pod ``but``."""
         return self._held.of(place, resource) - self._own(place, resource, but)
 
     def staying(self, place: int, resource: str, *, but: str = "") -> int:
-        """The same without the pods that leave."""
+        """The same without terminating pods."""
         return self.held(place, resource, but=but) - self._leaving.of(place, resource)
 
     def _own(self, place: int, resource: str, uid: str) -> int:
@@ -168,7 +168,7 @@ class QuotaBooks:
         return own.amounts.get(resource, 0) if counted else 0
 
     def refusal(self, uid: str, namespace: str, amounts: Amounts) -> str:
-        """Why a pod may not have ``amounts`` now, for people: the quota that would pass its max. Empty: it may."""
+        """Why a pod may not have ``amounts`` now, for people: the quota that would exceed its max. Empty: it may."""
         tree, leaf = self.tree, self.leaf(namespace)
         if tree is None or leaf is None:
             return ""
@@ -187,28 +187,31 @@ class QuotaBooks:
         return ""
 
     def over(self, uid: str, namespace: str, amounts: Amounts) -> list[Over]:
-        """Every quota that would pass its max, that of the namespace first, with what ``amounts`` alone come to."""
+        """Every quota that would exceed its max, that of the namespace first, and whether ``amounts`` alone do so."""
         tree, leaf = self.tree, self.leaf(namespace)
-        found: list[Over] = []
+        exceeded: list[Over] = []
         for place in () if tree is None or leaf is None else tree.path(leaf):
             assert tree is not None
             most = tree.quotas[place].max
-            passed = [
-                one
-                for one, amount in amounts.items()
-                if amount and one in most and self.held(place, one, but=uid) + amount > most[one]
+            resources = [
+                resource
+                for resource, amount in amounts.items()
+                if amount
+                and resource in most
+                and self.held(place, resource, but=uid) + amount > most[resource]
             ]
-            if passed:
-                found.append(Over(self.name_of(place), any(amounts[one] > most[one] for one in passed)))
-        return found
+            if resources:
+                alone = any(amounts[resource] > most[resource] for resource in resources)
+                exceeded.append(Over(self.name_of(place), alone))
+        return exceeded
 
     def name_of(self, place: int) -> str:
         """A quota's name after those of the quotas above it: ``root/a/a1``."""
         assert self.tree is not None
-        return "/".join(self.tree.quotas[one].name for one in reversed(self.tree.path(place)))
+        return "/".join(self.tree.quotas[ancestor].name for ancestor in reversed(self.tree.path(place)))
 
     def usage(self) -> list[QuotaUsage]:
-        """Every quota in figures, the root first; resources that it names and those that its pods hold of the tree's."""
+        """Every quota in figures, the root first; with the resources that it names and those of the tree that its pods hold."""
         tree = self.tree
         if tree is None:
             return []
@@ -225,6 +228,6 @@ class QuotaBooks:
 
 
 def below(path: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    """The part of ``path`` below where it meets ``other``."""
+    """The part of ``path`` below its junction with ``other``."""
     shared = set(other)
     return tuple(place for place in path if place not in shared)

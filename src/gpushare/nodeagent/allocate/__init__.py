@@ -1,1 +1,1 @@
-"""Allocate: which pod the kubelet asks for, which GPU it gets, and what its container is given."""
+"""Allocate: which pod the kubelet calls for, which GPU it gets, and what its container receives."""

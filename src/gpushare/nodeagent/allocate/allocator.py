@@ -176,7 +176,7 @@ class Allocator:
             return decide()
 
     async def _learn_candidates(self, resource: str, amount: int) -> None:
-        """Learn what tells a pod that was bound by hand from a decided one that requests as much.
+        """Learn what distinguishes a pod that was bound by hand from a decided pod with the same request.
 
         Their ``Allocate`` looks the same. But the kubelet admits one pod after the other and lists the one that it is
         admitting, without devices. (Before 1.34 it also lists those that it has just rejected.)

@@ -1,6 +1,6 @@
-"""What a container gets besides its GPU's name: the place where isolation backends come in.
+"""What a container receives in addition to its GPU's name: the interface of isolation backends.
 
-A node's mode chooses the backend. ``NoIsolation`` tells the container its share and trusts it to keep to it.
+A node's mode selects the backend. ``NoIsolation`` passes the container its share and relies on it to stay within it.
 """
 
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """What the container runtime is asked to put into one container."""
+    """What the container runtime is asked to add to one container."""
 
     envs: dict[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
@@ -47,8 +47,8 @@ class Injection:
 class Grant:
     """One container's share of each of its GPUs, as decided. ``pod_units`` are the units of its whole pod.
 
-    Without a ``container`` it is a ResourceClaim's share, one for all containers that use the claim: ``pod`` is then the claim's
-    namespace and name, ``uid`` its UID.
+    Without a ``container`` it is the share of a ResourceClaim, common to all containers that use the claim. ``pod`` is then the
+    claim's namespace and name, ``uid`` its UID.
     """
 
     pod: str
@@ -58,29 +58,29 @@ class Grant:
     pod_units: int
     mode: NodeMode
     ids: tuple[str, ...] = ()
-    """The device IDs that the kubelet gave."""
+    """The device IDs that the kubelet assigned."""
     compute_class: str = ""
-    """What the pod says that its work is like, one of ``names.COMPUTE_CLASSES``; empty if it says nothing."""
+    """The kind of work that the pod declares, one of ``names.COMPUTE_CLASSES``; empty if it declares none."""
     compute_policy: CorePolicy | None = None
     """``None``: that of the node."""
 
 
 class Backend(Protocol):
-    """Turns a share into what holds a container to it."""
+    """Enforces a share in a container."""
 
     @property
     def in_place(self) -> bool:
-        """Whether the GPU must be given by the description that has our libraries in place of the driver's."""
+        """Whether the GPU must be assigned by the CDI spec that has our libraries in place of the driver's."""
 
     async def inject(self, grant: Grant, *, in_place: bool) -> Injection:
-        """What to add beside ``memory_envs``; called once a container. Raises ``AllocationRefused``.
+        """What to add to ``memory_envs``; called once per container. Raises ``AllocationRefused``.
 
-        ``in_place`` is what the property was when the GPU was given.
+        ``in_place`` is the value of the property when the GPU was assigned.
         """
 
 
 class NoIsolation:
-    """Nothing: the container reads its share from the environment (mode ``share``)."""
+    """No enforcement: the container reads its share from the environment (mode ``share``)."""
 
     in_place = False
 
@@ -90,10 +90,10 @@ class NoIsolation:
 
 
 def memory_envs(grant: Grant) -> dict[str, str]:
-    """The environment that tells a container its GPU memory (spec §1), MiB of our own beside it.
+    """The environment variables with the container's GPU memory (spec §1), and our own in MiB.
 
-    Several GPUs are listed with commas, in one order; units and MiB are those on one of them. Where they differ in size it
-    is the one of which the container has the smallest part, so that no program that keeps to it takes too much of another.
+    Several GPUs are listed with commas, always in the same order; units and MiB are per GPU. If the GPUs differ in size, those of
+    the GPU of which the container has the smallest part count, so that a program that keeps to them takes too much of none.
     """
     shares = grant.shares
     least = min(shares, key=lambda share: Fraction(share.units, share.device_units))
@@ -108,5 +108,5 @@ def memory_envs(grant: Grant) -> dict[str, str]:
 
 
 def core_envs(grant: Grant) -> dict[str, str]:
-    """The environment that tells a container its compute share."""
+    """The environment variables with the container's compute share."""
     return {names.ENV_CORE_PERCENT: str(grant.shares[0].core_percent)}

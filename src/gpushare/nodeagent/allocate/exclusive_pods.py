@@ -23,7 +23,7 @@ from gpushare.nodeagent.reconcile.allocation_patch import RecordPatch
 
 
 class ExclusivePod(NamedTuple):
-    """A pod, and the GPUs (UUIDs) that are recorded for each of its containers; none if nothing readable is."""
+    """A pod, and the GPUs (UUIDs) that are recorded for each of its containers; empty without a readable record."""
 
     bound: BoundPod
     decided: Mapping[str, frozenset[str]]
@@ -64,56 +64,56 @@ class ExclusivePods:
     ) -> list[str]:
         """The ``amount`` IDs of ``available`` to take next, ``must`` among them.
 
-        Where nothing was decided, those that are neither decided for other pods nor cordoned, as long as there are enough.
+        If nothing was decided, prefers GPUs that are neither decided for other pods nor cordoned, as long as there are enough.
         """
-        free = {gpu: its[0] for gpu, its in ids.by_gpu([*available, *must]).items()}
-        kept = ids.by_gpu(must).keys()
+        free = {gpu: gpu_ids[0] for gpu, gpu_ids in ids.by_gpu([*available, *must]).items()}
+        required = ids.by_gpu(must).keys()
         waiting = [
-            one.decided[container.name]
-            for one in sorted(self._pods.values(), key=_since)
-            for container in one.bound.request.containers
-            if container.whole_gpus == amount and container.name in one.decided
+            pod.decided[container.name]
+            for pod in sorted(self._pods.values(), key=_since)
+            for container in pod.bound.request.containers
+            if container.whole_gpus == amount and container.name in pod.decided
         ]
-        gpus = next((gpus for gpus in waiting if kept <= gpus <= free.keys()), None)
+        gpus = next((gpus for gpus in waiting if required <= gpus <= free.keys()), None)
         if gpus is None:
             reserved = frozenset(
-                gpu for one in self._pods.values() for its in one.decided.values() for gpu in its
+                gpu for pod in self._pods.values() for decided in pod.decided.values() for gpu in decided
             )
             cordoned = (
                 frozenset()
                 if self.with_cordons is None
-                else {one.uuid for one in self.with_cordons.devices if one.cordoned}
+                else {device.uuid for device in self.with_cordons.devices if device.cordoned}
             )
             gpus = (
-                _closest(node, free.keys() - reserved - cordoned | kept, amount, kept)
-                or _closest(node, free.keys() - reserved | kept, amount, kept)
-                or _closest(node, free.keys(), amount, kept)
+                _closest(node, free.keys() - reserved - cordoned | required, amount, required)
+                or _closest(node, free.keys() - reserved | required, amount, required)
+                or _closest(node, free.keys(), amount, required)
                 or frozenset()
             )
         chosen = [free[gpu] for gpu in gpus]
-        rest = [one for one in in_order(available) if one not in chosen and one not in must]
-        return in_order(chosen) if len(chosen) == amount else [*must, *rest][:amount]
+        others = [one for one in in_order(available) if one not in chosen and one not in must]
+        return in_order(chosen) if len(chosen) == amount else [*must, *others][:amount]
 
     def record_patches(
         self, listing: DeviceListing, node: NodeDevices, ids: DeviceIds
     ) -> list[tuple[ExclusivePod, RecordPatch]]:
         """What to write on pods whose containers have other GPUs than recorded, as the kubelet lists them."""
-        found = []
-        for one in self._pods.values():
-            change = _record_patch(one, listing.get(one.bound.key, {}), node, ids)
+        patches = []
+        for pod in self._pods.values():
+            change = _record_patch(pod, listing.get(pod.bound.key, {}), node, ids)
             if change is not None:
-                found.append((one, change))
-        return found
+                patches.append((pod, change))
+        return patches
 
 
-def _since(one: ExclusivePod) -> tuple[bool, str, str]:
-    return one.bound.running, one.bound.created, one.bound.uid
+def _since(pod: ExclusivePod) -> tuple[bool, str, str]:
+    return pod.bound.running, pod.bound.created, pod.bound.uid
 
 
 def _closest(
     node: NodeDevices, gpus: Collection[str], amount: int, must: Collection[str]
 ) -> frozenset[str] | None:
-    places = {device.uuid: at for at, device in enumerate(node.devices)}
+    places = {device.uuid: row for row, device in enumerate(node.devices)}
     rows = best_set(
         node.near,
         tuple(device.numa_node for device in node.devices),
@@ -141,44 +141,46 @@ def _recorded(pod: BoundPod) -> Allocation | None:
 
 
 def _record_patch(
-    one: ExclusivePod, device_ids: DevicesByContainer, node: NodeDevices, ids: DeviceIds
+    pod: ExclusivePod, device_ids: DevicesByContainer, node: NodeDevices, ids: DeviceIds
 ) -> RecordPatch | None:
-    request = one.bound.request
+    request = pod.bound.request
     devices = {device.uuid: device for device in node.devices}
     has: dict[str, list[Device]] = {}
     try:
-        for (container, resource), its in device_ids.items():
+        for (container, resource), container_ids in device_ids.items():
             if resource == names.GPU_WHOLE:
-                has[container] = [devices[gpu] for gpu in ids.gpus_of(its)]
+                has[container] = [devices[gpu] for gpu in ids.gpus_of(container_ids)]
     except UnknownDeviceId:
-        return None  # of a GPU that is currently not found
+        return None  # a device of a GPU that is currently missing
     if any(
         container.name not in has
         for container in request.containers
         if container.kind is not ContainerKind.INIT
     ):
-        return None  # not all are served yet
-    recorded = _recorded(one.bound)
-    held = {device.uuid: device for its in has.values() for device in its}
+        return None  # not all containers have their devices yet
+    recorded = _recorded(pod.bound)
+    held = {device.uuid: device for assigned in has.values() for device in assigned}
     missing = request.gpu_count - len(held)
     if recorded is not None and missing > 0:
-        # A larger init container had more, which the kubelet does not list: the pod keeps them as decided.
+        # A larger init container had more GPUs, which the kubelet does not list: the pod keeps them as decided.
         more = [devices[gpu.uuid] for gpu in recorded.gpus if gpu.uuid in devices and gpu.uuid not in held]
         held |= {device.uuid: device for device in more[:missing]}
     shares = {device.uuid: _all_of(device, node) for device in held.values()}
-    # The kubelet does not list init containers: what is recorded of them stays, as long as it is the pod's.
+    # The kubelet does not list init containers: their record stays if its GPUs are the pod's.
     unlisted = {} if recorded is None else recorded.containers
     actual = Allocation(
         tuple(sorted(shares.values(), key=lambda share: share.index)),
         {
             **{
-                name: its
-                for name, its in unlisted.items()
-                if name not in has and all(share.uuid in shares for share in its)
+                name: recorded_shares
+                for name, recorded_shares in unlisted.items()
+                if name not in has and all(share.uuid in shares for share in recorded_shares)
             },
             **{
-                name: tuple(sorted((shares[device.uuid] for device in its), key=lambda share: share.index))
-                for name, its in has.items()
+                name: tuple(
+                    sorted((shares[device.uuid] for device in assigned), key=lambda share: share.index)
+                )
+                for name, assigned in has.items()
             },
         },
         node.unit,

@@ -84,7 +84,7 @@ class GrantLog:
         return pod.assigned and any(one.kind is ContainerKind.APP for one in pod.request.containers)
 
     def forget_listing(self, key: str) -> None:
-        """What is listed under this name is another pod's."""
+        """Drop the entry of this name, which is another pod's."""
         if self._listing is not None:
             self._listing.pop(key, None)
 
@@ -137,7 +137,9 @@ class GrantLog:
         self._seen_with_devices |= {pod.uid for pod in self._pods.values() if listing.get(pod.key)}
         # The list may be that of the kubelet before a restart.
         registered = {name: at_s for name, at_s in self._registered_at_s.items() if at_s <= requested_at_s}
-        holders = {one: key for key, devices in listing.items() for ids in devices.values() for one in ids}
+        holders = {
+            device: key for key, devices in listing.items() for ids in devices.values() for device in ids
+        }
         self._reassign(listing, holders)
         forgotten = []
         for uid, name, grant in self._all():
@@ -162,52 +164,54 @@ class GrantLog:
         """Assign unlisted grants to the pods that they were for, as far as the list tells.
 
         The kubelet admits one pod at a time: if one of a pod's grants is listed for another pod, so will the rest be. And a pod
-        that has other devices was not meant: an identical pod without devices was.
+        that has other devices was not the one admitted: an identical pod without devices was.
         """
         uids = {pod.key: pod.uid for pod in self._pods.values()}
-        found: dict[str, dict[tuple[str, str], _Grant]] = {}
+        reassigned: dict[str, dict[tuple[str, str], _Grant]] = {}
         unmatched = []
         for uid, grants in self._grants.items():
             pod = self._pods.get(uid)
             unlisted = {name: grant for name, grant in grants.items() if grant.ids.isdisjoint(holders)}
             if pod is None or not unlisted:
                 continue
-            keys = {holders[one] for grant in grants.values() for one in grant.ids if one in holders}
+            keys = {holders[device] for grant in grants.values() for device in grant.ids if device in holders}
             holder = next((self._pods[uids[key]] for key in keys - {pod.key} if key in uids), None)
             if (
                 holder is not None
                 and holder.request_signature == pod.request_signature
-                and holder.uid not in found
+                and holder.uid not in reassigned
             ):
-                found[holder.uid] = _renamed(unlisted, pod, holder)
+                reassigned[holder.uid] = _renamed(unlisted, pod, holder)
             else:
                 unmatched.append((pod, unlisted))
         for pod, unlisted in unmatched:
-            if pod.uid not in found and not unlisted.keys() & listing.get(pod.key, {}).keys():
-                found[pod.uid] = unlisted
+            if pod.uid not in reassigned and not unlisted.keys() & listing.get(pod.key, {}).keys():
+                reassigned[pod.uid] = unlisted
         for pod, unlisted in unmatched:
-            if found.get(pod.uid) is not unlisted:
-                other = self._identical_without_devices(pod, found, listing)
-                found.setdefault(other.uid, _renamed(unlisted, pod, other))
+            if reassigned.get(pod.uid) is not unlisted:
+                other = self._identical_without_devices(pod, reassigned, listing)
+                reassigned.setdefault(other.uid, _renamed(unlisted, pod, other))
         listed = {
             uid: {name: grant for name, grant in grants.items() if not grant.ids.isdisjoint(holders)}
             for uid, grants in self._grants.items()
         }
-        self._grants = {uid: listed.get(uid, {}) | found.get(uid, {}) for uid in {**listed, **found}}
+        self._grants = {
+            uid: listed.get(uid, {}) | reassigned.get(uid, {}) for uid in {**listed, **reassigned}
+        }
 
     def _identical_without_devices(
-        self, pod: AllocatedPod, found: Collection[str], listing: DeviceListing
+        self, pod: AllocatedPod, reassigned: Collection[str], listing: DeviceListing
     ) -> AllocatedPod:
         """A pod with an identical request and no devices, preferably one that the kubelet lists; else ``pod`` itself."""
         others = [
-            one
-            for one in self._pods.values()
-            if one.request_signature == pod.request_signature
-            and not one.bound.terminating
-            and one.uid not in found
-            and not listing.get(one.key)
+            other
+            for other in self._pods.values()
+            if other.request_signature == pod.request_signature
+            and not other.bound.terminating
+            and other.uid not in reassigned
+            and not listing.get(other.key)
         ]
-        return min(others, key=lambda one: (one.key not in listing, one.assume_time_ns), default=pod)
+        return min(others, key=lambda other: (other.key not in listing, other.assume_time_ns), default=pod)
 
     def unconfirmed(self, now_s: float) -> bool:
         """Whether there are grants that the kubelet has not listed yet, or a preference that it is about to act on."""

@@ -1,8 +1,8 @@
 """The pods of one node that have an allocation, what the scheduler decided for them, and where they really are. Pure.
 
-Pods with identical requests share the GPU sets that were decided for all of them: ``Allocate`` names no pod, so one may be served
-in place of another. Then the other waits for the GPU set that the first has left, and no third pod's is ever touched, however
-full a GPU is.
+Pods with identical requests share the GPU sets that were decided for all of them: ``Allocate`` names no pod, so one pod may be
+served in place of another. The other then waits for the GPU set that the first one did not take. No third pod's GPU set is
+ever touched, however full a GPU is.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from gpushare.nodeagent.reconcile.allocation_patch import allocation_at
 
 
 class Position(NamedTuple):
-    """The GPU set (UUIDs) that was decided for a pod, and the one that it has: ``None`` while it waits."""
+    """The GPU set (UUIDs) that was decided for a pod, and the one that it has; ``None`` while it waits."""
 
     pod: AllocatedPod
     decided: frozenset[str]
@@ -45,7 +45,7 @@ class NodeAllocations:
         self.set_node(node)
 
     def set_node(self, node: NodeDevices) -> None:
-        """The GPUs changed, or their mode or unit."""
+        """Set the GPUs, their mode and their unit."""
         self.node = node
         self.ids = DeviceIds(node.devices)
         self._devices = {device.uuid: device for device in node.devices}
@@ -136,8 +136,8 @@ class NodeAllocations:
             return shares if actual is None else actual.gpus
         preference = self.grants.preference
         preferred = [preference.ids] if preference is not None and self._is_preferred(pod) else []
-        found = (self._gpus_of_ids(pod, ids) for ids in (*self.device_ids(pod).values(), *preferred))
-        gpus_now = next((gpus for gpus in found if gpus), None)
+        candidates = (self._gpus_of_ids(pod, ids) for ids in (*self.device_ids(pod).values(), *preferred))
+        gpus_now = next((gpus for gpus in candidates if gpus), None)
         if gpus_now is None or gpus_now == gpu_set(shares) or not gpus_now <= self._devices.keys():
             return shares
         return tuple(pod.pod_share_on(device, self.node.unit) for device in self.devices_of(gpus_now))
@@ -211,9 +211,9 @@ class NodeAllocations:
         return next((gpus for ids in own if (gpus := self._gpus_of_ids(pod, ids))), None)
 
     def _gpus_of_ids(self, pod: AllocatedPod, ids: frozenset[str]) -> frozenset[str]:
-        """The GPUs of a container with these IDs; none where they do not tell."""
+        """The GPUs of a container with these IDs; empty if the IDs do not determine them."""
         if pod.request.gpu_count == 1:
-            # Any one of them tells: no container gets IDs of two GPUs.
+            # Any ID determines it: no container gets IDs of two GPUs.
             try:
                 return frozenset((self.ids.gpu_of(next(iter(ids))),))
             except (UnknownDeviceId, StopIteration):
@@ -225,21 +225,21 @@ class NodeAllocations:
 
     def positions(self, pods: Iterable[AllocatedPod] | None = None) -> list[Position]:
         """Where ``pods`` (all of the node) were decided, and where they are."""
-        found = []
+        positions = []
         for pod in self._pods.values() if pods is None else pods:
             decided, actual = gpu_set(pod.allocation.gpus), gpu_set(self.shares(pod))
             if self.device_ids(pod) or self.is_served(pod) or self._is_preferred(pod):
-                found.append(
+                positions.append(
                     Position(pod, actual if pod.uid in self._relocated_partners else decided, actual)
                 )
             elif not pod.bound.terminating:
-                found.append(Position(pod, decided, None))
-        return found
+                positions.append(Position(pod, decided, None))
+        return positions
 
     def find_relocation(self) -> Relocation | None:
-        """A waiting pod whose GPU set went to an identical pod, or no longer has room, and GPUs that have.
+        """A waiting pod whose GPU set went to an identical pod, or no longer has room, and other GPUs that have room.
 
-        It follows from what containers really have, so it is found again after a restart. ``None``: every decision
+        It is derived from what containers really have, so it is found again after a restart. ``None``: every decision
         still holds, or there is no other GPU.
         """
         for waiting, gpus, partner in swaps(self.positions()):
@@ -294,15 +294,15 @@ class Swap(NamedTuple):
 def swaps(positions: Iterable[Position]) -> Iterator[Swap]:
     """One for each waiting pod whose GPU set an identical pod has."""
     by_request: dict[object, list[Position]] = {}
-    for one in positions:
-        by_request.setdefault(one.pod.request_signature, []).append(one)
+    for position in positions:
+        by_request.setdefault(position.pod.request_signature, []).append(position)
     for identical in by_request.values():
         for partner in identical:
             if partner.actual is None or partner.actual == partner.decided:
                 continue
-            for one in identical:
-                if one.actual is None and one.decided == partner.actual:
-                    yield Swap(one.pod, partner.decided, partner.pod.uid)
+            for waiting in identical:
+                if waiting.actual is None and waiting.decided == partner.actual:
+                    yield Swap(waiting.pod, partner.decided, partner.pod.uid)
 
 
 def gpu_set(shares: Iterable[GpuShare]) -> frozenset[str]:

@@ -61,7 +61,7 @@ def _container_names(status: ReportingPodStatus) -> dict[str, str]:
 class BoundPod(msgspec.Struct, frozen=True):
     """A pod of this node that requests GPUs and has not finished.
 
-    ``request`` is what its containers request, as if of one GPU: labels may be changed after binding and no longer count.
+    ``request`` is what its containers request, as if of one GPU: labels may change after binding and no longer count.
     ``annotations`` are those of ``ALLOCATION_ANNOTATIONS`` that it has. ``compute_class`` is that of its label, one of
     ``names.COMPUTE_CLASSES``, or empty; a container keeps the one with which it was started.
     """

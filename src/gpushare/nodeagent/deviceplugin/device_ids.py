@@ -6,7 +6,7 @@ index in NVML.
 
 The number of a unit of memory is its position on the GPU in steps of 128 MiB: with 1 GiB units the IDs are 0, 8, 16, … . When the
 memory unit changes, the IDs of running containers still block their position, and nothing more. (From 1 GiB to 128 MiB an ID
-blocks an eighth of what it is worth; the kubelet has no way to know more, the scheduler's ledger counts MiB.)
+blocks an eighth of what it stands for. The kubelet cannot know more; the scheduler's ledger counts MiB.)
 """
 
 from collections.abc import Iterable, Mapping, Sequence

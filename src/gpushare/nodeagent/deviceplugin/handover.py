@@ -40,14 +40,15 @@ class _Peer:
     generation: int | None = None
     answer: asyncio.Future[bool] | None = None
     kept: bool = False
-    """Whether it left and its connections are kept."""
+    """Whether it left and its connections are held open here."""
 
 
 class Handover:
     """This agent's view of the agents of its node.
 
-    ``on_change`` is called when another comes or goes, with whether the kubelet may disconnect from this one or switch to the
-    other because of it; ``may_take_over`` returns whether the kubelet knows all resources of this agent, so another may leave.
+    ``on_change`` is called when another agent appears or disappears, with whether the kubelet may disconnect from this agent or
+    switch to the other because of it. ``may_take_over`` returns whether the kubelet knows all resources of this agent, so that
+    the other may leave.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class Handover:
                 kept.close()
 
     async def leave(self, connections: Sequence[socket.socket]) -> bool:
-        """Pass these and all kept connections to the newest agent; whether it keeps them, else they must be closed."""
+        """Pass these and all connections held open here to the newest agent; whether it holds them, else they must be closed."""
         successors = [
             one for one in self._peers if one.generation is not None and one.generation > self.generation
         ]
@@ -152,7 +153,7 @@ class Handover:
             self._meet(accepted)
 
     async def _find(self) -> None:
-        """Connect to the agents that are there, and remove what dead ones left."""
+        """Connect to the agents that exist, and remove the sockets of dead ones."""
         for path in sorted(self._folder.glob(f"{PRESENCE}*{SUFFIX}")):
             if path == self._path or generation_of(path.name) in self.others:
                 continue

@@ -118,7 +118,7 @@ class ResourceServer:
         return connections_to(self._path)
 
     def stay_open(self) -> None:
-        """Close no connection when ``run`` is cancelled: another process keeps them."""
+        """Close no connection when ``run`` is cancelled: another process holds them."""
         self._stays_open = True
 
     async def run(self) -> None:
@@ -134,7 +134,7 @@ class ResourceServer:
                             continue
                         await self._delay(cuts)
                         if not self._acts():
-                            # A newer agent came meanwhile. The kubelet calls whoever registered last, and we will leave.
+                            # A newer agent appeared meanwhile. The kubelet calls the agent that registered last, and this one will leave.
                             continue
                         try:
                             await self._register()
@@ -204,7 +204,7 @@ class ResourceServer:
             if self._stays_open:
                 _LEFT_OPEN.append(server)
             else:
-                # Stopping removes the file at this path, whoever made it: the next server binds only afterwards.
+                # Stopping removes the file at this path, no matter which server created it: the next server binds only afterwards.
                 await server.stop(grace=None)
             self._path.unlink(missing_ok=True)
 

@@ -104,7 +104,7 @@ class DevicePlugin(DevicePluginServicer):
         return answer
 
     async def Allocate(self, request: pb.AllocateRequest, context: Any) -> pb.AllocateResponse:  # noqa: N802
-        """What containers with these IDs get."""
+        """What containers with these IDs receive."""
         containers = [list(one.devices_ids) for one in request.container_requests]
         with self._call():
             try:

@@ -1,5 +1,5 @@
 """Node mode ``dra``: the node's GPUs as a ResourceSlice, and ResourceClaims prepared for the kubelet.
 
-kube-scheduler allocates shares by the capacity that the slice offers; the kubelet asks the plugin to prepare what was allocated.
-Nothing but the CDI files of prepared claims is kept: all else follows from the claims and the GPUs.
+kube-scheduler allocates shares by the capacity in the slice; the kubelet has the plugin prepare what was allocated. Only the
+CDI files of prepared claims are stored; everything else is derived from the claims and the GPUs.
 """

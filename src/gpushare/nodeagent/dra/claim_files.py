@@ -1,7 +1,7 @@
-"""The CDI file of each prepared claim: what its containers get besides their GPUs. Also the record of what is prepared.
+"""The CDI file of each prepared claim: what its containers get in addition to GPUs. Also the record of prepared claims.
 
-Runtimes look names up whenever a container starts, so a file is there before the kubelet is answered, and stays until the
-claim is unprepared. It lies in memory (``/var/run/cdi``), as the kubelet prepares every claim again after a reboot.
+Runtimes resolve CDI names at every container start, so a file is written before the kubelet gets its response, and stays until the
+claim is unprepared. It is in memory (``/var/run/cdi``), because the kubelet prepares every claim again after a reboot.
 """
 
 import json
@@ -25,14 +25,14 @@ _GPUS: Final = "gpushare.dev/gpus"
 
 
 class PreparedClaim(NamedTuple):
-    """A claim that is prepared, and the UUIDs of its GPUs."""
+    """A prepared claim, and the UUIDs of its GPUs."""
 
     claim: ClaimReference
     gpus: tuple[str, ...]
 
 
 def qualified(uid: str) -> str:
-    """The CDI name by which containers get what a claim gives besides GPUs."""
+    """The CDI name of what a claim adds to its GPUs."""
     return f"{KIND}={uid}"
 
 
@@ -42,15 +42,15 @@ def claim_spec(prepared: PreparedClaim, injection: Injection) -> bytes:
         "env": [f"{name}={value}" for name, value in sorted(injection.envs.items())],
         "mounts": [
             {
-                "hostPath": one.host_path,
-                "containerPath": one.container_path,
-                "options": ["ro" if one.read_only else "rw", "nosuid", "nodev", "bind"],
+                "hostPath": mount.host_path,
+                "containerPath": mount.container_path,
+                "options": ["ro" if mount.read_only else "rw", "nosuid", "nodev", "bind"],
             }
-            for one in injection.mounts
+            for mount in injection.mounts
         ],
         "deviceNodes": [
-            {"hostPath": one.host_path, "path": one.container_path, "permissions": one.permissions}
-            for one in injection.devices
+            {"hostPath": device.host_path, "path": device.container_path, "permissions": device.permissions}
+            for device in injection.devices
         ],
     }
     content = {
@@ -68,13 +68,13 @@ def claim_spec(prepared: PreparedClaim, injection: Injection) -> bytes:
 
 
 class ClaimFiles:
-    """Those in ``folder``, the last of the CDI folders. Every method may block."""
+    """The files in ``folder``, the last of the CDI folders. Every method may block."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def write(self, prepared: PreparedClaim, injection: Injection) -> None:
-        """Have the claim's file, whole; raises ``OSError``."""
+        """Write the claim's file atomically; raises ``OSError``."""
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._path(prepared.claim.uid)
         new = path.with_name(f".{path.name}.{os.getpid()}")
@@ -87,16 +87,16 @@ class ClaimFiles:
             raise
 
     def remove(self, uid: str) -> None:
-        """Have no file of that claim; raises ``OSError``."""
+        """Remove the claim's file, if it exists; raises ``OSError``."""
         self._path(uid).unlink(missing_ok=True)
 
     def read(self) -> Iterator[PreparedClaim]:
-        """Every claim that has a file; one that cannot be read is passed over."""
+        """Every claim that has a file; unreadable files are skipped."""
         try:
-            found = sorted(self._folder.glob(f"{_PREFIX}*{_SUFFIX}"))
+            paths = sorted(self._folder.glob(f"{_PREFIX}*{_SUFFIX}"))
         except OSError:
             return
-        for path in found:
+        for path in paths:
             uid = path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
             try:
                 notes = json.loads(path.read_bytes())["annotations"]
@@ -108,7 +108,7 @@ class ClaimFiles:
             yield PreparedClaim(ClaimReference(namespace, name, uid), gpus)
 
     def sweep(self) -> None:
-        """Remove what a process left half written that died; never raises."""
+        """Remove partly written files of processes that died; never raises."""
         with suppress(OSError):
             for path in self._folder.glob(f".{_PREFIX}*"):
                 path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What was allocated to a ResourceClaim on this node, and as what shares of GPUs. Pure."""
+"""What was allocated to a ResourceClaim on this node, and the resulting shares of GPUs. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
@@ -33,7 +33,7 @@ class ClaimReference(NamedTuple):
 
 
 class AllocatedDevice(NamedTuple):
-    """A device that a request of a claim was allocated: what it consumes of it, in MiB and percent (0: not limited).
+    """A device that was allocated to a request of a claim, with what it consumes: MiB and percent (0: not limited).
 
     With ``admin_access`` it consumes nothing, and its containers are not limited: they monitor the GPU.
     """
@@ -48,18 +48,18 @@ class AllocatedDevice(NamedTuple):
 
 
 class ShareConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Parameters of a claim, or of a DeviceClass, for our driver. What is empty is as the node has it."""
+    """Parameters of a claim, or of a DeviceClass, for our driver. Empty values: those of the node apply."""
 
     api_version: Literal["gpushare.dev/v1"]
     kind: Literal["ShareConfig"]
     compute_policy: Literal["", "hard", "work-conserving"] = ""
-    """Whether the claim's containers get no more than their percentage, or also what others leave idle."""
+    """Whether the claim's containers are limited to their percentage, or may also use what others leave idle."""
     compute_class: Literal["", "latency", "batch"] = ""
-    """What the label ``gpushare.dev/compute-class`` says of a pod."""
+    """As the pod label ``gpushare.dev/compute-class``."""
 
     @property
     def core_policy(self) -> CorePolicy | None:
-        """The policy as limits files have it; ``None``: that of the node."""
+        """The policy as written in limits files; ``None``: that of the node."""
         policies: Mapping[str, CorePolicy] = {"hard": "hard", "work-conserving": "idle"}
         return policies.get(self.compute_policy)
 
@@ -71,7 +71,7 @@ _CONFIG: Final = msgspec.json.Decoder(ShareConfig)
 
 
 def claim_uid(raw: bytes) -> str:
-    """The UID of the claim in ``raw``, JSON; raises ``msgspec.DecodeError``."""
+    """The UID of the claim in ``raw`` (JSON); raises ``msgspec.DecodeError``."""
     return decode_resource_claim(raw).metadata.uid
 
 
@@ -85,51 +85,51 @@ class Allocated(NamedTuple):
 def allocated_devices(raw: bytes, claim: ClaimReference, pool: str) -> Allocated:
     """What the claim in ``raw`` (JSON) was allocated of our devices in ``pool``; raises ``AllocationRefused``."""
     try:
-        found = decode_resource_claim(raw)
+        decoded = decode_resource_claim(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _refused(claim, f"the API server's answer is no claim ({error})") from None
-    if found.metadata.uid != claim.uid:
+    if decoded.metadata.uid != claim.uid:
         raise _refused(
-            claim, f"it has UID {found.metadata.uid}, not {claim.uid}: the claim was replaced meanwhile"
+            claim, f"it has UID {decoded.metadata.uid}, not {claim.uid}: the claim was replaced meanwhile"
         )
-    ours = found.results_in(pool)
+    ours = decoded.results_in(pool)
     if not ours:
         raise _refused(claim, f"it is allocated no GPU of node {pool}")
-    allocated = [_allocated(claim, one) for one in ours]
-    if len({one.admin_access for one in allocated}) > 1:
+    allocated = [_allocated(claim, result) for result in ours]
+    if len({device.admin_access for device in allocated}) > 1:
         raise _refused(
             claim, "some of its requests have adminAccess and some are for shares; use a claim for each"
         )
     return Allocated(
-        allocated, _config(claim, found.devices.config or (), {one.request for one in allocated})
+        allocated, _config(claim, decoded.devices.config or (), {device.request for device in allocated})
     )
 
 
 def shares_of(
     claim: ClaimReference, allocated: Iterable[AllocatedDevice], gpus: Sequence[Device]
 ) -> tuple[GpuShare, ...]:
-    """Its share of each of its GPUs; raises ``AllocationRefused`` for one that this node does not have.
+    """The claim's share of each of its GPUs; raises ``AllocationRefused`` for a GPU that this node does not have.
 
-    What several requests were allocated of one GPU is one share of it, without a limit of compute if one of them has none.
+    If several requests were allocated the same GPU their shares are added up; compute is not limited if one of them has no limit.
     """
     by_name: Mapping[str, Device] = {device_name(gpu.uuid): gpu for gpu in gpus}
-    found: dict[str, GpuShare] = {}
-    for one in allocated:
-        gpu = by_name.get(one.device)
+    shares: dict[str, GpuShare] = {}
+    for device in allocated:
+        gpu = by_name.get(device.device)
         if gpu is None:
-            raise _refused(claim, f"node {one.pool} has no GPU {one.device} now")
-        before = found.get(gpu.uuid)
-        mib, core_percent = one.mib, one.core_percent
+            raise _refused(claim, f"node {device.pool} has no GPU {device.device} now")
+        before = shares.get(gpu.uuid)
+        mib, core_percent = device.mib, device.core_percent
         if before is not None:
             mib += before.mib
             core_percent = core_percent + before.core_percent if core_percent and before.core_percent else 0
-        # In MiB and not in units: claims know no units, and programs want the ratio of both.
-        found[gpu.uuid] = GpuShare(gpu.uuid, gpu.index, mib, mib, gpu.total_mib, core_percent)
-    return tuple(found.values())
+        # In MiB instead of units: claims have no units, and programs need the ratio of the two.
+        shares[gpu.uuid] = GpuShare(gpu.uuid, gpu.index, mib, mib, gpu.total_mib, core_percent)
+    return tuple(shares.values())
 
 
 def _allocated(claim: ClaimReference, result: AllocationResult) -> AllocatedDevice:
-    # A request with alternatives is told as request/alternative; containers name the request.
+    # A request with alternatives is reported as request/alternative; containers name the request.
     request = result.request.partition("/")[0]
     if result.admin_access:
         return AllocatedDevice(request, result.pool, result.device, result.share_id or "", 0, 0, True)

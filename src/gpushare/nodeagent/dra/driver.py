@@ -1,7 +1,7 @@
-"""The DRA driver of a node, as the node agent has it: slice, plugin and prepared claims together.
+"""The DRA driver of a node within the node agent: slice, plugin and prepared claims together.
 
-It begins to work when the node is first in mode ``dra``, or holds claims from a time when it was, and goes on as long as the agent
-does: the kubelet can end no pod whose claims nobody unprepares.
+It starts when the node is in mode ``dra`` for the first time, or has claims from an earlier time in that mode, and runs until
+the agent stops: the kubelet cannot terminate a pod whose claims are not unprepared.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from gpushare.nodeagent.settings import Settings
 logger = logging.getLogger(__name__)
 
 
-#: How long a GPU may not respond before pods with claims on it are evicted: a driver that is reopened takes seconds.
+#: How long a GPU may be unresponsive before pods with claims on it are evicted: reopening a driver takes seconds.
 EVICT_AFTER_S: Final = 60.0
-#: How often it is looked for claims that are gone and were never unprepared: a kubelet that lost its state asks for none.
+#: Interval of the search for claims that are gone but were never unprepared: a kubelet that lost its state does not unprepare.
 _SWEEP_S: Final = 600.0
 
 
 class DraDriver:
-    """``gpus`` are those that the driver finds; ``on_change`` is called when any property reads otherwise."""
+    """``gpus`` are those that the driver finds; ``on_change`` is called when the value of any property changes."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class DraDriver:
         self._losing = asyncio.Event()
 
     async def adopt(self) -> None:
-        """Know what agents before this one have prepared."""
+        """Load what earlier agents have prepared."""
         await self._preparer.adopt()
         if self.claims:
             self._needed.set()
@@ -105,7 +105,7 @@ class DraDriver:
         self._publisher.want(owner, devices_of(gpus, hardware, most_shares, dead))
 
     def _dead(self, lost: Collection[str]) -> Collection[str]:
-        """Those that have not responded for ``EVICT_AFTER_S``; ``on_change`` is called when one has become so."""
+        """GPUs that have not responded for ``EVICT_AFTER_S``; ``on_change`` is called when this may have changed."""
         now_s = self._clock.monotonic()
         if not self._lost_since.keys() >= set(lost):
             self._losing.set()
@@ -113,37 +113,37 @@ class DraDriver:
         return {gpu for gpu, since_s in self._lost_since.items() if now_s - since_s >= EVICT_AFTER_S}
 
     def rest(self) -> None:
-        """A newer agent keeps the slice instead."""
+        """Stop maintaining the slice, because a newer agent does."""
         self._publisher.rest()
 
     @property
     def claims(self) -> Collection[str]:
-        """The UIDs of the claims that are prepared."""
+        """The UIDs of prepared claims."""
         return self._preparer.prepared.keys()
 
     def held(self) -> Mapping[str, str]:
-        """GPUs (UUIDs) of which prepared claims have a share, and why nobody gets them in another mode."""
+        """GPUs (UUIDs) of which prepared claims have a share, and why they are not allocated in another mode."""
         return {
-            gpu: f"shared by ResourceClaim {one.claim.key} since before the node's mode changed, until it is released"
-            for one in self._preparer.prepared.values()
-            for gpu in one.gpus
+            gpu: f"shared by ResourceClaim {prepared.claim.key} since before the node's mode changed, until it is released"
+            for prepared in self._preparer.prepared.values()
+            for gpu in prepared.gpus
         }
 
     @property
     def trouble(self) -> str:
-        """Why no claim is allocated or prepared on this node, and what to do; empty when they are."""
+        """Why no claim can be allocated or prepared on this node, and what to do; empty if they can."""
         if self._plugin.refusal:
             return f"the kubelet refuses the driver: {self._plugin.refusal}"
         return self._server.fault or self._publisher.fault
 
     @property
     def missing(self) -> list[str]:
-        """What is not ready, a text each."""
+        """What is not ready, one text each."""
         missing = [] if self._plugin.registered else ["DRA driver not registered with the kubelet"]
         return [*missing, "no ResourceSlice published"] if self._publisher.missing else missing
 
     async def run(self) -> None:
-        """Serve from when it is first needed, until cancelled."""
+        """Serve from the time when it is first needed, until cancelled."""
         await self._needed.wait()
         async with asyncio.TaskGroup() as tasks:
             for part in (self._server.run(), self._publisher.run(), self._sweep(), self._follow_losses()):
@@ -161,7 +161,7 @@ class DraDriver:
         while True:
             claims = [one.claim for one in self._preparer.prepared.values()]
             before, gone = gone, {one.uid for one in claims if await self._is_gone(one)}
-            # Twice, a while apart: a kubelet may be about to unprepare it.
+            # Only if gone in two passes: a kubelet may be about to unprepare it.
             for claim in claims:
                 if claim.uid in gone & before:
                     logger.warning("ResourceClaim %s is gone and was never unprepared", claim.key)

@@ -1,8 +1,8 @@
-"""The kubelet's interfaces to a DRA driver: registration, preparing of claims, and health, at one socket in its folder of plugins.
+"""The kubelet's interfaces to a DRA driver: registration, preparation of claims, and health, at one socket in its plugin folder.
 
-A kubelet watches the folder: it asks each socket that appears what it is, keeps a connection with it, and deletes the node's
-ResourceSlices of a driver when none of its sockets has answered for half a minute. Each agent has a socket of its own, so that
-two that follow each other are both there, and the kubelet calls the one that came last.
+The kubelet watches the folder. It asks each new socket for its purpose, stays connected, and deletes the driver's
+ResourceSlices of the node if none of its sockets has responded for half a minute. Each agent has its own socket, so that two
+successive agents can coexist; the kubelet calls the one that registered last.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from gpushare.nodeagent.errors import AllocationRefused
 
 logger = logging.getLogger(__name__)
 
-#: The kubelet's folder of plugins, beside that of device plugins.
+#: The kubelet's folder of plugins, next to that of device plugins.
 PLUGINS_REGISTRY: Final = "plugins_registry"
 _STEM: Final = f"{names.DRA_DRIVER}-"
 _LOOK_S: Final = 1.0
@@ -48,17 +48,17 @@ _RETRY_MOST_S: Final = 5.0
 
 
 class DraPlugin(DRAPluginServicer, RegistrationServicer):
-    """Answers the kubelet. ``on_registered`` is called when ``refusal`` or ``registered`` read otherwise."""
+    """Serves the kubelet. ``on_registered`` is called when ``refusal`` or ``registered`` changes."""
 
     def __init__(self, preparer: ClaimPreparer, on_registered: Callable[[], None]) -> None:
         self._preparer = preparer
         self._on_registered = on_registered
         self.registered = False
         self.refusal = ""
-        """Why the kubelet does not want this driver."""
+        """Why the kubelet rejected this driver."""
 
     async def GetInfo(self, request: registration.InfoRequest, context: Any) -> registration.PluginInfo:  # noqa: N802
-        """A DRA driver, served at the socket that was asked."""
+        """A DRA driver, served at the same socket."""
         return registration.PluginInfo(
             type=DRA_PLUGIN_TYPE, name=names.DRA_DRIVER, supported_versions=[DRA_SERVICE]
         )
@@ -66,7 +66,7 @@ class DraPlugin(DRAPluginServicer, RegistrationServicer):
     async def NotifyRegistrationStatus(  # noqa: N802
         self, request: registration.RegistrationStatus, context: Any
     ) -> registration.RegistrationStatusResponse:
-        """What has come of it."""
+        """The kubelet reports the result of the registration."""
         self.registered, self.refusal = request.plugin_registered, request.error
         if self.registered:
             logger.info("DRA driver %s is registered with the kubelet", names.DRA_DRIVER)
@@ -78,7 +78,7 @@ class DraPlugin(DRAPluginServicer, RegistrationServicer):
     async def NodePrepareResources(  # noqa: N802
         self, request: pb.NodePrepareResourcesRequest, context: Any
     ) -> pb.NodePrepareResourcesResponse:
-        """The devices of each claim, or why there are none."""
+        """The devices of each claim, or why it has none."""
         answer = pb.NodePrepareResourcesResponse()
         for claim in _named(request.claims):
             answer.claims[claim.uid].CopyFrom(await self._prepared(claim))
@@ -87,7 +87,7 @@ class DraPlugin(DRAPluginServicer, RegistrationServicer):
     async def NodeUnprepareResources(  # noqa: N802
         self, request: pb.NodeUnprepareResourcesRequest, context: Any
     ) -> pb.NodeUnprepareResourcesResponse:
-        """An entry for each claim, empty where nothing is left of it."""
+        """An entry for each claim, empty on success."""
         answer = pb.NodeUnprepareResourcesResponse()
         for claim in _named(request.claims):
             error = ""
@@ -104,18 +104,18 @@ class DraPlugin(DRAPluginServicer, RegistrationServicer):
             devices = await self._preparer.prepare(claim)
         except AllocationRefused as refusal:
             logger.error("not prepared: %s", refusal)
-            # The kubelet says before it which claim it is.
+            # The kubelet's own message already names the claim.
             return pb.NodePrepareResourceResponse(error=refusal.problem)
         return pb.NodePrepareResourceResponse(
             devices=[
                 pb.Device(
-                    request_names=[one.allocated.request],
-                    pool_name=one.allocated.pool,
-                    device_name=one.allocated.device,
-                    cdi_device_ids=one.cdi_devices,
-                    share_id=one.allocated.share_id or None,
+                    request_names=[device.allocated.request],
+                    pool_name=device.allocated.pool,
+                    device_name=device.allocated.device,
+                    cdi_device_ids=device.cdi_devices,
+                    share_id=device.allocated.share_id or None,
                 )
-                for one in devices
+                for device in devices
             ]
         )
 
@@ -125,9 +125,9 @@ def _named(claims: Iterable[pb.Claim]) -> list[ClaimReference]:
 
 
 class PluginServer:
-    """Serves ``plugin`` and ``health`` in the kubelet's ``folder`` of plugins, at a socket named by ``generation``.
+    """Serves ``plugin`` and ``health`` in the kubelet's plugin ``folder``, at a socket named after ``generation``.
 
-    ``on_change`` is called when ``fault`` reads otherwise.
+    ``on_change`` is called when ``fault`` changes.
     """
 
     def __init__(
@@ -155,10 +155,10 @@ class PluginServer:
         while True:
             try:
                 async with self._served():
-                    self._say("")
+                    self._set_fault("")
                     backoff.reset()
                     while self._path.exists():
-                        await asyncio.to_thread(self._bury)
+                        await asyncio.to_thread(self._remove_dead_sockets)
                         await self._clock.sleep(_LOOK_S)
                 logger.warning("%s has vanished and is served anew", self._path)
             except (OSError, RuntimeError, grpc.aio.AioRpcError) as error:
@@ -166,12 +166,12 @@ class PluginServer:
                 logger.warning(
                     "DRA driver %s is not served: %s; again in %.1f s", names.DRA_DRIVER, error, wait_s
                 )
-                self._say(f"it is not served to the kubelet: {error}")
+                self._set_fault(f"it is not served to the kubelet: {error}")
                 await self._clock.sleep(wait_s)
             finally:
                 self._plugin.registered = False
 
-    def _say(self, fault: str) -> None:
+    def _set_fault(self, fault: str) -> None:
         if fault != self.fault:
             self.fault = fault
             self._on_change()
@@ -196,8 +196,8 @@ class PluginServer:
             await server.stop(grace=None)
             self._path.unlink(missing_ok=True)
 
-    def _bury(self) -> None:
-        """Remove sockets of agents that died: the kubelet would try to reach them for ever."""
+    def _remove_dead_sockets(self) -> None:
+        """Remove sockets of agents that died: otherwise the kubelet would retry them indefinitely."""
         for path in self._folder.glob(f"{_STEM}*{SUFFIX}"):
             if path == self._path:
                 continue

@@ -1,8 +1,8 @@
-"""Prepares ResourceClaims and takes that back, as the kubelet asks.
+"""Prepares and unprepares ResourceClaims at the kubelet's request.
 
-Asked again, a claim gets the same answer: its directory has its UID as name and stays with the sums that running containers
-have in it, and all else follows from the claim. What is written is there before the kubelet is answered, in an order in which
-a process that dies leaves nothing that another one could mistake: directory, then CDI file; and the file goes first.
+Repeated calls return the same result: a claim's directory is named after its UID and stays, with the memory accounts of running
+containers, and everything else is derived from the claim. Files are written before the kubelet gets its response. Their order
+ensures that a process that dies leaves nothing ambiguous: directory, then CDI file; the CDI file is removed first.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from gpushare.nodeagent.errors import AllocationRefused
 
 logger = logging.getLogger(__name__)
 
-#: The kubelet waits 45 s for an answer; the API server, which has just answered the kubelet, gets less.
+#: The kubelet waits 45 s for a response. The API server, which the kubelet has just reached, gets less.
 READ_S: Final = 10.0
 
 
 class PreparedDevice(NamedTuple):
-    """A device of a claim, and the CDI names by which containers get it."""
+    """A device of a claim, and the CDI names that its containers receive."""
 
     allocated: AllocatedDevice
     cdi_devices: tuple[str, ...]
@@ -61,18 +61,18 @@ class ClaimPreparer:
         self._turn = asyncio.Lock()
 
     async def adopt(self) -> None:
-        """Know what agents before this one have prepared."""
+        """Load what earlier agents have prepared."""
         await asyncio.to_thread(self._files.sweep)
-        found = await asyncio.to_thread(lambda: list(self._files.read()))
-        self._prepared = {one.claim.uid: one for one in found}
+        prepared = await asyncio.to_thread(lambda: list(self._files.read()))
+        self._prepared = {entry.claim.uid: entry for entry in prepared}
 
     @property
     def prepared(self) -> Mapping[str, PreparedClaim]:
-        """The claims that are prepared, by UID."""
+        """Prepared claims, by UID."""
         return self._prepared
 
     async def prepare(self, claim: ClaimReference) -> list[PreparedDevice]:
-        """What containers that use ``claim`` get; raises ``AllocationRefused``."""
+        """What containers that use ``claim`` receive; raises ``AllocationRefused``."""
         async with self._turn:
             allocated, config = allocated_devices(await self._read(claim), claim, self._pool)
             gpus = self._gpus()
@@ -90,21 +90,21 @@ class ClaimPreparer:
             )
             monitors = allocated[0].admin_access
             prepared = PreparedClaim(claim, () if monitors else tuple(share.uuid for share in shares))
-            # Before its directory is there, which would else be taken for one that nobody uses.
-            known = self._prepared.get(claim.uid)
+            # Before its directory exists, which would otherwise be collected as unused.
+            before = self._prepared.get(claim.uid)
             self._prepared[claim.uid] = prepared
             try:
                 cdi_names, injection = self._monitoring(shares) if monitors else await self._injection(grant)
                 await asyncio.to_thread(self._files.write, prepared, injection)
             except (AllocationRefused, OSError) as error:
-                if known is None:
+                if before is None:
                     del self._prepared[claim.uid]
                 if isinstance(error, AllocationRefused):
                     raise AllocationRefused(f"ResourceClaim {claim.key}", error.problem) from None
                 raise AllocationRefused(
                     f"ResourceClaim {claim.key}", f"its CDI file cannot be written: {error.strerror or error}"
                 ) from None
-        if known is None:
+        if before is None:
             logger.info(
                 "ResourceClaim %s: prepared with %s",
                 claim.key,
@@ -117,31 +117,33 @@ class ClaimPreparer:
             )
             self._on_change()
         by_device = {gpu.uuid.lower(): cdi_names[gpu.uuid] for gpu in gpus if gpu.uuid in cdi_names}
-        return [PreparedDevice(one, (*by_device[one.device], qualified(claim.uid))) for one in allocated]
+        return [
+            PreparedDevice(device, (*by_device[device.device], qualified(claim.uid))) for device in allocated
+        ]
 
     async def unprepare(self, claim: ClaimReference) -> None:
-        """Take back what ``prepare`` made, also for a claim that is gone; raises ``AllocationRefused``."""
+        """Undo ``prepare``, also for a claim that is gone; raises ``AllocationRefused``."""
         async with self._turn:
             try:
                 await asyncio.to_thread(self._files.remove, claim.uid)
-                known = self._prepared.pop(claim.uid, None)
+                before = self._prepared.pop(claim.uid, None)
                 await self._release(claim.uid)
             except OSError as error:
                 raise AllocationRefused(
                     f"ResourceClaim {claim.key}", f"its files cannot be removed: {error.strerror or error}"
                 ) from None
-        if known is not None:
+        if before is not None:
             logger.info("ResourceClaim %s: unprepared", claim.key)
             self._on_change()
 
     def _monitoring(self, shares: Iterable[GpuShare]) -> tuple[dict[str, tuple[str, ...]], Injection]:
-        """CDI names by GPU, and what comes with them all, for containers that are not limited."""
+        """CDI names by GPU, and what is added to all of them, for containers that are not limited."""
         uuids = [share.uuid for share in shares]
         cdi_names = {uuid: self._give([uuid], in_place=False).cdi_devices for uuid in uuids}
         return cdi_names, Injection({names.ENV_VISIBLE_DEVICES: ",".join(uuids)})
 
     async def _injection(self, grant: Grant) -> tuple[dict[str, tuple[str, ...]], Injection]:
-        """CDI names by GPU, and what comes with them all."""
+        """CDI names by GPU, and what is added to all of them."""
         backend = self._backend_of(grant.mode)
         in_place = backend.in_place
         uuids = [share.uuid for share in grant.shares]

@@ -1,6 +1,6 @@
-"""Keeps this node's ResourceSlice at the API server as it should be: written when it changes, and not else.
+"""Keeps this node's ResourceSlice at the API server up to date; writes it only when it changes.
 
-The slice is watched, as others may remove it: a kubelet does so as it starts, and when no agent has answered it for a while.
+The slice is watched, because others may delete it: a kubelet does so at startup, and if no agent has responded for a while.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ logger = logging.getLogger(__name__)
 
 _SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
 _WRITE_S: Final = 5.0
-#: After a failure that time alone does not mend, such as a feature that is off.
+#: Delays after a failure that does not resolve itself, such as a disabled feature.
 _FIRST_S: Final = 1.0
 _MOST_S: Final = 15.0
 NEEDED: Final = "node mode dra needs Kubernetes 1.36 or newer with the feature DRAConsumableCapacity, which is on by default there"
 
 
 class SlicePublisher:
-    """Of ``node``. ``on_change`` is called when ``fault`` or ``there`` read otherwise."""
+    """The slice of ``node``. ``on_change`` is called when ``fault`` or ``there`` changes."""
 
     def __init__(self, node: str, session: Session, *, clock: Clock, on_change: Callable[[], None]) -> None:
         self._node = node
@@ -72,14 +72,14 @@ class SlicePublisher:
         return self._wanted is not None and not self.there
 
     def want(self, owner: Owner | None, devices: tuple[Json, ...]) -> None:
-        """Have the slice of these devices, or none where there are none."""
+        """Publish a slice of these devices; none without devices."""
         wanted = (owner, devices) if owner is not None and devices else None
         if wanted != self._wanted or not self._acts:
             self._wanted, self._acts = wanted, True
             self._woken.set()
 
     def rest(self) -> None:
-        """Write nothing until ``want`` is called again: a newer agent does."""
+        """Write nothing until ``want`` is called again, because a newer agent does."""
         self._acts = False
 
     async def run(self) -> None:
@@ -93,20 +93,20 @@ class SlicePublisher:
         self._woken.set()
 
     def upsert(self, item: Published) -> None:
-        """A slice of this node is there, or changed."""
-        there = self.there
+        """A slice of this node was added or changed."""
+        was_there = self.was_there
         self._published[item.name] = item
-        self._changed(there)
+        self._changed(was_there)
 
     def remove(self, key: str, last: Published) -> None:
         """A slice of this node is gone."""
-        there = self.there
+        was_there = self.was_there
         self._published.pop(key, None)
-        self._changed(there)
+        self._changed(was_there)
 
-    def _changed(self, there: bool) -> None:  # noqa: FBT001 - what it was before
+    def _changed(self, was_there: bool) -> None:  # noqa: FBT001 - the earlier value
         self._woken.set()
-        if there != self.there:
+        if was_there != self.there:
             self._on_change()
 
     async def _write(self) -> None:
@@ -127,7 +127,7 @@ class SlicePublisher:
             await self._clock.sleep(wait_s)
 
     async def _reconcile(self) -> str:
-        """Have the slice as wanted; why it is not."""
+        """Write the slice if needed; returns why that failed."""
         name = slice_name(self._node)
         try:
             for other in [one for one in self._published if one != name or self._wanted is None]:
@@ -140,9 +140,9 @@ class SlicePublisher:
             return "" if body is None else await self._put(name, body, before)
         except ApiError as error:
             if error.conflict:
-                # Somebody else wrote; what there is now is watched.
+                # There was another writer; its result is watched.
                 return "" if self._woken.is_set() else str(error)
-            # Where the cluster does not know the kind, the chart gives no rights to it.
+            # If the cluster does not know the kind, the chart grants no permissions on it.
             return f"{error}; {NEEDED}" if error.status in (403, 404) else str(error)
         except KubeError as error:
             return str(error)
@@ -155,7 +155,7 @@ class SlicePublisher:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return f"the API server's answer is no ResourceSlice ({error})"
         if not written.is_shared:
-            # Whole GPUs would be allocated, to one claim each.
+            # Whole GPUs would be allocated, each to one claim.
             await self._delete(name)
             return f"the API server does not keep that GPUs may be shared; {NEEDED}"
         self.upsert(written)
@@ -179,9 +179,9 @@ class SlicePublisher:
             if not error.not_found:
                 raise
         logger.info("ResourceSlice %s is removed", name)
-        there = self.there
+        was_there = self.there
         self._published.pop(name, None)
-        self._changed(there)
+        self._changed(was_there)
 
 
 def _has_taints(device: Json) -> bool:
@@ -189,5 +189,5 @@ def _has_taints(device: Json) -> bool:
 
 
 def _decode(raw: bytes) -> tuple[str, Any]:
-    found = read_slice(raw)
-    return found.name, found
+    published = read_slice(raw)
+    return published.name, published

@@ -1,8 +1,8 @@
 """A node's GPUs as a ResourceSlice (``resource.k8s.io/v1``). Pure.
 
-Each GPU is one device that may be allocated to many claims, which consume its capacity. Its name is its UUID, so that an
-allocation names the same GPU after a reboot, whatever index it has then. A GPU that takes nothing new stays in the slice with a
-taint: what claims hold of it must remain accounted for.
+Each GPU is one device that may be allocated to many claims, which consume its capacity. It is named after its UUID, so that an
+allocation still names the same GPU after a reboot, whatever its index is then. A GPU that takes no new claims stays in the slice
+with a taint: what claims hold of it must remain accounted for.
 """
 
 import re
@@ -20,10 +20,10 @@ from gpushare.nodeagent.driver.nvml import Hardware
 
 Json = dict[str, Any]
 
-#: Compute is requested in steps of so many percent, as with extended resources.
+#: Compute is requested in steps of this many percent, as with extended resources.
 COMPUTE_STEP: Final = 5
 
-#: Taints of devices: of a GPU that people cordoned, and of one that is unhealthy, with the reason as value.
+#: Taints of devices: of a GPU that an administrator cordoned, and of one that is unhealthy, with the reason as value.
 CORDONED: Final = "gpushare.dev/cordoned"
 UNHEALTHY: Final = "gpushare.dev/unhealthy"
 
@@ -35,14 +35,14 @@ _NOT_IN_LABELS: Final = re.compile(r"[^A-Za-z0-9_.]+")
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """The node, which owns its slice: both go together."""
+    """The node, which owns its slice: they are deleted together."""
 
     name: str
     uid: str
 
 
 class Published(msgspec.Struct, frozen=True):
-    """A slice as the API server has it."""
+    """A slice as stored at the API server."""
 
     name: str
     uid: str
@@ -54,21 +54,21 @@ class Published(msgspec.Struct, frozen=True):
 
     @property
     def is_shared(self) -> bool:
-        """Whether the API server kept that devices may be allocated more than once: it drops fields of features that are off."""
-        return all(one.get("allowMultipleAllocations") for one in self.devices)
+        """Whether the API server kept the field that allows several allocations: it drops fields of disabled features."""
+        return all(device.get("allowMultipleAllocations") for device in self.devices)
 
 
 def slice_name(node: str) -> str:
-    """The name of a node's only slice: a node has fewer GPUs than a slice can hold."""
+    """The name of a node's only slice: a slice can hold more GPUs than a node has."""
     return f"{node}-{names.DRA_DRIVER}"
 
 
 def devices_of(
     gpus: Iterable[Device], hardware: Mapping[str, Hardware], most_shares: int, dead: Collection[str] = ()
 ) -> tuple[Json, ...]:
-    """The devices of a node's GPUs, but for those that pods hold from before the node's mode changed.
+    """The devices of a node's GPUs, except those that pods still hold from before the node's mode changed.
 
-    ``most_shares``: how many claims can be held apart on one GPU. ``dead`` (UUIDs): pods with claims on these are evicted.
+    ``most_shares``: how many claims can be isolated on one GPU. ``dead`` (UUIDs): pods with claims on these are evicted.
     """
     return tuple(
         _device(gpu, hardware.get(gpu.uuid, Hardware()), most_shares)
@@ -79,12 +79,12 @@ def devices_of(
 
 
 def untainted(devices: Iterable[Json]) -> tuple[Json, ...]:
-    """Those without taints."""
+    """The devices without taints."""
     return tuple(device for device in devices if not device.get("taints"))
 
 
 def slice_of(owner: Owner, devices: Iterable[Json], before: Published | None) -> Json | None:
-    """The slice to write, of the next generation; ``None`` where ``before`` says the same already."""
+    """The slice to write, of the next generation; ``None`` if ``before`` is the same."""
     devices = tuple(_dated(device, before) for device in devices)
     if before is not None and before.node_uid == owner.uid and _same(before.devices, devices):
         return None
@@ -125,11 +125,11 @@ def _device(gpu: Device, hardware: Hardware, most_shares: int) -> Json:
         "allowMultipleAllocations": True,
         "attributes": {name: value for name, value in attributes.items() if value is not None},
         "capacity": {
-            # Who requests no amount gets the whole GPU, as claims for devices do elsewhere.
+            # A claim without an amount gets the whole GPU, as with other drivers.
             MEMORY: _capacity(f"{gpu.total_mib}Mi", f"{gpu.total_mib}Mi", least="1Mi", step="1Mi"),
             # 0 is no limit.
             COMPUTE: _capacity("100", "0", least="0", step=str(COMPUTE_STEP)),
-            # Nobody requests them: each allocation consumes one, so that no pod comes that the node must refuse.
+            # Not requested: each allocation consumes one, so that no pod is bound that the node must refuse.
             SHARES: {"value": str(most_shares), "requestPolicy": {"default": "1", "validValues": ["1"]}},
         },
     }
@@ -146,7 +146,7 @@ def _taints(gpu: Device, *, dead: bool) -> list[Json]:
 
 
 def _dated(device: Json, before: Published | None) -> Json:
-    """The device, with the times at which the API server has dated those of its taints that it had before."""
+    """The device, with the API server's timestamps for taints that it already had."""
     old = (
         next((one for one in before.devices if one["name"] == device["name"]), {})
         if before is not None
@@ -180,8 +180,8 @@ def _version(value: str) -> Json | None:
 
 
 def _same(before: tuple[Json, ...], devices: tuple[Json, ...]) -> bool:
-    """The API server writes quantities in its own way: 15360Mi is 15Gi."""
-    return [_plain(one) for one in before] == [_plain(one) for one in devices]
+    """Compares semantically, because the API server normalizes quantities: 15360Mi becomes 15Gi."""
+    return [_plain(device) for device in before] == [_plain(device) for device in devices]
 
 
 def _plain(value: Any, *, amounts: bool = False) -> Any:
@@ -222,15 +222,15 @@ _SLICE: Final = msgspec.json.Decoder(_Slice)
 
 
 def read_slice(raw: bytes) -> Published:
-    """The slice in ``raw``, JSON; raises ``msgspec.DecodeError``."""
-    found = _SLICE.decode(raw)
-    metadata = found.metadata
-    owner = next((str(one.get("uid", "")) for one in metadata.owner_references or ()), "")
+    """The slice in ``raw`` (JSON); raises ``msgspec.DecodeError``."""
+    decoded = _SLICE.decode(raw)
+    metadata = decoded.metadata
+    owner = next((str(reference.get("uid", "")) for reference in metadata.owner_references or ()), "")
     return Published(
         metadata.name,
         metadata.uid,
         metadata.resource_version,
-        found.spec.pool.generation,
+        decoded.spec.pool.generation,
         owner,
-        tuple(found.spec.devices or ()),
+        tuple(decoded.spec.devices or ()),
     )

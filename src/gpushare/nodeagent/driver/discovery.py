@@ -63,11 +63,11 @@ class Inventory:
     reserved_mib: tuple[tuple[str, int], ...] = ()
     """UUID and the driver's reserved memory, of each GPU that has any."""
     hardware: tuple[tuple[str, Hardware], ...] = ()
-    """UUID and what it is, of each of ``devices``."""
+    """UUID and properties of each of ``devices``."""
 
     @property
     def is_gpus_own(self) -> bool:
-        """Whether the fault is that of each of ``devices``, and not the driver's."""
+        """Whether the fault is that of each of ``devices``, and not of the driver."""
         return self.trouble is None or (self.trouble.reason == REASON_NO_GPU and bool(self.devices))
 
 
@@ -104,7 +104,7 @@ class GpuWatch:
         self._left_out: tuple[str, ...] = ()
         self._unreadable: tuple[Unreadable, ...] = ()
         self._missing: dict[str, str] = {}
-        self._told: Inventory | None = None
+        self._published: Inventory | None = None
         self._stop = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: asyncio.Future[None] | None = None
@@ -135,22 +135,22 @@ class GpuWatch:
 
     def _watch(self) -> None:
         look = Backoff(self._pace.look_first_s, self._pace.look_most_s)
-        said = ""
+        logged_note = ""
         while not self._stop.is_set():
             trouble = self._open()
             if trouble is None:
                 trouble = self._follow()
                 self._nvml.close()
-                if self._told is not None and self._told.trouble is None:
-                    # It worked in between.
+                if self._published is not None and self._published.trouble is None:
+                    # It worked in the meantime.
                     look.reset()
-                    said = ""
+                    logged_note = ""
             if trouble is not None:
-                self._tell(trouble)
+                self._publish(trouble)
                 wait_s = look.next_s()
-                # Once for each trouble: a node without a driver may stay so.
-                level = logging.DEBUG if trouble.note == said else logging.WARNING
-                said = trouble.note
+                # Log each problem once: a node may stay without a driver.
+                level = logging.DEBUG if trouble.note == logged_note else logging.WARNING
+                logged_note = trouble.note
                 logger.log(
                     level,
                     "%s. Retrying at least every %.0f s",
@@ -177,13 +177,13 @@ class GpuWatch:
             if gpu.mig
         )
         whole = {gpu.uuid: gpu for gpu in listed.gpus if not gpu.mig}
-        gone = {gpu.index: uuid for uuid, gpu in self._known.items() if uuid not in whole}
+        lost = {gpu.index: uuid for uuid, gpu in self._known.items() if uuid not in whole}
         self._missing = dict.fromkeys(self._known.keys() - whole.keys(), NOT_FOUND)
-        self._missing |= {gone[one.index]: one.why for one in listed.unreadable if one.index in gone}
+        self._missing |= {lost[one.index]: one.why for one in listed.unreadable if one.index in lost}
         self._missing |= {
             gpu.uuid: IN_MIG_MODE for gpu in listed.gpus if gpu.mig and gpu.uuid in self._missing
         }
-        self._unreadable = tuple(one for one in listed.unreadable if one.index not in gone)
+        self._unreadable = tuple(one for one in listed.unreadable if one.index not in lost)
         self._left_out = mig + tuple(map(str, self._unreadable))
         self._known |= whole
         # A GPU that does not respond keeps its topology.
@@ -191,11 +191,11 @@ class GpuWatch:
         if whole:
             return None
         self._nvml.close()
-        there = mig + tuple(map(str, listed.unreadable))
-        if there:
-            # It has GPUs: removing the label would hide what is wrong with them.
+        excluded = mig + tuple(map(str, listed.unreadable))
+        if excluded:
+            # The node has GPUs: removing its label would hide what is wrong with them.
             more = "; nvidia-smi and dmesg on the node say more" if listed.unreadable else ""
-            return Trouble("NoGPU", f"no GPU of the node can be shared: {'; '.join(there)}{more}")
+            return Trouble("NoGPU", f"no GPU of the node can be shared: {'; '.join(excluded)}{more}")
         return Trouble(
             "NoGPU",
             "the NVIDIA driver runs but finds no GPU. Remove the label from nodes without a GPU, or check the hardware",
@@ -227,9 +227,9 @@ class GpuWatch:
                 watch_at_s = now_s + self._pace.watch_s
             elif self._between is not None:
                 self._between(self._nvml)
-            self._tell(None)
-            wanting = bool(self._missing or self._unreadable) or self._health.failing
-            if wanting and now_s - opened_s >= self._pace.reopen_s:
+            self._publish(None)
+            incomplete = bool(self._missing or self._unreadable) or self._health.failing
+            if incomplete and now_s - opened_s >= self._pace.reopen_s:
                 return None
             wait_s = min(self._pace.wait_s, max(0.0, probe_at_s - self._clock.monotonic()))
             events = self._nvml.wait_xids(wait_s)
@@ -244,8 +244,8 @@ class GpuWatch:
                 )
         return None
 
-    def _tell(self, trouble: Trouble | None) -> None:
-        # A missing GPU is replaced by the one that has its index now.
+    def _publish(self, trouble: Trouble | None) -> None:
+        # A missing GPU is replaced by the GPU that has its index now.
         by_index = {gpu.index: gpu for uuid, gpu in self._known.items() if uuid in self._missing}
         by_index |= {gpu.index: gpu for uuid, gpu in self._known.items() if uuid not in self._missing}
         devices = tuple(self._device(gpu) for _, gpu in sorted(by_index.items()))
@@ -258,11 +258,11 @@ class GpuWatch:
             tuple((uuid, minor) for uuid, minor in minors if minor >= 0),
             matrix(len(uuids), lambda a, b: self._near.get(pair_of(uuids[a], uuids[b]), UNKNOWN)),
             self._unreadable,
-            tuple((uuid, kept_mib) for uuid in uuids if (kept_mib := self._known[uuid].reserved_mib)),
+            tuple((uuid, reserved_mib) for uuid in uuids if (reserved_mib := self._known[uuid].reserved_mib)),
             tuple((uuid, self._known[uuid].hardware) for uuid in uuids),
         )
-        if inventory != self._told:
-            self._told = inventory
+        if inventory != self._published:
+            self._published = inventory
             self._in_loop(lambda: self._on_change(inventory))
 
     def _device(self, gpu: FoundGpu) -> Device:

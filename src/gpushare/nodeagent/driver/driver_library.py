@@ -1,7 +1,7 @@
-"""Where the driver's NVML library lies on a node, as the node agent's own container sees it.
+"""Where the driver's NVML library is on a node, as seen from the node agent's container.
 
-The driver is the node's, not the container's: the chart mounts the node's root folder, and the library is looked for
-under it where distributions, NVIDIA's driver container, GKE and WSL put it.
+The driver belongs to the node, not to the container. The chart mounts the node's root folder, and the library is searched under
+it where distributions, NVIDIA's driver container, GKE and WSL install it.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Final
 
 LIBRARY: Final = "libnvidia-ml.so.1"
 
-#: Where distributions put it, and Debian's alternatives.
+#: Where distributions install it, and Debian's alternatives.
 _USUAL: Final = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -25,9 +25,9 @@ _USUAL: Final = (
     "lib64",
     "usr/lib",
 )
-#: Under these the driver's container has a root folder of its own: of the GPU operator, of older ones.
+#: The root folders of NVIDIA's driver container: of the GPU operator, and of older versions.
 _DRIVER_CONTAINERS: Final = ("run/nvidia/driver", "driver-root")
-#: GKE, AKS and others that install by hand, WSL, Bottlerocket, Talos.
+#: GKE, AKS and others that install it manually, WSL, Bottlerocket, Talos.
 _ELSEWHERE: Final = (
     "home/kubernetes/bin/nvidia/lib64",
     "usr/local/nvidia/lib64",
@@ -47,7 +47,7 @@ _MOST_LINKS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class LibraryFile:
-    """A library's file, links followed. Two that differ in any field are not the same library."""
+    """A library file, links resolved. Two that differ in any field are different libraries."""
 
     path: Path
     device: int
@@ -56,9 +56,9 @@ class LibraryFile:
 
 
 def libraries(root: Path, listed: Sequence[str] = ()) -> list[LibraryFile]:
-    """Every NVML library that is there, best first: in the folders ``listed``, then under ``root``.
+    """Every NVML library, best first: in the folders ``listed``, then under ``root``.
 
-    One file that several folders show is told once.
+    A file that is visible in several folders is returned once.
     """
     paths = [Path(folder, LIBRARY) for folder in listed if folder]
     found = [_file(path, Path("/")) for path in paths] + [
@@ -79,7 +79,7 @@ def _file(path: Path, root: Path) -> LibraryFile | None:
 
 
 def _within(path: Path, root: Path) -> Path:
-    """``path`` with its links followed as a process does whose root folder is ``root``; raises ``OSError``."""
+    """``path`` with links resolved as in a process whose root folder is ``root``; raises ``OSError``."""
     here, ahead, links = root, [*reversed(path.relative_to(root).parts)], 0
     while ahead:
         part = ahead.pop()

@@ -10,7 +10,7 @@ from typing import Final
 
 #: XIDs that an application causes and that leave the GPU as it was: 13 graphics engine exception, 31 memory page
 #: fault, 43 stopped processing, 45 preemptive clean-up, 68 video processor exception, 109 context switch
-#: time-out. Source: NVIDIA's XID catalogue, and the list that NVIDIA's own device plugin passes over.
+#: time-out. Source: NVIDIA's XID catalogue, and the list of XIDs that NVIDIA's own device plugin ignores.
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 
 #: How reasons name XIDs.

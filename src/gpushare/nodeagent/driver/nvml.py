@@ -1,6 +1,6 @@
-"""NVML behind a seam: the few calls that the node agent makes, and the driver's own answer to them.
+"""The NVML calls that the node agent makes, as an interface, and its implementation by the driver.
 
-``DriverNvml`` speaks to ``libnvidia-ml.so.1`` through nvidia-ml-py. All calls come from one thread.
+``DriverNvml`` calls ``libnvidia-ml.so.1`` through nvidia-ml-py. All calls come from one thread.
 """
 
 import ctypes
@@ -28,30 +28,30 @@ logger = logging.getLogger(__name__)
 _MIB: Final = 1 << 20
 _SYSFS_PCI: Final = Path("/sys/bus/pci/devices")
 _MOST_EVENTS: Final = 64
-#: How long after XID events stopped the driver is asked for them again, in seconds.
+#: Seconds after a failure of XID events until they are requested again.
 _LISTEN_AGAIN_S: Final = 30.0
-#: Why a GPU that was found before is not healthy.
+#: Reasons why a GPU that was found before is not healthy.
 NOT_FOUND: Final = "NVML does not find it any more"
 IN_MIG_MODE: Final = "it is in MIG mode now"
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a GPU is, by which claims can select it; empty where it is not known."""
+    """Properties of a GPU by which claims can select it; empty if unknown."""
 
     architecture: str = ""
-    """As NVIDIA calls it: ``Hopper``."""
+    """NVIDIA's name for it: ``Hopper``."""
     cuda_compute_capability: str = ""
     driver_version: str = ""
     pcie_root: str = ""
-    """The PCIe root complex that it is below, as the kernel names it: ``pci0000:17``."""
+    """The PCIe root complex that it is attached to, as the kernel names it: ``pci0000:17``."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundGpu:
-    """One GPU as NVML tells of it. ``mig``: it is cut into MIG instances.
+    """One GPU as NVML reports it. ``mig``: it is partitioned into MIG instances.
 
-    ``reserved_mib``: what of ``total_mib`` the driver keeps for itself, so that no program can use it; rounded up.
+    ``reserved_mib``: the part of ``total_mib`` that the driver reserves, so that no program can use it; rounded up.
     """
 
     index: int
@@ -62,14 +62,14 @@ class FoundGpu:
     numa_node: int = -1
     mig: bool = False
     minor: int = -1
-    """The number in its device node's name, ``/dev/nvidia0``; -1 when the driver does not tell."""
+    """The number in its device node's name, ``/dev/nvidia0``; -1 if the driver does not report it."""
     reserved_mib: int = 0
     hardware: Hardware = Hardware()
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A GPU that NVML counts and does not answer for."""
+    """A GPU that NVML counts but cannot read."""
 
     index: int
     why: str
@@ -80,7 +80,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Enumeration:
-    """All that NVML found: the GPUs, those that could not be read, and how near two are to each other."""
+    """All that NVML found: the GPUs, those that could not be read, and the topology level of each pair."""
 
     gpus: tuple[FoundGpu, ...]
     unreadable: tuple[Unreadable, ...] = ()
@@ -96,50 +96,50 @@ class XidEvent:
 
 
 class Nvml(Protocol):
-    """What the node agent asks of NVML. Every method may block for milliseconds, ``wait_xids`` for its timeout."""
+    """The NVML calls of the node agent. Every method may block for milliseconds, ``wait_xids`` for its timeout."""
 
     def open(self) -> None:
-        """Load and initialise; raises ``DriverMissing`` or ``NvmlFailed``."""
+        """Load and initialize; raises ``DriverMissing`` or ``NvmlFailed``."""
 
     def close(self) -> None:
-        """Give everything back; never raises."""
+        """Release everything; never raises."""
 
     def enumerate(self) -> Enumeration:
-        """The GPUs of this node; raises ``NvmlFailed``. Also begins to listen for XIDs on them."""
+        """The GPUs of this node; raises ``NvmlFailed``. Also starts to listen for XIDs on them."""
 
     def probe(self, uuid: str) -> str:
-        """Ask the GPU something: empty when it answers, else what is wrong, for people.
+        """Probe the GPU; returns what is wrong, for people, or an empty text.
 
-        Raises ``NvmlFailed`` where it is not the GPU that fails, but the driver.
+        Raises ``NvmlFailed`` if the driver is at fault, not the GPU.
         """
 
     def wait_xids(self, timeout_s: float) -> Sequence[XidEvent] | None:
-        """The XIDs that come within the time; ``None`` at once when this driver reports none."""
+        """The XIDs that arrive within the time; ``None`` immediately if this driver reports none."""
 
     def processes(self) -> Sequence[GpuProcess]:
-        """Who uses the GPUs; without what the driver does not tell. PIDs are those of this process's namespace."""
+        """The processes on the GPUs, as far as the driver reports them. PIDs are those of this process's namespace."""
 
     def readings(self) -> Sequence[GpuReading]:
-        """What each GPU tells of itself; a GPU that is lost tells nothing."""
+        """A sample of each GPU; nothing for a lost one."""
 
     def can_limit(self, root: str) -> Mapping[str, str]:
-        """By GPU (UUID), why the driver cannot hold cgroups to limits of its memory; empty where it can.
+        """Why the driver cannot limit the memory of cgroups, by GPU (UUID); empty if it can.
 
-        GPUs that do not answer are left out. ``root`` is the directory of the root of all cgroups.
+        GPUs that do not respond are omitted. ``root`` is the directory of the root cgroup.
         """
 
     def limit_bytes(self, uuid: str, cgroup: str) -> int:
-        """The hard limit of a cgroup (its directory) on a GPU, ``NO_LIMIT`` for none. Raises ``NvmlFailed``."""
+        """The hard limit of a cgroup (its directory) on a GPU; ``NO_LIMIT`` for none. Raises ``NvmlFailed``."""
 
     def set_limit(self, uuid: str, cgroup: str, hard_bytes: int) -> None:
-        """Set its hard limit, and no soft one. Raises ``NvmlFailed``."""
+        """Set the hard limit, and no soft one. Raises ``NvmlFailed``."""
 
     def replaced(self) -> bool:
-        """Whether the driver was removed, or another installed, since ``open``."""
+        """Whether the driver was removed, or another one installed, since ``open``."""
 
 
 class DriverNvml:
-    """The real library, of the driver under ``root``. ``sysfs_pci`` is where the kernel tells of PCI devices."""
+    """The real library, of the driver under ``root``. ``sysfs_pci`` is the kernel's directory of PCI devices."""
 
     def __init__(self, root: Path = Path("/"), *, sysfs_pci: Path = _SYSFS_PCI) -> None:
         self._driver = Driver(root)
@@ -148,11 +148,11 @@ class DriverNvml:
         self._uuids: dict[int, str] = {}
         self._events: Any = None
         self._listen_at_s: float | None = None
-        """When to listen again; ``None``: it listens, or this driver reports no XIDs."""
+        """When to listen again; ``None``: it is listening, or this driver reports no XIDs."""
         self._usage = ProcessUsage()
 
     def open(self) -> None:
-        """Load and initialise; raises ``DriverMissing`` or ``NvmlFailed``."""
+        """Load and initialize; raises ``DriverMissing`` or ``NvmlFailed``."""
         self._driver.load()
         try:
             pynvml.nvmlInit()
@@ -162,7 +162,7 @@ class DriverNvml:
             raise _failed("NVML", error) from None
 
     def close(self) -> None:
-        """Give everything back; never raises."""
+        """Release everything; never raises."""
         self._free_events()
         self._handles.clear()
         self._uuids.clear()
@@ -172,12 +172,12 @@ class DriverNvml:
             logger.debug("NVML shutdown: %s", _text(error))
 
     def enumerate(self) -> Enumeration:
-        """The GPUs of this node; raises ``NvmlFailed``. Also begins to listen for XIDs on them."""
+        """The GPUs of this node; raises ``NvmlFailed``. Also starts to listen for XIDs on them."""
         try:
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise _failed("NVML", error) from None
-        found: list[FoundGpu] = []
+        gpus: list[FoundGpu] = []
         unreadable: list[Unreadable] = []
         self._handles.clear()
         self._uuids.clear()
@@ -192,37 +192,41 @@ class DriverNvml:
                 continue
             self._handles[gpu.uuid] = handle
             self._uuids[_address(handle)] = gpu.uuid
-            found.append(gpu)
+            gpus.append(gpu)
         self._listen()
-        near = near_of([Seen(gpu.uuid, self._handles[gpu.uuid], gpu.pci_bus_id) for gpu in found])
-        return Enumeration(tuple(found), tuple(unreadable), near)
+        near = near_of([Seen(gpu.uuid, self._handles[gpu.uuid], gpu.pci_bus_id) for gpu in gpus])
+        return Enumeration(tuple(gpus), tuple(unreadable), near)
 
     def replaced(self) -> bool:
-        """Whether the driver was removed, or another installed, since ``open``."""
+        """Whether the driver was removed, or another one installed, since ``open``."""
         return self._driver.replaced()
 
     def processes(self) -> Sequence[GpuProcess]:
-        """Who uses the GPUs; without what the driver does not tell. PIDs are those of this process's namespace."""
-        return [one for uuid, handle in list(self._handles.items()) for one in self._usage.of(uuid, handle)]
+        """The processes on the GPUs, as far as the driver reports them. PIDs are those of this process's namespace."""
+        return [
+            process
+            for uuid, handle in list(self._handles.items())
+            for process in self._usage.of(uuid, handle)
+        ]
 
     def readings(self) -> Sequence[GpuReading]:
-        """What each GPU tells of itself; a GPU that is lost tells nothing."""
+        """A sample of each GPU; nothing for a lost one."""
         return [reading_of(uuid, handle) for uuid, handle in list(self._handles.items())]
 
     def can_limit(self, root: str) -> Mapping[str, str]:
-        """By GPU (UUID), why the driver cannot hold cgroups to limits of its memory; empty where it can."""
-        told = {uuid: why_not(handle, root) for uuid, handle in self._handles.items()}
-        return {uuid: why for uuid, why in told.items() if why is not None}
+        """Why the driver cannot limit the memory of cgroups, by GPU (UUID); empty if it can."""
+        reasons = {uuid: why_not(handle, root) for uuid, handle in self._handles.items()}
+        return {uuid: reason for uuid, reason in reasons.items() if reason is not None}
 
     def limit_bytes(self, uuid: str, cgroup: str) -> int:
-        """The hard limit of a cgroup (its directory) on a GPU, ``NO_LIMIT`` for none. Raises ``NvmlFailed``."""
+        """The hard limit of a cgroup (its directory) on a GPU; ``NO_LIMIT`` for none. Raises ``NvmlFailed``."""
         try:
             return limit_bytes(self._handle(uuid), cgroup)
         except pynvml.NVMLError as error:
             raise _failed(f"GPU {uuid}", error) from None
 
     def set_limit(self, uuid: str, cgroup: str, hard_bytes: int) -> None:
-        """Set its hard limit, and no soft one. Raises ``NvmlFailed``."""
+        """Set the hard limit, and no soft one. Raises ``NvmlFailed``."""
         try:
             set_limit(self._handle(uuid), cgroup, hard_bytes)
         except pynvml.NVMLError as error:
@@ -235,9 +239,9 @@ class DriverNvml:
         return self._handles[uuid]
 
     def probe(self, uuid: str) -> str:
-        """Ask the GPU for its memory and, where the driver tells it, for the recovery that it needs.
+        """Read the GPU's memory and, if the driver reports it, the recovery that the GPU needs.
 
-        Raises ``NvmlFailed`` where it is not the GPU that fails, but the driver.
+        Raises ``NvmlFailed`` if the driver is at fault, not the GPU.
         """
         handle = self._handles.get(uuid)
         if handle is None:
@@ -252,7 +256,7 @@ class DriverNvml:
         return _RECOVERY.get(action, "")
 
     def wait_xids(self, timeout_s: float) -> Sequence[XidEvent] | None:
-        """The XIDs that come within the time; ``None`` at once when this driver reports none."""
+        """The XIDs that arrive within the time; ``None`` immediately if this driver reports none."""
         if self._listen_at_s is not None and time.monotonic() >= self._listen_at_s:
             self._listen()
             if self._events is not None:
@@ -261,13 +265,13 @@ class DriverNvml:
                 self._listen_at_s = time.monotonic() + _LISTEN_AGAIN_S
         if self._events is None:
             return None
-        seen: list[XidEvent] = []
+        events: list[XidEvent] = []
         deadline_s = time.monotonic() + timeout_s
-        while len(seen) < _MOST_EVENTS:
-            # After the first, only those that have come already.
-            left_s = 0.0 if seen else max(0.0, deadline_s - time.monotonic())
+        while len(events) < _MOST_EVENTS:
+            # After the first event, only those that have already arrived.
+            remaining_s = 0.0 if events else max(0.0, deadline_s - time.monotonic())
             try:
-                event = pynvml.nvmlEventSetWait_v2(self._events, int(left_s * 1000))
+                event = pynvml.nvmlEventSetWait_v2(self._events, int(remaining_s * 1000))
             except pynvml.NVMLError_Timeout:
                 break
             except pynvml.NVMLError as error:
@@ -276,12 +280,12 @@ class DriverNvml:
                 self._listen_at_s = time.monotonic() + _LISTEN_AGAIN_S
                 break
             if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
-                seen += [XidEvent(uuid, int(event.eventData)) for uuid in self._meant_by(event.device)]
-        return seen
+                events += [XidEvent(uuid, int(event.eventData)) for uuid in self._gpus_of_event(event.device)]
+        return events
 
-    def _meant_by(self, device: Any) -> list[str]:
-        """The GPU of an event; all, when the driver does not say which (as it may with a lost one)."""
-        # A lost GPU does not tell its UUID any more, but its handle is the one that we were given.
+    def _gpus_of_event(self, device: Any) -> list[str]:
+        """The GPU of an event; all GPUs if the driver does not name it (as it may not for a lost one)."""
+        # A lost GPU no longer reports its UUID, but its handle is still known.
         uuid = self._uuids.get(_address(device)) or _optional(
             lambda: _str(pynvml.nvmlDeviceGetUUID(device)), ""
         )
@@ -309,15 +313,15 @@ class DriverNvml:
         )
 
     def _pcie_root(self, bus_id: str) -> str:
-        """The root complex in the path of the GPU's device, which the kernel's link leads to; empty where there is none."""
+        """The root complex in the sysfs path of the GPU's device; empty if there is none."""
         try:
             path = (self._sysfs_pci / _in_sysfs(bus_id)).resolve(strict=True)
         except (OSError, RuntimeError):
             return ""
-        return next((one for one in path.parts if _PCIE_ROOT.fullmatch(one)), "")
+        return next((part for part in path.parts if _PCIE_ROOT.fullmatch(part)), "")
 
     def _numa_node(self, handle: Any, bus_id: str) -> int:
-        """The NUMA node nearest to the GPU by NVML, or else by the kernel; -1 when neither knows."""
+        """The NUMA node nearest to the GPU by NVML, else by the kernel; -1 if neither knows."""
         nodes = _optional(
             lambda: pynvml.nvmlDeviceGetMemoryAffinity(handle, 1, pynvml.NVML_AFFINITY_SCOPE_NODE), ()
         )
@@ -369,7 +373,7 @@ def _in_sysfs(bus_id: str) -> str:
     return f"{domain[-4:]}:{rest}"
 
 
-#: What the driver wants done before the GPU works again (nvml.h, ``nvmlDeviceGpuRecoveryAction_t``).
+#: The recovery that the driver requires before the GPU works again (nvml.h, ``nvmlDeviceGpuRecoveryAction_t``).
 _RECOVERY: Final = {
     pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET: "the driver asks for a reset of this GPU",
     pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT: "the driver asks for a reboot of the node",
@@ -379,16 +383,16 @@ _RECOVERY: Final = {
 
 
 def _address(handle: Any) -> int:
-    """What tells one device's handle from another's."""
+    """Identifies a device's handle."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 
 def _memory_mib(handle: Any) -> tuple[int, int]:
-    """All that there is, and what of that the driver keeps for itself."""
+    """The total, and what the driver reserves of it."""
     try:
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
     except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NotSupported):
-        # Drivers before 510 leave what they keep out of the total.
+        # Drivers before 510 exclude what they reserve from the total.
         return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // _MIB, 0
     return int(memory.total) // _MIB, -(-int(memory.reserved) // _MIB)
 
@@ -399,7 +403,7 @@ def _recovery_action(handle: Any) -> int:
 
 
 def _optional(call: Callable[[], Any], default: Any) -> Any:
-    """What ``call`` gives, or ``default`` where this driver or GPU does not know the answer."""
+    """The result of ``call``, or ``default`` if this driver or GPU does not support it."""
     try:
         return call()
     except pynvml.NVMLError:
@@ -411,7 +415,7 @@ def _str(value: Any) -> str:
 
 
 def _text(error: pynvml.NVMLError) -> str:
-    # Some of NVML's own texts are sentences, and all become a part of one.
+    # Some of NVML's texts are sentences, but they become parts of longer messages.
     return str(error).rstrip(". ")
 
 

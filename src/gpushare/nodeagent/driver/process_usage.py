@@ -8,14 +8,14 @@ import pynvml
 from gpushare.nodeagent.isolation.watchdog.violations import GpuProcess
 
 _MIB: Final = 1 << 20
-#: NVML's lists of processes, with the letters that nvidia-smi has for what is in each.
+#: NVML's lists of processes, with the letters of nvidia-smi for each.
 _LISTS: Final = (("Compute", "C"), ("Graphics", "G"), ("MPSCompute", "MC"))
 _LETTERS: Final = "MCG"
 _UNKNOWN: Final = (-1, -1, -1, -1)
 
 
 class ProcessUsage:
-    """Samples GPUs; remembers up to when their utilization was sampled."""
+    """Samples GPUs; remembers until when their utilization was sampled."""
 
     def __init__(self) -> None:
         self._seen_us: dict[str, int] = {}
@@ -31,7 +31,7 @@ class ProcessUsage:
                 held[process.pid] = max(mib, -1 if used is None else int(used) // _MIB), kinds + kind
         busy = self._busy(gpu, handle) if held else {}
         return [
-            GpuProcess(gpu, pid, mib, sm, "+".join(one for one in _LETTERS if one in kinds), *others)
+            GpuProcess(gpu, pid, mib, sm, "+".join(letter for letter in _LETTERS if letter in kinds), *others)
             for pid, (mib, kinds) in sorted(held.items())
             for sm, *others in [busy.get(pid, _UNKNOWN)]
         ]
@@ -43,16 +43,16 @@ class ProcessUsage:
         samples_by_pid: dict[int, list[tuple[int, ...]]] = {}
         for sample in samples:
             percents = (sample.smUtil, sample.memUtil, sample.encUtil, sample.decUtil)
-            samples_by_pid.setdefault(int(sample.pid), []).append(tuple(int(one) for one in percents))
+            samples_by_pid.setdefault(int(sample.pid), []).append(tuple(int(percent) for percent in percents))
             self._seen_us[gpu] = max(self._seen_us.get(gpu, 0), int(sample.timeStamp))
         return {
-            pid: tuple(sum(one) // len(one) for one in zip(*its, strict=True))
-            for pid, its in samples_by_pid.items()
+            pid: tuple(sum(values) // len(values) for values in zip(*pid_samples, strict=True))
+            for pid, pid_samples in samples_by_pid.items()
         }
 
 
 def _listed(name: str, handle: Any) -> list[Any]:
-    # Drivers before 510 have the second form alone.
+    # Drivers before 510 have the second version only.
     return _quiet(lambda: getattr(pynvml, name)(handle)) or _quiet(
         lambda: getattr(pynvml, f"{name}_v2")(handle)
     )

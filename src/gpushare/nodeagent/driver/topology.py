@@ -24,7 +24,7 @@ _SLOWEST_LINK_MBPS: Final = 20_000
 
 
 class Seen(NamedTuple):
-    """A GPU to look at."""
+    """A GPU to examine."""
 
     uuid: str
     handle: Any
@@ -38,16 +38,16 @@ class _Links(NamedTuple):
     switched: int
 
 
-def near_of(seen: list[Seen]) -> GpuPairs:
+def near_of(gpus: list[Seen]) -> GpuPairs:
     """The level (``gpushare.api.node.topology``) of each pair of the GPUs, without unknown ones."""
-    by_bus = {_bus(one.pci_bus_id): one.uuid for one in seen if one.pci_bus_id}
-    links = {one.uuid: _links_of(one, by_bus) for one in seen}
-    found: dict[tuple[str, str], int] = {}
-    for one, other in combinations(seen, 2):
-        near = _by_nvlink(links[one.uuid], links[other.uuid], one.uuid, other.uuid) or _by_pcie(one, other)
-        if near:
-            found[pair_of(one.uuid, other.uuid)] = near
-    return found
+    by_bus = {_bus(gpu.pci_bus_id): gpu.uuid for gpu in gpus if gpu.pci_bus_id}
+    links = {gpu.uuid: _links_of(gpu, by_bus) for gpu in gpus}
+    levels: dict[tuple[str, str], int] = {}
+    for one, other in combinations(gpus, 2):
+        level = _by_nvlink(links[one.uuid], links[other.uuid], one.uuid, other.uuid) or _by_pcie(one, other)
+        if level:
+            levels[pair_of(one.uuid, other.uuid)] = level
+    return levels
 
 
 def pair_of(one: str, other: str) -> tuple[str, str]:

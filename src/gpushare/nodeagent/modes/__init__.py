@@ -1,1 +1,1 @@
-"""What the node agent does on a node by its mode. What else a mode means is in ``gpushare.api.node.modes``."""
+"""The node agent's behaviour by node mode. All other properties of modes are in ``gpushare.api.node.modes``."""

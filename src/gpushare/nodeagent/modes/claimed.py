@@ -12,7 +12,7 @@ class ClaimedRules:
     plugins: tuple[PluginResource, ...] = ()
 
     def kept_back(self, pods: Iterable[AllocatedPod], whole: Mapping[str, str]) -> Mapping[str, str]:
-        """GPUs of which containers hold anything: kube-scheduler does not know of it."""
+        """GPUs of which containers hold anything, because kube-scheduler does not know of it."""
         shared = {
             share.uuid: f"shared by pod {allocated.key} since before the node's mode changed, until it ends"
             for allocated in pods

@@ -1,4 +1,4 @@
-"""Which rules each mode has."""
+"""The rules of each mode."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
@@ -13,16 +13,16 @@ from gpushare.nodeagent.modes.whole_gpus import WholeGpuRules
 
 
 class NodeModeRules(Protocol):
-    """What the node agent does on a node in one mode."""
+    """The node agent's behaviour on a node in one mode."""
 
     @property
     def plugins(self) -> tuple[PluginResource, ...]:
         """The resources for which it registers device plugins."""
 
     def kept_back(self, pods: Iterable[AllocatedPod], whole: Mapping[str, str]) -> Mapping[str, str]:
-        """GPUs that nobody is given for what containers hold from another mode: UUID → why.
+        """GPUs that are withheld because containers still hold them from another mode: UUID → why.
 
-        ``claims``: the pods that have shares; ``whole``: the GPUs that are held whole, and by whom.
+        ``pods`` have shares; ``whole``: the GPUs that are held whole, and by which pod.
         """
 
 
@@ -44,5 +44,5 @@ def rules_of(mode: NodeMode) -> NodeModeRules:
 
 
 def all_plugins() -> dict[str, PluginResource]:
-    """Every resource that an agent may advertise, by name, in whichever mode."""
+    """Every resource that an agent may advertise in any mode, by name."""
     return {plugin.name: plugin for rules in RULES.values() for plugin in rules.plugins}

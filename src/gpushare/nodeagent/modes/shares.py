@@ -9,7 +9,7 @@ from gpushare.nodeagent.allocate.pod_allocations import AllocatedPod
 from gpushare.nodeagent.deviceplugin.resource import PluginResource
 
 # No NUMA hints: with them the kubelet's topology manager would choose IDs by NUMA node, or refuse the pod, after the scheduler
-# has decided for a GPU.
+# has decided on a GPU.
 MEMORY: Final = PluginResource(
     names.GPU_MEM,
     "gpushare-mem-",
@@ -22,7 +22,7 @@ CORE: Final = PluginResource(
 
 
 class ShareRules:
-    """The rules of these modes, which differ in what is shared."""
+    """The rules of these modes, which differ in the shared resources."""
 
     def __init__(self, *plugins: PluginResource) -> None:
         self.plugins = plugins

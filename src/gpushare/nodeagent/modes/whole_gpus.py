@@ -1,4 +1,4 @@
-"""The mode in which pods get whole GPUs by number: ``topology``."""
+"""The mode in which pods get a number of whole GPUs: ``topology``."""
 
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
@@ -8,7 +8,7 @@ from gpushare.api import names
 from gpushare.nodeagent.allocate.pod_allocations import AllocatedPod
 from gpushare.nodeagent.deviceplugin.resource import PluginResource
 
-# With NUMA hints: whichever the kubelet gives, the record follows.
+# With NUMA hints: whichever GPUs the kubelet assigns are recorded.
 WHOLE: Final = PluginResource(
     names.GPU_WHOLE,
     "gpushare-gpu-",

@@ -13,12 +13,12 @@ REASON_SHARING: Final = "Sharing"
 REASON_PARTLY: Final = "SomeGPUsUnhealthy"
 REASON_KEPT_BACK: Final = "DrainingPreviousMode"
 REASON_NOT_HELD: Final = "NotIsolated"
-#: Accepted by the API server, and longer than anyone reads.
+#: The API server accepts this length.
 _MOST_CHARACTERS: Final = 2048
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """What a condition says; ``status`` is True, False or Unknown."""
+    """The contents of a condition; ``status`` is True, False or Unknown."""
 
     status: str = ""
     reason: str = ""
@@ -35,50 +35,50 @@ def condition_of(
     fallen: str,
     claims: str,
 ) -> Condition:
-    """Of a node that is to share, with its cordons; the arguments are those of ``NodeEvents.troubles``, ``active`` says what holds containers."""
-    well = [device for device in node.devices if not device.is_faulty]
-    taking = sum(device.in_service for device in node.devices)
-    held = (
-        f"mode {node.mode.value}, unit {node.unit.setting}, {taking} of {len(node.devices)} GPUs in service"
-    )
+    """The condition of a node that shares GPUs, with its cordons. Arguments as for ``NodeEvents.troubles``; ``active``: the active isolation."""
+    working = [device for device in node.devices if not device.is_faulty]
+    in_service = sum(device.in_service for device in node.devices)
+    summary = f"mode {node.mode.value}, unit {node.unit.setting}, {in_service} of {len(node.devices)} GPUs in service"
     if active:
-        held += f", isolation {active}"
-    faults = [f"GPU {one.index}: {one.reason}" for one in node.devices if one.is_faulty]
-    kept = [f"GPU {one.index}: {one.reason}" for one in well if one.kept_back]
-    cordons = [f"GPU {one.index}: cordoned" for one in well if one.cordoned]
+        summary += f", isolation {active}"
+    faults = [f"GPU {device.index}: {device.reason}" for device in node.devices if device.is_faulty]
+    withheld = [f"GPU {device.index}: {device.reason}" for device in working if device.kept_back]
+    cordons = [f"GPU {device.index}: cordoned" for device in working if device.cordoned]
 
-    def says(status: str, reason: str, *wrong: str) -> Condition:
-        # What is wrong comes first, before what holds besides.
-        return _condition(status, reason, "; ".join((*(one.rstrip(".") for one in wrong), held)))
+    def condition(status: str, reason: str, *problems: str) -> Condition:
+        # Problems come first, then the summary.
+        return _condition(
+            status, reason, "; ".join((*(problem.rstrip(".") for problem in problems), summary))
+        )
 
-    # Where no GPU is found any more of those that were there, it is they that are out of service.
+    # If none of the earlier GPUs is found any more, these are out of service.
     if inventory.trouble is not None and not inventory.is_gpus_own:
-        return says("False", inventory.trouble.reason, inventory.trouble.note)
+        return condition("False", inventory.trouble.reason, inventory.trouble.note)
     if access:
-        return says("False", REASON_NO_CDI, access)
+        return condition("False", REASON_NO_CDI, access)
     if isolation:
-        return says("False", REASON_NO_ISOLATION, isolation)
+        return condition("False", REASON_NO_ISOLATION, isolation)
     if claims:
-        return says("False", REASON_NO_CLAIMS, claims)
-    if not well:
-        return says("False", REASON_UNHEALTHY, *faults)
+        return condition("False", REASON_NO_CLAIMS, claims)
+    if not working:
+        return condition("False", REASON_UNHEALTHY, *faults)
     if faults:
-        return says("True", REASON_PARTLY, *faults, *kept, *cordons)
+        return condition("True", REASON_PARTLY, *faults, *withheld, *cordons)
     if fallen:
-        return says("True", REASON_NOT_HELD, *kept, *cordons)
-    return says("True", REASON_KEPT_BACK if kept else REASON_SHARING, *kept, *cordons)
+        return condition("True", REASON_NOT_HELD, *withheld, *cordons)
+    return condition("True", REASON_KEPT_BACK if withheld else REASON_SHARING, *withheld, *cordons)
 
 
 def mislabelled(note: str) -> Condition | None:
-    """Of a node whose mode is unknown; ``note`` is the event's, empty where it is known: then nothing is said."""
+    """The condition of a node with an unknown mode; ``note`` is that of the event. ``None`` if the mode is known (empty ``note``)."""
     return _condition("False", REASON_UNKNOWN_MODE, note) if note else None
 
 
 def stopped(condition: Condition) -> Condition:
-    """What is left of ``condition`` when the agent ends and no other follows: a node that is not ready stays so."""
+    """``condition`` after the agent has ended without a successor: a node that is not ready stays so."""
     if condition.status != "True":
         return condition
-    # The next agent still learns from it what was reported of isolation.
+    # The next agent learns from the reason what was reported of isolation.
     reason = REASON_NOT_HELD if condition.reason == REASON_NOT_HELD else REASON_STOPPED
     return _condition("Unknown", reason, f"the node agent has ended; before that: {condition.message}")
 

@@ -1,7 +1,7 @@
 """Events, log lines and metrics about the node: an event and a log line for each change, a metric for each present fault.
 
-One fault is one event: when the driver fails there are no events for its GPUs as well, and none that NVML does not find a GPU
-that is reported lost already. What the node object said when the agent started (``NodeAtStart``) the previous agent reported.
+One fault causes one event: if the driver fails there are no additional events for its GPUs, and a GPU that is reported lost is not
+reported again as missing. Faults that the node object showed at startup (``NodeAtStart``) were reported by the previous agent.
 """
 
 import logging
@@ -41,31 +41,33 @@ _ONCE: Final[dict[str, str]] = {
 
 
 class NodeEvents:
-    """Events about ``node``. ``acts``: whether this agent records them, and not a newer one."""
+    """Events about ``node``. ``acts``: whether this agent records them, or a newer one does."""
 
     def __init__(self, node: str, events: Recorder, metrics: Metrics, *, acts: Callable[[], bool]) -> None:
         self._node = node
         self._events = events
         self._metrics = metrics
         self._acts = acts
-        self._told: dict[str, object] = {}
-        self._stood: set[str] = set()
+        self._reported: dict[str, object] = {}
+        self._initial: set[str] = set()
         self._out: dict[str, str] = {}
         self._to_confirm: set[str] = set()
         self._left_out: frozenset[str] | None = None
         self._mode_read = False
 
-    def stood(self, reasons: Iterable[str], out: Mapping[str, str]) -> None:
-        """What the node object says when the agent starts: reasons, with their cause if they have one; GPUs (UUIDs) out of service, and why.
+    def restore(self, reasons: Iterable[str], out: Mapping[str, str]) -> None:
+        """Set the faults on the node object at startup: reasons, with their cause if they have one; GPUs (UUIDs) out of service, and why.
 
-        The previous agent has reported it, or was about to.
+        They were, or were about to be, reported by the previous agent.
         """
-        self._stood = set(reasons)
-        # So that the end of what has ended meanwhile is reported.
-        self._told |= {once: one for one in self._stood if (once := _ONCE.get(one)) is not None}
+        self._initial = set(reasons)
+        # So that the end of faults that have ended meanwhile is reported.
+        self._reported |= {
+            once: reason for reason in self._initial if (once := _ONCE.get(reason)) is not None
+        }
         self._out, self._to_confirm = dict(out), set(out)
 
-    def tell(
+    def report(
         self,
         reason: str,
         note: str,
@@ -75,11 +77,11 @@ class NodeEvents:
         cause: str = "",
         telling: Telling = "come",
     ) -> None:
-        """Record an event about the node; with ``once`` only if the note has changed. Events of one ``cause`` are counted as one."""
+        """Record an event about the node; with ``once`` only if the note has changed. Events with the same ``cause`` are counted as one."""
         if once and not self.is_new(once, note):
             return
         logger.log(logging.WARNING if kind == "Warning" else logging.INFO, "%s: %s", reason, note)
-        if not self._stood.isdisjoint((reason, f"{reason} {cause}")):
+        if not self._initial.isdisjoint((reason, f"{reason} {cause}")):
             telling = "standing"
         elif telling == "come" and self._left_out is None:
             telling = "found"
@@ -95,16 +97,16 @@ class NodeEvents:
             telling=telling,
         )
 
-    def is_new(self, once: str, what: object) -> bool:
-        """Whether ``what`` differs from what was reported last under ``once``."""
-        if self._told.get(once) == what:
+    def is_new(self, once: str, value: object) -> bool:
+        """Whether ``value`` differs from what was last reported under ``once``."""
+        if self._reported.get(once) == value:
             return False
-        self._told[once] = what
+        self._reported[once] = value
         return True
 
     def forget(self, once: str) -> bool:
-        """Forget what was reported under ``once``; whether there was anything."""
-        return bool(self._told.pop(once, None))
+        """Forget what was reported under ``once``; returns whether there was anything."""
+        return bool(self._reported.pop(once, None))
 
     def mode(self, problem: str) -> str:
         """Report what is wrong with the mode label (empty: nothing). Returns the note."""
@@ -115,17 +117,17 @@ class NodeEvents:
             self.forget(REASON_UNKNOWN_MODE)
             return ""
         note = unknown_mode_note(problem)
-        self.tell(REASON_UNKNOWN_MODE, note, once=REASON_UNKNOWN_MODE, cause=problem, telling=telling)
+        self.report(REASON_UNKNOWN_MODE, note, once=REASON_UNKNOWN_MODE, cause=problem, telling=telling)
         return note
 
     def way(self, way: str, why: str, runtime: str) -> None:
-        """How containers get their GPU, and why: a log line and metrics."""
+        """Report how containers get their GPU, and why: a log line and metrics."""
         if self.is_new("way", (way, why)):
             logger.info(
                 "containers get their GPU by %s: %s", "CDI" if way == "cdi" else "NVIDIA's runtime", why
             )
-        for one in ("nvidia", "cdi"):
-            self._metrics.runtime.set(one, runtime, value=float(one == way))
+        for name in ("nvidia", "cdi"):
+            self._metrics.runtime.set(name, runtime, value=float(name == way))
 
     def gpus(self, inventory: Inventory, before: Inventory | None, xid_recovery_s: float) -> None:
         """Report how the GPUs have changed since ``before``."""
@@ -139,14 +141,14 @@ class NodeEvents:
                 self.health(device, xid_recovery_s)
 
     def health(self, device: Device, xid_recovery_s: float) -> None:
-        """Report the health of a GPU. From out of service to recovered is one fault, whatever else happens to the GPU meanwhile."""
+        """Report the health of a GPU. Out of service until recovered is one fault, whatever else happens to the GPU meanwhile."""
         named = f"GPU {device.index} ({device.uuid})"
         reason, before = device.reason, self._out.get(device.uuid)
         if device.healthy:
             if device.uuid not in self._to_confirm and self._out.pop(device.uuid, None) is not None:
-                self.tell(REASON_RECOVERED, f"{named} is in service again", "Normal", cause=device.uuid)
+                self.report(REASON_RECOVERED, f"{named} is in service again", "Normal", cause=device.uuid)
             return
-        # A GPU in MIG mode is reported as excluded. NVML does not find a lost GPU any more a moment later.
+        # A GPU in MIG mode is reported as excluded. A lost GPU is no longer found by NVML a moment later.
         if device.uuid in self._to_confirm:
             self._to_confirm.discard(device.uuid)
         elif reason in (before, IN_MIG_MODE) or (reason == NOT_FOUND and before is not None):
@@ -156,10 +158,10 @@ class NodeEvents:
         if XID_REASON in reason:
             note += f"; trusted again {xid_recovery_s:g} s after its last error, if it answers"
         telling: Telling = "come" if before is None else "standing"
-        self.tell(REASON_UNHEALTHY, note, cause=device.uuid, telling=telling)
+        self.report(REASON_UNHEALTHY, note, cause=device.uuid, telling=telling)
 
     def present(self, devices: Iterable[Device]) -> None:
-        """GPUs as this agent first describes them: some that were out of service may be healthy, but withheld for another reason."""
+        """Process the first description by this agent: GPUs that were out of service may be healthy, but withheld for another reason."""
         for device in devices if self._to_confirm else ():
             if device.uuid in self._to_confirm:
                 self._to_confirm.discard(device.uuid)
@@ -190,26 +192,26 @@ class NodeEvents:
                 reason, value=float(reported is not None and reported.reason == reason)
             )
         if reported is not None:
-            self.tell(reported.reason, reported.note, once="trouble", cause=reported.reason)
+            self.report(reported.reason, reported.note, once="trouble", cause=reported.reason)
         elif trouble is None and self.forget("trouble") and inventory.devices:
-            self.tell(REASON_DRIVER_WORKS, "the NVIDIA driver works, its GPUs are shared", "Normal")
+            self.report(REASON_DRIVER_WORKS, "the NVIDIA driver works, its GPUs are shared", "Normal")
         self._metrics.degraded.set(REASON_NO_CDI, value=float(bool(access)))
         if access:
-            self.tell(
+            self.report(
                 REASON_NO_CDI, f"No pod gets a GPU of this node: {access}", once="access", cause="access"
             )
         elif self.forget("access"):
-            self.tell(REASON_CDI, "containers get their GPU by CDI", "Normal")
+            self.report(REASON_CDI, "containers get their GPU by CDI", "Normal")
         self._metrics.degraded.set(REASON_NO_ISOLATION, value=float(bool(isolation or fallen)))
         if isolation:
-            self.tell(
+            self.report(
                 REASON_NO_ISOLATION,
                 f"Mode {mode} promises isolation and cannot keep it, so no pod gets a GPU of this node: {isolation}",
                 once="isolation",
                 cause="isolation",
             )
         elif fallen:
-            self.tell(
+            self.report(
                 REASON_NO_ISOLATION,
                 f"Mode {mode} asks for isolation, which this node cannot give, so containers are told their share and "
                 f"not held to it: {fallen}",
@@ -217,25 +219,25 @@ class NodeEvents:
                 cause="isolation",
             )
         elif self.forget("isolation"):
-            self.tell(REASON_ISOLATION, "containers are held to their share again", "Normal")
+            self.report(REASON_ISOLATION, "containers are held to their share again", "Normal")
         self._metrics.degraded.set(REASON_NO_CLAIMS, value=float(bool(claims)))
         if claims:
-            self.tell(
+            self.report(
                 REASON_NO_CLAIMS,
                 f"No ResourceClaim gets a GPU of this node: {claims}",
                 once="claims",
                 cause="claims",
             )
         elif self.forget("claims"):
-            self.tell(REASON_CLAIMS, "ResourceClaims get GPUs of this node again", "Normal")
+            self.report(REASON_CLAIMS, "ResourceClaims get GPUs of this node again", "Normal")
         first = self._left_out is None
         for fault in faults:
             note = f"{fault}. The whole file is passed over"
-            self.tell(REASON_BAD_CDI_FILE, note, once=fault, telling="standing" if first else "come")
+            self.report(REASON_BAD_CDI_FILE, note, once=fault, telling="standing" if first else "come")
         # If no GPU is left, the note of the fault has named each.
         new = () if reported is not None else inventory.left_out
         for note in new:
             if note not in (self._left_out or ()):
-                self.tell(REASON_LEFT_OUT, note, telling="standing" if first else "come")
+                self.report(REASON_LEFT_OUT, note, telling="standing" if first else "come")
         self._left_out = frozenset(inventory.left_out)
-        self._stood.clear()
+        self._initial.clear()

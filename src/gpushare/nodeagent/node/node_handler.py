@@ -1,4 +1,4 @@
-"""The agent's own node as the watch shows it, with what it says of its software."""
+"""The agent's own node as the watch shows it, with the versions of its software."""
 
 from collections.abc import Callable
 
@@ -40,7 +40,7 @@ class ReportingNode(Node, gc=False):
 
     @property
     def ready(self) -> Condition | None:
-        """Our condition as it is there."""
+        """Our condition on the node object."""
         for one in self.status.conditions or ():
             if one.type == names.CONDITION_READY:
                 return Condition(one.status, one.reason, one.message)

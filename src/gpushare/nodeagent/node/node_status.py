@@ -1,10 +1,10 @@
 """Keeps the node object up to date: the annotation with its GPUs, ``aliyun.com/gpu-count``, the condition ``GPUShareReady``.
 
-With annotation and condition goes a label, by which the DaemonSet knows that the node still needs its agent when the label
-that brought the agent there is taken away.
+Together with annotation and condition it sets a label, by which the DaemonSet knows that the node still needs its agent after the
+mode label that brought the agent there was removed.
 
-The kubelet keeps a patched capacity, and a node that is created anew loses it; so what is wanted is compared with
-what the watch shows, and written again whenever they differ.
+The kubelet keeps a patched capacity, but a node that is recreated loses it. So the desired state is compared with what the watch
+shows, and written again whenever they differ.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from gpushare.nodeagent.node.node_handler import ReportingNode
 
 logger = logging.getLogger(__name__)
 
-#: How long a write is given to show up in the watch before it is made again, in seconds.
+#: Seconds within which a write should show up in the watch before it is repeated.
 SHOW_UP_S: Final = 10.0
-#: How long the last write may take, in seconds.
+#: Seconds that the last write may take.
 END_S: Final = 1.0
 _YES: Final = "true"
 
@@ -48,7 +48,7 @@ class Advertised:
 
 
 class NodeStatus:
-    """Writes one node object until it is as wanted."""
+    """Writes one node object until it is in the desired state."""
 
     def __init__(self, name: str, client: NodeWriter, clock: Clock) -> None:
         self._name = name
@@ -63,7 +63,7 @@ class NodeStatus:
 
     @property
     def settled(self) -> bool:
-        """Whether the node object is known to be as wanted."""
+        """Whether the node object is known to be in the desired state."""
         return self._wanted is not None and self._wanted == self._seen and self._is_labelled_as(self._wanted)
 
     def want(self, wanted: Advertised | None) -> None:
@@ -73,18 +73,18 @@ class NodeStatus:
             self._woken.set()
 
     async def end(self) -> None:
-        """Say that the node's agent has ended, where no other says anything; tried once, within ``END_S``."""
+        """Report that the node's agent has ended, unless another agent acts; tried once, within ``END_S``."""
         (wanted, self._wanted), seen, self._ended = (self._wanted, None), self._seen, True
         if wanted is None or wanted.condition is None or seen is None:
             return
-        said = stopped(wanted.condition)
-        if said != wanted.condition:
-            # The watch may show what the agent before said as it ended, and not yet what was written since.
+        final = stopped(wanted.condition)
+        if final != wanted.condition:
+            # The watch may still show the condition that the previous agent wrote when it ended.
             seen = replace(seen, condition=wanted.condition)
         try:
-            # After what is on its way: else that would be the last word.
+            # After writes in progress: otherwise one of them would be the last.
             async with asyncio.timeout(END_S), self._writing:
-                await self._write_condition(replace(wanted, condition=said), seen)
+                await self._write_condition(replace(wanted, condition=final), seen)
         except (KubeError, TimeoutError) as error:
             logger.warning("cannot set the condition of node %s at shutdown: %s", self._name, error)
 
@@ -130,8 +130,8 @@ class NodeStatus:
                 continue
 
     async def _write(self, wanted: Advertised, seen: Advertised) -> None:
-        # A node with a count and no description reads as another agent's that shares: never leave it so. And no
-        # reader should find the GPUs of a node that shares no longer counted.
+        # A node with a count but no description looks as if another agent shared it: never leave it so. And no
+        # reader should count the GPUs of a node that shares none any more.
         leaving = wanted.gpu_count is None
         if leaving:
             await self._write_count(wanted, seen)
@@ -162,12 +162,12 @@ class NodeStatus:
     async def _write_condition(self, wanted: Advertised, seen: Advertised) -> None:
         if wanted.condition == seen.condition:
             return
-        said = None
+        body = None
         if wanted.condition is not None:
             moment = datetime.fromtimestamp(self._clock.time_ns() // 1_000_000_000, UTC)
             now = f"{moment:%Y-%m-%dT%H:%M:%SZ}"
-            # Written when it reads otherwise, and not as a sign of life: that is the kubelet's condition.
-            said = {**msgspec.structs.asdict(wanted.condition), "lastHeartbeatTime": now}
+            # Written on changes, not as a heartbeat: that is the purpose of the kubelet's condition.
+            body = {**msgspec.structs.asdict(wanted.condition), "lastHeartbeatTime": now}
             if seen.condition is None or seen.condition.status != wanted.condition.status:
-                said["lastTransitionTime"] = now
-        await self._client.set_node_condition(self._name, names.CONDITION_READY, said)
+                body["lastTransitionTime"] = now
+        await self._client.set_node_condition(self._name, names.CONDITION_READY, body)

@@ -1,4 +1,4 @@
-"""What the node object says when the agent starts, so that faults the previous agent reported are not reported again. Pure."""
+"""The node object at startup of the agent, so that faults that the previous agent reported are not reported again. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -29,19 +29,19 @@ class NodeAtStart:
     def of(cls, node: ReportingNode) -> "NodeAtStart":
         """From the ``node`` of the watch; a description that cannot be parsed counts as none."""
         try:
-            found = description_of(node)
+            description = description_of(node)
         except MalformedDevices:
-            found = None
-        devices = () if found is None else found.devices
+            description = None
+        devices = () if description is None else description.devices
         return cls(node.ready or _NOTHING, {device.uuid: device for device in devices})
 
     @property
     def reasons(self) -> list[str]:
         """The event reasons, with their cause if they have one, of the faults that the node object shows."""
-        said = self.condition.reason
+        reason = self.condition.reason
         foreign = [device.index for device in self.devices.values() if device.foreign_mib]
         return [
-            REASON_NO_ISOLATION if said == REASON_NOT_HELD else said,
+            REASON_NO_ISOLATION if reason == REASON_NOT_HELD else reason,
             *(f"{REASON_FOREIGN} {foreign_cause(index)}" for index in foreign),
         ]
 
@@ -62,8 +62,10 @@ class NodeAtStart:
 
         So a lost GPU stays described, and its pods counted, when the agent restarts.
         """
-        dead = {one.index: one for one in inventory.unreadable}
-        found = {device.uuid for device in inventory.devices} | {device.index for device in inventory.devices}
+        dead = {gpu.index: gpu for gpu in inventory.unreadable}
+        present = {device.uuid for device in inventory.devices} | {
+            device.index for device in inventory.devices
+        }
         lost = {
             device.uuid: msgspec.structs.replace(
                 device,
@@ -74,7 +76,7 @@ class NodeAtStart:
                 kept_back=False,
             )
             for device in self.devices.values()
-            if device.index in dead and device.uuid not in found and device.index not in found
+            if device.index in dead and device.uuid not in present and device.index not in present
         }
         if not lost:
             return inventory

@@ -1,8 +1,8 @@
 """``/metrics/dcgm``: the same values under the names that dashboards know.
 
-``DCGM_FI_*`` are NVIDIA's, of its DCGM exporter; ``DCGM_CUSTOM_*`` are ACK's, whose exporter also puts labels of its own on NVIDIA's: both
-sets are there, as nobody is hurt by a label that no query names. An empty label is, for Prometheus, one that is not there.
-Sources of the names: the reference pages of both exporters, and what they write.
+``DCGM_FI_*`` are names of NVIDIA's DCGM exporter. ``DCGM_CUSTOM_*`` are ACK's, whose exporter also adds its own labels to NVIDIA's
+metrics. Both sets of labels are exported, because labels that no query names do no harm. For Prometheus an empty label is the same
+as a missing one. Sources of the names: the reference pages of both exporters, and their output.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _ACK_GPU: Final = ("DriverVersion", *_ACK)
 _ACK_CONTAINER: Final = ("AllocateMode", "ContainerName", "NamespaceName", "PodName", *_ACK)
 _ACK_PROCESS: Final = (*_ACK_CONTAINER, "ProcessId", "ProcessName", "ProcessType")
 
-#: Labels by which clusters name the pool of a node; ACK's own first.
+#: Labels that name the node's pool; ACK's own first.
 POOL_LABELS: Final = (
     "alibabacloud.com/nodepool-id",
     "cloud.google.com/gke-nodepool",
@@ -138,17 +138,17 @@ FAMILIES: Final[Families] = {
 
 
 def lines(sources: Sources) -> list[str]:
-    """All families that have values, as Prometheus reads them."""
+    """All families that have values, in Prometheus' text format."""
     return _Dcgm(Scrape(sources)).lines()
 
 
 def pool_of(labels: Mapping[str, str]) -> str:
-    """The pool of a node by its labels; empty where none names one."""
+    """The pool of a node by its labels; empty if none names one."""
     return next((labels[one] for one in POOL_LABELS if labels.get(one)), "")
 
 
 def source_of(labels: Mapping[str, str]) -> str:
-    """``ecs`` on a node that is an instance of Alibaba Cloud's ECS, as its type says; else empty."""
+    """``ecs`` on a node that is an ECS instance of Alibaba Cloud, by its instance type; else empty."""
     return _ECS if labels.get(_INSTANCE_TYPE, "").startswith(f"{_ECS}.") else ""
 
 

@@ -1,7 +1,7 @@
 """``/metrics``: per GPU, container and process: allocated, used, failed allocations.
 
-``gpushare_gpu_*``, ``gpushare_container_*`` and ``gpushare_process_*``, in base units, with DCGM's labels ``gpu`` and ``UUID`` to
-join by. Whatever has a name of DCGM's or ACK's, too (``/metrics/dcgm``), is among them.
+``gpushare_gpu_*``, ``gpushare_container_*`` and ``gpushare_process_*``, in base units, with DCGM's labels ``gpu`` and ``UUID`` for
+joins. They include everything that also has a DCGM or ACK name (``/metrics/dcgm``).
 """
 
 from collections.abc import Collection
@@ -149,7 +149,7 @@ FAMILIES: Final[Families] = {
 
 
 def lines(sources: Sources) -> list[str]:
-    """All families that have values, as Prometheus reads them."""
+    """All families that have values, in Prometheus' text format."""
     return _Ours(Scrape(sources)).lines()
 
 

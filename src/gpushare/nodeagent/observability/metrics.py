@@ -1,7 +1,7 @@
 """The node agent's own metrics, in Prometheus' text format.
 
-Written here and not taken from Prometheus' client library, which alone (with the web server that it brings)
-takes 0.6 MB of the 60 MB that this process may have. A test reads the text with that library's parser.
+Written here instead of using Prometheus' client library, which alone (with the web server that it imports) takes 0.6 MB of the
+60 MB that this process may use. A test parses the text with that library.
 """
 
 from bisect import bisect_left

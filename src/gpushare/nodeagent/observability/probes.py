@@ -12,19 +12,19 @@ from gpushare.httpserver.small_http import TEXT, Answer, Get, SmallServer
 
 logger = logging.getLogger(__name__)
 
-#: At each address.
+#: Connections per address.
 _MOST_AT_ONCE: Final = 16
-#: Before paths where RBAC knows them, so that nobody takes them for the API server's own.
+#: Prefix of paths in RBAC rules, so that they are not mistaken for the API server's own.
 _PREFIX: Final = "/gpushare"
 _JSON: Final = "application/json"
 _EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Probes:
-    """Serves until closed. ``missing`` says what is not ready yet, a text each; ``figures`` are pages for Prometheus by their path.
+    """Serves until closed. ``missing`` returns what is not ready yet, one text each; ``figures`` are pages for Prometheus by path.
 
-    ``pages`` are others by their path, in JSON, for those whom ``readers`` let; they are handed what stands behind the question mark, and
-    raise ``ValueError`` where that says nothing to them.
+    ``pages`` are JSON pages by path, for clients that ``readers`` authorize. They take the query string, and raise ``ValueError`` if it is
+    not valid.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Probes:
         self._readers = readers
 
     async def open(self, doors: Iterable[Door]) -> list[asyncio.Server]:
-        """Listen at all of them, as ``start`` does; none is left open where one cannot be had."""
+        """Listen at all addresses, as ``start`` does; closes all if one is not available."""
         opened: list[asyncio.Server] = []
         try:
             for door in doors:
@@ -48,17 +48,17 @@ class Probes:
                 at = opened[-1].sockets[0].getsockname()
                 logger.info("%s on %s:%d", " and ".join(sorted(door.pages)), *at[:2])
         except OSError:
-            for one in opened:
-                one.close()
+            for server in opened:
+                server.close()
             raise
         return opened
 
     async def start(self, host: str, port: int, pages: Collection[str] = ALL) -> asyncio.Server:
-        """Listen for ``pages``; the caller closes what it gets. Raises ``OSError`` when the address cannot be had."""
+        """Listen for ``pages``; the caller closes the server. Raises ``OSError`` if the address is not available."""
 
         async def answer(get: Get) -> Answer:
-            why = elsewhere(get.path, pages)
-            return Answer(404, TEXT, f"{why}\n".encode()) if why else await self._answer(get)
+            redirect = elsewhere(get.path, pages)
+            return Answer(404, TEXT, f"{redirect}\n".encode()) if redirect else await self._answer(get)
 
         return await SmallServer(answer, _MOST_AT_ONCE).start(host, port)
 
@@ -78,5 +78,5 @@ class Probes:
                 return Answer(refusal.status, TEXT, f"{refusal}\n".encode())
             except ValueError as error:
                 return Answer(400, TEXT, f"{error}\n".encode())
-        there = ", ".join(("/healthz", "/readyz", *self._figures, *self._pages))
-        return Answer(404, TEXT, f"there are {there}\n".encode())
+        paths = ", ".join(("/healthz", "/readyz", *self._figures, *self._pages))
+        return Answer(404, TEXT, f"there are {paths}\n".encode())

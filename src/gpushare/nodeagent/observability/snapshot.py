@@ -35,7 +35,7 @@ class Sources:
     readings: Readings
     watchdog: Watchdog
     unanswering: Callable[[], Collection[str]]
-    """GPUs (UUID) that do not answer, so their use is unknown."""
+    """GPUs (UUID) that do not respond, so their use is unknown."""
     directories: Callable[[], Iterable[tuple[Claimed, Path]]]
     """Directories of isolated containers, oldest first."""
     proc: Path
@@ -69,7 +69,7 @@ class Scrape:
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
         self.node = sources.present()
-        self.gpus: dict[str, Device] = {one.uuid: one for one in self.node.devices}
+        self.gpus: dict[str, Device] = {device.uuid: device for device in self.node.devices}
         self._minors = sources.minors()
         self.held: dict[str, list[tuple[int, int]]] = {uuid: [] for uuid in self.gpus}
         """By GPU, what each pod has: MiB and percent of compute."""
@@ -87,19 +87,19 @@ class Scrape:
     @property
     def driver(self) -> str:
         """The driver's version; empty while no GPU has reported it."""
-        return next((one.driver for one in self.sources.readings.last.values() if one.driver), "")
+        return next((reading.driver for reading in self.sources.readings.last.values() if reading.driver), "")
 
     def processes(self) -> Iterator[Process]:
         """Processes whose owner is known."""
         watched = self.sources.watchdog
-        for one in watched.processes:
-            owner = watched.owners.get(one.pid)
-            if one.gpu in self.gpus and owner is not None:
-                holder, whole = watched.holder_of(owner, one.gpu), False
+        for process in watched.processes:
+            owner = watched.owners.get(process.pid)
+            if process.gpu in self.gpus and owner is not None:
+                holder, whole = watched.holder_of(owner, process.gpu), False
                 if holder is None:
-                    holder = self._whole_holder(owner, one.gpu)
+                    holder = self._whole_holder(owner, process.gpu)
                     whole = holder is not None
-                yield Process(one, holder, whole, _named(self.sources.proc, one.pid))
+                yield Process(process, holder, whole, _named(self.sources.proc, process.pid))
 
     def _whole_holder(self, owner: Owner, uuid: str) -> Holder | None:
         pod = self.sources.whole.get(owner.pod_uid)
@@ -122,10 +122,14 @@ class Scrape:
                 for container in allocated.request.containers:
                     if container.kind is ContainerKind.INIT or not container.memory_units:
                         continue
-                    its = book.share_of(allocated, uuid, container.name)
-                    if its is not None:
+                    share_of_container = book.share_of(allocated, uuid, container.name)
+                    if share_of_container is not None:
                         self._add(
-                            allocated.key, container.name, uuid, (its.mib, its.core_percent), whole=False
+                            allocated.key,
+                            container.name,
+                            uuid,
+                            (share_of_container.mib, share_of_container.core_percent),
+                            whole=False,
                         )
 
     def _add_whole(self) -> None:
@@ -137,9 +141,9 @@ class Scrape:
                 for uuid in uuids & self.gpus.keys():
                     self._add(pod.bound.key, container, uuid, (self.gpus[uuid].total_mib, 100), whole=True)
 
-    def _add(self, pod: str, container: str, uuid: str, what: tuple[int, int], *, whole: bool) -> None:
+    def _add(self, pod: str, container: str, uuid: str, amounts: tuple[int, int], *, whole: bool) -> None:
         namespace, _, name = pod.partition("/")
-        self.allocations.append(ContainerAllocation(namespace, name, container, uuid, *what, whole))
+        self.allocations.append(ContainerAllocation(namespace, name, container, uuid, *amounts, whole))
 
 
 class Page:
@@ -158,7 +162,7 @@ class Page:
         family.set(*labels, value=value)
 
     def lines(self) -> list[str]:
-        """As Prometheus reads them."""
+        """In Prometheus' text format."""
         return [line for name in self._all if name in self._made for line in self._made[name].lines()]
 
 

@@ -1,11 +1,11 @@
-"""What containers have used of their GPUs since this process started, in bounded memory; served as JSON at ``/usage``.
+"""GPU use of containers since this process started, in bounded memory; served as JSON at ``/usage``.
 
-Of each container and GPU: how often it was seen there, the most that it used, how its use was spread, by which any quantile is told
-to a sixteenth (that of compute over the looks that found it computing), how long it computed, and for how long its threads waited for
-their share of compute. It is memory alone: an agent that starts again says since when it knows.
+For each container and GPU: how often it was sampled there, its peak, the distribution of its use, from which any quantile is known to
+a sixteenth (for compute: over the samples in which it computed), how long it computed, and how long its threads waited for their
+share of compute. It is in memory only: the response of a restarted agent says since when it has data.
 
-Time is cut in slices, the young ones short and the older ones longer, so that a question about the last hours (``?window=SECONDS``) is
-answered from the slices that reach into them, and says from when on.
+Time is divided into slices, recent ones short and older ones longer. A query for the last hours (``?window=SECONDS``) is answered
+from the slices that overlap them, and the response says from when on.
 """
 
 import struct
@@ -22,9 +22,9 @@ from gpushare.nodeagent.isolation.watchdog.violations import Holder, Use
 
 #: The path it is served at.
 PATH: Final = "/usage"
-#: Containers kept; above that the least recently seen are dropped.
+#: The most containers; beyond that the least recently seen are dropped.
 MOST_KEPT: Final = 256
-#: How long a slice is at first, how many there are at most, and how many figures of a container and GPU in all of them.
+#: Initial length of a slice, the most slices, and the most entries (container and GPU) in all of them.
 SLICE_NS: Final = 600 * 10**9
 MOST_SLICES: Final = 24
 MOST_TRACKS: Final = 1024
@@ -40,12 +40,12 @@ ContainerKey = tuple[str, str, str, str]
 
 
 class _Track:
-    """What one container used of one GPU: looks by step of MiB, and those at work by percent (packed once its slice is over)."""
+    """Use of one GPU by one container: samples by step of MiB, and those at work by percent (packed once the slice has ended)."""
 
     __slots__ = (
+        "allocated_core",
+        "allocated_mib",
         "first_ns",
-        "given_core",
-        "given_mib",
         "last_mib",
         "last_ns",
         "mib",
@@ -58,7 +58,7 @@ class _Track:
 
     def __init__(self, now_ns: int) -> None:
         self.first_ns = self.last_ns = now_ns
-        self.peak_mib = self.last_mib = self.given_mib = self.given_core = 0
+        self.peak_mib = self.last_mib = self.allocated_mib = self.allocated_core = 0
         self.work_ns = self.waited_ns = self.untold = 0
         self.mib: dict[int, int] | bytes = {}
         self.percent: dict[int, int] | bytes = {}
@@ -68,9 +68,9 @@ class _Track:
         self.mib, self.percent = _packed(self.mib), _packed(self.percent)
 
     def add(self, other: "_Track") -> None:
-        """What a younger slice, or the same, knows of it."""
+        """Add the data of the same slice or a later one."""
         self.last_ns, self.last_mib = other.last_ns, other.last_mib
-        self.given_mib, self.given_core = other.given_mib, other.given_core
+        self.allocated_mib, self.allocated_core = other.allocated_mib, other.allocated_core
         self.peak_mib = max(self.peak_mib, other.peak_mib)
         self.work_ns += other.work_ns
         self.waited_ns += other.waited_ns
@@ -89,7 +89,7 @@ class _Slice:
         self.tracks: dict[ContainerKey, _Track] = {}
 
     def take_in(self, other: "_Slice") -> None:
-        """Extend over both."""
+        """Extend this slice over ``other``."""
         for key, track in other.tracks.items():
             known = self.tracks.pop(key, None)
             if known is not None:
@@ -100,7 +100,7 @@ class _Slice:
 
 
 class UsageHistory:
-    """Fed with every look at the processes. ``clock`` tells the time of day; ``directories`` are those of isolated containers."""
+    """Fed with every sample of the processes. ``clock`` is the time of day; ``directories`` are those of isolated containers."""
 
     def __init__(
         self, clock: Clock, directories: Callable[[], Iterable[tuple[Claimed, Path]]] = lambda: ()
@@ -121,7 +121,7 @@ class UsageHistory:
         between_ns = between_ns if between_ns <= _LONGEST_NS else 0
         tracks = self._slices[-1].tracks
         for use in uses:
-            # Of who is seen for the first time nothing is known of the time before.
+            # For a container that is seen for the first time nothing is known of the time before.
             known = tracks.get(_key(use.holder))
             if known is not None and use.sm_percent > 0:
                 known.work_ns += between_ns
@@ -130,7 +130,7 @@ class UsageHistory:
             self._cut(now_ns)
             tracks = self._slices[-1].tracks
         if self._waited is None or any(_key(use.holder) not in tracks for use in uses):
-            # What threads have waited before it was seen is not of the time in which it was.
+            # Waiting time from before the container was seen is not attributed to this slice.
             self._settle(now_ns)
         for use in uses:
             self._note(tracks, use, now_ns)
@@ -140,55 +140,55 @@ class UsageHistory:
         holder = use.holder
         key = _key(holder)
         track = tracks.pop(key, None) or _Track(now_ns)
-        tracks[key] = track  # the order is that of the last looks
+        tracks[key] = track  # in the order of the last samples
         track.last_ns, track.last_mib = now_ns, use.mib
-        # What is told of some of its processes counts all the same: it holds that, and more.
+        # Partial data counts, too: the container holds at least that much.
         track.untold += use.untold > 0
         track.peak_mib = max(track.peak_mib, use.mib)
-        track.given_mib, track.given_core = holder.mib, holder.core_percent
+        track.allocated_mib, track.allocated_core = holder.mib, holder.core_percent
         assert isinstance(track.mib, dict)
         assert isinstance(track.percent, dict)
         step = step_of(use.mib)
         track.mib[step] = track.mib.get(step, 0) + 1
         if use.sm_percent > 0:
-            # What it needs shows in the moments in which it computes: idle ones, however many, make it need no less.
+            # Idle samples are not counted: what the container needs shows while it computes.
             percent = min(use.sm_percent, 100)
             track.percent[percent] = track.percent.get(percent, 0) + 1
 
     @property
     def pages(self) -> dict[str, Callable[[str], bytes]]:
-        """What is served, by path; each is handed what stands behind the question mark."""
+        """The pages by path; each takes the query string."""
         return {PATH: self.answer}
 
     def answer(self, query: str = "") -> bytes:
-        """What is known, as JSON; times are seconds since 1970. Raises ``ValueError`` for a window that is no number of seconds.
+        """All data as JSON; times are seconds since 1970. Raises ``ValueError`` for a window that is not a number of seconds.
 
-        ``from`` is when the first of the slices begins that reach into the window; ``looked`` the last look, 0 for none. In
-        ``untoldLooks`` of its ``looks`` the driver did not tell how much memory a container holds.
+        ``from`` is the beginning of the first slice that overlaps the window; ``looked`` is the last sample, 0 for none. In
+        ``untoldLooks`` of its ``looks`` the driver did not report how much memory a container holds.
         """
         now_ns = self._clock.time_ns()
         window_s = _window_s(query)
         if self._waited is not None:
             self._settle(now_ns)
-        some = self._slices
+        slices = self._slices
         if window_s is not None:
-            ends = [one.begin_ns for one in some[1:]] + [now_ns + 1]
+            ends = [part.begin_ns for part in slices[1:]] + [now_ns + 1]
             reach_ns = now_ns - window_s * 10**9
-            some = [one for one, end_ns in zip(some, ends, strict=True) if end_ns > reach_ns]
-        told: dict[ContainerKey, _Track] = {}
-        for one in some:
-            for key, track in one.tracks.items():
-                known = told.pop(key, None) or _Track(track.first_ns)
-                known.add(track)
-                told[key] = known
-        _bound(told)
+            slices = [part for part, end_ns in zip(slices, ends, strict=True) if end_ns > reach_ns]
+        totals: dict[ContainerKey, _Track] = {}
+        for part in slices:
+            for key, track in part.tracks.items():
+                total = totals.pop(key, None) or _Track(track.first_ns)
+                total.add(track)
+                totals[key] = total
+        _bound(totals)
         return msgspec.json.encode(
             {
                 "version": 1,
                 "since": self._since_ns // 10**9,
-                "from": some[0].begin_ns // 10**9,
+                "from": slices[0].begin_ns // 10**9,
                 "looked": (self._looked_ns or 0) // 10**9,
-                "containers": [_told(key, track) for key, track in told.items()],
+                "containers": [_container_json(key, track) for key, track in totals.items()],
             }
         )
 
@@ -197,13 +197,13 @@ class UsageHistory:
             track.pack()
         self._slices.append(_Slice(now_ns))
         while len(self._slices) > 2 and (
-            len(self._slices) > MOST_SLICES or sum(len(one.tracks) for one in self._slices) > MOST_TRACKS
+            len(self._slices) > MOST_SLICES or sum(len(part.tracks) for part in self._slices) > MOST_TRACKS
         ):
             self._join(now_ns)
 
     def _join(self, now_ns: int) -> None:
-        """Make one of two neighbours: those that are shortest for their age, so that slices grow longer the older they are."""
-        begins = [one.begin_ns for one in self._slices]
+        """Merge two neighbours, those that are shortest for their age, so that slices are longer the older they are."""
+        begins = [part.begin_ns for part in self._slices]
 
         def worth(at: int) -> float:
             end_ns = begins[at + 2]
@@ -213,7 +213,7 @@ class UsageHistory:
         self._slices[at].take_in(self._slices.pop(at + 1))
 
     def _settle(self, now_ns: int) -> None:
-        """Note how long threads have waited since this was noted last."""
+        """Record how long threads have waited since the last call."""
         before, passed_ns = self._waited, max(now_ns - self._waited_at_ns, 0)
         self._waited, self._waited_at_ns = _waited(self._directories()), now_ns
         if before is None:
@@ -222,13 +222,13 @@ class UsageHistory:
             del pod
             key = (uid, container, gpu)
             count = self._waited.get(key, 0)
-            # A container that starts again counts from nothing. Of several threads at once one counts.
+            # A restarted container counts from zero. Of several threads that wait at the same time one counts.
             more = count - before.get(key, 0)
             track.waited_ns += min(count if more < 0 else more, passed_ns)
 
 
 def step_of(mib: int) -> int:
-    """The number of the step in which ``mib`` lies: each doubling has sixteen."""
+    """The number of the step that contains ``mib``: each doubling has sixteen steps."""
     doublings = max(mib.bit_length() - 5, 0)
     return doublings * _EXACT + (mib >> doublings)
 
@@ -240,7 +240,7 @@ def most_in(step: int) -> int:
 
 
 def _window_s(query: str) -> int | None:
-    """What is asked for; other words are those of clients and proxies (kubectl adds its ``timeout``)."""
+    """The window in the query; other parameters are those of clients and proxies (kubectl adds ``timeout``)."""
     for word in query.split("&"):
         name, _, value = word.partition("=")
         if name != "window":
@@ -252,8 +252,8 @@ def _window_s(query: str) -> int | None:
 
 
 def _waited(directories: Iterable[tuple[Claimed, Path]]) -> dict[tuple[str, str, str], int]:
-    """How long the threads of a container have waited for a GPU's time, in ns; of all of a pod's with an empty name."""
-    found: dict[tuple[str, str, str], int] = {}
+    """How long the threads of a container have waited for GPU time, in ns; for an empty name those of all of the pod's containers."""
+    waited_ns: dict[tuple[str, str, str], int] = {}
     for claimed, folder in directories:
         if not claimed.core_percent:
             continue
@@ -261,8 +261,8 @@ def _waited(directories: Iterable[tuple[Claimed, Path]]) -> dict[tuple[str, str,
         for gpu, use in zip(shares, read_usage(folder, len(shares)), strict=False):
             for container in (claimed.container, ""):
                 key = (claimed.uid, container, gpu)
-                found[key] = found.get(key, 0) + use.waited_ns
-    return found
+                waited_ns[key] = waited_ns.get(key, 0) + use.waited_ns
+    return waited_ns
 
 
 def _bound(tracks: dict[ContainerKey, _Track]) -> None:
@@ -278,14 +278,14 @@ def _packed(counts: dict[int, int] | bytes) -> bytes:
     return counts if isinstance(counts, bytes) else b"".join(_PAIR.pack(*one) for one in counts.items())
 
 
-def _sum(some: dict[int, int] | bytes, more: dict[int, int] | bytes) -> dict[int, int]:
-    found = dict(_items(some))
+def _sum(counts: dict[int, int] | bytes, more: dict[int, int] | bytes) -> dict[int, int]:
+    total = dict(_items(counts))
     for value, count in _items(more):
-        found[value] = found.get(value, 0) + count
-    return found
+        total[value] = total.get(value, 0) + count
+    return total
 
 
-def _told(key: ContainerKey, track: _Track) -> dict[str, Any]:
+def _container_json(key: ContainerKey, track: _Track) -> dict[str, Any]:
     pod, uid, container, gpu = key
     namespace, _, name = pod.partition("/")
     mib, percent = dict(_items(track.mib)), dict(_items(track.percent))
@@ -301,11 +301,11 @@ def _told(key: ContainerKey, track: _Track) -> dict[str, Any]:
         "last": track.last_ns // 10**9,
         "workSeconds": track.work_ns // 10**9,
         "waitedSeconds": track.waited_ns // 10**9,
-        "givenMiB": track.given_mib,
+        "givenMiB": track.allocated_mib,
         "peakMiB": track.peak_mib,
         "p95MiB": min(most_in(_quantile(mib)), track.peak_mib),
         "lastMiB": track.last_mib,
-        "givenCorePercent": track.given_core,
+        "givenCorePercent": track.allocated_core,
         "peakPercent": max(percent, default=0),
         "p95Percent": _quantile(percent),
     }

@@ -136,7 +136,7 @@ class PodsOnNode:
                 "The pod keeps it; if its program has failed, delete the pod"
             )
             self._record(uid, "Warning", REASON_POD_GPU_UNHEALTHY, note, gpu, telling)
-        # One that is not found at all has not recovered.
+        # A GPU that is not found at all has not recovered.
         lost = {(uid, gpu) for uid, gpu in self._out & held if gpu not in there}
         for uid, gpu in sorted((self._out & held) - found - lost):
             note = f"GPU {there[gpu].index} ({gpu}), which this pod holds, is in service again"
@@ -178,7 +178,7 @@ class PodsOnNode:
         return self._pods.get(uid)
 
     def uids(self) -> Collection[str]:
-        """The UIDs of all pods of this node that ask for GPU memory and have not finished."""
+        """The UIDs of all pods of this node that request GPU memory and have not finished."""
         return self._pods.keys()
 
     def knows(self, keys: Iterable[str]) -> bool:
@@ -206,7 +206,7 @@ class PodsOnNode:
         ]
 
     def _namesakes(self, pod: BoundPod) -> set[str]:
-        """The UIDs of other pods of that name: a StatefulSet's come back under the same."""
+        """The UIDs of other pods of that name: StatefulSets reuse names."""
         return {one.uid for one in self._pods.values() if one.key == pod.key and one.uid != pod.uid}
 
     def _put(self, pod: BoundPod) -> None:

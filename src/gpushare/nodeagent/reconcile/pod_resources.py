@@ -1,4 +1,4 @@
-"""What the kubelet says that containers have: its pod resources interface."""
+"""The kubelet's pod resources interface: which devices containers have."""
 
 import asyncio
 from collections.abc import Container
@@ -14,14 +14,14 @@ from gpushare.nodeagent.allocate.grant_log import DeviceListing
 from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.modes.rules import all_plugins
 
-#: One entry a device, with its resource's name again and again: long lists are above gRPC's own 4 MiB.
+#: The list has an entry per device, each with its resource's name: long lists exceed gRPC's default of 4 MiB.
 _MOST_BYTES: Final = 64 << 20
-#: After so many entries the event loop gets its turn: an ``Allocate`` may wait.
+#: Entries after which other tasks of the event loop run: an ``Allocate`` may wait.
 _ENTRIES_AT_ONCE: Final = 500
 
 
 class Listing(Protocol):
-    """Where the kubelet's list comes from."""
+    """Source of the kubelet's list."""
 
     async def read(self, timeout_s: float) -> DeviceListing:
         """``namespace/name`` → (container, resource) → IDs of ours; raises ``PodResourcesUnavailable``."""
@@ -34,12 +34,12 @@ class KubeletPodResources:
         self._socket = socket
         self._ours = all_plugins()
         self._read: dict[bytes, dict[tuple[str, str], frozenset[str]]] = {}
-        """What each pod's part of the last list meant: most stay as they are, and to read one is slow."""
+        """Parsed entries of the last list by pod: most do not change, and parsing is slow."""
 
     async def read(self, timeout_s: float) -> DeviceListing:
         """``namespace/name`` → (container, resource) → IDs of ours; raises ``PodResourcesUnavailable``."""
         options = [("grpc.max_receive_message_length", _MOST_BYTES)]
-        # A channel a call: after a kubelet's restart an old one would sit out its back-off first.
+        # One channel per call: after a restart of the kubelet an old channel would wait for its back-off first.
         async with grpc.aio.insecure_channel(f"unix://{self._socket}", options=options) as channel:
             stub = PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
             try:
@@ -67,9 +67,9 @@ class KubeletPodResources:
 
 
 def _devices(pod: PodResources, ours: Container[str]) -> dict[tuple[str, str], frozenset[str]]:
-    found: dict[tuple[str, str], list[str]] = {}
+    devices: dict[tuple[str, str], list[str]] = {}
     for container in pod.containers:
         for entry in container.devices:
             if entry.resource_name in ours:
-                found.setdefault((container.name, entry.resource_name), []).extend(entry.device_ids)
-    return {name: frozenset(ids) for name, ids in found.items()}
+                devices.setdefault((container.name, entry.resource_name), []).extend(entry.device_ids)
+    return {name: frozenset(ids) for name, ids in devices.items()}

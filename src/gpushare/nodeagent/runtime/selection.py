@@ -1,7 +1,7 @@
 """How containers get their GPU: by NVIDIA's runtime or by CDI. Pure.
 
-NVIDIA's runtime reads ``NVIDIA_VISIBLE_DEVICES`` from the container's environment. CDI needs a container runtime that
-knows it, and a description of the GPUs on the node. The variable is set either way: the documentation promises it.
+NVIDIA's runtime reads ``NVIDIA_VISIBLE_DEVICES`` from the container's environment. CDI needs a container runtime that supports it,
+and a spec of the GPUs on the node. The variable is set in both cases, because the documentation promises it.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from gpushare.nodeagent.runtime.cdi.derive_spec import Derived
 
-#: The kubelet from which on CDI names in a device plugin's answer are honoured (gate DevicePluginCDIDevices, beta).
+#: The first kubelet that honours CDI names in a device plugin's response (gate DevicePluginCDIDevices, beta).
 CDI_FIELD_SINCE: Final = (1, 29)
 
 _ADVICE: Final = (
@@ -23,7 +23,7 @@ _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 
 class Asked(Enum):
-    """The value of ``--container-runtime``."""
+    """Values of ``--container-runtime``."""
 
     AUTO = "auto"
     NVIDIA = "nvidia"
@@ -35,7 +35,7 @@ Way = Literal["nvidia", "cdi"]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How containers get their GPU, why, and what is wrong if that was requested and is not possible."""
+    """How containers get their GPU, why, and what is wrong if the requested way is not possible."""
 
     way: Way
     why: str
@@ -53,7 +53,7 @@ class Reported:
 def choose(
     asked: Asked, reported: Reported, derived: Derived | None, gpus: Sequence[str], faults: Sequence[str]
 ) -> Choice:
-    """The way for a node whose ``gpus`` (UUIDs) work. ``faults``: CDI files that cannot be used, a text each."""
+    """The way for a node whose ``gpus`` (UUIDs) work. ``faults``: CDI files that cannot be used, one text each."""
     if asked is Asked.NVIDIA:
         return Choice("nvidia", "it was asked for")
     without = _not_described(derived, gpus, faults)
@@ -76,7 +76,7 @@ def needs_annotation(reported: Reported) -> bool:
 
 
 def _not_described(derived: Derived | None, gpus: Sequence[str], faults: Sequence[str]) -> str:
-    """Why CDI cannot give every GPU, empty when it can."""
+    """Why CDI cannot assign every GPU; empty if it can."""
     missing = [uuid for uuid in gpus if derived is None or uuid not in derived.covered]
     if not missing:
         return ""

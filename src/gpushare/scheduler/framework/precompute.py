@@ -36,7 +36,7 @@ class Precomputer:
             return False
         request = next(iter(self._queue))
         del self._queue[request]
-        self._ledger.foresee(request)
+        self._ledger.precompute(request)
         self._on_computed()
         return True
 

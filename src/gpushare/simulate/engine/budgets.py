@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets as their controller would have them at each moment of a simulation, in which each pod with a node is ready."""
+"""PodDisruptionBudgets as their controller would have them at each moment of a simulation in which every bound pod is ready."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from gpushare.simulate.errors import SimulateError
 
 
 class _Counted:
-    """A budget, and the keys of the pods that it covers: all of them, and those that have a node and stay."""
+    """A budget and the keys of the pods that it covers: all of them, and those that are bound and not terminating."""
 
     __slots__ = ("began", "budget", "covered", "healthy", "spec", "status")
 
@@ -25,7 +25,7 @@ class _Counted:
         self.began = 0
 
     def allowed(self) -> int:
-        """How many of them may be ended now."""
+        """How many of them may be evicted now."""
         healthy = len(self.healthy)
         if "disruptionsAllowed" in self.status:
             return max(int(self.status["disruptionsAllowed"]) + healthy - self.began, 0)
@@ -33,10 +33,10 @@ class _Counted:
 
 
 class Budgets:
-    """``budgets`` over ``pods``; of each later change it has to be told.
+    """``budgets`` over ``pods``; ``upsert`` and ``remove`` must be called for every later change.
 
-    One with a status allows what that says, and one less for each of its pods that has lost its node since; one without (of a
-    manifest) what its spec comes to.
+    A budget with a status allows what the status says, less one for each of its pods that has lost its node since. A budget
+    without (from a manifest) allows what its spec results in.
     """
 
     def __init__(self, budgets: Iterable[Json], pods: Iterable[Json]) -> None:
@@ -44,38 +44,38 @@ class Budgets:
         for item in budgets:
             self._in.setdefault(namespace_of(item), []).append(_Counted(item))
         for pod in pods:
-            self.seen(pod)
-        for one in self._all():
-            one.began = len(one.healthy)
+            self.upsert(pod)
+        for counted in self._all():
+            counted.began = len(counted.healthy)
 
     def _all(self) -> Iterator[_Counted]:
         return chain.from_iterable(self._in.values())
 
-    def seen(self, pod: Json) -> None:
-        """The pod is new or has changed."""
-        for one in self._in.get(namespace_of(pod), ()):
+    def upsert(self, pod: Json) -> None:
+        """A pod was added or changed."""
+        for counted in self._in.get(namespace_of(pod), ()):
             key = key_of(pod)
-            one.covered.discard(key)
-            one.healthy.discard(key)
-            if one.budget.covers(namespace_of(pod), dict(labels_of(pod))):
-                one.covered.add(key)
+            counted.covered.discard(key)
+            counted.healthy.discard(key)
+            if counted.budget.covers(namespace_of(pod), dict(labels_of(pod))):
+                counted.covered.add(key)
                 if spec_of(pod).get("nodeName") and not pod["metadata"].get("deletionTimestamp"):
-                    one.healthy.add(key)
+                    counted.healthy.add(key)
 
-    def gone(self, pod: Json) -> None:
-        """The pod is no more."""
-        for one in self._in.get(namespace_of(pod), ()):
-            one.covered.discard(key_of(pod))
-            one.healthy.discard(key_of(pod))
+    def remove(self, pod: Json) -> None:
+        """A pod was deleted."""
+        for counted in self._in.get(namespace_of(pod), ()):
+            counted.covered.discard(key_of(pod))
+            counted.healthy.discard(key_of(pod))
 
     def now(self) -> list[DisruptionBudget]:
-        """Each with what it allows now."""
+        """All budgets with their current number of allowed disruptions."""
         return [
             msgspec.structs.replace(
-                one.budget,
-                status=msgspec.structs.replace(one.budget.status, disruptions_allowed=one.allowed()),
+                counted.budget,
+                status=msgspec.structs.replace(counted.budget.status, disruptions_allowed=counted.allowed()),
             )
-            for one in self._all()
+            for counted in self._all()
         ]
 
 
@@ -90,19 +90,19 @@ def _read(item: Json) -> DisruptionBudget:
 
 
 def budget_of(item: Json) -> DisruptionBudget:
-    """The budget, all of whose numbers can be counted with; raises ``ValueError``."""
+    """The decoded budget, with all numbers validated; raises ``ValueError``."""
     budget = decode_budget(msgspec.json.encode(item))
     _desired(spec_of(item), 1)
     return budget
 
 
 def _desired(spec: Mapping[str, Any], expected: int) -> int:
-    """How many pods have to stay, of ``expected``; parts are rounded up as the controller does."""
+    """How many of ``expected`` pods must stay; fractions are rounded up as by the controller."""
     if spec.get("maxUnavailable") is not None:
         return max(expected - _number(spec["maxUnavailable"], expected), 0)
     if spec.get("minAvailable") is not None:
         return _number(spec["minAvailable"], expected)
-    return expected  # one that says neither allows nothing
+    return expected  # a budget with neither allows nothing
 
 
 def _number(value: Any, of: int) -> int:

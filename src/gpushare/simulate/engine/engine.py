@@ -1,7 +1,8 @@
-"""One scheduler and one kube-scheduler beside it, in this process: pods come in order, and are bound or have to wait.
+"""The scheduler and kube-scheduler in this process: pods arrive in order, and are bound or stay pending.
 
-What decides is the scheduler's own: its view and ledger, its verbs filter, prioritize and bind, its gangs, ResourcePolicies and
-elastic quotas, its preemption. The API server is a dictionary here, and what it would tell informers is told at once. Nothing ends by itself.
+Decisions are made by the scheduler's own code: its cache and ledger, its verbs filter, prioritize and bind, its gangs,
+ResourcePolicies, elastic quotas and preemption. The API server is a dictionary here, and its watch events are delivered
+immediately. No pod ends by itself.
 """
 
 import asyncio
@@ -47,21 +48,21 @@ from gpushare.simulate.engine.virtual_clock import JumpingClock
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.snapshot import ClusterState
 
-#: What a point of the extender counts: its weight in the charts, on the scale of kube-scheduler's own.
+#: The weight of the extender's points in the charts, on the scale of kube-scheduler's own.
 EXTENDER_WEIGHT: Final = 5
 _SCALE: Final = EXTENDER_WEIGHT * MAX_NODE_SCORE // 10
-#: Turns of the loop that a bind gets before the next pod is looked at: it takes longer only where it waits for others.
+#: Turns of the loop that a bind gets before the next pod is tried: it only needs more if it waits for other pods.
 _TURNS: Final = 4
 _LEFT_TO_EXTENDER: Final = frozenset((names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE))
-#: Who looks at pods here; the API server writes the default scheduler's name where there is none.
+#: Schedulers that run here; the API server writes the default scheduler's name if there is none.
 _RUNNING: Final = frozenset((None, "", "default-scheduler", names.SCHEDULER_NAME))
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How scheduler and kube-scheduler are set. ``seed`` decides between nodes of equal score.
+    """Settings of scheduler and kube-scheduler. ``seed`` decides between nodes with equal score.
 
-    ``counts_alone``: kube-scheduler leaves our resources to the extender (``extender.ignoredByScheduler``). ``unit`` is that of nodes whose
-    agent does not say its own. ``preemption``: less important pods are ended for others.
+    ``counts_alone``: kube-scheduler leaves our resources to the extender (``extender.ignoredByScheduler``). ``unit`` applies to nodes
+    whose agent does not report one. ``preemption``: less important pods are evicted for others.
     """
 
     policy: Placement = Placement.BINPACK
@@ -73,11 +74,11 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Refused(Exception):
-    """Why a pod has to wait, in the words of its condition."""
+    """Why a pod stays pending, in the words of its condition."""
 
 
-class _Nobody:
-    """Takes events, and tells nobody."""
+class _NoEvents:
+    """Discards events."""
 
     def record(
         self,
@@ -90,7 +91,7 @@ class _Nobody:
         cause: str = "",
         telling: str = "each",
     ) -> None:
-        """Nothing."""
+        """Discard the event."""
 
 
 class _Answer(msgspec.Struct, rename="pascal"):
@@ -109,20 +110,20 @@ _PRIORITIES: Final = msgspec.json.Decoder(list[_Priority])
 
 
 class Scheduling:
-    """A cluster that takes pods. For one event loop, which has to be a ``JumpingLoop`` where gangs are to be waited for in no time."""
+    """A cluster that takes pods, for one event loop: a ``JumpingLoop``, if waiting for gangs should take no real time."""
 
     def __init__(self, state: ClusterState, settings: Settings, clock: JumpingClock) -> None:
         self.pods: dict[str, Json] = {}
-        """Every pod by ``NAMESPACE/NAME``, as the API server would have it now."""
+        """Every pod by ``NAMESPACE/NAME``, in its current state at the API server."""
         self.ledger = Ledger(node_policy=settings.policy)
         self._reservations = Reservations(RESERVATION_TTL_S)
         self._policies = Policies(clock, kept_on=self.ledger.nominations.node_of)
         self._view = ClusterCache(
             self.ledger,
-            _Nobody(),
+            _NoEvents(),
             self._reservations.end,
         )
-        self._quotas = Quotas(self._view, _Nobody())
+        self._quotas = Quotas(self._view, _NoEvents())
         gangs = Gangs(self._view, clock, quotas=self._quotas, governs=self._policies.governs)
         self._framework = Framework(
             [
@@ -141,7 +142,7 @@ class Scheduling:
         self._nodes = Occupancy()
         ignored = _LEFT_TO_EXTENDER if settings.counts_alone else frozenset()
         self._columns = Columns(self._nodes, ignored)
-        self._chance = random.Random(settings.seed).random  # noqa: S311 - the same seed must give the same again
+        self._chance = random.Random(settings.seed).random  # noqa: S311 - the same seed must repeat the same result
         for node in state.nodes:
             self._add_node(node)
         self._take_rules(state)
@@ -174,24 +175,24 @@ class Scheduling:
         self._view.upsert_node(self._reader.read(read))
         self._policies.census.set_node(read.metadata.name, read.metadata.labels or {})
 
-    # --- the API server, and what it tells ---------------------------------------------------------
+    # --- the API server and its watch events -------------------------------------------------------
 
     def arrive(self, pod: Json) -> None:
-        """A pod without a node is created. Raises ``SimulateError`` where its name is taken."""
+        """Create a pod without a node. Raises ``SimulateError`` if its name is taken."""
         if key_of(pod) in self.pods:
             raise SimulateError(f"pod {key_of(pod)}", "is there already; give the new one another name")
         self.see(pod)
 
     @property
     def evictions(self) -> Sequence[Eviction]:
-        """Who was ended for others so far."""
+        """All evictions so far."""
         return () if self._evicting is None else self._evicting.evictions
 
     def see(self, pod: Json) -> None:
-        """What the informers of extender and kube-scheduler are told of a pod that is new or changed."""
+        """Deliver an added or changed pod to the informers of extender and kube-scheduler."""
         self.pods[key_of(pod)] = pod
         if self._evicting is not None:
-            self._evicting.budgets.seen(pod)
+            self._evicting.budgets.upsert(pod)
         read = decode_pod(pod)
         record = self._record_of(read)
         if record is not None:
@@ -202,11 +203,11 @@ class Scheduling:
             self._nodes.place(pod)
             self._columns.changed(read.spec.node_name)
 
-    def take_off(self, pod: Json) -> None:
-        """What they are told of a pod with a node that is gone."""
+    def remove_pod(self, pod: Json) -> None:
+        """Deliver the deletion of a bound pod to them."""
         del self.pods[key_of(pod)]
         if self._evicting is not None:
-            self._evicting.budgets.gone(pod)
+            self._evicting.budgets.remove(pod)
         read = decode_pod(pod)
         record = self._record_of(read)
         if record is not None:
@@ -220,7 +221,7 @@ class Scheduling:
         return quota_record_of(pod, self._quotas.followed, self._read_record)
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
-        """The pod as it is; raises ``ApiError``."""
+        """The current pod; raises ``ApiError``."""
         try:
             return decode_pod(self.pods[f"{namespace}/{name}"])
         except KeyError:
@@ -229,7 +230,7 @@ class Scheduling:
     async def bind(
         self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
     ) -> None:
-        """Take a Binding, and tell of it."""
+        """Apply a Binding, and deliver the change."""
         pod = self.pods[f"{namespace}/{name}"]
         meta = {
             **pod["metadata"],
@@ -246,7 +247,7 @@ class Scheduling:
         uid: str,
         labels: Mapping[str, str | None] | None = None,
     ) -> None:
-        """Set annotations and labels, or with ``None`` remove them, and tell of it."""
+        """Set annotations and labels (``None``: remove them), and deliver the change."""
         pod = self.pods[f"{namespace}/{name}"]
         meta = dict(pod["metadata"])
         for place, changes in (("annotations", annotations), ("labels", labels or {})):
@@ -257,34 +258,34 @@ class Scheduling:
     # --- kube-scheduler -------------------------------------------------------------------------------
 
     async def schedule(
-        self, keys: Sequence[str], told: Callable[[str, str], None] = lambda key, why: None
+        self, keys: Sequence[str], on_attempt: Callable[[str, str], None] = lambda key, why: None
     ) -> dict[str, str]:
-        """Schedule pods that have arrived, and try those that wait again for as long as others find a place.
+        """Schedule pods that have arrived, and retry pending ones as long as others are placed.
 
-        Returns for each that waits in the end why, and for each that was ended and has no place. ``told`` hears of each try what kept
-        the pod (empty: it has a node).
+        Returns the reason for each pod that stays pending, and for each that was evicted and has no place. ``on_attempt`` is called
+        with the reason after each attempt (empty: the pod has a node).
         """
         queue = sorted(keys, key=self._rank)
         while True:
-            ended = len(self.evictions)
-            waits = await self._pass(queue, told)
-            if len(self.evictions) == ended and (not waits or len(waits) == len(queue)):
+            evictions_before = len(self.evictions)
+            reasons = await self._pass(queue, on_attempt)
+            if len(self.evictions) == evictions_before and (not reasons or len(reasons) == len(queue)):
                 if self._evicting is None:
-                    return waits
-                told_of = {key: self._evicting.why(key, why) for key, why in waits.items()}
-                return told_of | self._evicting.gone
-            queue = [key for key in queue if key in waits]
+                    return reasons
+                explained = {key: self._evicting.why(key, reason) for key, reason in reasons.items()}
+                return explained | self._evicting.gone
+            queue = [key for key in queue if key in reasons]
             if self._evicting is not None:
                 again, self._evicting.again = self._evicting.again, []
                 queue = sorted(dict.fromkeys([*queue, *again]), key=self._rank)
 
     def _rank(self, key: str) -> tuple[int, str]:
         pod = self.pods[key]
-        # What is to come is younger than all that is there.
+        # Pods of the simulation are younger than all existing ones.
         return -priority_of(pod), str(pod["metadata"].get("creationTimestamp") or "~")
 
-    async def _pass(self, queue: Sequence[str], told: Callable[[str, str], None]) -> dict[str, str]:
-        waits: dict[str, str] = {}
+    async def _pass(self, queue: Sequence[str], on_attempt: Callable[[str, str], None]) -> dict[str, str]:
+        reasons: dict[str, str] = {}
         under_way: dict[str, asyncio.Task[None]] = {}
         for key in queue:
             if self._evicting is not None and self._evicting.is_due:
@@ -300,25 +301,25 @@ class Scheduling:
                     continue
                 await task
             except Refused as refused:
-                waits[key] = str(refused)
-            told(key, waits.get(key, ""))
-        # Pods of gangs wait for each other.
+                reasons[key] = str(refused)
+            on_attempt(key, reasons.get(key, ""))
+        # Pods of a gang wait for each other.
         for key, task in under_way.items():
             try:
                 await task
             except Refused as refused:
-                waits[key] = str(refused)
-            told(key, waits.get(key, ""))
+                reasons[key] = str(refused)
+            on_attempt(key, reasons.get(key, ""))
         if self._evicting is not None:
             await self._evicting.settle()
-        return {key: why for key, why in waits.items() if key in self.pods}
+        return {key: reason for key, reason in reasons.items() if key in self.pods}
 
     def _choose(self, pod: Json) -> str:
-        """The node for the pod, where others may have to go for it; raises ``Refused``."""
+        """The node for the pod, possibly after evictions; raises ``Refused``."""
         try:
             return self._choose_of(pod)
         except Refused:
-            if self._evicting is not None and self._evicting.let_leave():
+            if self._evicting is not None and self._evicting.remove_terminating():
                 return self._choose(pod)
             node = self._by_sums(pod)
             if not node:
@@ -339,7 +340,7 @@ class Scheduling:
         return self._evicting.by_sums(pod, column.wanted, refusing, by_extender=ours)
 
     def _choose_of(self, pod: Json, nominated: str = "") -> str:
-        """The node for the pod among all, or ``nominated`` alone; raises ``Refused``."""
+        """The node for the pod: any, or only ``nominated``; raises ``Refused``."""
         if spec_of(pod).get("schedulingGates"):
             raise Refused("it has scheduling gates: nothing looks at it until they are taken away")
         if not len(self._nodes):
@@ -349,30 +350,30 @@ class Scheduling:
         if unserved := _unserved(pod, column.wanted.requests):
             raise Refused(unserved)
         feasible = column.feasible()
-        kept = [name for name in feasible if nominated in ("", name)]
-        if not kept:
+        candidates = [name for name in feasible if nominated in ("", name)]
+        if not candidates:
             raise Refused(fit_error(len(self._nodes), column.refusals()))
-        more: dict[str, int] = {}
+        extender_points: dict[str, int] = {}
         if ours:
-            asked = _asked(pod, kept)
-            answer = _ANSWER.decode(filter_nodes(self._view, asked, self._framework))
-            found = answer.node_names or []
-            if not found:
+            state = _cycle_state(pod, candidates)
+            answer = _ANSWER.decode(filter_nodes(self._view, state, self._framework))
+            filtered = answer.node_names or []
+            if not filtered:
                 failed = (answer.failed_nodes or {}) | (answer.failed_and_unresolvable_nodes or {})
                 reasons = [*column.refusals(), *([reason] for reason in failed.values())]
                 raise Refused(fit_error(len(self._nodes), reasons))
-            if len(found) > 1:
-                listed = _PRIORITIES.decode(prioritize_nodes(self._view, asked._replace(names=found)))
-                more = {one.host: one.score * _SCALE for one in listed}
-            kept = found
-        if len(kept) == 1:
-            return kept[0]
-        points = weighed([feasible[name] for name in kept])
-        total = [point + more.get(name, 0) for name, point in zip(kept, points, strict=True)]
-        return best(kept, total, self._chance)
+            if len(filtered) > 1:
+                listed = _PRIORITIES.decode(prioritize_nodes(self._view, state._replace(names=filtered)))
+                extender_points = {priority.host: priority.score * _SCALE for priority in listed}
+            candidates = filtered
+        if len(candidates) == 1:
+            return candidates[0]
+        points = weighed([feasible[name] for name in candidates])
+        total = [point + extender_points.get(name, 0) for name, point in zip(candidates, points, strict=True)]
+        return best(candidates, total, self._chance)
 
     def post_filter(self, uid: str, nodes: Collection[str]) -> None:
-        """No node took the pod; ``nodes`` would if others were not there."""
+        """No node took the pod; ``nodes`` would if other pods were not there."""
         if self._evicting is not None:
             self._evicting.refused(uid, nodes)
 
@@ -395,15 +396,15 @@ class Scheduling:
 
 
 def _unserved(pod: Json, resources: Collection[str]) -> str:
-    """Why a pod that asks for GPUs of a scheduler that is not here waits; empty where it is here. What asks for none may have its own."""
+    """Why a pod with GPUs for another scheduler is pending; empty if its scheduler runs here. Pods without GPUs may have any scheduler."""
     scheduler = spec_of(pod).get("schedulerName")
     if scheduler in _RUNNING or _LEFT_TO_EXTENDER.isdisjoint(resources):
         return ""
     return unserved_text(Unplaced(scheduler=str(scheduler)))
 
 
-def _asked(pod: Json, nodes: list[str]) -> CycleState:
-    """What the extender reads in the body about ``pod``."""
+def _cycle_state(pod: Json, nodes: list[str]) -> CycleState:
+    """The extender's state for ``pod``, as from a request body."""
     read = decode_pod(pod)
     args = protocol.ExtenderArgs(read, None, nodes)
     try:

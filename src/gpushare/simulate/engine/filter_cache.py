@@ -1,6 +1,6 @@
-"""kube-scheduler's own filters and scores for pods of one template, kept between two of them.
+"""kube-scheduler's own filters and scores for pods of one template, cached from pod to pod.
 
-Pods of a Deployment are alike: for the next one only those nodes are looked at again on which something has changed.
+Pods of a Deployment are identical: for the next one only nodes that have changed are examined again.
 """
 
 from typing import Final
@@ -18,25 +18,25 @@ _MOST_TEMPLATES: Final = 64
 class Column:
     """For every node, in kube-scheduler's order, why it does not take pods of a template, or its points."""
 
-    __slots__ = ("found", "read", "wanted")
+    __slots__ = ("read", "results", "wanted")
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
         self.read = 0
-        """How much of the log of changes is in it."""
-        self.found: dict[str, list[str] | Points] = {}
+        """How much of the log of changes was processed."""
+        self.results: dict[str, list[str] | Points] = {}
 
     def feasible(self) -> dict[str, Points]:
         """The nodes that take such a pod."""
-        return {name: found for name, found in self.found.items() if isinstance(found, Points)}
+        return {name: result for name, result in self.results.items() if isinstance(result, Points)}
 
     def refusals(self) -> list[list[str]]:
-        """Why the others do not."""
-        return [found for found in self.found.values() if not isinstance(found, Points)]
+        """Why the other nodes do not."""
+        return [result for result in self.results.values() if not isinstance(result, Points)]
 
 
 class Columns:
-    """``changed`` has to be told of every node on which something has changed."""
+    """``changed`` must be called for every node that has changed."""
 
     def __init__(self, nodes: Occupancy, ignored: frozenset[str]) -> None:
         self._nodes = nodes
@@ -49,7 +49,7 @@ class Columns:
         self._log.append(node)
 
     def of(self, pod: Json, *, by_extender: bool) -> Column:
-        """The column for ``pod``, as of now. Where the extender is asked, resources that are left to it do not count."""
+        """The current column for ``pod``. If the extender is asked, resources that are left to it do not count."""
         key = msgspec.json.encode((by_extender, {**spec_of(pod), "schedulerName": ""}))
         column = self._columns.pop(key, None)
         if column is None:
@@ -59,13 +59,13 @@ class Columns:
             stale = list(dict.fromkeys(self._log[column.read :]))
         column.read = len(self._log)
         for name in stale:
-            self._look(column, name)
+            self._update(column, name)
         self._columns[key] = column
         if len(self._columns) > _MOST_TEMPLATES:
             del self._columns[next(iter(self._columns))]
         return column
 
-    def _look(self, column: Column, name: str) -> None:
+    def _update(self, column: Column, name: str) -> None:
         state = self._nodes.node(name)
-        if state is not None:  # a pod may lie on a node that is not there
-            column.found[name] = column.wanted.refusals(state) or points_of(column.wanted, state)
+        if state is not None:  # a pod may be bound to a node that does not exist
+            column.results[name] = column.wanted.refusals(state) or points_of(column.wanted, state)

@@ -1,4 +1,4 @@
-"""How many nodes of a shape would have to be added for nothing to wait."""
+"""How many nodes of a shape would have to be added so that no pod is pending."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -12,14 +12,14 @@ from gpushare.simulate.input.node_shapes import Shape, nodes_of
 from gpushare.simulate.snapshot import ClusterState
 
 OnResult = Callable[[str], None]
-#: So many pods are given a node each before it is said that more nodes would not help.
+#: The most pods for which a node each is added before it is concluded that more nodes would not help.
 _FEW: Final = 64
 
 
 class Enough(msgspec.Struct, frozen=True):
-    """With ``count`` added nodes of ``shape`` all have a place whom such nodes can give one; with one less they have not.
+    """With ``count`` added nodes of ``shape`` all pods that such nodes can help are placed; with one less they are not.
 
-    ``result`` is the run with them. ``still_waiting`` are those who wait however many there are. ``runs``: how many runs it took.
+    ``result`` is the run with them. ``still_waiting`` are pods that stay pending with any number. ``runs``: how many runs it took.
     """
 
     shape: Shape
@@ -36,23 +36,23 @@ def enough(
     shape: Shape,
     *,
     reschedule: bool = False,
-    told: OnResult = lambda text: None,
+    on_run: OnResult = lambda text: None,
 ) -> Enough:
     """The smallest number of nodes of ``shape`` that helps as much as any number does. Raises ``SimulateError``.
 
-    Both sides of the answer were run: so many nodes are enough, and one less is not. Placement is no search for the best
-    packing, so a still smaller number could be enough by luck; none is looked for.
+    Both sides of the result were run: this number is enough, and one less is not. Placement does not search for the best packing,
+    so a still smaller number could be enough by chance; it is not searched for.
     """
     results: dict[int, Result] = {}
 
     def waiting(count: int) -> int:
         if count not in results:
-            told(f"{shape.told}: {count} more node{'' if count == 1 else 's'}")
-            more = msgspec.structs.replace(state, nodes=(*state.nodes, *nodes_of(shape, count)))
-            results[count] = simulate(more, wished, settings, reschedule=reschedule)
+            on_run(f"{shape.told}: {count} more node{'' if count == 1 else 's'}")
+            extended = msgspec.structs.replace(state, nodes=(*state.nodes, *nodes_of(shape, count)))
+            results[count] = simulate(extended, wished, settings, reschedule=reschedule)
         return len(results[count].waiting)
 
-    # A node of its own for each that waits, and as many for others that take those: of few pods all may like new nodes better.
+    # A node for each pending pod, and as many for other pods that take those: a few pods may all prefer the new nodes.
     most = 2 * waiting(0)
     if most:
         most = max(most, min(len(results[0].fates), _FEW))

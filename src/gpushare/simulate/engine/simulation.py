@@ -1,4 +1,4 @@
-"""A whole run: what is there, what comes, and what has become of it."""
+"""A whole run: the existing cluster, the pods to add, and their fates."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,20 +18,20 @@ from gpushare.kubescheduler.filters import ignored_wishes
 from gpushare.ledger import Ledger
 from gpushare.ledger.results import NodeUsage
 from gpushare.simulate.engine.engine import Scheduling, Settings
-from gpushare.simulate.engine.eviction import Eviction, taken_off
+from gpushare.simulate.engine.eviction import Eviction, unscheduled
 from gpushare.simulate.engine.virtual_clock import JumpingClock, run
 from gpushare.simulate.input.manifests import Wished
 from gpushare.simulate.snapshot import ClusterState, workload_of
 
 ProgressFn = Callable[[int, int], None]
-"""Told how many pods were looked at, of how many."""
+"""Called with the number of pods that were tried, and the total."""
 
 
 class Fate(msgspec.Struct, frozen=True):
-    """What has become of a pod: its node and its GPUs' shares, or why it waits. ``is_new``: it came with the manifests.
+    """The fate of a pod: its node and its GPUs' shares, or why it is pending. ``is_new``: it is from the manifests.
 
-    ``evicted_by``: for whom it was ended last, and may have been recreated since; empty where it was not. ``not_held``: why its
-    containers are not held to their share on its node; empty where they are, or nobody says.
+    ``evicted_by``: the pod for which it was last evicted (it may have been recreated since); empty if it was not. ``not_held``: why its
+    containers are not held to their share on its node; empty if they are, or if that is unknown.
     """
 
     pod: str
@@ -46,7 +46,7 @@ class Fate(msgspec.Struct, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True, array_like=True):
-    """How it stood once ``arrived`` pods had come: MiB given and there, percent of compute given, pods that wait."""
+    """The state after ``arrived`` pods: MiB allocated and total, percent of compute allocated, pending pods."""
 
     arrived: int
     given_mib: int
@@ -56,7 +56,7 @@ class Moment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """A run's outcome. ``fates`` are those of the pods that were looked at, in the order in which they came; the evicted at the end."""
+    """A run's outcome. ``fates`` are those of the pods that were tried, in the order of arrival; evicted ones at the end."""
 
     settings: Settings
     fates: tuple[Fate, ...]
@@ -67,7 +67,7 @@ class Result(msgspec.Struct, frozen=True):
 
     @property
     def waiting(self) -> list[Fate]:
-        """Those that have found no place."""
+        """The pods that are pending."""
         return [fate for fate in self.fates if not fate.node]
 
 
@@ -79,13 +79,13 @@ def simulate(
     reschedule: bool = False,
     progress: ProgressFn = lambda done, of: None,
 ) -> Result:
-    """Schedule the pods of ``state`` that wait, and those of ``wished``, onto its nodes.
+    """Schedule the pending pods of ``state``, and those of ``wished``, onto its nodes.
 
-    ``reschedule``: pods that hold GPUs are taken off first, and come again in the order in which they were made. Raises
+    ``reschedule``: pods that hold GPUs are unscheduled first, and arrive again in the order in which they were created. Raises
     ``SimulateError``.
     """
     if reschedule:
-        state = msgspec.structs.replace(state, pods=tuple(map(_taken_off, state.pods)))
+        state = msgspec.structs.replace(state, pods=tuple(map(_unscheduled, state.pods)))
     return run(_simulated(state, wished, settings, progress))
 
 
@@ -93,51 +93,55 @@ async def _simulated(
     state: ClusterState, wished: Sequence[Wished], settings: Settings, progress: ProgressFn
 ) -> Result:
     scheduling = Scheduling(state, settings, JumpingClock(time.time_ns()))
-    came = {key_of(pod): workload_of(pod) for pod in state.waiting}
+    workloads = {key_of(pod): workload_of(pod) for pod in state.waiting}
     refused: dict[str, str] = {}
-    for one in wished:
-        key = key_of(one.pod)
-        came[key] = one.workload
-        if one.refused:
-            refused[key] = f"admission refuses it: {one.refused}"
+    for new_pod in wished:
+        key = key_of(new_pod.pod)
+        workloads[key] = new_pod.workload
+        if new_pod.refused:
+            refused[key] = f"admission refuses it: {new_pod.refused}"
         else:
-            scheduling.arrive(one.pod)
+            scheduling.arrive(new_pod.pod)
     new = {key_of(one.pod) for one in wished}
     pods = {key_of(one.pod): one.pod for one in wished} | scheduling.pods
-    # Those that name their node are not asked about.
-    queue = [key for key in came if key not in refused and not spec_of(pods[key]).get("nodeName")]
+    # Pods that name their node are not scheduled.
+    queue = [key for key in workloads if key not in refused and not spec_of(pods[key]).get("nodeName")]
     curve = [_moment(scheduling.ledger, 0, 0)]
     waiting: set[str] = set()
-    seen: set[str] = set()
+    attempted: set[str] = set()
 
-    counted = 0
+    evictions_seen = 0
 
-    def told(key: str, why: str) -> None:
-        nonlocal counted
-        for eviction in scheduling.evictions[counted:]:
+    def on_attempt(key: str, reason: str) -> None:
+        nonlocal evictions_seen
+        for eviction in scheduling.evictions[evictions_seen:]:
             waiting.add(eviction.victim)
-            counted += 1
-        if why and key in seen:
-            return  # it was tried again
-        (waiting.add if why else waiting.discard)(key)
-        seen.add(key)
-        curve.append(_moment(scheduling.ledger, len(seen), len(waiting)))
-        progress(len(seen), max(len(queue), len(seen)))
+            evictions_seen += 1
+        if reason and key in attempted:
+            return  # it was retried
+        (waiting.add if reason else waiting.discard)(key)
+        attempted.add(key)
+        curve.append(_moment(scheduling.ledger, len(attempted), len(waiting)))
+        progress(len(attempted), max(len(queue), len(attempted)))
 
-    waits = refused | await scheduling.schedule(queue, told)
+    reasons = refused | await scheduling.schedule(queue, on_attempt)
     pods |= scheduling.pods
-    evicted_by = {one.victim: one.by for one in scheduling.evictions}
+    evicted_by = {eviction.victim: eviction.by for eviction in scheduling.evictions}
     for key in evicted_by:
-        came.setdefault(key, workload_of(pods[key]))
+        workloads.setdefault(key, workload_of(pods[key]))
     if evicted_by:
-        # The last of them have come to no try.
+        # The last evicted pods were not attempted again.
         curve.append(
-            _moment(scheduling.ledger, len(seen), sum(key in waits and key not in refused for key in came))
+            _moment(
+                scheduling.ledger,
+                len(attempted),
+                sum(key in reasons and key not in refused for key in workloads),
+            )
         )
     fates = []
-    for key, workload in came.items():
+    for key, workload in workloads.items():
         held = scheduling.ledger.held(uid_of(pods[key]))
-        node = "" if key in waits else str(spec_of(pods[key]).get("nodeName") or "")
+        node = "" if key in reasons else str(spec_of(pods[key]).get("nodeName") or "")
         gpus = () if held is None or not node else held.allocation.gpus
         unit = settings.unit if held is None else held.allocation.unit or settings.unit
         asks = _asks(pods[key], unit)
@@ -150,7 +154,7 @@ async def _simulated(
                 asks,
                 node,
                 gpus,
-                waits.get(key, ""),
+                reasons.get(key, ""),
                 key in new,
                 evicted_by.get(key, ""),
                 loose,
@@ -170,7 +174,7 @@ async def _simulated(
 
 
 def _repelling(state: ClusterState) -> list[str]:
-    """What pods with a node ask of those that come beside them."""
+    """Required anti-affinity of bound pods against new ones, which is not simulated."""
     asking = sum(
         bool(
             ((spec_of(pod).get("affinity") or {}).get("podAntiAffinity") or {}).get(
@@ -188,8 +192,8 @@ def _moment(ledger: Ledger, arrived: int, waiting: int) -> Moment:
     return Moment(arrived, totals.used_mib, totals.total_mib, totals.used_core, waiting)
 
 
-def _taken_off(pod: Json) -> Json:
-    """The pod as it was before it was scheduled; as it is where it asks for no GPU."""
+def _unscheduled(pod: Json) -> Json:
+    """The pod as it was before it was scheduled; unchanged if it requests no GPU."""
     if not spec_of(pod).get("nodeName"):
         return pod
     try:
@@ -198,11 +202,11 @@ def _taken_off(pod: Json) -> Json:
         return pod
     if request is None:
         return pod
-    return taken_off(pod)
+    return unscheduled(pod)
 
 
 def _asks(pod: Json, unit: MemoryUnit) -> str:
-    """``?`` for what cannot be understood."""
+    """The request as text; ``?`` if it cannot be parsed."""
     try:
         request = request_of(decode_pod(pod))
     except ModelError:

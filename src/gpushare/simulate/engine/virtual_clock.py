@@ -1,6 +1,6 @@
-"""An event loop in which nothing takes time: where all wait, its clock jumps to the moment when the first is due.
+"""An event loop in which nothing takes time: when all tasks wait, its clock jumps to the time of the first timer.
 
-So what the scheduler waits for (the pods of a gang for each other, a policy's timeout) takes as long as it would, and nobody waits.
+So waiting in the scheduler (for the pods of a gang, a policy's timeout) has its usual length in virtual time, but takes no real time.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ class _NeverWaiting(selectors.SelectSelector):
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """Its time is seconds from 0."""
+    """Its time starts at 0 seconds."""
 
     def __init__(self) -> None:
         self._at = _NeverWaiting()
         super().__init__(self._at)
 
     def time(self) -> float:
-        """Seconds since the loop was made, by its own clock."""
+        """Seconds since the loop was created, by its own clock."""
         return self._at.now_s
 
 
 class JumpingClock:
-    """The loop's time as ``gpushare.kube.clock.Clock`` has it; ``began_ns`` is when it began, since 1970."""
+    """The loop's time as a ``gpushare.kube.clock.Clock``; ``began_ns`` is its start since 1970."""
 
     def __init__(self, began_ns: int) -> None:
         self._began_ns = began_ns
@@ -57,6 +57,6 @@ class JumpingClock:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run ``work`` to its end in such a loop."""
+    """Run ``work`` to completion in such a loop."""
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
         return runner.run(work)

@@ -1,4 +1,4 @@
-"""Manifests as they stand in files, as parsed JSON."""
+"""Manifests read from files, as parsed JSON."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -6,12 +6,12 @@ from typing import Any, Final
 from gpushare.api.json_objects import Json
 from gpushare.simulate.errors import SimulateError
 
-#: As kubectl knows manifests in a folder.
+#: The file names that kubectl takes for manifests in a folder.
 _ENDINGS: Final = (".json", ".yaml", ".yml")
 
 
 def files_of(path: Path) -> list[Path]:
-    """The file itself, or of a folder the manifests in it, by name and not those of folders in it; raises ``SimulateError``."""
+    """The file itself, or the manifests in a folder (not recursively), by name; raises ``SimulateError``."""
     if not path.is_dir():
         return [path]
     found = sorted(one for one in path.iterdir() if one.suffix in _ENDINGS and one.is_file())
@@ -21,7 +21,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def read_documents(raw: bytes, subject: str) -> list[Json]:
-    """The objects in a YAML or JSON file, those of Lists one by one; raises ``SimulateError``."""
+    """The objects in a YAML or JSON file, items of Lists one by one; raises ``SimulateError``."""
     from gpushare.options.yaml_text import documents
 
     try:
@@ -50,9 +50,9 @@ def _kind_of(document: Any, subject: str, which: str) -> str:
 
 
 def _as_json(value: Any, seen: dict[int, Any]) -> Any:
-    """``value``, in which nothing contains itself, with texts for keys as ``kubectl`` makes them; raises ``ValueError``.
+    """``value`` without cycles and with text keys, as ``kubectl`` converts it; raises ``ValueError``.
 
-    What an alias repeats is made once: ``seen`` has it by identity.
+    Values repeated by aliases are converted once: ``seen`` has them by identity.
     """
     if value is None or isinstance(value, str | int | float):
         return value

@@ -1,6 +1,6 @@
-"""The fields that a simulation reads of whole objects, and of which kinds the API has them.
+"""The fields that a simulation reads of whole objects, with their types in the API.
 
-An API server lets nothing else in; files hold whatever somebody wrote. What is looked at here once is read without a doubt afterwards.
+An API server rejects everything else, but files may contain anything. What is validated here is used without checks afterwards.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ Port = Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
 
 
 class _Read(msgspec.Struct, rename="camel"):
-    """A null stands for what is not there."""
+    """A null stands for an absent value."""
 
 
 class _Owner(_Read):
@@ -215,10 +215,10 @@ def _policy(item: Json) -> None:
     try:
         decode_policy(msgspec.json.encode(item))
     except ModelError:
-        return  # what it says is for the scheduler to judge
+        return  # its contents are validated by the scheduler
 
 
-#: Readers of those kinds that are more than their fields.
+#: Further decoders for kinds that need more than their fields checked.
 _READERS: Final[Mapping[str, Callable[[Json], object]]] = {
     "Node": decode_node,
     "Pod": decode_pod,
@@ -229,7 +229,7 @@ _READERS: Final[Mapping[str, Callable[[Json], object]]] = {
 
 
 def check(item: Json, subject: str) -> None:
-    """Whether all that is read of an object with a kind is what the API has there.
+    """Check that everything that is read of an object with a kind has the API's type.
 
     Raises ``SimulateError``, which names ``subject`` (a file) and the object.
     """
@@ -242,23 +242,23 @@ def check(item: Json, subject: str) -> None:
 
 
 def check_workload(item: Json) -> None:
-    """The same for what makes pods; raises ``msgspec.ValidationError``."""
+    """The same for workloads; raises ``msgspec.ValidationError``."""
     msgspec.convert(item, _Pod if item["kind"] == "Pod" else _Workload)
 
 
 def unreadable(item: Json, subject: str, error: Exception) -> SimulateError:
-    """The error that an object with a name cannot be read, and why."""
+    """The error that a named object cannot be read, and why."""
     kind = item["kind"]
     advice = _unquoted(item) or f"see `kubectl explain {kind}`"
     return SimulateError(f"{subject}: {kind} {key_of(item)}", f"cannot be read ({error}); {advice}")
 
 
 def _unquoted(item: Json) -> str:
-    """Which label or annotation is no text, and what to write; empty where all are."""
+    """Which label or annotation is not a text, and what to write; empty if all are."""
     spec = item.get("spec")
     template = spec.get("template") if isinstance(spec, dict) else None
-    for holder in (item, template):
-        meta = holder.get("metadata") if isinstance(holder, dict) else None
+    for owner in (item, template):
+        meta = owner.get("metadata") if isinstance(owner, dict) else None
         for place in ("labels", "annotations"):
             pairs = meta.get(place) if isinstance(meta, dict) else None
             for key, value in pairs.items() if isinstance(pairs, dict) else ():

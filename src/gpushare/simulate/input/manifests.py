@@ -1,7 +1,7 @@
-"""Manifests as a user would apply them, and the pods that their controllers would make of them.
+"""Manifests as a user would apply them, and the pods that their controllers would create.
 
-Admission has its say first, as on a cluster: requests in people's units become units, pods that name no scheduler are pointed to
-ours, and what can never be served is refused in admission's own words.
+Admission applies first, as on a cluster: requests in people's units are converted to units, pods without a scheduler name are
+pointed to ours, and requests that can never be served are refused in admission's own words.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,16 +21,16 @@ from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.input.fields import check, check_workload, unreadable
 from gpushare.simulate.input.replicas import (
     LABEL_POD_NAME,
-    There,
+    ExistingPods,
     counted,
     differences,
-    is_leaving,
+    is_terminating,
     missing,
     pods_by_workload,
 )
 from gpushare.simulate.snapshot import ClusterState, end_of_job, namespace_labels, state_of
 
-#: The most pods that one set of manifests may make.
+#: The most pods that one set of manifests may create.
 MOST_PODS: Final = 100_000
 _KIND_OF_STATE: Final = (
     "ResourcePolicy",
@@ -44,7 +44,7 @@ _SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-n
 
 
 class Wished(msgspec.Struct, frozen=True):
-    """A pod that is to come. ``refused`` says why admission does not let it in; empty where it does."""
+    """A pod to be created. ``refused`` says why admission refuses it; empty if it does not."""
 
     pod: Json
     workload: str
@@ -52,15 +52,15 @@ class Wished(msgspec.Struct, frozen=True):
 
 
 class Manifests(msgspec.Struct, frozen=True):
-    """What was read: pods in the order in which they come, objects that decide for others, and what was passed over.
+    """What was read: pods in the order of creation, objects that affect decisions, and the names of skipped ones.
 
-    ``there`` are those workloads of which pods are in the cluster already. ``warnings`` are those of admission, each after its object.
+    ``there`` are the workloads that have pods in the cluster already. ``warnings`` are those of admission, each with its object.
     """
 
     pods: tuple[Wished, ...]
     state: ClusterState
     passed_over: tuple[str, ...] = ()
-    there: tuple[There, ...] = ()
+    there: tuple[ExistingPods, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -70,9 +70,9 @@ def manifests_of(
     counting: Counting,
     namespace: str = "default",
 ) -> Manifests:
-    """What these objects, each with the name of its file, come to in ``cluster``; raises ``SimulateError``.
+    """The result of applying these objects, each with the name of its file, to ``cluster``; raises ``SimulateError``.
 
-    Objects that name no namespace go to ``namespace``. Of a workload only those pods are made that the cluster lacks.
+    Objects without a namespace go to ``namespace``. For a workload only pods that the cluster lacks are created.
     """
     listed = list(documents)
     for subject, document in listed:
@@ -80,11 +80,11 @@ def manifests_of(
             raise SimulateError(subject, f"a {document['kind']} has no metadata.name")
         if document["kind"] in _KIND_OF_STATE:
             check(_in_namespace(document, namespace), subject)
-    beside = [
+    state_objects = [
         _in_namespace(document, namespace) for _, document in listed if document["kind"] in _KIND_OF_STATE
     ]
-    more = state_of(beside, "manifests")
-    making = _Making(cluster, joined(cluster, more), counting)
+    new_state = state_of(state_objects, "manifests")
+    making = _Making(cluster, joined(cluster, new_state), counting)
     pods: list[Wished] = []
     passed_over: list[str] = []
     for subject, document in listed:
@@ -92,30 +92,30 @@ def manifests_of(
         if kind in _KIND_OF_STATE:
             continue
         if kind not in _COUNTS:
-            if meant := _meant(kind):
-                raise SimulateError(f"{subject}: {kind} {name_of(document)}", f"is no kind; write {meant}")
+            if intended := _intended_kind(kind):
+                raise SimulateError(f"{subject}: {kind} {name_of(document)}", f"is no kind; write {intended}")
             passed_over.append(f"{kind} {name_of(document)}")
             continue
         try:
             check_workload(document)
-            for one in making.of(_in_namespace(document, namespace)):
+            for wished in making.of(_in_namespace(document, namespace)):
                 if len(pods) == MOST_PODS:
                     raise SimulateError(subject, f"more than {MOST_PODS} pods; simulate them in parts")
-                making.once(one, subject)
-                pods.append(one)
+                making.once(wished, subject)
+                pods.append(wished)
         except (TypeError, AttributeError, KeyError, ValueError) as error:
             raise unreadable(document, subject, error) from None
-    return Manifests(tuple(pods), more, tuple(passed_over), tuple(making.there), tuple(making.warnings))
+    return Manifests(tuple(pods), new_state, tuple(passed_over), tuple(making.there), tuple(making.warnings))
 
 
 def joined(cluster: ClusterState, more: ClusterState) -> ClusterState:
-    """``cluster`` with what manifests bring, which takes the place of what has the same name."""
-    found: dict[str, tuple[Json, ...]] = {}
+    """``cluster`` with the objects of manifests, which replace those with the same name."""
+    merged: dict[str, tuple[Json, ...]] = {}
     for field in ("policies", "quota_trees", "priority_classes", "namespaces", "budgets"):
         new: tuple[Json, ...] = getattr(more, field)
-        keys = {_key(one) for one in new}
-        found[field] = (*(one for one in getattr(cluster, field) if _key(one) not in keys), *new)
-    return msgspec.structs.replace(cluster, **found)
+        keys = {_key(item) for item in new}
+        merged[field] = (*(item for item in getattr(cluster, field) if _key(item) not in keys), *new)
+    return msgspec.structs.replace(cluster, **merged)
 
 
 def _key(item: Json) -> tuple[str, str]:
@@ -156,22 +156,22 @@ _COUNTS: Final = {
 }
 
 
-#: Kinds of others that look like one of those that are read.
+#: Kinds of other projects whose names look like ours.
 _ALIKE: Final = ("ElasticQuota",)
 
 
-def _meant(kind: str) -> str:
-    """The kind that is meant where ``kind`` is misspelt; empty where it is another."""
+def _intended_kind(kind: str) -> str:
+    """The kind that a misspelt ``kind`` stands for; empty if it is another kind."""
     from difflib import get_close_matches
 
-    known = {one.lower(): one for one in (*_COUNTS, *_KIND_OF_STATE)}
+    known = {name.lower(): name for name in (*_COUNTS, *_KIND_OF_STATE)}
     if kind in _ALIKE:
         return ""
-    return next((known[one] for one in get_close_matches(kind.lower(), known, 1, 0.85)), "")
+    return next((known[match] for match in get_close_matches(kind.lower(), known, 1, 0.85)), "")
 
 
 class _Making:
-    """Makes the pods of one object after the other, into a ``cluster`` whose rules are those of ``known``."""
+    """Creates the pods of one object after the other, for a ``cluster`` with the rules of ``known``."""
 
     def __init__(self, cluster: ClusterState, known: ClusterState, counting: Counting) -> None:
         self._known = known
@@ -180,11 +180,11 @@ class _Making:
         self._taken = set(map(key_of, cluster.pods))
         self._ended = {key_of(job): end_of_job(job) for job in cluster.jobs}
         self._made: dict[str, tuple[str, str]] = {}
-        self.there: list[There] = []
+        self.there: list[ExistingPods] = []
         self.warnings: list[str] = []
 
     def of(self, document: Json) -> Iterator[Wished]:
-        """The pods that the object's controller makes, as admission leaves them."""
+        """The pods that the object's controller creates, after admission."""
         kind, meta = document["kind"], document["metadata"]
         workload = f"{meta['namespace']}/{kind} {meta['name']}"
         first = (
@@ -192,34 +192,36 @@ class _Making:
         )
         if meta["namespace"] != _EXCLUDED:
             pod = _decoded(first)
-            slips = (*mistakes_except_nodes(pod, self._counting.unit), *mistyped(pod))
-            self.warnings += [f"{workload}: {text}" for text in slips]
+            mistakes = (*mistakes_except_nodes(pod, self._counting.unit), *mistyped(pod))
+            self.warnings += [f"{workload}: {text}" for text in mistakes]
         if kind == "Pod":
             yield self._admitted(first, workload)
             return
-        asked = _COUNTS[kind](spec_of(document))
-        there = counted(kind, self._pods.get(workload, ()))
+        replicas = _COUNTS[kind](spec_of(document))
+        existing = counted(kind, self._pods.get(workload, ()))
         coming = 0
-        for number in missing(document, asked, there, self._taken):
+        for number in missing(document, replicas, existing, self._taken):
             coming += 1
             yield self._admitted(_pod_of(document, number), workload)
         ended = self._ended.get(key_of(document), "") if kind == "Job" else ""
-        if there or ended:
-            leaving = sum(map(is_leaving, there))
-            differs = differences(self._admitted(first, workload).pod, there)
-            self.there.append(There(workload, asked, len(there), coming, leaving, differs, ended))
+        if existing or ended:
+            terminating = sum(map(is_terminating, existing))
+            differs = differences(self._admitted(first, workload).pod, existing)
+            self.there.append(
+                ExistingPods(workload, replicas, len(existing), coming, terminating, differs, ended)
+            )
 
-    def once(self, one: Wished, subject: str) -> None:
-        """Note that a pod comes from ``subject`` (a file); raises ``SimulateError`` where one of its name comes already."""
-        key = key_of(one.pod)
+    def add(self, wished: Wished, subject: str) -> None:
+        """Record that a pod is from ``subject`` (a file); raises ``SimulateError`` if another pod has its name."""
+        key = key_of(wished.pod)
         if key not in self._made:
-            self._made[key] = one.workload, subject
+            self._made[key] = wished.workload, subject
             return
         workload, first = self._made[key]
-        if workload != one.workload:
+        if workload != wished.workload:
             raise SimulateError(
                 f"pod {key}",
-                f"comes of {workload} in {first} and of {one.workload} in {subject}; give one of these another name",
+                f"comes of {workload} in {first} and of {wished.workload} in {subject}; give one of these another name",
             )
         where = f"twice in {first}" if first == subject else f"in {first} and in {subject}"
         raise SimulateError(workload, f"is {where}; leave one out, or give it another name")
@@ -229,7 +231,7 @@ class _Making:
 
 
 def _pod_of(document: Json, number: int) -> Json:
-    """The pod that the object's controller makes, numbered as a StatefulSet's are."""
+    """The pod that the object's controller creates, numbered as a StatefulSet's are."""
     kind, meta = document["kind"], document["metadata"]
     name = f"{meta['name']}-{number}"
     pod = _pod(spec_of(document)["template"], name, meta["namespace"])
@@ -261,18 +263,18 @@ def _pod(template: Json, name: str, namespace: str) -> Json:
 
 
 def _admitted(pod: Json, workload: str, cluster: ClusterState, counting: Counting) -> Wished:
-    """The pod as admission leaves it: API server's defaults that scheduling looks at, then our own rules."""
-    refused = _give_priority(pod["spec"], cluster)
+    """The pod after admission: the API server's defaults that matter for scheduling, then our own rules."""
+    refused = _set_priority(pod["spec"], cluster)
     read = _decoded(pod)
     if refused:
         return Wished(pod, workload, refused)
     meta = pod["metadata"]
     if meta["namespace"] == _EXCLUDED:
         return Wished(pod, workload)
-    # One that was read from a cluster has its node.
+    # A pod that was saved from a cluster may have a node.
     verdict = judge(read, counting, may_have_node=True)
     if verdict.refusals:
-        return Wished(pod, workload, "; ".join(one.message for one in verdict.refusals))
+        return Wished(pod, workload, "; ".join(refusal.message for refusal in verdict.refusals))
     opted_out = namespace_labels(cluster, meta["namespace"]).get(names.LABEL_ADMISSION) == "disabled"
     changes = conversion(read, counting) + ([] if opted_out else pointing(read))
     return Wished(patched(pod, changes), workload)
@@ -285,37 +287,37 @@ def _decoded(pod: Json) -> Pod:
         raise ValueError(str(error)) from None
 
 
-def _give_priority(spec: Json, cluster: ClusterState) -> str:
-    """Write the pod's priority as the API server does; why it refuses the pod, empty where it does not."""
+def _set_priority(spec: Json, cluster: ClusterState) -> str:
+    """Set the pod's priority as the API server does; returns why it refuses the pod, empty if it does not."""
     if spec.get("priority") is not None:
         return ""
     wanted = spec.get("priorityClassName")
-    classes = {name_of(one): one for one in cluster.priority_classes}
+    classes = {name_of(item): item for item in cluster.priority_classes}
     if wanted:
         if wanted in _SYSTEM_PRIORITIES and wanted not in classes:
             spec["priority"] = _SYSTEM_PRIORITIES[wanted]
             return ""
         if wanted not in classes:
             return f"no PriorityClass with name {wanted} was found"
-        found: Json | None = classes[wanted]
+        priority_class: Json | None = classes[wanted]
     else:
-        found = next((one for one in classes.values() if one.get("globalDefault")), None)
-    if found is not None:
-        spec["priority"] = int(found.get("value") or 0)
-        spec.setdefault("preemptionPolicy", found.get("preemptionPolicy") or "PreemptLowerPriority")
+        priority_class = next((item for item in classes.values() if item.get("globalDefault")), None)
+    if priority_class is not None:
+        spec["priority"] = int(priority_class.get("value") or 0)
+        spec.setdefault("preemptionPolicy", priority_class.get("preemptionPolicy") or "PreemptLowerPriority")
     return ""
 
 
 def patched(item: Json, changes: Iterable[Mapping[str, Any]]) -> Json:
-    """``item`` after a JSON patch of additions and removals of members, which is what admission writes; ``item`` stays."""
+    """``item`` after a JSON patch that adds and removes members, as admission writes it; ``item`` is not changed."""
     changes = list(changes)
     if not changes:
         return item
     made: Json = msgspec.json.decode(msgspec.json.encode(item))
     for change in changes:
-        *way, last = (step.replace("~1", "/").replace("~0", "~") for step in change["path"].split("/")[1:])
+        *path, last = (step.replace("~1", "/").replace("~0", "~") for step in change["path"].split("/")[1:])
         place: Any = made
-        for step in way:
+        for step in path:
             place = place[int(step)] if isinstance(place, list) else place[step]
         if change["op"] == "remove":
             del place[last]

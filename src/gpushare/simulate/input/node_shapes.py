@@ -1,4 +1,4 @@
-"""Nodes that are not there: like one that is, or of a described shape."""
+"""Nodes to add: like an existing one, or of a described shape."""
 
 import re
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 _OURS: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_COUNT, names.GPU_WHOLE)
 _KEYS: Final = ("gpus", "memory", "mode", "unit", "cpu", "ram", "pods")
 _LABEL: Final = "label."
-#: What a node has where its shape does not say: enough never to decide.
+#: What a node has if its shape does not say: enough to never matter.
 _AMPLE: Final = {"cpu": "1024", "memory": "16Ti", "pods": "1100"}
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What added nodes are like; ``node`` is one of them, but for its name and its GPUs' UUIDs."""
+    """The properties of added nodes; ``node`` is one of them, except for its name and its GPUs' UUIDs."""
 
     told: str
     node: Json
@@ -51,26 +51,28 @@ def shape_of(text: str, state: ClusterState) -> Shape:
 
 
 def shapes_there(state: ClusterState) -> list[Shape]:
-    """The kinds of nodes with GPUs in the cluster: one for all that differ in name alone, in order of names."""
-    found: dict[bytes, Shape] = {}
+    """The kinds of nodes with GPUs in the cluster: one for all that differ in name only, in order of names."""
+    shapes: dict[bytes, Shape] = {}
     for node in sorted(state.nodes, key=name_of):
         try:
             shape = _like(node)
         except SimulateError:
             continue
         made = nodes_of(shape, 1)[0]
-        alike = msgspec.json.encode((made, [(one.total_mib, one.model) for one in shape.devices]))
-        found.setdefault(alike, shape)
-    return list(found.values())
+        key = msgspec.json.encode((made, [(device.total_mib, device.model) for device in shape.devices]))
+        shapes.setdefault(key, shape)
+    return list(shapes.values())
 
 
 def nodes_of(shape: Shape, count: int) -> tuple[Json, ...]:
-    """``count`` nodes of this shape, named ``added-1`` and so on; empty, and all of their GPUs in service."""
+    """``count`` empty nodes of this shape with all GPUs in service, named ``added-1`` and so on."""
     return tuple(_made(shape, f"added-{number}") for number in range(1, count + 1))
 
 
 def _made(shape: Shape, name: str) -> Json:
-    devices = tuple(msgspec.structs.replace(one, uuid=f"GPU-{name}-{one.index}") for one in shape.devices)
+    devices = tuple(
+        msgspec.structs.replace(device, uuid=f"GPU-{name}-{device.index}") for device in shape.devices
+    )
     node = shape.node
     labels = {**labels_of(node), HOSTNAME: name}
     annotations = {
@@ -92,7 +94,7 @@ def _like(node: Json) -> Shape:
         )
     devices = tuple(
         msgspec.structs.replace(
-            one,
+            device,
             healthy=True,
             reason="",
             foreign_mib=0,
@@ -101,15 +103,17 @@ def _like(node: Json) -> Shape:
             kept_back=False,
             pci_bus_id="",
         )
-        for one in described.devices
+        for device in described.devices
     )
     labels = {key: text for key, text in labels_of(node).items() if key != HOSTNAME}
     taints = [
-        one
-        for one in spec_of(node).get("taints") or ()
-        if not str(one.get("key")).startswith("node.kubernetes.io/")
+        taint
+        for taint in spec_of(node).get("taints") or ()
+        if not str(taint.get("key")).startswith("node.kubernetes.io/")
     ]
-    capacity = NodeTemplate(tuple(one.total_mib for one in devices), described.mode, described.unit).capacity
+    capacity = NodeTemplate(
+        tuple(device.total_mib for device in devices), described.mode, described.unit
+    ).capacity
     allocatable = {
         key: text for key, text in (status_of(node).get("allocatable") or {}).items() if key not in _OURS
     }
@@ -124,27 +128,27 @@ def _like(node: Json) -> Shape:
 
 def _described(text: str) -> Shape:
     subject = f"--node-shape {text}"
-    said: dict[str, str] = {}
+    fields: dict[str, str] = {}
     labels: dict[str, str] = {}
     for part in text.split(","):
         key, _, value = part.partition("=")
         if key.startswith(_LABEL):
             labels[key.removeprefix(_LABEL)] = value
         elif key in _KEYS and value:
-            said[key] = value
+            fields[key] = value
         else:
             raise SimulateError(
                 subject, f"{part!r} is none of {', '.join(_KEYS)} and label.NAME, each =VALUE"
             )
-    gpus, memory_mib = _number(said, "gpus", subject, 128), _number(said, "memory", subject, 1 << 30)
+    gpus, memory_mib = _number(fields, "gpus", subject, 128), _number(fields, "memory", subject, 1 << 30)
     try:
-        label, unit = said.get("mode", "share"), MemoryUnit.parse(said.get("unit", "1GiB"), "unit")
+        label, unit = fields.get("mode", "share"), MemoryUnit.parse(fields.get("unit", "1GiB"), "unit")
         if label not in MODES:
             raise ValueError(f"mode {label} is none of {', '.join(MODES)}")
         amounts = {
-            "cpu": said.get("cpu", _AMPLE["cpu"]),
-            "memory": said.get("ram", _AMPLE["memory"]),
-            "pods": said.get("pods", _AMPLE["pods"]),
+            "cpu": fields.get("cpu", _AMPLE["cpu"]),
+            "memory": fields.get("ram", _AMPLE["memory"]),
+            "pods": fields.get("pods", _AMPLE["pods"]),
         }
         for amount in amounts.values():
             parse_quantity(amount, subject)
@@ -166,8 +170,8 @@ def _described(text: str) -> Shape:
     return Shape(text, node, devices, mode, unit)
 
 
-def _number(said: Mapping[str, str], key: str, subject: str, most: int) -> int:
-    text = said.get(key, "")
+def _number(fields: Mapping[str, str], key: str, subject: str, most: int) -> int:
+    text = fields.get(key, "")
     if not re.fullmatch(r"[0-9]{1,10}", text, re.ASCII) or not 0 < int(text) <= most:
         raise SimulateError(subject, f"{key} is a number from 1 to {most}: gpus=4,memory=16160 (MiB of each)")
     return int(text)

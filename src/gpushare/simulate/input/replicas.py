@@ -1,7 +1,7 @@
-"""The pods of a workload that are there already: they count, and only those that it lacks are made.
+"""Existing pods of a workload: they count, and only those that it lacks are created.
 
-A template that is another than theirs would be rolled out by its controller. Nothing of that is played through: they are taken as they
-are, and in what they differ is told. Of templates only what decides about places is compared: a saved cluster has nothing else.
+If the template differs from theirs the controller would start a rollout, which is not simulated: the pods are taken as they are, and
+the differences are reported. Only fields of the template that matter for placement are compared, as a saved cluster has no others.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,19 +16,19 @@ from gpushare.kubescheduler.node_usage import host_ports_of, priority_of
 from gpushare.kubescheduler.resources import Amounts, requests_of
 from gpushare.simulate.snapshot import workload_of
 
-#: What the API server, or a plugin of it, gives pods besides what their templates say.
-_GIVEN: Final = "node.kubernetes.io/"
+#: Prefix of tolerations that the API server, or a plugin of it, adds to those of the template.
+_ADDED_TOLERATIONS: Final = "node.kubernetes.io/"
 _OURS: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
-#: The label by which each pod of a StatefulSet has its own name.
+#: The label that contains the name of a StatefulSet's pod.
 LABEL_POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
 
 
-class There(msgspec.Struct, frozen=True):
-    """Of ``workload`` (``NAMESPACE/Kind NAME``), which wants ``asked`` pods, ``pods`` are there already and ``coming`` come.
+class ExistingPods(msgspec.Struct, frozen=True):
+    """Pods of ``workload`` (``NAMESPACE/Kind NAME``), which wants ``asked`` pods: ``pods`` exist and ``coming`` are created.
 
-    ``leaving`` of them are being deleted; ``differs`` says in what any is not as the template has it. ``ended``: the condition of a Job that
-    has ended there (``Complete``, ``Failed``), for which no controller makes what comes here.
+    ``leaving`` of them are terminating; ``differs`` names the differences from the template. ``ended``: the condition of a Job that has
+    ended in the cluster (``Complete``, ``Failed``), so that no controller would create the pods that are added here.
     """
 
     workload: str
@@ -41,8 +41,8 @@ class There(msgspec.Struct, frozen=True):
 
 
 def pods_by_workload(pods: Iterable[Json]) -> Mapping[str, Sequence[Json]]:
-    """Pods by what made them, and by the Deployment behind that (``NAMESPACE/Kind NAME``)."""
-    found: dict[str, list[Json]] = {}
+    """Pods by their controller, and by the Deployment that owns it (``NAMESPACE/Kind NAME``)."""
+    workload_pods: dict[str, list[Json]] = {}
     for pod in pods:
         owners = [
             f"{namespace_of(pod)}/{owner.get('kind')} {owner.get('name')}"
@@ -50,55 +50,59 @@ def pods_by_workload(pods: Iterable[Json]) -> Mapping[str, Sequence[Json]]:
             if owner.get("controller")
         ]
         for key in {*owners, workload_of(pod)}:
-            found.setdefault(key, []).append(pod)
-    return found
+            workload_pods.setdefault(key, []).append(pod)
+    return workload_pods
 
 
 def counted(kind: str, pods: Iterable[Json]) -> list[Json]:
-    """Those of a workload's pods in whose place its controller makes none.
+    """Those of a workload's pods that its controller does not replace.
 
-    A StatefulSet's pod has its name until it is gone; all others are made again as soon as they are being deleted.
+    A StatefulSet's pod keeps its name until it is gone; other pods are replaced as soon as they are terminating.
     """
-    return [pod for pod in pods if kind == "StatefulSet" or not is_leaving(pod)]
+    return [pod for pod in pods if kind == "StatefulSet" or not is_terminating(pod)]
 
 
-def is_leaving(pod: Json) -> bool:
-    """Whether the pod is being deleted."""
+def is_terminating(pod: Json) -> bool:
+    """Whether the pod is terminating."""
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
-def missing(document: Json, asked: int, there: Sequence[Json], taken: Collection[str]) -> Iterator[int]:
-    """The numbers of the pods that the workload lacks: a StatefulSet's ordinals, and others whose names are not ``taken``."""
+def missing(document: Json, replicas: int, existing: Sequence[Json], taken: Collection[str]) -> Iterator[int]:
+    """The numbers of the pods that the workload lacks: a StatefulSet's ordinals, for others any whose names are not ``taken``."""
     meta = document["metadata"]
     if document["kind"] == "StatefulSet":
         start = (spec_of(document).get("ordinals") or {}).get("start") or 0
-        present = set(map(name_of, there))
-        return (number for number in range(start, start + asked) if f"{meta['name']}-{number}" not in present)
+        present = set(map(name_of, existing))
+        return (
+            number for number in range(start, start + replicas) if f"{meta['name']}-{number}" not in present
+        )
     free = (
-        number for number in count(len(there)) if f"{meta['namespace']}/{meta['name']}-{number}" not in taken
+        number
+        for number in count(len(existing))
+        if f"{meta['namespace']}/{meta['name']}-{number}" not in taken
     )
-    return islice(free, max(asked - len(there), 0))
+    return islice(free, max(replicas - len(existing), 0))
 
 
-def differences(made: Json, there: Iterable[Json]) -> tuple[str, ...]:
-    """In what any pod of ``there`` is not as ``made``, a pod of the template that admission has let in."""
-    found: dict[str, None] = {}
-    for pod in there:
-        found |= dict.fromkeys(_differences(made, pod))
-    return tuple(found)
+def differences(made: Json, existing: Iterable[Json]) -> tuple[str, ...]:
+    """The differences of any pod of ``existing`` from ``made``, a pod of the template after admission."""
+    fields: dict[str, None] = {}
+    for pod in existing:
+        fields |= dict.fromkeys(_differences(made, pod))
+    return tuple(fields)
 
 
 def _differences(made: Json, pod: Json) -> Iterator[str]:
     new, old = spec_of(made), spec_of(pod)
-    asks, has = requests_of(made), requests_of(pod)
-    if _asked(asks, asks) != _asked(has, asks):
+    requested, has = requests_of(made), requests_of(pod)
+    if _relevant(requested, requested) != _relevant(has, requested):
         yield "resources"
     for field in ("nodeSelector", "affinity"):
         if (new.get(field) or {}) != (old.get(field) or {}):
             yield field
-    wanted, found = _tolerations(made), _tolerations(pod)
-    if not wanted <= found or any(
-        not key.startswith(_GIVEN) and key not in has for key, *_ in found - wanted
+    wanted, actual = _tolerations(made), _tolerations(pod)
+    if not wanted <= actual or any(
+        not key.startswith(_ADDED_TOLERATIONS) and key not in has for key, *_ in actual - wanted
     ):
         yield "tolerations"
     if host_ports_of(made) != host_ports_of(pod):
@@ -111,18 +115,18 @@ def _differences(made: Json, pod: Json) -> Iterator[str]:
         yield "labels"
 
 
-def _asked(amounts: Amounts, wanted: Collection[str]) -> Amounts:
-    """What is asked for of our resources and of those in ``wanted``: defaults of others are a namespace's."""
+def _relevant(amounts: Amounts, wanted: Collection[str]) -> Amounts:
+    """The requests for our resources and those in ``wanted``; others may be defaults of the namespace."""
     return {name: amount for name, amount in amounts.items() if amount and (name in wanted or name in _OURS)}
 
 
 def _tolerations(pod: Json) -> set[tuple[str, str, str, str]]:
     return {
         (
-            one.get("key") or "",
-            one.get("operator") or "Equal",
-            one.get("value") or "",
-            one.get("effect") or "",
+            toleration.get("key") or "",
+            toleration.get("operator") or "Equal",
+            toleration.get("value") or "",
+            toleration.get("effect") or "",
         )
-        for one in spec_of(pod).get("tolerations") or ()
+        for toleration in spec_of(pod).get("tolerations") or ()
     }

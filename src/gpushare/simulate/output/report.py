@@ -1,4 +1,4 @@
-"""What is told of a run: tables for people, and the same as JSON."""
+"""Report of a run: tables for people, and the same as JSON."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,22 +12,22 @@ from gpushare.reasons.phrases import are, have
 from gpushare.simulate.engine.eviction import Eviction
 from gpushare.simulate.engine.min_nodes import Enough
 from gpushare.simulate.engine.simulation import Fate, Result
-from gpushare.simulate.input.replicas import There
+from gpushare.simulate.input.replicas import ExistingPods
 
-#: What ``-o json`` calls its form; docs/guide/simulate.md has the schema.
+#: The version of the ``-o json`` format; docs/guide/simulate.md has the schema.
 API_VERSION: Final = "gpushare.dev/simulation/v2"
 _MOST_NODES: Final = 8
 _MOST_EVICTING: Final = 20
 _MOST_JOBS: Final = 3
 
 
-def tables(result: Result, *, details: bool = False, there: Sequence[There] = ()) -> str:
-    """Where all land, what waits and why, and how full nodes are then."""
+def tables(result: Result, *, details: bool = False, there: Sequence[ExistingPods] = ()) -> str:
+    """Where all pods are placed, which are pending and why, and how full nodes are then."""
     parts = [
         _landed(result.fates, details=details),
         _evictions(result, details=details),
         _waiting(result.waiting),
-        _there(there),
+        _existing(there),
         _nodes(result.nodes, result),
     ]
     return "\n".join(part for part in parts if part)
@@ -57,34 +57,36 @@ def _landed(fates: Sequence[Fate], *, details: bool) -> str:
 
 
 def _named(on: Counter[str]) -> str:
-    """``n1 (2), n2``: nodes with how many pods go there, where that is more than one."""
+    """``n1 (2), n2``: nodes with the number of pods on each, if more than one."""
     listed = sorted(on.items())
-    told = [f"{node} ({count})" if count > 1 else node for node, count in listed[:_MOST_NODES]]
+    texts = [f"{node} ({count})" if count > 1 else node for node, count in listed[:_MOST_NODES]]
     more = len(listed) - _MOST_NODES
-    return ", ".join([*told, *([f"and {more} more"] if more > 0 else [])])
+    return ", ".join([*texts, *([f"and {more} more"] if more > 0 else [])])
 
 
 def _evictions(result: Result, *, details: bool) -> str:
-    """For whom others have to go, and what becomes of these; a line for each."""
+    """The pods for which others are evicted, and what becomes of these; one line each."""
     if not result.evictions:
         return ""
     by_pod = {fate.pod: fate for fate in result.fates}
     victims: dict[str, list[str]] = {}
-    for one in result.evictions:
-        victims.setdefault(one.by, []).append(f"{one.victim} ({_then(one, by_pod[one.victim])})")
+    for eviction in result.evictions:
+        victims.setdefault(eviction.by, []).append(
+            f"{eviction.victim} ({_fate_of_victim(eviction, by_pod[eviction.victim])})"
+        )
     lines = []
-    for pod, told in victims.items():
+    for pod, texts in victims.items():
         node = by_pod[pod].node
         where = f"lands on {node} by evicting" if node else "stays pending even after evicting"
-        lines.append(f"{pod} {where} {', '.join(dict.fromkeys(told))}")
+        lines.append(f"{pod} {where} {', '.join(dict.fromkeys(texts))}")
     most = len(lines) if details else _MOST_EVICTING
-    if (more := len(lines) - most) > 0:
-        lines[most:] = [f"… and {counted(more, 'more pod')} {have(more)} others evicted: -d names them"]
+    if (hidden := len(lines) - most) > 0:
+        lines[most:] = [f"… and {counted(hidden, 'more pod')} {have(hidden)} others evicted: -d names them"]
     return "\n".join(lines) + "\n"
 
 
-def _then(one: Eviction, fate: Fate) -> str:
-    if not one.again:
+def _fate_of_victim(eviction: Eviction, fate: Fate) -> str:
+    if not eviction.again:
         return "not recreated"
     return f"recreated, lands on {fate.node}" if fate.node else "recreated, pending"
 
@@ -98,35 +100,35 @@ def _waiting(waiting: Sequence[Fate]) -> str:
     return "\n".join(aligned(lines)) + "\n"
 
 
-def _there(there: Sequence[There]) -> str:
-    """What is taken for granted of workloads that run already; a line for each."""
-    return "".join(f"{one.workload}: {'; '.join(_granted(one))}.\n" for one in there)
+def _existing(existing: Sequence[ExistingPods]) -> str:
+    """Assumptions about workloads that already run; one line each."""
+    return "".join(f"{workload.workload}: {'; '.join(_assumptions(workload))}.\n" for workload in existing)
 
 
-def _granted(one: There) -> Iterator[str]:
-    yield f"pods there already: {one.pods}, asked for: {one.asked}, to come: {one.coming}"
-    if (spare := one.pods + one.coming - one.asked) > 0:
+def _assumptions(workload: ExistingPods) -> Iterator[str]:
+    yield f"pods there already: {workload.pods}, asked for: {workload.asked}, to come: {workload.coming}"
+    if (spare := workload.pods + workload.coming - workload.asked) > 0:
         yield f"{spare} more than it asks for {are(spare)} taken to stay"
-    if one.leaving:
-        yield f"{one.leaving} being deleted {are(one.leaving)} not recreated"
-    if one.ended:
-        yield f"it has ended on the cluster ({one.ended}), and applying it again starts none: they are counted as to come all the same"
-    if one.differs:
-        yield f"its template differs from them in {', '.join(one.differs)}: they are taken as they are, no rollout is simulated"
+    if workload.leaving:
+        yield f"{workload.leaving} being deleted {are(workload.leaving)} not recreated"
+    if workload.ended:
+        yield f"it has ended on the cluster ({workload.ended}), and applying it again starts none: they are counted as to come all the same"
+    if workload.differs:
+        yield f"its template differs from them in {', '.join(workload.differs)}: they are taken as they are, no rollout is simulated"
 
 
 def _not_held(fates: Sequence[Fate]) -> Iterator[str]:
-    """Whose containers nothing holds to their share, where they land, for each reason."""
+    """Pods whose containers are not held to their share where they are placed, by reason."""
     by_reason: dict[str, Counter[str]] = {}
     for fate in fates:
         if fate.not_held:
             by_reason.setdefault(fate.not_held, Counter())[fate.node] += 1
-    for why, on in by_reason.items():
-        yield f"Not enforced: shares of pods on {_named(on)}: {why}."
+    for reason, on in by_reason.items():
+        yield f"Not enforced: shares of pods on {_named(on)}: {reason}."
 
 
 def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
-    """A row for each node with GPUs, units of each of them, and a table for each unit, as ``kubectl inspect cgpu`` has it."""
+    """A row for each node with GPUs, with the units of each GPU; one table per unit, as in ``kubectl inspect cgpu``."""
     having = [node for node in nodes if node.gpus]
     if not having:
         return "No node has GPUs.\n"
@@ -134,26 +136,26 @@ def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
     tables = [_table([node for node in having if node.unit is unit], unit, units) for unit in units]
     before, after = result.curve[0], result.curve[-1]
     pods, waiting = len(result.fates), len(result.waiting)
-    told = [
+    lines = [
         f"GPU memory allocated: {_gib(before.given_mib)} of {_gib(after.total_mib)} GiB ({_percent(before.given_mib, before.total_mib)}%) "
         f"before, {_gib(after.given_mib)} GiB ({_percent(after.given_mib, after.total_mib)}%) after.",
         f"{counted(pods, 'pod')} simulated, {waiting} pending. Policy: {result.settings.policy.value}.",
     ]
     if result.evictions:
-        again = sum(one.again for one in result.evictions)
-        told.append(f"{len(result.evictions)} evicted for more important pods, {again} of them recreated.")
-    told += _not_held(result.fates)
+        again = sum(eviction.again for eviction in result.evictions)
+        lines.append(f"{len(result.evictions)} evicted for more important pods, {again} of them recreated.")
+    lines += _not_held(result.fates)
     if jobs := ends_unknown(result.fates):
-        told.append(
+        lines.append(
             f"When Jobs end is not known: {_few(jobs)} {'keeps what it holds' if len(jobs) == 1 else 'keep what they hold'}."
         )
     if result.unheeded:
-        told.append(f"Ignored, though pods request it: {', '.join(result.unheeded)}.")
-    return "\n\n".join([*tables, "\n".join(told)]) + "\n"
+        lines.append(f"Ignored, though pods request it: {', '.join(result.unheeded)}.")
+    return "\n\n".join([*tables, "\n".join(lines)]) + "\n"
 
 
 def _table(nodes: Sequence[NodeUsage], unit: MemoryUnit, units: Sequence[MemoryUnit]) -> str:
-    """Nodes that count in ``unit``, which is named where there are others: what is in two units is not to be read as one."""
+    """Nodes that count in ``unit``, which is named if there are several: amounts in two units must not be mistaken for each other."""
     most = max(len(node.gpus) for node in nodes)
     heading = f"GPU Memory({unit.heading})" if len(units) > 1 else "GPU Memory"
     lines = [["NAME", *(f"GPU{index}(Allocated/Total)" for index in range(most)), heading]]
@@ -165,7 +167,7 @@ def _table(nodes: Sequence[NodeUsage], unit: MemoryUnit, units: Sequence[MemoryU
 
 
 def ends_unknown(fates: Iterable[Fate]) -> list[str]:
-    """The Jobs among what was looked at (``NAMESPACE/Job NAME``): their pods end some day, and nothing here says when."""
+    """The Jobs among the simulated workloads (``NAMESPACE/Job NAME``): their pods end at some time that is unknown."""
     return list(
         dict.fromkeys(fate.workload for fate in fates if fate.workload.partition("/")[2].startswith("Job "))
     )
@@ -176,17 +178,17 @@ def _few(jobs: Sequence[str]) -> str:
     return ", ".join([*jobs[:_MOST_JOBS], *([f"and {more} more"] if more > 0 else [])])
 
 
-def enough_table(found: Iterable[Enough]) -> str:
+def enough_table(results: Iterable[Enough]) -> str:
     """A row for each shape: how many more nodes are enough."""
     lines = [["SHAPE", "MORE NODES", "ALLOCATED THEN", "STILL PENDING"]]
-    for one in found:
-        last = one.result.curve[-1]
-        given = (
+    for result in results:
+        last = result.result.curve[-1]
+        allocated = (
             f"{_gib(last.given_mib)}/{_gib(last.total_mib)} GiB ({_percent(last.given_mib, last.total_mib)}%)"
         )
-        still = Counter(f"{fate.workload}: {fate.why}" for fate in one.still_waiting)
-        told = "; ".join(f"{count} × {why}" for why, count in still.items()) or "none"
-        lines.append([one.shape.told, str(one.count), given, told])
+        still = Counter(f"{fate.workload}: {fate.why}" for fate in result.still_waiting)
+        pending = "; ".join(f"{count} × {reason}" for reason, count in still.items()) or "none"
+        lines.append([result.shape.pending, str(result.count), allocated, pending])
     return "\n".join(aligned(lines)) + "\n"
 
 
@@ -194,7 +196,7 @@ def structured(
     result: Result,
     found: Sequence[Enough] = (),
     passed_over: Sequence[str] = (),
-    there: Sequence[There] = (),
+    there: Sequence[ExistingPods] = (),
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The run for programs; the schema is in docs/guide/simulate.md."""

@@ -1,1 +1,1 @@
-"""Requests are routed here, and passed on to kubelets and services."""
+"""Routes requests, and forwards some to kubelets and services."""

@@ -1,4 +1,4 @@
-"""From an HTTP request to an answer: who asks, what for, and which part of the server does it."""
+"""From an HTTP request to a response: the user, the action, and the part of the server that performs it."""
 
 import hmac
 import logging
@@ -89,7 +89,7 @@ class Handler:
         self._now = now
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; every refusal becomes a ``Status``."""
+        """Respond to one request; every rejection becomes a ``Status``."""
         try:
             return await self._serve(request)
         except ApiError as error:
@@ -99,7 +99,7 @@ class Handler:
         except ConnectionError:
             if request.transport is not None and not request.transport.is_closing():
                 raise
-            # Whoever asked went away in the middle of the answer, as a watch of a killed part does.
+            # The client disconnected during the response, as happens to a watch of a killed component.
             return web.Response()
         except web.HTTPException:
             raise
@@ -417,7 +417,7 @@ class Handler:
                     wanted = merge_patch(scale, patch)
             case _:
                 raise errors.method_not_allowed()
-        # The body was awaited: the workload may have changed in the meantime.
+        # The body was awaited: the workload may have changed meanwhile.
         record = self._writer.present(resource, parsed.namespace or "", parsed.name)
         written = set_scale(self._writer, resource, record, wanted, self._options(request, user))
         return _answer(scale_of(written))

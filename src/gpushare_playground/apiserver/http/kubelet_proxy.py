@@ -1,8 +1,8 @@
-"""Logs and exec: passed on, byte for byte, to the kubelet of the pod's node.
+"""Logs and exec: forwarded, byte for byte, to the kubelet of the pod's node.
 
-The kubelet's address is what its Node says (``InternalIP`` and ``kubeletEndpoint.Port``); it is spoken to
-in plain HTTP with a shared bearer token, for it listens on loopback only. Upgrades are WebSocket from end
-to end: each message goes on as it came, in the subprotocol that both ends agreed on.
+The kubelet's address is taken from its Node (``InternalIP`` and ``kubeletEndpoint.Port``); the connection is
+plain HTTP with a shared bearer token, because it listens on loopback only. Upgrades are WebSocket from end
+to end: each message is forwarded unchanged, in the subprotocol that both ends agreed on.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _RELAYED_HEADERS: Final = ("Content-Type",)
 
 
 def kubelet_address(node: Object) -> str | None:
-    """``HOST:PORT`` of a node's kubelet; None when the Node does not say."""
+    """``HOST:PORT`` of a node's kubelet; None if the Node does not have it."""
     status = node.get("status") or {}
     addresses = {one.get("type"): one.get("address") for one in status.get("addresses") or ()}
     port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port")
@@ -44,7 +44,7 @@ def kubelet_address(node: Object) -> str | None:
 
 
 class KubeletProxy:
-    """Passes requests about ``store``'s pods on to kubelets that expect ``token``."""
+    """Forwards requests about ``store``'s pods to kubelets that expect ``token``."""
 
     def __init__(self, store: Store, token: str) -> None:
         self._store = store
@@ -53,7 +53,7 @@ class KubeletProxy:
         self._streams: set[asyncio.Task[object]] = set()
 
     async def start(self) -> None:
-        """Be ready to pass on."""
+        """Prepare for forwarding."""
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
         self._session = aiohttp.ClientSession(headers=headers, timeout=timeout, auto_decompress=False)
@@ -67,7 +67,7 @@ class KubeletProxy:
             self._session = None
 
     async def serve(self, request: web.BaseRequest, pod: Record, subresource: str) -> web.StreamResponse:
-        """Pass one request on. Raises ``ApiError``: 400 when pod or container cannot be reached, 502 no kubelet."""
+        """Forward one request. Raises ``ApiError``: 400 if pod or container cannot be reached, 502 no kubelet."""
         stream = asyncio.current_task()
         assert stream is not None
         self._streams.add(stream)
@@ -81,7 +81,7 @@ class KubeletProxy:
     async def node(self, request: web.BaseRequest, named: str, path: str) -> web.StreamResponse:
         """Forward a GET to a port of a node (``NAME:PORT``, or ``http:NAME:PORT``).
 
-        Raises ``ApiError``: 404 no such node, 400 no port, 503 nothing listens there.
+        Raises ``ApiError``: 404 no such node, 400 no port, 503 nothing listens on it.
         """
         assert self._session is not None
         named = named.removeprefix("http:")
@@ -98,12 +98,14 @@ class KubeletProxy:
                 f"address not allowed: node {name} is reached by its InternalIP and a port"
             )
         url = f"http://[{host}]:{port}{path or '/'}" if ":" in host else f"http://{host}:{port}{path or '/'}"
-        # The session's own Authorization is for kubelets.
+        # The session's default Authorization is for kubelets.
         headers = {**passed_on(request.headers), "Authorization": ""}
         try:
             async with self._session.get(url, params=request.query, headers=headers) as answer:
                 body = await answer.read()
-                return web.Response(status=answer.status, body=body, headers=_kept(answer.headers))
+                return web.Response(
+                    status=answer.status, body=body, headers=_response_headers(answer.headers)
+                )
         except aiohttp.ClientError as error:
             raise ApiError(503, "ServiceUnavailable", f"error trying to reach service: {error}", {}) from None
 
@@ -149,7 +151,7 @@ class KubeletProxy:
         assert self._session is not None
         container = self._container(request, pod)
         if not pod.obj["spec"].get("nodeName"):
-            # The real server answers with an empty log for a pod that is not on a node yet.
+            # The real server responds with an empty log for a pod that has no node yet.
             return web.Response(text="", content_type="text/plain")
         url = f"{self._base(pod)}/containerLogs/{quote(pod.namespace)}/{quote(pod.name)}/{quote(container)}"
         params = {name: request.query[name] for name in _LOG_OPTIONS if name in request.query}
@@ -160,7 +162,7 @@ class KubeletProxy:
                     reason = "NotFound" if answer.status == 404 else "BadRequest"
                     code = answer.status if answer.status in (400, 404) else 500
                     raise ApiError(code, reason if code != 500 else "InternalError", text)
-                response = web.StreamResponse(headers=_kept(answer.headers))
+                response = web.StreamResponse(headers=_response_headers(answer.headers))
                 response.enable_chunked_encoding()
                 await response.prepare(request)
                 async for chunk in answer.content.iter_any():
@@ -175,7 +177,7 @@ class KubeletProxy:
         base = self._base(pod)
         container = self._container(request, pod)
         path = f"/exec/{quote(pod.namespace)}/{quote(pod.name)}/{quote(container)}"
-        # Asked last: kubectl tries SPDY after any refusal, and shows the answer to that.
+        # Checked last: kubectl tries SPDY after any rejection, and shows the response to that.
         if request.headers.get("Upgrade", "").lower() != "websocket":
             raise errors.bad_request(
                 "exec needs a WebSocket upgrade (v5.channel.k8s.io); SPDY is not served here"
@@ -212,12 +214,12 @@ class KubeletProxy:
         return client
 
 
-def _kept(headers: Any) -> dict[str, str]:
+def _response_headers(headers: Any) -> dict[str, str]:
     return {name: headers[name] for name in _RELAYED_HEADERS if name in headers}
 
 
 async def _relay(client: web.WebSocketResponse, kubelet: aiohttp.ClientWebSocketResponse) -> None:
-    """Messages in both directions until either side closes; the other side is then closed alike."""
+    """Messages in both directions until either side closes; the other side is then closed with the same code."""
     directions = [
         asyncio.create_task(_pump(client, kubelet), name="exec: client to kubelet"),
         asyncio.create_task(_pump(kubelet, client), name="exec: kubelet to client"),

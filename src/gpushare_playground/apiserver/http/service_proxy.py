@@ -1,6 +1,6 @@
-"""``services/NAME/proxy``: a GET is passed on to one of the Service's endpoints, as the real API server does it.
+"""``services/NAME/proxy``: a GET is forwarded to one of the Service's endpoints, as by the real API server.
 
-The name may say scheme and port: ``http:NAME:PORT``, the port by its name or by the Service's number. Endpoints are taken from the
+The name may include scheme and port: ``http:NAME:PORT``, the port by its name or by the Service's number. Endpoints are taken from the
 Endpoints object of that name.
 """
 
@@ -48,7 +48,7 @@ async def pass_on(
 
 
 def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that are forwarded: credentials end here."""
+    """The headers that are forwarded: credentials are not."""
     return {name: value for name, value in headers.items() if name.title().startswith("X-")}
 
 
@@ -65,7 +65,7 @@ def _parts(name: str) -> tuple[str, str, str]:
 
 
 def _named(service: Object, port: str) -> str:
-    """The name of a port that is given by the Service's number, which need not be that of who is behind it."""
+    """The name of a port that is specified by the Service's number, which may differ from the endpoint's."""
     ports = (service.get("spec") or {}).get("ports") or ()
     return next((one.get("name") or "" for one in ports if str(one.get("port")) == port), port)
 

@@ -1,1 +1,1 @@
-"""Kinds of objects: their names, scopes and versions, custom ones, and selectors over them."""
+"""Kinds of objects: their names, scopes and versions, custom resources, and selectors over them."""

@@ -1,6 +1,6 @@
 """One object in another API version of its kind: core/v1 and events.k8s.io/v1 events are one store.
 
-All other kinds differ between versions in nothing but ``apiVersion`` (for a CRD: conversion ``None``).
+All other kinds are the same in all versions except for ``apiVersion`` (for a CRD: conversion ``None``).
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ _EVENT_FIELDS: Final = {
     "lastTimestamp": "deprecatedLastTimestamp",
     "count": "deprecatedCount",
 }
-# Of a Go type that is always written, ``null`` if unset: kubectl sorts by them.
+# Of a Go type that is always serialized, as ``null`` if unset: kubectl sorts by them.
 _EVENT_TIMES: Final = ("firstTimestamp", "lastTimestamp", "eventTime")
 _EVENT_FIELDS_BACK: Final = {new: old for old, new in _EVENT_FIELDS.items()}
 
@@ -35,12 +35,12 @@ def _renamed(obj: Object, names: dict[str, str], api_version: str) -> Object:
 
 
 def is_stored_form(resource: Resource) -> bool:
-    """Whether objects are kept in just the version of ``resource``."""
+    """Whether objects are stored in the version of ``resource``."""
     return resource.api_version == resource.storage_version
 
 
 def to_stored(resource: Resource, obj: Object) -> Object:
-    """An object as sent to ``resource``, in the version in which it is kept."""
+    """An object as sent to ``resource``, in the version in which it is stored."""
     if resource.plural == "events":
         kept = (
             obj if is_stored_form(resource) else _renamed(obj, _EVENT_FIELDS_BACK, resource.storage_version)
@@ -52,7 +52,7 @@ def to_stored(resource: Resource, obj: Object) -> Object:
 
 
 def from_stored(resource: Resource, obj: Object) -> Object:
-    """A kept object in the version of ``resource``."""
+    """A stored object in the version of ``resource``."""
     if is_stored_form(resource):
         return obj
     if resource.group == _EVENT_GROUP:
@@ -61,5 +61,5 @@ def from_stored(resource: Resource, obj: Object) -> Object:
 
 
 def body_of(resource: Resource, record: Record) -> bytes:
-    """The JSON of a kept object in the version of ``resource``; shared where it is the kept one."""
+    """The JSON of a stored object in the version of ``resource``; shared if it is the stored version."""
     return record.body if is_stored_form(resource) else orjson.dumps(from_stored(resource, record.obj))

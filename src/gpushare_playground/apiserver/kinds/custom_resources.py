@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: a created definition serves its kind at once, a deleted one takes it away."""
+"""CustomResourceDefinitions: a kind is served as soon as its definition is created, until it is deleted."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ STORAGE: Final = "customresourcedefinitions.apiextensions.k8s.io"
 
 
 def resources_of(definition: Object) -> list[Resource]:
-    """The resources that a definition serves, one a served version; the stored version names the form kept."""
+    """The resources that a definition serves, one per served version; the stored version names the stored form."""
     spec = definition["spec"]
     group, names = spec["group"], spec["names"]
     stored = next(
@@ -48,7 +48,7 @@ def resources_of(definition: Object) -> list[Resource]:
 
 
 class CustomResources:
-    """Keeps ``registry`` as the definitions in ``store`` say, from construction on."""
+    """Keeps ``registry`` in line with the definitions in ``store``, from construction on."""
 
     def __init__(self, store: Store, registry: Registry, now: WallClock) -> None:
         self._store = store
@@ -71,7 +71,7 @@ class CustomResources:
             self._registry.add(resource)
 
     def establish(self, name: str) -> None:
-        """Say in a definition's status that it is served, as the real server does a moment after creation."""
+        """Record in a definition's status that it is served, as the real server does shortly after creation."""
         record = self._store.get(STORAGE, "", name)
         if record is None or (record.obj.get("status") or {}).get("conditions"):
             return

@@ -1,6 +1,6 @@
-"""What a CustomResourceDefinition's structural schema says of its objects: unknown fields, defaults, errors.
+"""Applies the structural schema of a CustomResourceDefinition to its objects: unknown fields, defaults, errors.
 
-Understood: ``type``, ``properties``, ``additionalProperties``, ``items``, ``required``, ``enum``, bounds of
+Supported: ``type``, ``properties``, ``additionalProperties``, ``items``, ``required``, ``enum``, bounds of
 numbers, lengths, ``pattern``, ``nullable``, ``default``, ``x-kubernetes-int-or-string``,
 ``x-kubernetes-preserve-unknown-fields`` and ``x-kubernetes-embedded-resource``. Rules in CEL
 (``x-kubernetes-validations``) and ``oneOf``/``anyOf``/``allOf``/``not`` are not.
@@ -37,7 +37,7 @@ _IS_TYPE: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def settle_custom(resource: Resource, obj: Object) -> list[str]:
-    """Drop fields that the schema does not know, and set its defaults; gives the paths of the former."""
+    """Drop fields that are not in the schema, and set its defaults; returns the paths of the dropped fields."""
     schema = resource.validation
     if schema is None:
         return []
@@ -52,7 +52,7 @@ def settle_custom(resource: Resource, obj: Object) -> list[str]:
 
 
 def first_custom_status(resource: Resource) -> Object | None:
-    """The status of a new object: what the schema gives it, for no client may."""
+    """The status of a new object: from the schema, because no client may set it."""
     part = ((resource.validation or {}).get("properties") or {}).get("status") or {}
     return copy.deepcopy(part.get("default"))
 
@@ -83,43 +83,45 @@ def _prune(schema: Object, value: Any, path: str, unknown: list[str]) -> None:
 
 
 def check_custom(resource: Resource, obj: Object) -> list[FieldError]:
-    """Everything that the schema says is wrong."""
+    """All violations of the schema."""
     if resource.validation is None:
         return []
     properties = resource.validation.get("properties") or {}
-    found = [required(name) for name in resource.validation.get("required") or () if name not in obj]
+    errors = [required(name) for name in resource.validation.get("required") or () if name not in obj]
     for name, value in obj.items():
         if name in properties and name not in _ROOT:
-            _check(properties[name], value, name, found)
-    return found
+            _check(properties[name], value, name, errors)
+    return errors
 
 
-def _check(schema: Object, value: Any, path: str, found: list[FieldError]) -> None:
+def _check(schema: Object, value: Any, path: str, errors: list[FieldError]) -> None:
     if value is None:
         if not schema.get("nullable"):
-            found.append(_wrong_type(path, value, schema.get("type", "object")))
+            errors.append(_wrong_type(path, value, schema.get("type", "object")))
         return
     kind = schema.get("type")
     if schema.get(_INT_OR_STRING):
         if not isinstance(value, str) and not _IS_TYPE["integer"](value):
-            found.append(_wrong_type(path, value, "integer,string"))
+            errors.append(_wrong_type(path, value, "integer,string"))
         return
     if kind in _IS_TYPE and not _IS_TYPE[kind](value):
-        found.append(_wrong_type(path, value, kind))
+        errors.append(_wrong_type(path, value, kind))
         return
     if "enum" in schema and value not in schema["enum"]:
-        found.append(unsupported(path, value, tuple(str(one) for one in schema["enum"])))
-    _check_bounds(schema, value, path, found)
+        errors.append(unsupported(path, value, tuple(str(one) for one in schema["enum"])))
+    _check_bounds(schema, value, path, errors)
     if isinstance(value, list):
         for index, one in enumerate(value):
-            _check(schema.get("items") or {}, one, f"{path}[{index}]", found)
+            _check(schema.get("items") or {}, one, f"{path}[{index}]", errors)
     elif isinstance(value, dict):
-        found.extend(required(f"{path}.{name}") for name in schema.get("required") or () if name not in value)
+        errors.extend(
+            required(f"{path}.{name}") for name in schema.get("required") or () if name not in value
+        )
         properties, others = schema.get("properties") or {}, schema.get("additionalProperties")
         for name, one in value.items():
             part = properties.get(name, others if isinstance(others, dict) else None)
             if part is not None:
-                _check(part, one, f"{path}.{name}", found)
+                _check(part, one, f"{path}.{name}", errors)
 
 
 def _wrong_type(path: str, value: Any, wanted: str) -> FieldError:
@@ -147,8 +149,8 @@ _BOUNDS: Final[tuple[tuple[str, str, Callable[[Any, Any], bool], str], ...]] = (
 )
 
 
-def _check_bounds(schema: Object, value: Any, path: str, found: list[FieldError]) -> None:
+def _check_bounds(schema: Object, value: Any, path: str, errors: list[FieldError]) -> None:
     for word, kind, holds, text in _BOUNDS:
         if word in schema and _IS_TYPE[kind](value) and not holds(value, schema[word]):
             detail = f"{path} in body {text.format(schema[word])}"
-            found.append(invalid_value(path, value, detail))
+            errors.append(invalid_value(path, value, detail))

@@ -1,4 +1,4 @@
-"""Fresh identities: uids, generated names, time stamps."""
+"""New identities: UIDs, generated names, time stamps."""
 
 import random
 import re
@@ -14,7 +14,7 @@ _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 WallClock = Callable[[], datetime]
-"""The present time, aware of its zone."""
+"""The current time, with its time zone."""
 
 SUBDOMAIN_TEXT: Final = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must"
@@ -49,11 +49,11 @@ def timestamp(moment: datetime) -> str:
 
 
 def new_uid() -> str:
-    """A random uid."""
+    """A random UID."""
     return str(uuid.uuid4())
 
 
 def generated_name(prefix: str) -> str:
-    """``prefix`` with five random characters, shortened so that the whole has 63 at most."""
+    """``prefix`` with five random characters, shortened to a total of at most 63."""
     suffix = "".join(random.choices(_ALPHABET, k=_SUFFIX_LENGTH))  # noqa: S311 - a name, no secret
     return prefix[: _NAME_MAX - _SUFFIX_LENGTH] + suffix

@@ -1,6 +1,6 @@
-"""What the server serves: one ``Resource`` a kind and version, and the registry that finds them by path.
+"""What the server serves: one ``Resource`` per kind and version, and the registry that looks them up by path.
 
-Kinds come from the table below; a CustomResourceDefinition adds its own while the server runs.
+Kinds are listed in the table below; a CustomResourceDefinition adds its own while the server runs.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ class Resource:
     """A resource in one API version.
 
     ``storage`` names the collection that holds its objects (shared by all versions);
-    ``schema`` is its type in the fields table (None: not known there); ``generation`` says whether
-    a change of ``spec`` counts up ``metadata.generation``; ``columns`` are a CRD's printer columns.
+    ``schema`` is its type in the fields table (None: not in it); ``generation``: whether
+    a change of ``spec`` increments ``metadata.generation``; ``columns`` are a CRD's printer columns.
     """
 
     group: str
@@ -47,7 +47,7 @@ class Resource:
 
     @property
     def has_status(self) -> bool:
-        """Whether ``status`` is written through a subresource of its own."""
+        """Whether ``status`` is written through its own subresource."""
         return "status" in self.subresources
 
 
@@ -94,14 +94,14 @@ _TABLE: Final[tuple[tuple[str, str, str, str, str, str, str, str], ...]] = (
     ("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", "", "cluster", "", "raw"),
     ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", "crd crds", "cluster", "status", "generation"),
 )  # fmt: skip
-# Nothing here acts on the raw kinds: they are kept as they come, for clients that list them (kube-scheduler, kubectl describe, doctor).
+# Nothing here acts on the raw kinds: they are stored unchanged, for clients that list them (kube-scheduler, kubectl describe, doctor).
 
 _BODIES: Final = ("Binding", "DeleteOptions", "Eviction", "Scale")
 
 
 def _builtin(row: tuple[str, str, str, str, str, str, str, str]) -> Resource:
     group, version, kind, plural, shorts, scope, subresources, flags = row
-    # One collection holds all events; the core form is the one that is kept.
+    # One collection holds all events; the core form is the one that is stored.
     stored_in_core = kind == "Event"
     schema = "events.Event" if group == "events.k8s.io" else kind
     return Resource(
@@ -123,7 +123,7 @@ def _builtin(row: tuple[str, str, str, str, str, str, str, str]) -> Resource:
 
 @dataclass(slots=True)
 class Registry:
-    """All served resources, found by group, version and plural in one step."""
+    """All served resources, looked up by group, version and plural in one step."""
 
     _by_path: dict[tuple[str, str, str], Resource] = field(default_factory=dict)
 
@@ -135,7 +135,7 @@ class Registry:
         return iter(list(self._by_path.values()))
 
     def add(self, resource: Resource) -> None:
-        """Serve ``resource`` from now on (again, when it was served)."""
+        """Serve ``resource`` from now on (again, if it was served)."""
         self._by_path[resource.group, resource.version, resource.plural] = resource
 
     def remove_group_plural(self, group: str, plural: str) -> None:
@@ -156,14 +156,14 @@ class Registry:
         return None
 
     def schema_of(self, api_version: str, kind: str) -> str | None:
-        """The type in the fields table of a body that says this of itself; None when there is none."""
+        """The type in the fields table of a body with this ``apiVersion`` and ``kind``; None if it has none."""
         if kind in _BODIES:
             return kind
         found = self.find_kind(api_version, kind)
         return None if found is None else found.schema
 
     def of_storage(self, storage: str) -> Resource | None:
-        """The resource whose version is the one kept in the collection ``storage``."""
+        """The resource whose version is the one stored in the collection ``storage``."""
         for resource in self._by_path.values():
             if resource.storage == storage and resource.api_version == resource.storage_version:
                 return resource

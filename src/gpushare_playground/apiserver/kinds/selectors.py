@@ -1,4 +1,4 @@
-"""Label and field selectors: parsed once, asked for every object."""
+"""Label and field selectors: parsed once, evaluated for every object."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ class Requirement:
 
 
 def is_label_key(key: str) -> bool:
-    """Whether ``key`` may name a label: an optional DNS prefix and a name of 63 characters at most."""
+    """Whether ``key`` is a valid label key: an optional DNS prefix and a name of at most 63 characters."""
     prefix, slash, name = key.rpartition("/")
     if slash and not (len(prefix) <= 253 and _PREFIX.fullmatch(prefix)):
         return False
@@ -50,7 +50,7 @@ def is_label_key(key: str) -> bool:
 
 
 def is_label_value(value: str) -> bool:
-    """Whether ``value`` may be a label's value."""
+    """Whether ``value`` is a valid label value."""
     return _VALUE.fullmatch(value) is not None
 
 
@@ -147,7 +147,7 @@ def parse_labels(text: str) -> tuple[Requirement, ...]:
 
 
 def selector_requirements(selector: Object | None) -> tuple[Requirement, ...] | None:
-    """A ``LabelSelector`` object's conditions; None (matches nothing) when there is no selector."""
+    """The conditions of a ``LabelSelector`` object; None (matches nothing) without a selector."""
     if selector is None:
         return None
     found = [
@@ -178,7 +178,7 @@ def selector_text(selector: Object | None) -> str:
     return ",".join(parts)
 
 
-# Fields that may be selected by, beyond metadata.name and metadata.namespace.
+# Fields that can be selected by, in addition to metadata.name and metadata.namespace.
 _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "pods": (
         "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
@@ -261,7 +261,7 @@ def _compare(read: Callable[[Object], str], equal: bool, wanted: str) -> Predica
 def predicate(
     label_text: str, field_text: str, storage: str, extra: tuple[str, ...] = ()
 ) -> Predicate | None:
-    """One test for both selectors of a request; None when everything matches."""
+    """One test for both selectors of a request; None if everything matches."""
     requirements = parse_labels(label_text) if label_text else ()
     fields = parse_fields(field_text, storage, extra) if field_text else []
     if not requirements and not fields:

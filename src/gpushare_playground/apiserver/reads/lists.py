@@ -1,4 +1,4 @@
-"""Reading one object or many: selectors, pages, resource versions, and the three forms of an answer."""
+"""Reading one object or many: selectors, pages, resource versions, and the three forms of a response."""
 
 import base64
 import binascii
@@ -24,7 +24,7 @@ _TOO_OLD: Final = (
 
 
 def selection(resource: Resource, query: Mapping[str, str]) -> Predicate | None:
-    """The test for a request's label and field selectors, None when it has none."""
+    """The test for a request's label and field selectors, None without selectors."""
     return predicate(
         query.get("labelSelector", ""), query.get("fieldSelector", ""), resource.storage, resource.selectable
     )
@@ -43,7 +43,7 @@ def _read_token(token: str) -> tuple[int, int]:
 
 
 def asked_revision(query: Mapping[str, str], store: Store) -> int | None:
-    """``resourceVersion`` of the query. Raises ``ApiError``: 400 when malformed, 504 when in the future."""
+    """``resourceVersion`` of the query. Raises ``ApiError``: 400 if malformed, 504 if in the future."""
     revision = whole_number(query, "resourceVersion")
     if revision is not None and revision > store.revision:
         raise errors.too_large_revision(revision, store.revision)
@@ -51,14 +51,14 @@ def asked_revision(query: Mapping[str, str], store: Store) -> int | None:
 
 
 class Reader:
-    """Answers reads from ``store``; all methods give JSON."""
+    """Serves reads from ``store``; all methods return JSON."""
 
     def __init__(self, store: Store, now: WallClock) -> None:
         self._store = store
         self._now = now
 
     def one(self, resource: Resource, record: Record, form: Form, query: Mapping[str, str]) -> bytes:
-        """One object in the form asked for."""
+        """One object in the requested form."""
         if form is Form.FULL:
             return convert.body_of(resource, record)
         obj = convert.from_stored(resource, record.obj)

@@ -1,4 +1,4 @@
-"""A pod in one line: ready containers, the word that says how it is, restarts."""
+"""A pod in one line: ready containers, status, restarts."""
 
 from datetime import datetime
 
@@ -18,7 +18,7 @@ def _sidecars(pod: Object) -> set[str]:
 
 
 def ready_count(pod: Object, _now: datetime) -> str:
-    """``1/2``: ready containers of all, native sidecars among them."""
+    """``1/2``: ready containers out of all, including native sidecars."""
     sidecars = _sidecars(pod)
     total = len(pod["spec"].get("containers") or ()) + len(sidecars)
     ready = sum(bool(one.get("ready")) for one in _statuses(pod, "containerStatuses"))
@@ -39,7 +39,7 @@ def _ended(terminated: Object) -> str:
 
 
 def _init_reason(pod: Object) -> str | None:
-    """How a pod's unfinished init containers are; None when they are done."""
+    """The status of a pod's unfinished init containers; None if they are done."""
     statuses = {one.get("name"): one for one in _statuses(pod, "initContainerStatuses")}
     wanted = pod["spec"].get("initContainers") or ()
     for index, container in enumerate(wanted):
@@ -61,7 +61,7 @@ def _init_reason(pod: Object) -> str | None:
 
 
 def pod_status(pod: Object, _now: datetime) -> str:
-    """The word of the STATUS column: the phase, or what keeps the pod from it."""
+    """The STATUS column: the phase, or what keeps the pod from reaching it."""
     status = pod.get("status") or {}
     reason: str = status.get("reason") or status.get("phase") or ""
     for condition in status.get("conditions") or ():
@@ -122,7 +122,7 @@ def node_name(pod: Object, _now: datetime) -> str:
 
 
 def nominated_node(pod: Object, _now: datetime) -> str:
-    """The node that preemption is making room on."""
+    """The node on which preemption is making room."""
     return (pod.get("status") or {}).get("nominatedNodeName") or "<none>"
 
 

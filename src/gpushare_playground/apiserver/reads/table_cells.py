@@ -1,4 +1,4 @@
-"""What stands in a cell: functions from an object and the present time to a text or number."""
+"""The content of cells: functions from an object and the current time to a text or number."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -15,7 +15,7 @@ _YEAR: Final = 365 * _DAY
 
 
 def short_duration(seconds: float) -> str:
-    """``59s``, ``5m30s``, ``3h4m``, ``2d``: as kubectl shows a span, two units while they matter."""
+    """``59s``, ``5m30s``, ``3h4m``, ``2d``: a duration as kubectl shows it, with two units if they matter."""
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"
@@ -45,7 +45,7 @@ def short_duration(seconds: float) -> str:
 
 
 def moment(text: Any) -> datetime | None:
-    """A time stamp's moment, None when there is none."""
+    """The time of a time stamp, None without one."""
     if not isinstance(text, str):
         return None
     try:
@@ -61,7 +61,7 @@ def _span(start: Any, end: datetime) -> str:
 
 
 def dig(obj: Any, path: str) -> Any:
-    """The value at a dotted path, None when a step is missing."""
+    """The value at a dotted path, None if a step is missing."""
     found = obj
     for step in path.split("."):
         found = found.get(step) if isinstance(found, dict) else None
@@ -69,12 +69,12 @@ def dig(obj: Any, path: str) -> Any:
 
 
 def age(obj: Object, now: datetime) -> str:
-    """How long ago the object was created."""
+    """Time since the object was created."""
     return _span(obj["metadata"].get("creationTimestamp"), now)
 
 
 def text(path: str, absent: str) -> Cell:
-    """The text at ``path``, ``absent`` where there is none."""
+    """The text at ``path``, ``absent`` if it has none."""
 
     def cell(obj: Object, _now: datetime) -> str:
         found = dig(obj, path)
@@ -90,7 +90,7 @@ def node_kernel(obj: Object, _now: datetime) -> str:
 
 
 def number(path: str) -> Cell:
-    """The number at ``path``, 0 where there is none."""
+    """The number at ``path``, 0 if it has none."""
     return lambda obj, _now: dig(obj, path) or 0
 
 
@@ -100,7 +100,7 @@ def yes_no(path: str) -> Cell:
 
 
 def data_count(obj: Object, _now: datetime) -> int:
-    """Entries of a config map or secret."""
+    """Number of entries of a config map or secret."""
     return len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
 
 
@@ -155,7 +155,7 @@ def node_roles(node: Object, _now: datetime) -> str:
 
 
 def node_address(kind: str) -> Cell:
-    """A node's address of one kind."""
+    """A node's address of one type."""
 
     def cell(node: Object, _now: datetime) -> str:
         for one in dig(node, "status.addresses") or ():
@@ -167,7 +167,7 @@ def node_address(kind: str) -> Cell:
 
 
 def external_addresses(service: Object, _now: datetime) -> str:
-    """A service's addresses from outside."""
+    """A service's external addresses."""
     if dig(service, "spec.type") == "ExternalName":
         return dig(service, "spec.externalName") or "<none>"
     found = list(dig(service, "spec.externalIPs") or ())
@@ -240,7 +240,7 @@ def job_duration(job: Object, now: datetime) -> str:
 
 
 def event_part(leaf: str) -> Cell:
-    """A part of the reference to the object that an event is about."""
+    """A field of the reference to the object that an event is about."""
     return lambda event, _now: (event.get("involvedObject") or event.get("regarding") or {}).get(leaf, "")
 
 
@@ -252,7 +252,7 @@ def event_object(event: Object, _now: datetime) -> str:
 
 
 def event_source(event: Object, _now: datetime) -> str:
-    """Component and host that reported."""
+    """Component and host that reported it."""
     source = event.get("source") or event.get("deprecatedSource") or {}
     component = source.get("component") or event.get("reportingComponent") or event.get("reportingController")
     host = source.get("host") or event.get("reportingInstance")
@@ -260,7 +260,7 @@ def event_source(event: Object, _now: datetime) -> str:
 
 
 def event_message(event: Object, _now: datetime) -> str:
-    """What the event says."""
+    """The event's message."""
     return str(event.get("message") or event.get("note") or "").strip()
 
 

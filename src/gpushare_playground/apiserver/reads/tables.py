@@ -1,7 +1,7 @@
 """Objects as tables: the columns of ``kubectl get``, and of ``-o wide``.
 
-A kind's columns are rows of ``(name, priority, function)``; columns of priority 1 are shown with
-``-o wide`` only. A kind without an entry shows name and age, a custom kind the columns of its definition.
+A kind's columns are rows of ``(name, priority, function)``; columns of priority 1 are shown only with
+``-o wide``. A kind without an entry shows name and age, a custom kind the columns of its definition.
 """
 
 from collections.abc import Callable, Sequence
@@ -105,7 +105,7 @@ _COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
     ),
 }
 
-# Events have no name column of their own in the narrow form.
+# Events have no name column in the narrow form.
 _EVENTS: Final[tuple[Column, ...]] = (
     ("Last Seen", 0, cells.event_last_seen),
     ("Type", 0, cells.text("type", "")),
@@ -144,7 +144,7 @@ def _definitions(columns: Sequence[Column]) -> list[Object]:
 
 
 def table_of(resource: Resource, objs: list[Object], metadata: Object, now: datetime, include: str) -> Object:
-    """A ``meta.k8s.io/v1`` ``Table``. ``include`` says what each row carries: Metadata, Object or None."""
+    """A ``meta.k8s.io/v1`` ``Table``. ``include``: what each row contains: Metadata, Object or None."""
     columns = _columns(resource)
     rows: list[Object] = []
     for obj in objs:

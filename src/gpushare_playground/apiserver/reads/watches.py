@@ -1,6 +1,6 @@
-"""Watches over HTTP: one JSON line a change, bookmarks, initial events, and an ``ERROR`` line on 410.
+"""Watches over HTTP: one JSON line per change, bookmarks, initial events, and an ``ERROR`` line on 410.
 
-With a selector a change is reported as the watcher sees it: an object that begins to match is ``ADDED``,
+With a selector a change is reported from the watcher's point of view: an object that begins to match is ``ADDED``,
 one that ceases to is ``DELETED``.
 """
 
@@ -40,7 +40,7 @@ INITIAL_END: Final = "k8s.io/initial-events-end"
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One watcher's view: which objects it sees, and in which form."""
+    """One watcher's view: the objects it sees, and their form."""
 
     resource: Resource
     namespace: str | None
@@ -60,7 +60,7 @@ class Subscription:
         return orjson.dumps(table)
 
     def line(self, change: Change) -> bytes:
-        """The event line of a change, empty when this watcher does not see it."""
+        """The event line of a change, empty if this watcher does not see it."""
         record = change.record
         if self.namespace is not None and record.namespace != self.namespace:
             return b""
@@ -72,18 +72,18 @@ class Subscription:
                 return b""
             kind = MODIFIED if is_match and was_match else ADDED if is_match else DELETED
             if kind == DELETED and change.kind != DELETED and change.previous is not None:
-                # The watcher gets the last state that it could see, at the revision of the change.
+                # The watcher receives the last state that it could see, at the revision of the change.
                 record = _at_revision(change.previous, record.revision)
         if self.form is Form.FULL and convert.is_stored_form(self.resource) and kind == change.kind:
             return change.line
         return event_line(kind, self._body(record))
 
     def initial(self, record: Record) -> bytes:
-        """The line of an object that was there when the watch began."""
+        """The line of an object that existed when the watch began."""
         return event_line(ADDED, self._body(record))
 
     def bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
-        """A line with the revision up to which every change was sent."""
+        """A line with the revision up to which all changes were sent."""
         metadata: Object = {"resourceVersion": str(revision)}
         if initial_end:
             metadata["annotations"] = {INITIAL_END: "true"}
@@ -113,7 +113,7 @@ def _at_revision(record: Record, revision: int) -> Record:
 
 
 def error_line(error: ApiError) -> bytes:
-    """The line that ends a watch which cannot go on."""
+    """The line that ends a watch that cannot continue."""
     return event_line("ERROR", orjson.dumps(error.status()))
 
 
@@ -127,7 +127,7 @@ class Watcher:
         self._streams: set[asyncio.Task[object]] = set()
 
     def close(self) -> None:
-        """End all watches; their clients will watch again elsewhere or later."""
+        """End all watches; their clients watch again, elsewhere or later."""
         for stream in self._streams:
             stream.cancel()
 
@@ -139,7 +139,7 @@ class Watcher:
         form: Form,
         query: Mapping[str, str],
     ) -> web.StreamResponse:
-        """Stream changes until ``timeoutSeconds`` have passed, the client goes, or its place is forgotten."""
+        """Stream changes until ``timeoutSeconds`` have passed, the client disconnects, or its position leaves the history."""
         subscription = Subscription(
             resource, namespace, selection(resource, query), form, query, self._reader
         )
@@ -212,7 +212,7 @@ class Watcher:
         next_bookmark = loop.time() + self._bookmark_s
         while True:
             now = loop.time()
-            # Taken before reading: nothing up to here can be missing once pending() is empty.
+            # Read before the changes: nothing up to this revision can be missing once pending() is empty.
             revision = self._store.revision
             try:
                 changes = cursor.pending()

@@ -1,1 +1,1 @@
-"""What goes over the wire: bodies of requests, types of fields, discovery and OpenAPI, reviews of access."""
+"""Wire formats: bodies of requests, types of fields, discovery and OpenAPI, access reviews."""

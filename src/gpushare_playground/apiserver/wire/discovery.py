@@ -1,6 +1,6 @@
-"""The discovery documents that kubectl and client-go read: all groups with their resources at once, and the version.
+"""The discovery documents that kubectl and client-go read: all groups with their resources in one document, and the version.
 
-The older form, one document per group and version, is not served: clients use it only where this one is missing.
+The older form, one document per group and version, is not served: clients use it only if this one is missing.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ VERSION: Final[Object] = {
 }
 AGGREGATED_TYPE: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _SUBRESOURCE_KINDS: Final[dict[str, tuple[str, str, str, tuple[str, ...]]]] = {
-    # subresource → group, version, kind ("" = the resource's own), verbs
+    # subresource → group, version, kind ("" = that of the resource), verbs
     "status": ("", "", "", ("get", "patch", "update")),
     "finalize": ("", "", "", ("update",)),
     "resize": ("", "", "", ("get", "patch", "update")),

@@ -1,14 +1,14 @@
-"""What fields the served kinds have, and what follows from it.
+"""The fields of the served kinds, and what is derived from them.
 
-One table (``fields/*.txt``) says for every type its fields and their types. From it come the check
+One table (``fields/*.txt``) lists for every type its fields and their types. It is the source of the check
 for unknown fields, the canonical form of quantities, the merge keys of strategic merge, and the OpenAPI documents that ``kubectl explain`` and ``kubectl apply`` read.
 
-Notation, one type a paragraph: ``Type field=N:T field!=N:T field?=N:T …`` where N is the field's number
-in protobuf (``2.1`` = field 1 of the part that is embedded as 2), ``!`` says that it is always present,
-``?`` that its zero is kept apart from its absence, and T is one of
+Notation, one type per paragraph: ``Type field=N:T field!=N:T field?=N:T …`` where N is the field's number
+in protobuf (``2.1`` = field 1 of the part that is embedded as 2), ``!`` means that it is always present,
+``?`` that its zero is distinguished from its absence, and T is one of
 ``str int bool float time microtime quantity intstr bytes any``, another type's name, ``{T}`` (map
 from string), or ``[T]`` (list, replaced as a whole). ``[T;key]`` is a list merged by ``key``, ``[T;]`` a set of scalars,
-``;retain`` and a trailing ``~`` say that a patch may carry ``$retainKeys``. ``@Object`` stands for the
+``;retain`` and a trailing ``~`` mean that a patch may contain ``$retainKeys``. ``@Object`` stands for the
 fields that all objects have.
 """
 
@@ -33,7 +33,7 @@ class FieldType:
 
     ``name`` names the scalar or struct; ``item`` is the type of a map's or list's elements;
     ``merge_keys`` are a merged list's keys (``()`` for a set of scalars, None for an atomic list).
-    ``number`` is its place in protobuf, from the outermost embedded part inwards.
+    ``number`` is its field number in protobuf, from the outermost embedded part inwards.
     """
 
     form: str
@@ -117,7 +117,7 @@ METADATA: Final = _OBJECT["metadata"]
 
 
 def struct_fields(type_name: str | None) -> dict[str, FieldType]:
-    """Fields of a type; for a kind that the table does not know, those that all objects have."""
+    """Fields of a type; for a kind that is not in the table, those that all objects have."""
     known = table().get(type_name) if type_name else None
     return known.fields if known is not None else _OBJECT
 
@@ -131,11 +131,11 @@ class FieldTypeError(ValueError):
 
 
 def settle(type_name: str | None, given: Object) -> tuple[Object, list[str]]:
-    """An object in the form in which it is kept, and the paths of its unknown fields.
+    """An object in the form in which it is stored, and the paths of its unknown fields.
 
     Typed kinds lose unknown fields, nulls and empty maps and lists, and quantities become canonical,
-    as they would by a round through Go's types. ``type_name`` None (a kind that the table does not
-    know): only ``metadata`` is treated so. Raises ``FieldTypeError``.
+    as by a round trip through Go's types. ``type_name`` None (a kind that is not in the
+    table): only ``metadata`` is treated this way. Raises ``FieldTypeError``.
     """
     unknown: list[str] = []
     if type_name is not None and type_name in table():
@@ -255,7 +255,7 @@ def canonical_quantity(value: Any, path: str) -> str:
 
 
 def _no_quantity(text: str) -> str:
-    """What the API server says of it: it names no field, for it fails while it reads the JSON."""
+    """The API server's message: it names no field, because it fails while it reads the JSON."""
     if _NUMBER_AND_SUFFIX.fullmatch(text):
         return "unable to parse quantity's suffix"
     return "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"

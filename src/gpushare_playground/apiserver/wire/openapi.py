@@ -1,7 +1,7 @@
-"""OpenAPI documents made from the fields table: enough for ``kubectl apply``, ``explain`` and validation.
+"""OpenAPI documents generated from the fields table: enough for ``kubectl apply``, ``explain`` and validation.
 
-``/openapi/v3`` is what today's kubectl reads. ``/openapi/v2`` is asked for by old clients, as protobuf:
-they get a valid document without definitions, and fall back to what they know themselves.
+``/openapi/v3`` is what today's kubectl reads. ``/openapi/v2`` is requested by old clients, as protobuf:
+they receive a valid document without definitions, and fall back to their built-in knowledge.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from gpushare_playground.apiserver.kinds.resources import Registry, Resource
 from gpushare_playground.apiserver.wire.fields import FieldType, struct_fields, table
 
 V2_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-"""What clients accept. No media type may have an @, so what they get is ``V2_PROTOBUF_SENT``, as from the real one."""
+"""What clients accept. No media type may have an @, so that the response has ``V2_PROTOBUF_SENT``, as the real server's."""
 V2_PROTOBUF_SENT: Final = V2_PROTOBUF.replace("@", ".")
 _SCALARS: Final[dict[str, Object]] = {
     "str": {"type": "string"},
@@ -111,7 +111,7 @@ def _own_schema(resource: Resource, needed: set[str]) -> tuple[str, Object]:
 
 
 def document_v3(registry: Registry, group: str, version: str) -> Object | None:
-    """``/openapi/v3/apis/GROUP/VERSION``; None when nothing is served there."""
+    """``/openapi/v3/apis/GROUP/VERSION``; None if nothing is served there."""
     served = registry.serving(group, version)
     if not served:
         return None
@@ -140,7 +140,7 @@ def document_v3(registry: Registry, group: str, version: str) -> Object | None:
 
 
 def index_v3(registry: Registry) -> Object:
-    """``/openapi/v3``: where each group and version has its document."""
+    """``/openapi/v3``: the path of the document of each group and version."""
     paths: Object = {}
     for group, versions in registry.groups().items():
         for version in versions:

@@ -1,8 +1,8 @@
 """Bodies in protobuf, as kubectl's typed commands and most Go programs send them.
 
 The envelope is ``k8s\\0`` and a ``runtime.Unknown``: type (1: apiVersion 1, kind 2) and the object (2).
-Field numbers come from the fields table, so that any kind of the table can be read. Answers are JSON
-always: clients that send protobuf accept it.
+Field numbers come from the fields table, so that any kind of the table can be read. Responses are always JSON:
+clients that send protobuf accept it.
 """
 
 import base64
@@ -152,7 +152,7 @@ def _struct(plan: _Plan, data: Any, depth: int) -> Object:
             found.setdefault(name, []).extend(_elements(kind.item or ANY, value, depth))
         else:
             decoded = _value(kind, value, depth)
-            # Go writes zeros of plain fields too; JSON leaves them out.
+            # Go also writes zeros of plain fields; JSON omits them.
             if decoded is not None and (decoded or kind.keeps_zero or kind.required or kind.form != "scalar"):
                 found[name] = decoded
     return found
@@ -170,13 +170,13 @@ def _elements(item: FieldType, value: Any, depth: int) -> list[Any]:
 
 
 SchemaOf = Callable[[str, str], str | None]
-"""From apiVersion and kind to a type of the fields table, None for a kind that it does not know."""
+"""From apiVersion and kind to a type of the fields table, None for a kind that is not in it."""
 
 
 def decode(body: bytes, schema_of: SchemaOf) -> Object:
-    """The object in a protobuf body; of a kind without schema nothing but its type.
+    """The object in a protobuf body; for a kind without schema only its type.
 
-    Raises ``ApiError`` 400 for what is no such body.
+    Raises ``ApiError`` 400 for any other body.
     """
     if not body.startswith(_MAGIC):
         raise bad_request("the body does not start with k8s\\0 as Kubernetes protobuf does")

@@ -1,4 +1,4 @@
-"""What a request asks for: its path, its query, the form of its body and of its answer."""
+"""The content of a request: its path, its query, the form of its body and of its response."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _NAMESPACE_SUBRESOURCES: Final = ("status", "finalize")
 
 @dataclass(frozen=True, slots=True)
 class ResourcePath:
-    """A path to objects. ``namespace`` is None when the path names none (all namespaces, or cluster-wide)."""
+    """A path to objects. ``namespace`` is None if the path has none (all namespaces, or cluster-wide)."""
 
     group: str
     version: str
@@ -64,7 +64,7 @@ _FORMS: Final = {
 
 
 def negotiate(accept: str) -> Form:
-    """The first shape in an ``Accept`` header that is served here. Raises ``ApiError`` 406 when none is."""
+    """The first form in an ``Accept`` header that is served here. Raises ``ApiError`` 406 if none is."""
     if not accept:
         return Form.FULL
     for offer in accept.split(","):
@@ -107,7 +107,7 @@ def decode_json(body: bytes) -> Any:
 async def read_object(
     request: web.BaseRequest, schema_of: protobuf.SchemaOf, *, optional: bool = False
 ) -> Object:
-    """The object in the body. Raises ``ApiError``: 415 for unknown forms, 400 for what is no object."""
+    """The object in the body. Raises ``ApiError``: 415 for unknown formats, 400 for anything but an object."""
     body = await read_body(request)
     media = media_type(request)
     if optional and not body:
@@ -124,7 +124,7 @@ async def read_object(
 
 
 def is_true(query: Mapping[str, str], name: str) -> bool:
-    """Whether a query parameter is set to a true word."""
+    """Whether a query parameter is true."""
     return query.get(name, "").lower() in ("true", "1")
 
 

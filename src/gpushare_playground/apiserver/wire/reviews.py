@@ -1,6 +1,6 @@
-"""ServiceAccount tokens and reviews. Reviews are answered, never stored.
+"""ServiceAccount tokens and access reviews. Reviews get a response, but are never stored.
 
-Whoever has a token may do everything: the playground has users, but no rules about them. The answers are those of a real API server (1.36), as
+Any user with a token may do everything: the playground has users, but no access rules. The responses are those of a real API server (1.36), as
 ``tests/e2e/test_reader_tokens.py`` compares them.
 """
 
@@ -40,7 +40,7 @@ class AccountTokens:
         self._secret = secrets.token_bytes(32)
 
     def request(self, account: Record, given: Object) -> Object:
-        """The answer to a TokenRequest for that account; raises ``ApiError`` for less than ten minutes."""
+        """The response to a TokenRequest for that account; raises ``ApiError`` for less than ten minutes."""
         spec = given.get("spec") or {}
         seconds = spec.get("expirationSeconds") or _USUAL_S
         if seconds < _LEAST_S:
@@ -103,7 +103,7 @@ class AccountTokens:
 def review(
     tokens: AccountTokens, group: str, version: str, plural: str, given: Object, user: str
 ) -> Object | None:
-    """The answer to a review; None for a path that is no review."""
+    """The response to a review; None for a path that is not a review."""
     kinds = dict(REVIEWS.get((group, version), ()))
     if plural not in kinds:
         return None

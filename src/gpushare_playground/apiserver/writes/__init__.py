@@ -1,1 +1,1 @@
-"""What happens to an object that is created, changed or deleted."""
+"""Processing of objects that are created, changed or deleted."""

@@ -1,8 +1,8 @@
 """The product's rules, as in-process admission.
 
-On a real cluster they are policies of the chart, or our webhook; here functions play their role, with the same
-sentences (``gpushare.admission.rules.request_rules``) under the names of the same policies. A rule sees an object with its defaults
-set. Other rules can be put beside them: a list of mutating and a list of validating functions.
+On a real cluster they are policies of the chart, or our webhook; here functions have their role, with the same
+messages (``gpushare.admission.rules.request_rules``) under the names of the same policies. A rule sees an object with its defaults
+set. Other rules can be added: a list of mutating and a list of validating functions.
 """
 
 import logging
@@ -38,17 +38,17 @@ from gpushare_playground.apiserver.writes.patching import json_patch
 logger = logging.getLogger(__name__)
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
-#: Namespaces that are never looked at, as the chart has it.
+#: Namespaces that are never reviewed, as in the chart.
 EXCLUDED: Final = frozenset({"kube-system"})
-#: Kinds of which the controllers here make pods.
+#: Kinds from which the controllers here create pods.
 _WORKLOADS: Final = frozenset({"deployments.apps", "replicasets.apps", "statefulsets.apps", "jobs.batch"})
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What an admission function is asked about: the object about to be written, and what was there before.
+    """The input of an admission function: the object that is to be written, and its previous state.
 
-    ``old`` is ``None`` for what is created; ``warnings`` are those for the client, to which functions add.
+    ``old`` is ``None`` for a new object; ``warnings`` are those for the client, to which functions add.
     """
 
     resource: Resource
@@ -63,13 +63,13 @@ class Review:
 Mutating = Callable[[Review], None]
 """Changes ``review.obj`` in place."""
 Validating = Callable[[Review], None]
-"""Raises ``ApiError`` to refuse."""
+"""Raises ``ApiError`` to reject."""
 CountingFn = Callable[[], Counting]
-"""How MiB and percentage requests become units, at this moment."""
+"""How MiB and percentage requests become units, at this time."""
 
 
 def _pod_in(resource: Resource, obj: Object) -> Pod | None:
-    """The pod that ``obj`` is, or whose template it carries."""
+    """The pod that ``obj`` is, or that its template describes."""
     found = _template_in(resource, obj)
     if found is None:
         return None
@@ -81,7 +81,7 @@ def _pod_in(resource: Resource, obj: Object) -> Pod | None:
 
 
 def _template_in(resource: Resource, obj: Object) -> Object | None:
-    """``obj`` itself where it is a pod, or the template of one that it carries, as written."""
+    """``obj`` itself if it is a pod, otherwise its pod template, as written."""
     if resource.storage == "pods":
         return obj
     if resource.storage not in _WORKLOADS:
@@ -107,9 +107,9 @@ def _excluded(review: Review) -> bool:
 
 
 def name_scheduler(review: Review) -> None:
-    """Point a pod that asks for a share of a GPU and names no scheduler to ours.
+    """Assign a pod that requests a share of a GPU and names no scheduler to ours.
 
-    Opted out by label, of the pod or of its namespace.
+    Unless a label of the pod or of its namespace opts out.
     """
     if review.resource.storage != "pods" or _excluded(review):
         return
@@ -134,9 +134,9 @@ def count_in_units(counting: CountingFn) -> Mutating:
 
 
 def check_requests(counting: CountingFn, writers: Collection[str] = ()) -> Validating:
-    """A function that refuses what can never be served, in pods and in templates of pods; it raises ``ApiError``.
+    """A function that rejects requests that can never be met, in pods and in pod templates; it raises ``ApiError``.
 
-    ``writers`` are the users that may create pods that have a node.
+    ``writers`` are the users that may create pods with a node.
     """
 
     def check(review: Review) -> None:
@@ -151,7 +151,7 @@ def check_requests(counting: CountingFn, writers: Collection[str] = ()) -> Valid
         ending = "" if review.resource.storage == "pods" else "-templates"
         may_have_node = False
         if not ending:
-            # Who may write records on pods depends on who it is, and is asked elsewhere.
+            # Whether the user may write records on pods is checked separately.
             found = pod.metadata.annotations or {}
             pod.metadata.annotations = {name: text for name, text in found.items() if name not in RECORDS}
             recorded = pod.metadata.annotations != found
@@ -178,7 +178,7 @@ def warn_of_typos(counting: CountingFn) -> Validating:
             before = _pod_in(review.resource, review.old)
             ending, found = "-bound", [] if before is None else mistakes_of_change(pod, before)
         elif review.old is not None:
-            # Templates are looked at whenever they change.
+            # Templates are reviewed whenever they change.
             now, then = (_template_in(review.resource, obj) for obj in (review.obj, review.old))
             if now == then:
                 return
@@ -192,7 +192,7 @@ def warn_of_typos(counting: CountingFn) -> Validating:
 
 
 def log_admitted(review: Review) -> None:
-    """Log that a pod that asks for a GPU is taken, as the product's webhook does."""
+    """Log that a pod that requests a GPU is admitted, as the product's webhook does."""
     if review.resource.storage != "pods" or review.subresource or review.old is not None or _excluded(review):
         return
     pod = _pod_in(review.resource, review.obj)
@@ -202,7 +202,7 @@ def log_admitted(review: Review) -> None:
 
 
 def guard_records(writers: Collection[str]) -> Validating:
-    """A function that lets only the users ``writers`` write the records of who holds what; raises ``ApiError``."""
+    """A function that lets only the users ``writers`` write allocation records; raises ``ApiError``."""
     known = Writers(frozenset(writers), agent="", scheduler="")
 
     def guard(review: Review) -> None:
@@ -245,14 +245,14 @@ def _only(annotations: Mapping[str, str]) -> msgspec.Raw:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The functions asked about every write: first all that change what is created, then all that judge."""
+    """The functions called for every write: first all mutating ones, then all validating ones."""
 
     mutating: Sequence[Mutating] = field(default=(count_in_units(Counting), name_scheduler))
     validating: Sequence[Validating] = field(default=(check_requests(Counting), warn_of_typos(Counting)))
 
     @classmethod
     def guarded(cls, writers: Collection[str], counting: CountingFn = Counting) -> "Admission":
-        """All rules of the product; ``writers`` are the users that may write records of who holds what."""
+        """All rules of the product; ``writers`` are the users that may write allocation records."""
         return cls(
             (count_in_units(counting), name_scheduler),
             (
@@ -264,11 +264,11 @@ class Admission:
         )
 
     def mutate(self, review: Review) -> None:
-        """Let every mutating function change the object."""
+        """Call every mutating function."""
         for function in self.mutating:
             function(review)
 
     def validate(self, review: Review) -> None:
-        """Let every validating function refuse the object. Raises ``ApiError``."""
+        """Call every validating function. Raises ``ApiError``."""
         for function in self.validating:
             function(review)

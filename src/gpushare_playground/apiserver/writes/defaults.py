@@ -1,6 +1,6 @@
-"""Values that the API server fills in where a manifest is silent, kind by kind, as the real one does.
+"""Defaults that the API server sets if a manifest does not, kind by kind, as in the real one.
 
-A function here changes the (fresh) object that it is given. ``status`` starts on creation only.
+A function here changes the (new) object that it receives. ``status`` is set only on creation.
 """
 
 import base64
@@ -51,7 +51,7 @@ def _volume(volume: Object) -> None:
 
 
 def default_pod_spec(spec: Object) -> None:
-    """Defaults of a pod spec, in a pod as in a template."""
+    """Defaults of a pod spec, in pods and in templates."""
     for name in ("initContainers", "containers"):
         for container in spec.get(name) or ():
             _container(container)
@@ -73,7 +73,7 @@ def default_pod_spec(spec: Object) -> None:
 
 
 def _request_limits(container: Object) -> None:
-    """What is limited is asked for: of a pod's containers only, a template keeps what its author wrote."""
+    """Limits are also requests: only for a pod's containers, templates stay as written."""
     limits = container["resources"].get("limits")
     if limits:
         requests = container["resources"].setdefault("requests", {})
@@ -82,7 +82,7 @@ def _request_limits(container: Object) -> None:
 
 
 def _outlast_short_outages(spec: Object) -> None:
-    """The admission plugin DefaultTolerationSeconds: a node may be away for five minutes before its pods go."""
+    """The admission plugin DefaultTolerationSeconds: a node may be unavailable for five minutes before its pods are evicted."""
     given = list(spec.get("tolerations") or ())
     added = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _OUTAGE_S}
@@ -165,7 +165,7 @@ def _job(obj: Object) -> None:
 
 
 def name_job_pods(obj: Object) -> None:
-    """Give a new Job the selector and the pod labels that carry its uid, as the real server does."""
+    """Set the selector and the pod labels of a new Job, which contain its UID, as the real server does."""
     spec, metadata = obj["spec"], obj["metadata"]
     if spec.get("manualSelector"):
         return
@@ -184,7 +184,7 @@ def _service(obj: Object) -> None:
     spec.setdefault("type", "ClusterIP")
     spec.setdefault("sessionAffinity", "None")
     if spec["type"] != "ExternalName":
-        # There is no service network in the playground, hence no address to give.
+        # The playground has no service network, hence no address.
         spec.setdefault("clusterIP", "None")
         spec.setdefault("clusterIPs", [spec["clusterIP"]])
         spec.setdefault("ipFamilies", ["IPv4"])
@@ -242,7 +242,7 @@ _BY_STORAGE: Final[dict[str, Callable[[Object], None]]] = {
 
 
 def apply_defaults(storage: str, obj: Object) -> None:
-    """Fill in the defaults of the kind kept in ``storage``."""
+    """Set the defaults of the kind that is stored in ``storage``."""
     function = _BY_STORAGE.get(storage)
     if function is not None:
         function(obj)
@@ -265,7 +265,7 @@ def qos_class(spec: Object) -> str:
 
 
 def first_status(storage: str, obj: Object) -> Object | None:
-    """The status with which a new object starts; None where it has none or keeps what was given."""
+    """The initial status of a new object; None if it has none or keeps the one it was created with."""
     match storage:
         case "pods":
             return {"phase": "Pending", "qosClass": qos_class(obj["spec"])}

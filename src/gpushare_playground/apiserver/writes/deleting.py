@@ -1,7 +1,7 @@
-"""Deleting objects: preconditions, grace for pods, finalizers.
+"""Deleting objects: preconditions, grace periods of pods, finalizers.
 
-A pod on a node is only marked; its kubelet ends it and deletes it again with a grace of 0. Objects with
-finalizers stay, marked, until the last finalizer is taken off. Dependents follow in the background
+A pod on a node is only marked; its kubelet ends it and deletes it again with a grace period of 0. Objects with
+finalizers remain, marked, until the last finalizer is removed. Dependents are deleted in the background
 (``garbage.py``); ``--cascade=foreground`` and ``orphan`` are rejected.
 """
 
@@ -22,7 +22,7 @@ DEFAULT_GRACE_S: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """How to delete. ``grace_s`` None takes the pod's own; ``uid`` and ``revision`` are preconditions."""
+    """How to delete. ``grace_s`` None: that of the pod; ``uid`` and ``revision`` are preconditions."""
 
     grace_s: int | None = None
     uid: str | None = None
@@ -31,7 +31,7 @@ class DeleteOptions:
 
     @classmethod
     def of(cls, body: Object, query: dict[str, str]) -> "DeleteOptions":
-        """From the request's ``DeleteOptions`` body and its query; the body wins. Raises ``ApiError`` 400."""
+        """From the request's ``DeleteOptions`` body and its query; the body takes precedence. Raises ``ApiError`` 400."""
         try:
             options, _ = settle("DeleteOptions", body)
         except FieldTypeError as error:
@@ -57,7 +57,7 @@ class DeleteOptions:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What became of an object: its last or present state, and whether it is gone at once."""
+    """The result of a deletion: the last or current state, and whether the object was removed immediately."""
 
     record: Record
     gone: bool
@@ -83,7 +83,7 @@ class Deleter:
         self._now = now
 
     def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions) -> Deleted:
-        """Delete one object. Raises ``ApiError``: 404, 409 when a precondition fails."""
+        """Delete one object. Raises ``ApiError``: 404, 409 if a precondition fails."""
         record = self._store.get(resource.storage, namespace, name)
         if record is None:
             raise errors.not_found(resource.plural, resource.group, name)
@@ -125,7 +125,7 @@ class Deleter:
         return self._store.put(resource.storage, record.namespace, record.name, obj)
 
     def _delete_namespace(self, resource: Resource, record: Record, options: DeleteOptions) -> Deleted:
-        """A namespace is only marked; the garbage collector empties it and takes its finalizer off."""
+        """A namespace is only marked; the garbage collector empties it and removes its finalizer."""
         if record.name in ("default", "kube-system", "kube-public"):
             raise errors.forbidden("namespaces", "", record.name, "this namespace may not be deleted")
         if "deletionTimestamp" in record.obj["metadata"]:

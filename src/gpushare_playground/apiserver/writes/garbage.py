@@ -1,9 +1,9 @@
-"""What the garbage collector and the namespace controller of a real cluster do, inside the API server.
+"""The garbage collector and the namespace controller of a real cluster, inside the API server.
 
-Owned objects go once their owner has gone; a terminating namespace is emptied; events older than an hour are dropped.
+Dependents are deleted after their owner; a terminating namespace is emptied; events older than an hour are dropped.
 
-The collector listens to the store and keeps an index of uids and of owners, so that its work per write is
-O(owners of the object). The deleting itself is done by one task, after the write that caused it.
+The collector listens to the store and maintains an index of UIDs and of owners, so that its work per write is
+O(owners of the object). Deletions are done by one task, after the write that caused them.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ Key = tuple[str, str, str]
 
 
 class GarbageCollector:
-    """Follows ``store`` from construction on; works between ``start`` and ``stop``."""
+    """Follows ``store`` from construction on; active between ``start`` and ``stop``."""
 
     def __init__(self, store: Store, registry: Registry, deleter: Deleter, now: WallClock) -> None:
         self._store = store
@@ -37,7 +37,7 @@ class GarbageCollector:
         self._now = now
         self._alive: dict[str, Key] = {}
         self._dependents: dict[str, set[Key]] = {}
-        # Each a set of things to look at once: bounded by what there is, however often it changes.
+        # Sets of things to check once: bounded by the number of objects, however often they change.
         self._orphans: dict[Key, None] = {}
         self._namespaces: dict[str, None] = {}
         self._wake = asyncio.Event()
@@ -115,7 +115,7 @@ class GarbageCollector:
                 self._collect(self._orphans.popitem()[0])
             else:
                 self._empty(self._namespaces.popitem()[0])
-            # Requests come first.
+            # Requests take precedence.
             await asyncio.sleep(0)
 
     def _delete(self, key: Key) -> None:
@@ -127,7 +127,7 @@ class GarbageCollector:
             self._deleter.delete(resource, key[1], key[2], DeleteOptions())
 
     def _collect(self, key: Key) -> None:
-        """Delete a dependent none of whose owners is left, or take the absent owners off it."""
+        """Delete a dependent that has no owner left, or remove the absent owners from it."""
         record = self._store.get(*key)
         if record is None:
             return
@@ -153,7 +153,7 @@ class GarbageCollector:
         self._store.put(*key, {**record.obj, "metadata": metadata})
 
     def _empty(self, namespace: str) -> None:
-        """Delete what a terminating namespace holds; the namespace itself once it is empty."""
+        """Delete the contents of a terminating namespace, and the namespace itself once it is empty."""
         space = self._store.get("namespaces", "", namespace)
         if space is None or "deletionTimestamp" not in space.obj["metadata"]:
             return
@@ -176,7 +176,7 @@ class GarbageCollector:
 
 
 def _last_seen(event: Object) -> datetime:
-    """When an event was last written about, as far as it says."""
+    """When an event was last updated, according to its fields."""
     series = event.get("series") or {}
     for text in (
         series.get("lastObservedTime"),

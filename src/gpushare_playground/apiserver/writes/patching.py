@@ -1,4 +1,4 @@
-"""JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386). Neither changes what it is given."""
+"""JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386). Neither changes its arguments."""
 
 import copy
 import logging
@@ -24,7 +24,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def _refused(why: str) -> ApiError:
-    # The real server keeps to itself what was wrong.
+    # The real server does not report what was wrong.
     _log.info("a JSON patch is refused: %s", why)
     return ApiError(422, "Invalid", "the server rejected our request due to an error in our request")
 
@@ -93,7 +93,7 @@ def _remove(document: Any, pointer: Any) -> Any:
 def json_patch(target: Object, operations: Any) -> Object:
     """``operations`` applied in order to a copy of ``target``.
 
-    Raises ``ApiError`` 400 when they are no list of operations, 422 when one cannot be applied.
+    Raises ``ApiError`` 400 if they are not a list of operations, 422 if one cannot be applied.
     """
     if not isinstance(operations, list):
         raise bad_request("a JSON patch is a list of operations")

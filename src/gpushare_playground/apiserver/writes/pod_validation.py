@@ -1,4 +1,4 @@
-"""What makes a pod, or a pod template, invalid; and which fields of a pod may change later."""
+"""Validation of pods and pod templates, and of changes to existing pods."""
 
 from typing import Any, Final
 
@@ -55,7 +55,7 @@ def _check_resources(resources: Object, path: str) -> list[FieldError]:
 
 
 def _check_pod_level(resources: Object, path: str) -> list[FieldError]:
-    """A pod as a whole has no extended resources."""
+    """Requests at pod level do not include extended resources."""
     return [
         unsupported(f"{path}.{word}[{name}]", name, _WHOLE_POD)
         for word in ("limits", "requests")
@@ -153,7 +153,7 @@ def _check_tolerations(tolerations: Any, path: str) -> list[FieldError]:
 
 
 def check_pod_spec(spec: Object, path: str, restart: tuple[str, ...] = _RESTART) -> list[FieldError]:
-    """Everything wrong with a pod spec; ``restart`` are the restart policies that are allowed here."""
+    """All errors of a pod spec; ``restart`` are the restart policies that are allowed here."""
     volumes, found = _check_volumes(spec, path)
     found += _check_pod_level(spec.get("resources") or {}, f"{path}.resources")
     if not spec.get("containers"):
@@ -181,12 +181,12 @@ def check_pod_spec(spec: Object, path: str, restart: tuple[str, ...] = _RESTART)
 
 
 def check_template(template: Object, path: str, restart: tuple[str, ...]) -> list[FieldError]:
-    """Everything wrong with the pod template of a workload."""
+    """All errors of the pod template of a workload."""
     return check_pod_spec(template.get("spec") or {}, f"{path}.spec", restart)
 
 
 def check_pod(pod: Object) -> list[FieldError]:
-    """Everything wrong with a pod."""
+    """All errors of a pod."""
     found = check_pod_spec(pod["spec"], "spec")
     if pod["spec"].get("schedulingGates") and pod["spec"].get("nodeName"):
         found.append(
@@ -217,7 +217,7 @@ def _without_changeable(spec: Object) -> Object:
 
 
 def check_pod_update(old: Object, new: Object) -> list[FieldError]:
-    """A pod's spec is what was decided about it: only a few fields may still change."""
+    """A pod's spec is final: only a few fields may still change."""
     before, after = old["spec"], new["spec"]
     if before == after:
         return []
@@ -233,7 +233,7 @@ def check_pod_update(old: Object, new: Object) -> list[FieldError]:
             found.append(forbidden_field(f"spec.schedulingGates[{index}].name", detail))
     rest_before, rest_after = _without_changeable(before), _without_changeable(after)
     if gates:
-        # While gated, a pod's node selection may still be narrowed.
+        # While a pod is gated, its node selection may still be narrowed.
         for key in ("nodeSelector", "affinity"):
             rest_before.pop(key, None)
             rest_after.pop(key, None)

@@ -1,4 +1,4 @@
-"""Priority of pods: the class that a pod names, resolved to a number when the pod is created."""
+"""Pod priority: the class that a pod names, resolved to a number when the pod is created."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-
 def admit_priority(store: Store, pod: Object) -> None:
     """Set ``priority`` and ``preemptionPolicy`` from the named (or the global default) class.
 
-    Raises ``ApiError`` 403 for a class that does not exist, or for a number or policy that is not its own.
+    Raises ``ApiError`` 403 for a class that does not exist, or for a number or policy that differs from the class's.
     """
     spec = pod["spec"]
     name = spec.get("priorityClassName")

@@ -10,7 +10,7 @@ _LISTS: Final = ("containers", "initContainers")
 
 
 def resized(old: Object, wanted: Object) -> Object:
-    """The pod ``old`` with what its containers ask for in ``wanted``, which are found by name; all else is passed over."""
+    """The pod ``old`` with the requests of its containers in ``wanted``, matched by name; everything else is ignored."""
     asked = {
         container.get("name"): container.get("resources")
         for field in _LISTS
@@ -27,8 +27,8 @@ def resized(old: Object, wanted: Object) -> Object:
 
 
 def check_resize(old: Object, new: Object) -> list[FieldError]:
-    """What is wrong with the change of ``old`` to ``new``."""
-    if _besides(old["spec"]) != _besides(new["spec"]):
+    """Errors of the change from ``old`` to ``new``."""
+    if _other_requests(old["spec"]) != _other_requests(new["spec"]):
         return [forbidden_field("spec", "only cpu and memory resources are mutable")]
     kind = qos_class(old["spec"])
     if qos_class(new["spec"]) != kind:
@@ -36,8 +36,8 @@ def check_resize(old: Object, new: Object) -> list[FieldError]:
     return []
 
 
-def _besides(spec: Object) -> list[Object]:
-    """What its containers ask for of all other resources."""
+def _other_requests(spec: Object) -> list[Object]:
+    """The requests of its containers for all other resources."""
     return [
         {
             which: rest

@@ -1,6 +1,6 @@
-"""ResourceQuota: how much the pods of a namespace may ask for together, held when a pod is created, and counted in its status.
+"""ResourceQuota: the total requests of a namespace's pods, limited when a pod is created, and counted in its status.
 
-What pods ask for is counted, and their number; other objects are not, nor quotas with scopes.
+Requests of pods and their number are counted; other objects and quotas with scopes are not.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,19 +24,19 @@ Amounts = dict[str, int]
 
 
 class ResourceQuotas:
-    """Holds new pods to the quotas of ``store``, and keeps ``status.used`` of these up to date at every write."""
+    """Applies the quotas of ``store`` to new pods, and updates their ``status.used`` at every write."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         store.listen(self._changed)
 
     def admit(self, pod: Object) -> None:
-        """Raises ``ApiError`` 403 where a quota of its namespace has no room for a new pod."""
+        """Raises ``ApiError`` 403 if a quota of its namespace has no room for a new pod."""
         metadata = pod["metadata"]
         quotas = self._quotas(metadata["namespace"])
         if not quotas:
             return
-        asked = _asked(pod)
+        asked = _charge(pod)
         used = self._used(metadata["namespace"])
         for quota in quotas:
             hard = _hard(quota.obj)
@@ -73,7 +73,7 @@ class ResourceQuotas:
         used: Amounts = {}
         for pod in self._store.items(_PODS, namespace):
             if (pod.obj.get("status") or {}).get("phase") not in _ENDED:
-                for name, amount in _asked(pod.obj).items():
+                for name, amount in _charge(pod.obj).items():
                     used[name] = used.get(name, 0) + amount
         return used
 
@@ -91,7 +91,7 @@ class ResourceQuotas:
                 "used": found,
             }
             if quota.obj.get("status") != status:
-                # The store never changes an object in place, and tells of this write, too: then there is no difference.
+                # The store never changes an object in place, and also reports this write: then nothing differs.
                 obj = {**quota.obj, "metadata": dict(quota.obj["metadata"]), "status": status}
                 self._store.put(STORAGE, quota.namespace, quota.name, obj)
 
@@ -107,8 +107,8 @@ def _hard(quota: Object) -> Amounts:
     return found
 
 
-def _asked(pod: Object) -> Amounts:
-    """What a pod counts in quotas."""
+def _charge(pod: Object) -> Amounts:
+    """What a pod counts towards quotas."""
     found = {_PODS: 1000, "count/pods": 1000}
     for name, amount in amounts_of(decode_pod(pod)).items():
         found[_REQUESTS + name] = amount
@@ -135,18 +135,18 @@ def _silent(pod: Object, name: str) -> list[str]:
     """The containers without a CPU or memory request that a quota requires."""
     which = "limits" if name.startswith(_LIMITS) else "requests"
     resource = name.removeprefix(_REQUESTS).removeprefix(_LIMITS)
-    if resource not in ("cpu", "memory") or resource in _words(pod["spec"], which):
+    if resource not in ("cpu", "memory") or resource in _requests_or_limits(pod["spec"], which):
         return []
     return sorted(
         container["name"]
         for field in ("containers", "initContainers")
         for container in pod["spec"].get(field) or ()
-        if resource not in _words(container, which)
+        if resource not in _requests_or_limits(container, which)
     )
 
 
-def _words(container_or_spec: Object, which: str) -> Mapping[str, Any]:
-    """What is said; where nothing is asked for, the limit is."""
+def _requests_or_limits(container_or_spec: Object, which: str) -> Mapping[str, Any]:
+    """The requests, with limits in place of those that are not set."""
     resources = container_or_spec.get("resources") or {}
     said = resources.get(which) or {}
     return {**(resources.get("limits") or {}), **said} if which == "requests" else said

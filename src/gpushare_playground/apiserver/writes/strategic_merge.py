@@ -1,7 +1,7 @@
-"""Strategic merge patch: a merge patch that knows which lists are maps in disguise.
+"""Strategic merge patch: a merge patch that treats some lists as maps.
 
 A list whose type has a merge key (``containers`` by ``name``, ``ports`` by ``containerPort``) merges
-element by element; a set of scalars (``finalizers``) unites; every other list is replaced. Directives
+element by element; a set of scalars (``finalizers``) is united; every other list is replaced. Directives
 in the patch: ``$patch: delete|replace|merge``, ``$deleteFromPrimitiveList/FIELD``,
 ``$setElementOrder/FIELD`` and ``$retainKeys``. Kinds without a known type cannot be patched this way.
 """
@@ -60,7 +60,7 @@ def _merge_map(kind: FieldType, target: Any, patch: Object) -> Object | None:
         elif not key.startswith(_ORDER):
             _merge_field(child(kind, key), merged, key, value, patch.get(_ORDER + key))
     for key, order in patch.items():
-        # An order alone reorders the list that is there.
+        # An order without elements reorders the existing list.
         name = key.removeprefix(_ORDER)
         if key.startswith(_ORDER) and name not in patch and isinstance(merged.get(name), list):
             merged[name] = _reordered(child(kind, name), merged[name], merged[name], order)
@@ -116,7 +116,7 @@ def _merge_list(kind: FieldType, target: list[Any], patch: list[Any], order: Any
 
 
 def _reordered(kind: FieldType, merged: list[Any], target: list[Any], order: Any) -> list[Any]:
-    """The elements named by ``order`` in that order; the others keep their place before what followed them."""
+    """The elements named by ``order`` in that order; the others keep their position before their successor."""
     if not isinstance(order, list):
         return merged
     merge_key = kind.merge_keys[0] if kind.merge_keys else None
@@ -138,7 +138,7 @@ def _reordered(kind: FieldType, merged: list[Any], target: list[Any], order: Any
 
 
 def _plain(value: Any) -> Any:
-    """A value of the patch without directives, as it is put where nothing was."""
+    """A value of the patch without directives, as it is set if the field did not exist."""
     if isinstance(value, dict):
         return {
             key: _plain(one)

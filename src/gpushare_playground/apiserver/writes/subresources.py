@@ -1,4 +1,4 @@
-"""``binding``, ``eviction`` and ``scale``: writes that have a body of their own kind."""
+"""``binding``, ``eviction`` and ``scale``: writes with a body of another kind."""
 
 from typing import Final
 
@@ -15,10 +15,10 @@ _SUCCESS: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status
 
 
 def bind(store: Store, pod: Record, given: Object, now: WallClock) -> Object:
-    """Put a pod on a node in one write: node name, condition, and the Binding's annotations and labels.
+    """Assign a pod to a node in one write: node name, condition, and the Binding's annotations and labels.
 
-    Keys that the pod has are overwritten, all others stay. Raises ``ApiError`` 409 when the pod has a
-    node, is being deleted, is gated, or is not the one (uid, resourceVersion) that the Binding means.
+    Existing keys of the pod are overwritten, all others are kept. Raises ``ApiError`` 409 if the pod has a
+    node, is being deleted, is gated, or is not the one (uid, resourceVersion) that the Binding refers to.
     """
     metadata, target = given.get("metadata") or {}, given.get("target") or {}
     found: list[errors.FieldError] = []
@@ -67,7 +67,7 @@ def _check_bindable(pod: Record, wanted: Object) -> None:
 
 
 def _blocking_budget(store: Store, pod: Record) -> tuple[Record | None, int]:
-    """The first disruption budget that selects the pod, and how many do."""
+    """The first disruption budget that selects the pod, and the number of those that do."""
     labels = pod.obj["metadata"].get("labels") or {}
     found: list[Record] = []
     for budget in store.items("poddisruptionbudgets.policy", pod.namespace):
@@ -78,7 +78,7 @@ def _blocking_budget(store: Store, pod: Record) -> tuple[Record | None, int]:
 
 
 def evict(store: Store, deleter: Deleter, resource: Resource, pod: Record, given: Object) -> Object:
-    """Delete a pod unless a disruption budget forbids it. Raises ``ApiError`` 429 when it does."""
+    """Delete a pod unless a disruption budget forbids it, which raises ``ApiError`` 429."""
     status = pod.obj.get("status") or {}
     counted = status.get("phase") not in ("Succeeded", "Failed", "Pending") and not pod.obj["metadata"].get(
         "deletionTimestamp"
@@ -140,7 +140,7 @@ def scale_of(record: Record) -> Object:
 def set_scale(
     writer: Writer, resource: Resource, record: Record, scale: Object, options: WriteOptions
 ) -> Record:
-    """Write a ``Scale``'s replicas into its workload. Raises ``ApiError`` 422 for a bad number, 409 when stale."""
+    """Write a ``Scale``'s replicas to its workload. Raises ``ApiError`` 422 for an invalid number, 409 if stale."""
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
         found = [errors.invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")]

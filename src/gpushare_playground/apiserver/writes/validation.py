@@ -1,4 +1,4 @@
-"""What makes an object invalid: metadata, labels, and the kinds without a pod spec. Pods: ``pod_validation``."""
+"""Validation of objects: metadata, labels, and the kinds without a pod spec. Pods: ``pod_validation``."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -101,7 +101,7 @@ def check_metadata(resource: Resource, metadata: Object) -> list[FieldError]:
 
 
 def _check_selector(obj: Object) -> list[FieldError]:
-    """A workload's selector must be there, not empty, and select its own template."""
+    """A workload's selector is required, must not be empty, and must match its template."""
     spec = obj["spec"]
     selector = spec.get("selector")
     if not selector:
@@ -189,7 +189,7 @@ _BY_STORAGE: Final[dict[str, Callable[[Object], list[FieldError]]]] = {
 
 
 def check_new(resource: Resource, obj: Object) -> list[FieldError]:
-    """Everything wrong with an object that is to be created or to replace another."""
+    """All errors of an object that is to be created or to replace another."""
     found = check_metadata(resource, obj["metadata"])
     function = _BY_STORAGE.get(resource.storage)
     return found if function is None else found + function(obj)
@@ -210,7 +210,7 @@ _STATEFUL_SET_FREE: Final = frozenset(
 
 
 def check_update(resource: Resource, old: Object, new: Object) -> list[FieldError]:
-    """Everything wrong with the change from ``old`` to ``new``; only what concerns the change itself."""
+    """All errors of the change from ``old`` to ``new``; only those that concern the change itself."""
     storage = resource.storage
     if storage == "pods":
         return check_pod_update(old, new)

@@ -1,7 +1,7 @@
-"""Creating, replacing and patching objects: what the API server does between a request and the store.
+"""Creating, replacing and patching objects: the steps of the API server between a request and the store.
 
 Every public method is synchronous and therefore one transaction: it reads, decides and writes without
-giving way. What is handed in is a decoded body, what comes back is the stored ``Record`` (for a dry
+yielding. The input is a decoded body, the result is the stored ``Record`` (for a dry
 run one that was not stored) and warnings for the client.
 """
 
@@ -30,7 +30,7 @@ from gpushare_playground.apiserver.writes.resource_quotas import ResourceQuotas
 from gpushare_playground.apiserver.writes.validation import check_new, check_update
 
 _NAME_TRIES: Final = 8
-# These kinds refuse an update that does not say which version it is based on.
+# These kinds reject an update that does not name the version that it is based on.
 _NEEDS_REVISION: Final = frozenset(("leases.coordination.k8s.io", "poddisruptionbudgets.policy"))
 _SERVER_FIELDS: Final = (
     "uid",
@@ -56,7 +56,7 @@ class WriteOptions:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a write gave: the object's record, whether it is new, and warnings to tell the client."""
+    """The result of a write: the object's record, whether it is new, and warnings for the client."""
 
     record: Record
     created: bool = False
@@ -64,11 +64,11 @@ class Outcome:
 
 
 Transform = Callable[[Object], Object]
-"""From the present object (in the request's API version) to the wanted one."""
+"""From the current object (in the request's API version) to the requested one."""
 
 
 class Writer:
-    """Writes to ``store`` what ``registry`` says may be written, through ``admission``."""
+    """Writes to ``store`` what ``registry`` allows, through ``admission``."""
 
     def __init__(self, store: Store, registry: Registry, admission: Admission, now: WallClock) -> None:
         self._store = store
@@ -78,7 +78,7 @@ class Writer:
         self._quotas = ResourceQuotas(store)
 
     def take_in(self, resource: Resource, given: Object, validation: str) -> tuple[Object, list[str]]:
-        """A client's object in settled form, with warnings. Raises ``ApiError`` 400 for what cannot be one."""
+        """A client's object in settled form, with warnings. Raises ``ApiError`` 400 if it is invalid."""
         kind = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
         if given.get("kind", resource.kind) != resource.kind:
             raise errors.bad_request(
@@ -90,7 +90,7 @@ class Writer:
                 f" the expected API version ({resource.api_version})"
             )
         try:
-            # Kinds without a table keep their parts as they come; they must not be shared with the store.
+            # Kinds without a table keep their parts unchanged; these must not be shared with the store.
             fresh = given if resource.schema is not None else copy.deepcopy(given)
             settled, unknown = settle(resource.schema, fresh)
         except FieldTypeError as error:
@@ -115,7 +115,7 @@ class Writer:
     ) -> Outcome:
         """Create an object.
 
-        Raises ``ApiError``: 403 above a quota, 404 without the namespace, 409 when it exists, 422 when it is invalid.
+        Raises ``ApiError``: 403 above a quota, 404 without the namespace, 409 if it exists, 422 if it is invalid.
         """
         obj, warnings = self.take_in(resource, given, options.validation)
         metadata = obj["metadata"]
@@ -143,7 +143,7 @@ class Writer:
         return Outcome(self._keep(resource, namespace, name, obj, options), True, warnings + review.warnings)
 
     def _namespace_of(self, resource: Resource, namespace: str, metadata: Object) -> dict[str, str]:
-        """Labels of the namespace that takes a new object; checks that it may."""
+        """Labels of the namespace of a new object; checks that it accepts new objects."""
         if not resource.namespaced:
             metadata.pop("namespace", None)
             return {}
@@ -183,7 +183,7 @@ class Writer:
         return name
 
     def _start(self, resource: Resource, namespace: str, obj: Object) -> None:
-        """What the server alone decides about a new object."""
+        """Set the fields of a new object that only the server decides."""
         metadata = obj["metadata"]
         for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"):
             metadata.pop(name, None)
@@ -214,7 +214,7 @@ class Writer:
         return self._store.put(resource.storage, namespace, name, obj)
 
     def present(self, resource: Resource, namespace: str, name: str) -> Record:
-        """The object that is there. Raises ``ApiError`` 404."""
+        """The existing object. Raises ``ApiError`` 404."""
         record = self._store.get(resource.storage, namespace, name)
         if record is None:
             raise errors.not_found(resource.plural, resource.group, name)
@@ -229,7 +229,7 @@ class Writer:
         options: WriteOptions,
         subresource: str = "",
     ) -> Outcome:
-        """Replace an object, its ``status``, or (``resize``) what it asks for. Raises ``ApiError``: 404, 409 on a stale version, 422."""
+        """Replace an object, its ``status``, or (``resize``) its requests. Raises ``ApiError``: 404, 409 on a stale version, 422."""
         old = self.present(resource, namespace, name)
         obj, warnings = self.take_in(resource, given, options.validation)
         return self._update(resource, old, obj, options, subresource, warnings, patched=False)
@@ -243,7 +243,7 @@ class Writer:
         options: WriteOptions,
         subresource: str = "",
     ) -> Outcome:
-        """Replace an object by what ``transform`` makes of it; as ``replace`` in all else."""
+        """Replace an object by the result of ``transform``; otherwise as ``replace``."""
         old = self.present(resource, namespace, name)
         wanted = transform(convert.from_stored(resource, old.obj))
         obj, warnings = self.take_in(resource, wanted, options.validation)
@@ -290,7 +290,7 @@ class Writer:
         return Outcome(record, warnings=warnings)
 
     def admit_binding(self, resource: Resource, given: Object, user: str) -> None:
-        """Ask admission about a Binding of a pod. Raises ``ApiError``."""
+        """Call admission for a Binding of a pod. Raises ``ApiError``."""
         self._admission.validate(Review(resource, {}, given, user, subresource="binding"))
 
     def _check_identity(self, resource: Resource, old: Record, metadata: Object, *, patched: bool) -> None:
@@ -319,7 +319,7 @@ class Writer:
             raise errors.conflict(resource.plural, resource.group, old.name, errors.MODIFIED)
 
     def _merge_parts(self, resource: Resource, old: Object, new: Object, subresource: str) -> Object:
-        """The parts that this request may write from ``new``, the rest from ``old``."""
+        """The parts that this request may write from ``new``, the others from ``old``."""
         if subresource == "resize":
             return {**resized(old, new), "metadata": dict(old["metadata"])}
         if subresource == "status":
@@ -366,7 +366,7 @@ class Writer:
         return [errors.forbidden_field("metadata.finalizers", detail)]
 
     def _finish_deletion(self, resource: Resource, record: Record) -> None:
-        """An object that only its finalizers kept goes with the last of them."""
+        """An object that only its finalizers kept is removed with the last of them."""
         metadata = record.obj["metadata"]
         if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
             return
@@ -382,5 +382,5 @@ def _without(obj: Object, *names: str) -> dict[str, Any]:
 
 
 def copy_of(record: Record) -> Object:
-    """A dict of an object that may be changed freely."""
+    """A copy of an object that may be changed freely."""
     return copy.deepcopy(record.obj)

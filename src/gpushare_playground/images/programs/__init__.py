@@ -1,1 +1,1 @@
-"""What the sample images' programs do as far as a GPU is concerned, on whatever driver they find."""
+"""The GPU work of the sample images' programs, on any driver."""

@@ -1,4 +1,4 @@
-"""Stands in for CUDA's ``bandwidthTest``: copies memory to the GPU, has each copy looked at, tells the rate, until stopped."""
+"""Stands in for CUDA's ``bandwidthTest``: copies memory to the GPU, checks each copy, prints the rate, until stopped."""
 
 import argparse
 import itertools
@@ -10,7 +10,7 @@ from gpushare_playground.images.programs.sight import introduce
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Say what is seen, then copy ``--size_mib`` MiB again and again; ``--rounds`` ends it, 0 means never."""
+    """Print what is visible, then copy ``--size_mib`` MiB repeatedly, ``--rounds`` times, 0 means without end."""
     parser = argparse.ArgumentParser(prog="bandwidthTest")
     parser.add_argument("--size_mib", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=0)
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class CopyLoop:
-    """Copies followed by kernels, always some of them ahead, so that the GPU has no pause but those it is given."""
+    """Copies followed by kernels, with several always queued, so that the GPU has no pauses except those requested."""
 
     def __init__(self, size_mib: int, look_s: float) -> None:
         self._gpu = Gpu()
@@ -49,7 +49,7 @@ class CopyLoop:
         self._source = self._gpu.host_memory(size_mib)
 
     def run(self, seconds: float) -> float:
-        """Go on for so long; returns the copies a second."""
+        """Continue for this time; returns the copies per second."""
         begun = time.perf_counter()
         for copies in itertools.count(1):
             self._gpu.copy_in(self._target, self._source, self._size_mib)
@@ -62,7 +62,7 @@ class CopyLoop:
 
 
 def _copy_here(number: int, size_mib: int, pause_s: float) -> None:
-    """A copy within this machine's own memory, and a rest that spares the CPU."""
+    """A copy within this machine's own memory, and a pause that saves CPU time."""
     source = bytes(size_mib << 20)
     begun = time.perf_counter()
     bytearray(source)

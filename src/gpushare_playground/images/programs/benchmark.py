@@ -10,7 +10,7 @@ from gpushare_playground.images.programs.sight import introduce
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Say what is seen, then learn from ``--num_batches`` batches, printing the rate as the real one does."""
+    """Print what is visible, then learn from ``--num_batches`` batches, printing the rate as the real one does."""
     parser = argparse.ArgumentParser(prog="run.sh")
     parser.add_argument("--num_batches", type=int, default=100)
     parser.add_argument("--batch_size", type=int, default=8)

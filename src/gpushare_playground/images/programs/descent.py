@@ -1,4 +1,4 @@
-"""A training loop small enough for a laptop: one neuron learns to tell two clouds of points apart."""
+"""A training loop small enough for a laptop: one neuron learns to distinguish two clouds of points."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""The samples' way to a GPU: the CUDA driver's own interface, over ctypes, on a real driver and on the stand-in."""
+"""The samples' access to a GPU: the CUDA driver's own interface, over ctypes, for a real driver and the stand-in."""
 
 import ctypes
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
@@ -7,12 +7,12 @@ from typing import Any, Final
 MIB: Final = 1 << 20
 OUT_OF_MEMORY: Final = 2
 _LIBRARY: Final = "libcuda.so.1"
-#: Pieces of work that are given to the GPU before the first of them is waited for: it has no pause between two.
+#: Pieces of work that are queued on the GPU before the first of them is awaited: it has no pause between two.
 _AHEAD: Final = 8
 _NON_BLOCKING: Final = 1
 _WITHOUT_TIME: Final = 2
 
-#: Spins for as many nanoseconds as its parameter says; the stand-in driver reads that from the comment.
+#: Spins for the nanoseconds in its parameter; the stand-in driver reads that from the comment.
 _WORK: Final = b"""
 .version 6.0
 .target sm_50
@@ -36,7 +36,7 @@ again:
 
 
 class GpuError(Exception):
-    """What the driver answered, with its own name for it. ``code`` is 0 where there is no driver at all."""
+    """The driver's result, with the driver's name for it. ``code`` is 0 without a driver."""
 
     def __init__(self, text: str, code: int = 0) -> None:
         super().__init__(text)
@@ -44,7 +44,7 @@ class GpuError(Exception):
 
 
 class Gpu:
-    """The first GPU that this process sees, with a context and one stream; all of it ends with the process."""
+    """The first GPU that this process sees, with a context and one stream; released when the process ends."""
 
     def __init__(self) -> None:
         try:
@@ -66,37 +66,37 @@ class Gpu:
         self._set = 0
 
     def memory_mib(self) -> tuple[int, int]:
-        """Free and total memory, as CUDA tells it."""
+        """Free and total memory, as CUDA reports it."""
         free, total = c_size_t(), c_size_t()
         self._call("cuMemGetInfo_v2", byref(free), byref(total))
         return free.value // MIB, total.value // MIB
 
     def take(self, mib: int) -> int:
-        """The address of so much memory, which is held from now on; raises ``GpuError``."""
+        """Allocate that much memory, which is kept from now on, and return its address; raises ``GpuError``."""
         address = c_uint64()
         self._call("cuMemAlloc_v2", byref(address), c_size_t(mib * MIB))
         return address.value
 
     def host_memory(self, mib: int) -> int:
-        """The address of so much memory of the machine, from which copies need no detour."""
+        """The address of that much page-locked host memory, from which copies are direct."""
         address = c_void_p()
         self._call("cuMemHostAlloc", byref(address), c_size_t(mib * MIB), 0)
         return address.value or 0
 
     def copy_in(self, target: int, source: int, mib: int) -> None:
-        """Copy from host memory, after what the stream has to do before."""
+        """Copy from host memory, after the work that is queued in the stream."""
         self._call(
             "cuMemcpyHtoDAsync_v2", c_uint64(target), c_void_p(source), c_size_t(mib * MIB), self._stream
         )
 
     def compute(self, seconds: float) -> None:
-        """Launch a kernel that takes so long, after what the stream has to do before."""
+        """Launch a kernel that takes this long, after the work that is queued in the stream."""
         nanoseconds = c_uint64(int(seconds * 1e9))
         parameters = (c_void_p * 1)(ctypes.addressof(nanoseconds))
         self._call("cuLaunchKernel", self._work, 1, 1, 1, 1, 1, 1, 0, self._stream, parameters, None)
 
     def keep_ahead(self) -> None:
-        """Called after each piece of work: waits until the GPU is no more than some pieces behind."""
+        """Called after each piece of work: waits until the GPU is at most some pieces behind."""
         mark = self._marks[self._set % _AHEAD]
         if self._set >= _AHEAD:
             self._call("cuEventSynchronize", mark)
@@ -116,7 +116,7 @@ class Gpu:
 
 
 def place_to_work(holds_mib: int) -> Gpu | None:
-    """The GPU, with so much of its memory taken; says where there is none, and why."""
+    """The GPU, with that much of its memory allocated; prints the reason if none is usable."""
     try:
         gpu = Gpu()
         gpu.take(holds_mib)

@@ -8,7 +8,7 @@ from gpushare_playground.images.programs.gpu import OUT_OF_MEMORY, Gpu, GpuError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 when enough was had or the memory was used up, 1 when something else went wrong."""
+    """0 if enough was allocated or the memory was used up, 1 if something else failed."""
     parser = argparse.ArgumentParser(prog="take-memory", description=__doc__)
     parser.add_argument("--piece_mib", type=int, default=256, help="size of a piece (%(default)s)")
     parser.add_argument("--most_mib", type=int, default=1 << 20, help="enough (%(default)s)")

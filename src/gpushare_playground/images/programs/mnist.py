@@ -10,7 +10,7 @@ from gpushare_playground.images.programs.sight import introduce
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Say what is seen, then train for ``--max_steps`` steps; options of the real program are accepted."""
+    """Print what is visible, then train for ``--max_steps`` steps; options of the real program are accepted."""
     parser = argparse.ArgumentParser(prog="main.py")
     parser.add_argument("--max_steps", type=int, default=1000)
     parser.add_argument("--data_dir", default="")

@@ -1,4 +1,4 @@
-"""Stands in for ``gpu-player``: keeps to its share and learns for ever."""
+"""Stands in for ``gpu-player``: uses its share and learns until stopped."""
 
 import itertools
 import sys
@@ -10,7 +10,7 @@ from gpushare_playground.images.programs.sight import introduce
 
 
 def main() -> int:
-    """Say what is seen, then learn until stopped."""
+    """Print what is visible, then learn until stopped."""
     introduce("gpu-player")
     gpu = place_to_work(holds_mib=64)
     neuron = Neuron(seed=3)

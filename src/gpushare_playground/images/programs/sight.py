@@ -14,7 +14,7 @@ _PREFIX: Final = "ALIYUN_COM_GPU_MEM_"
 
 
 def visible_gpus() -> list[str]:
-    """A line for each GPU that NVML shows here; empty where there is no driver or no GPU."""
+    """A line for each GPU that NVML lists here; empty without a driver or GPU."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -29,7 +29,7 @@ def visible_gpus() -> list[str]:
 
 
 def share(environment: Mapping[str, str]) -> Fraction | None:
-    """The part of one GPU that this container may use, or ``None`` where nothing says so.
+    """The fraction of one GPU that this container may use, or ``None`` if the environment does not contain it.
 
     ``ALIYUN_COM_GPU_MEM_CONTAINER / ALIYUN_COM_GPU_MEM_DEV``: 4 of 16 is a quarter.
     """

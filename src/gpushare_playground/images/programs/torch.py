@@ -1,6 +1,6 @@
-"""``torch`` where PyTorch is not: what asks a GPU for memory, by the driver's own calls, and nothing else of it.
+"""``torch`` if PyTorch is not installed: only memory of a GPU, allocated by the driver's own calls.
 
-Names, units (bytes) and errors are PyTorch's own, so that a program which only takes memory runs on both.
+Names, units (bytes) and errors are PyTorch's, so that a program that only allocates memory runs on both.
 """
 
 from typing import Any, Final
@@ -11,7 +11,7 @@ uint8: Final = "torch.uint8"
 
 
 class OutOfMemoryError(RuntimeError):
-    """The GPU, or the container's share of it, has no room for that."""
+    """The GPU, or the container's share of it, has not enough free memory."""
 
 
 class Tensor:
@@ -25,12 +25,12 @@ class Tensor:
         return self._address
 
     def numel(self) -> int:
-        """How many elements it has, of a byte each."""
+        """The number of its elements, of a byte each."""
         return self._size
 
 
 class _Cuda:
-    """``torch.cuda``: the context comes with the first question, as PyTorch's does."""
+    """``torch.cuda``: the context is created at the first call, as by PyTorch."""
 
     OutOfMemoryError = OutOfMemoryError
 
@@ -55,7 +55,7 @@ cuda: Final = _Cuda()
 
 
 def empty(size: int, *, dtype: str, device: str) -> Tensor:
-    """``size`` bytes of the GPU; raises ``OutOfMemoryError`` where there is no room, ``NotImplementedError`` for all but bytes on a GPU."""
+    """``size`` bytes of the GPU; raises ``OutOfMemoryError`` if it is full, ``NotImplementedError`` for anything but bytes on a GPU."""
     if dtype != uint8 or device != "cuda":
         raise NotImplementedError(
             f"{dtype} on {device}: this stand-in for PyTorch has torch.uint8 on cuda alone"

@@ -12,7 +12,7 @@ _MIB: Final = 1 << 20
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Look ``--times`` times; 1 when there is no driver."""
+    """Report ``--times`` times; 1 without a driver."""
     parser = argparse.ArgumentParser(prog="gpu-usage", description=__doc__)
     parser.add_argument("--times", type=int, default=1, help="how often to look (%(default)s)")
     parser.add_argument("--every_s", type=float, default=1.0, help="the wait between two looks (%(default)s)")
@@ -52,7 +52,7 @@ def _busy_processes(handle: Any) -> dict[int, int]:
     try:
         samples = pynvml.nvmlDeviceGetProcessUtilization(handle, since_us)
     except pynvml.NVMLError:
-        # "Not found" where none has computed.
+        # "Not found" if none has computed.
         return {}
     return {int(sample.pid): int(sample.smUtil) for sample in samples}
 

@@ -1,8 +1,8 @@
-"""Admission as far as devices go: every container of a pod gets its devices, or the pod is rejected.
+"""Device admission: every container of a pod gets its devices, or the pod is rejected.
 
-One pod at a time, init containers first. What a container of a pod has from before a restart it keeps; a
-container that must be started again needs its devices healthy, or the pod is rejected (so a finished init
-container makes its pod fail when the kubelet restarts while the plugin is away, as was seen on a real one).
+One pod at a time, init containers first. A container of a pod keeps what it has from before a restart; a
+container that must be restarted needs its devices healthy, or the pod is rejected (so a finished init
+container makes its pod fail if the kubelet restarts while the plugin is absent, as observed on a real one).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:
-    """What Allocate wants of a container's start. ``mounts``: container path → path of this machine."""
+    """What Allocate requires for a container's start. ``mounts``: container path → path of this machine."""
 
     envs: dict[str, str] = field(default_factory=dict)
     mounts: dict[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class DeviceOptions:
 
 
 class Allocator:
-    """Gives devices to containers and remembers it across restarts."""
+    """Allocates devices to containers, with a checkpoint for restarts."""
 
     def __init__(self, folders: Folders, book: DeviceBook, plugins: Plugins) -> None:
         self.book = book
@@ -44,12 +44,12 @@ class Allocator:
         self._lock = asyncio.Lock()
 
     def restore(self, now: float) -> None:
-        """Take over the checkpoint of an earlier life."""
+        """Load the checkpoint of an earlier kubelet process."""
         names, grants = read_checkpoint(self._folders.checkpoint)
         self.book.restore(names, grants, now)
 
     async def admit(self, pod: Pod, active: Collection[str], running: Collection[str]) -> None:
-        """Give every container its devices; ``active`` are the UIDs of pods that may keep theirs.
+        """Allocate devices to every container; ``active`` are the UIDs of pods that may keep theirs.
 
         ``running`` names the pod's containers that run already (after a restart of the kubelet).
         Raises ``Rejected`` with reason UnexpectedAdmissionError.
@@ -60,7 +60,7 @@ class Allocator:
             reusable: dict[str, Devices] = {}
             for container in pod.ordered:
                 try:
-                    await self._give(pod, container, reusable, running=container.name in running)
+                    await self._allocate(pod, container, reusable, running=container.name in running)
                 except DeviceUnavailable as error:
                     raise Rejected(
                         f"pod {pod.key}",
@@ -79,10 +79,10 @@ class Allocator:
 
         Devices missing from a lost checkpoint are allocated again; plugins with PreStartContainer are called.
         """
-        forgotten = [name for name in self._asked(pod, container) if not self._held(pod, container, name)]
+        forgotten = [name for name in self._requested(pod, container) if not self._held(pod, container, name)]
         if forgotten:
             async with self._lock:
-                await self._give(pod, container, {}, running=False)
+                await self._allocate(pod, container, {}, running=False)
         grants = self.book.of_container(pod.uid, container.name)
         for grant in grants:
             await self._plugins.pre_start(grant.resource, sorted(grant.devices))
@@ -99,8 +99,8 @@ class Allocator:
                 error.strerror,
             )
 
-    def _asked(self, pod: Pod, container: Container) -> dict[str, int]:
-        """Resources of plugins that the container is limited to, in no order; others are not ours to give."""
+    def _requested(self, pod: Pod, container: Container) -> dict[str, int]:
+        """Plugins' resources in the container's limits, in no particular order; others are not allocated here."""
         asked = {}
         for name, amount in container.limits.items():
             if name in self.book.resources:
@@ -113,11 +113,11 @@ class Allocator:
     def _held(self, pod: Pod, container: Container, resource: str) -> bool:
         return any(grant.resource == resource for grant in self.book.of_container(pod.uid, container.name))
 
-    async def _give(
+    async def _allocate(
         self, pod: Pod, container: Container, reusable: dict[str, Devices], *, running: bool
     ) -> None:
         given = False
-        asked = self._asked(pod, container)
+        asked = self._requested(pod, container)
         for resource in self.book.in_any_order(asked):
             amount = asked[resource]
             if not self.book.needs(pod.uid, container.name, resource, amount, already_running=running):
@@ -141,7 +141,7 @@ class Allocator:
             return chosen
         available = self.book.free(resource, amount - len(chosen))
         preferred = await self._plugins.preferred(resource, [*available, *chosen], chosen, amount)
-        # What the plugin lists meanwhile changes nothing, as in the kubelet: an Allocate that it cannot serve fails.
+        # A list from the plugin meanwhile changes nothing, as in the kubelet: an Allocate that it cannot serve fails.
         for wanted in (True, False):
             for device in available:
                 if device not in chosen and len(chosen) < amount and (device in preferred) is wanted:
@@ -150,7 +150,7 @@ class Allocator:
 
 
 def options_of(grants: Collection[Grant]) -> DeviceOptions:
-    """The plugins' answers for one container, put together; of equal keys the first counts."""
+    """The plugins' responses for one container, merged; of equal keys the first counts."""
     options = DeviceOptions()
     cdi: list[str] = []
     for grant in grants:

@@ -1,8 +1,8 @@
-"""The checkpoint file: which devices which container has, in the shape of the real kubelet's.
+"""The checkpoint file: the devices of each container, in the format of the real kubelet's.
 
 ``{"Data":{"PodDeviceEntries":[{"PodUID","ContainerName","ResourceName","DeviceIDs":{"-1":[…]},
 "AllocResp"}],"RegisteredDevices":{resource:[…]}},"Checksum":N}``. ``DeviceIDs`` is keyed by NUMA node,
-``-1`` for devices without one; ``AllocResp`` is the plugin's answer, encoded, in base64. The checksum is the
+``-1`` for devices without one; ``AllocResp`` is the plugin's response, encoded, in base64. The checksum is the
 CRC-32 of ``Data`` as compact JSON; the real kubelet's is an FNV hash of its own structs, so neither reads the
 other's.
 """
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def write_checkpoint(path: Path, book: DeviceBook) -> None:
-    """Write the book down, whole or not at all."""
+    """Write the book to the file atomically."""
     data = {
         "PodDeviceEntries": [
             {
@@ -40,10 +40,10 @@ def write_checkpoint(path: Path, book: DeviceBook) -> None:
 
 
 def read_checkpoint(path: Path) -> tuple[list[str], list[Grant]]:
-    """The registered resources and the grants; both empty where there is no file.
+    """The registered resources and the grants; both empty if the file does not exist.
 
     A file that is broken or does not match its checksum is renamed to ``….broken`` and reported in the
-    log: the pods go on, their devices are forgotten, as when the file is deleted.
+    log: the pods continue, their devices are forgotten, as if the file was deleted.
     """
     if not path.exists():
         return [], []

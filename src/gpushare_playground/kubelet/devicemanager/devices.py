@@ -1,9 +1,9 @@
-"""Which devices there are and who has them: the kubelet's book, without any I/O.
+"""The existing devices and their allocation: the kubelet's book, without any I/O.
 
-It follows what the real kubelet was seen to do and its source (``pkg/kubelet/cm/devicemanager``):
-a resource stays known when its plugin goes (all its devices become unhealthy, so capacity stays and
-allocatable is 0) and is dropped when the plugin stays away too long; what a container got stays written
-until its pod is no longer active; an init container's devices are given to the containers after it.
+It follows the observed behaviour of the real kubelet and its source (``pkg/kubelet/cm/devicemanager``):
+a resource remains known when its plugin ends (all its devices become unhealthy, so capacity remains and
+allocatable is 0) and is dropped when the plugin stays absent too long; a container's grant remains
+until its pod is no longer active; an init container's devices are reused for the containers after it.
 """
 
 import random
@@ -19,7 +19,7 @@ EMPTY: Final[Devices] = frozenset()
 
 @dataclass(slots=True)
 class Resource:
-    """One extended resource. ``gone_since`` is when its plugin went, on a monotonic clock, in seconds."""
+    """One extended resource. ``gone_since`` is when its plugin ended, on a monotonic clock, in seconds."""
 
     healthy: set[str] = field(default_factory=set)
     unhealthy: set[str] = field(default_factory=set)
@@ -28,7 +28,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one container got of one resource: device IDs and the plugin's answer, encoded as it came."""
+    """One container's devices of one resource: device IDs and the plugin's response, encoded as received."""
 
     pod_uid: str
     container: str
@@ -48,14 +48,14 @@ class DeviceBook:
 
     # --- resources -------------------------------------------------------------------------------
     def restore(self, names: Iterable[str], grants: Iterable[Grant], now: float) -> None:
-        """Take over what a checkpoint says: known resources without a device yet, and all grants."""
+        """Load a checkpoint: known resources without a device yet, and all grants."""
         for name in names:
             self.resources[name] = Resource(gone_since=now)
         for grant in grants:
             self.put(grant)
 
     def connected(self, name: str) -> None:
-        """A plugin for that resource is here; its devices are those of before until it lists them."""
+        """A plugin for that resource has registered; its devices are the previous ones until it lists them."""
         self.resources.setdefault(name, Resource()).gone_since = None
 
     def listed(self, name: str, health: Mapping[str, bool]) -> None:
@@ -65,14 +65,14 @@ class DeviceBook:
         resource.unhealthy = health.keys() - resource.healthy
 
     def disconnected(self, name: str, now: float) -> None:
-        """The plugin is gone: nothing can be given any more, capacity stays."""
+        """The plugin is gone: nothing can be allocated any more, capacity remains."""
         resource = self.resources[name]
         resource.unhealthy |= resource.healthy
         resource.healthy = set()
         resource.gone_since = now
 
     def expire(self, now: float, grace_s: float) -> list[str]:
-        """Drop resources whose plugin has been away for ``grace_s``; returns their names."""
+        """Drop resources whose plugin has been absent for ``grace_s``; returns their names."""
         gone = [
             name
             for name, resource in self.resources.items()
@@ -92,12 +92,12 @@ class DeviceBook:
 
     # --- grants ----------------------------------------------------------------------------------
     def put(self, grant: Grant) -> None:
-        """Write down what a container got, in place of what it had of that resource."""
+        """Record what a container got, replacing what it had of that resource."""
         self._grants.setdefault(grant.pod_uid, {}).setdefault(grant.container, {})[grant.resource] = grant
         self._taken.setdefault(grant.resource, set()).update(grant.devices)
 
     def grants(self) -> list[Grant]:
-        """Everything that is given."""
+        """All grants."""
         return [
             grant
             for containers in self._grants.values()
@@ -110,15 +110,15 @@ class DeviceBook:
         return any(self._grants.get(pod_uid, {}).values())
 
     def of_container(self, pod_uid: str, container: str) -> list[Grant]:
-        """What one container has."""
+        """The grants of one container."""
         return list(self._grants.get(pod_uid, {}).get(container, {}).values())
 
     def taken(self, resource: str) -> int:
-        """How many devices of a resource are given."""
+        """The number of allocated devices of a resource."""
         return len(self._taken.get(resource, ()))
 
     def keep_only(self, active: Collection[str]) -> bool:
-        """Free what pods other than the ``active`` ones (UIDs) have; returns whether there was any."""
+        """Free the devices of pods other than the ``active`` ones (UIDs); returns whether any had devices."""
         stranded = self._grants.keys() - set(active)
         for uid in stranded:
             del self._grants[uid]
@@ -132,20 +132,20 @@ class DeviceBook:
             self._taken.setdefault(grant.resource, set()).update(grant.devices)
 
     def reserve(self, resource: str, devices: Iterable[str]) -> None:
-        """Keep devices from others while their Allocate is under way; ``release`` ends it."""
+        """Reserve devices during their Allocate call; ``release`` ends it."""
         self._taken.setdefault(resource, set()).update(devices)
 
     def release(self) -> None:
-        """Forget reservations that no grant came of."""
+        """Drop reservations that did not lead to a grant."""
         self._recount()
 
     # --- choice ----------------------------------------------------------------------------------
     def needs(
         self, pod_uid: str, container: str, resource: str, amount: int, *, already_running: bool
     ) -> bool:
-        """Whether ``amount`` devices must still be found; ``False``: it has them, or wants none.
+        """Whether ``amount`` devices must still be chosen; ``False``: it has them, or needs none.
 
-        Raises ``DeviceUnavailable`` when what it has cannot be used any more, or nothing can be given.
+        Raises ``DeviceUnavailable`` if what it has cannot be used any more, or nothing can be allocated.
         """
         held = self._grants.get(pod_uid, {}).get(container, {}).get(resource)
         if held is not None and len(held.devices) != amount:
@@ -171,7 +171,7 @@ class DeviceBook:
         return held is None
 
     def reuse(self, resource: str, amount: int, reusable: Devices) -> list[str]:
-        """Up to ``amount`` of the devices that an init container of the same pod leaves behind."""
+        """Up to ``amount`` of the devices that an init container of the same pod no longer needs."""
         return self._some(reusable & self.resources[resource].healthy, amount)
 
     def free(self, resource: str, needed: int) -> list[str]:
@@ -186,7 +186,7 @@ class DeviceBook:
         return self._some(available, len(available))
 
     def in_any_order(self, resources: Iterable[str]) -> list[str]:
-        """``resources`` as the kubelet comes to them, which goes through a map: in an order that is no order."""
+        """``resources`` in the order in which the kubelet handles them, which iterates over a map: in random order."""
         shuffled = sorted(resources)
         self._shuffle(shuffled)
         return shuffled

@@ -1,8 +1,8 @@
-"""Device plugins: they register here, and are dialled back.
+"""Device plugins: they register here, and the kubelet connects to them.
 
-As the real kubelet: sockets of an earlier life are wiped before the registration socket is opened, a plugin
+As in the real kubelet: sockets of an earlier process are removed before the registration socket is opened, a plugin
 must already serve when it registers, its device list is a stream whose end means that the plugin is gone,
-and a message above 4 MiB is refused.
+and a message above 4 MiB is rejected.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_
 _LIMITS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # A plugin that comes back on the same path must not wait for a back-off of its predecessor's.
+    # A plugin that comes back on the same path must not wait for the back-off of its predecessor.
     ("grpc.use_local_subchannel_pool", 1),
 )
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False, slots=True)
 class Endpoint:
-    """One plugin as it is connected now."""
+    """The current connection of one plugin."""
 
     resource: str
     channel: aio.Channel
@@ -52,9 +52,9 @@ class Endpoint:
 
 
 class Plugins(rpc.RegistrationServicer):
-    """The registration service and the plugins that came through it.
+    """The registration service and the plugins that registered.
 
-    ``changed`` is called, in the event loop, whenever the book changed through a plugin.
+    ``changed`` is called, in the event loop, whenever a plugin changed the book.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class Plugins(rpc.RegistrationServicer):
         self._monotonic = monotonic
         self._endpoints: dict[str, Endpoint] = {}
         self._replaced: list[Endpoint] = []
-        """Those whose place another took, and whose device lists have not ended."""
+        """Replaced plugins whose device lists have not ended."""
         self._wants_pre_start: dict[str, bool] = {}
         self._ended: set[asyncio.Task[None]] = set()
         self._server: aio.Server | None = None
         self._news = asyncio.Event()
 
     async def start(self) -> None:
-        """Wipe old sockets (not the checkpoint) and serve; raises ``BadSettings``."""
+        """Remove old sockets (not the checkpoint) and serve; raises ``BadSettings``."""
         for path in self._folders.device_plugins.iterdir():
             with suppress(FileNotFoundError):
                 if stat.S_ISSOCK(path.lstat().st_mode):
@@ -88,7 +88,7 @@ class Plugins(rpc.RegistrationServicer):
         rpc.add_RegistrationServicer_to_server(self, server)  # type: ignore[no-untyped-call]
 
     async def stop(self) -> None:
-        """Hang up; what the book holds stays."""
+        """Disconnect; the book remains."""
         if self._server is not None:
             await self._server.stop(0)
         for resource in list(self._endpoints):
@@ -103,7 +103,7 @@ class Plugins(rpc.RegistrationServicer):
         return self._endpoints.get(resource)
 
     async def wait_for_change(self, timeout_s: float) -> bool:
-        """Wait until any plugin says something new; ``False`` when ``timeout_s`` seconds pass without."""
+        """Wait until any plugin reports a change; ``False`` after ``timeout_s`` seconds without one."""
         self._news.clear()
         try:
             async with asyncio.timeout(timeout_s):
@@ -113,9 +113,9 @@ class Plugins(rpc.RegistrationServicer):
         return True
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.Empty:  # noqa: N802
-        """Called by a plugin that serves already."""
+        """Called by a plugin that already serves."""
         _log.info("plugin registers (resource %s, endpoint %s)", request.resource_name, request.endpoint)
-        problem = _fault(request)
+        problem = _registration_problem(request)
         if not problem:
             try:
                 await self._connect(request)
@@ -153,8 +153,8 @@ class Plugins(rpc.RegistrationServicer):
     async def _watch(self, endpoint: Endpoint) -> None:
         """Follow one plugin's device list until the stream ends.
 
-        As in the real kubelet (1.28 to 1.36): who registers for a resource takes the place of who was there, whose list
-        is followed as before; and whichever of their lists ends, it is the last that registered who is hung up on.
+        As in the real kubelet (1.28 to 1.36): a plugin that registers for a resource replaces the previous one, whose list
+        is still followed; and whichever of their lists ends, the connection of the last registered one is closed.
         """
         fault = "the plugin ended its device list"
         try:
@@ -163,7 +163,7 @@ class Plugins(rpc.RegistrationServicer):
                     endpoint.resource, {one.ID: one.health == _HEALTHY for one in answer.devices}
                 )
                 _log.info("devices listed (resource %s, devices %s)", endpoint.resource, len(answer.devices))
-                self._tell()
+                self._notify()
         except aio.AioRpcError as error:
             fault = go_error(error)
         if endpoint in self._replaced:
@@ -173,7 +173,7 @@ class Plugins(rpc.RegistrationServicer):
         if last is not None:
             _log.warning("plugin is gone (resource %s, fault %s)", endpoint.resource, fault)
             self._book.disconnected(endpoint.resource, self._monotonic())
-            self._tell()
+            self._notify()
             await last.channel.close(None)
 
     async def _drop(self, endpoint: Endpoint) -> None:
@@ -183,15 +183,15 @@ class Plugins(rpc.RegistrationServicer):
             endpoint.watching.add_done_callback(self._ended.discard)
         await endpoint.channel.close(None)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._news.set()
         self._changed()
 
     # --- calls -----------------------------------------------------------------------------------
     async def preferred(self, resource: str, available: list[str], must: list[str], size: int) -> set[str]:
-        """Which of ``available`` the plugin would rather give; empty where it has no preference.
+        """The devices among ``available`` that the plugin prefers; empty if it has no preference.
 
-        Raises ``DeviceUnavailable`` when the call fails.
+        Raises ``DeviceUnavailable`` if the call fails.
         """
         endpoint = self._endpoints.get(resource)
         if endpoint is None or not endpoint.prefers:
@@ -201,7 +201,7 @@ class Plugins(rpc.RegistrationServicer):
             available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
         )
         try:
-            answer = await _answer(endpoint.stub.GetPreferredAllocation(request, timeout=CALL_TIMEOUT_S))
+            answer = await _response(endpoint.stub.GetPreferredAllocation(request, timeout=CALL_TIMEOUT_S))
         except aio.AioRpcError as error:
             raise DeviceUnavailable(
                 resource, f"device plugin GetPreferredAllocation rpc failed with err: {go_error(error)}"
@@ -209,14 +209,14 @@ class Plugins(rpc.RegistrationServicer):
         return {one for response in answer.container_responses[:1] for one in response.deviceIDs}
 
     async def allocate(self, resource: str, devices: list[str]) -> bytes:
-        """The plugin's answer for one container, encoded; raises ``DeviceUnavailable``."""
+        """The plugin's response for one container, encoded; raises ``DeviceUnavailable``."""
         endpoint = self._endpoints.get(resource)
         if endpoint is None:
             raise DeviceUnavailable(resource, f"endpoint of {resource} is stopped: its device plugin is gone")
         request = pb.AllocateRequest()
         request.container_requests.add(devices_ids=devices)
         try:
-            answer = await _answer(endpoint.stub.Allocate(request, timeout=CALL_TIMEOUT_S))
+            answer = await _response(endpoint.stub.Allocate(request, timeout=CALL_TIMEOUT_S))
         except aio.AioRpcError as error:
             raise DeviceUnavailable(resource, go_error(error)) from None
         if not answer.container_responses:
@@ -225,9 +225,9 @@ class Plugins(rpc.RegistrationServicer):
         return encoded
 
     async def pre_start(self, resource: str, devices: list[str]) -> None:
-        """Tell the plugin that a container with these devices starts, where it asked for that.
+        """Notify the plugin that a container with these devices starts, if it requested that.
 
-        Raises ``DeviceUnavailable`` when the call fails: while such a plugin is away nothing can start.
+        Raises ``DeviceUnavailable`` if the call fails: while such a plugin is absent nothing can start.
         """
         if not self._wants_pre_start.get(resource):
             return
@@ -239,17 +239,17 @@ class Plugins(rpc.RegistrationServicer):
             )
         try:
             request = pb.PreStartContainerRequest(devices_ids=devices)
-            await _answer(endpoint.stub.PreStartContainer(request, timeout=PRE_START_TIMEOUT_S))
+            await _response(endpoint.stub.PreStartContainer(request, timeout=PRE_START_TIMEOUT_S))
         except aio.AioRpcError as error:
             raise DeviceUnavailable(
                 resource, f"device plugin PreStartContainer rpc failed with err: {go_error(error)}"
             ) from None
 
 
-async def _answer(call: Any) -> Any:
-    """A call's answer; raises ``AioRpcError``.
+async def _response(call: Any) -> Any:
+    """A call's response; raises ``AioRpcError``.
 
-    When the plugin's device list ends its channel is closed, which cancels the calls that are under way on it:
+    When the plugin's device list ends its channel is closed, which cancels the calls in progress:
     the awaiting task must not mistake that for its own cancellation.
     """
     try:
@@ -268,7 +268,7 @@ async def _answer(call: Any) -> Any:
 
 
 async def serve(path: Path, add: Callable[[aio.Server], None]) -> aio.Server:
-    """A gRPC server on a Unix socket; raises ``BadSettings`` when the socket cannot be opened."""
+    """A gRPC server on a Unix socket; raises ``BadSettings`` if the socket cannot be opened."""
     check_socket_path(path)
     path.unlink(missing_ok=True)  # noqa: ASYNC240 - once, at the start
     server = aio.server()
@@ -282,13 +282,13 @@ async def serve(path: Path, add: Callable[[aio.Server], None]) -> aio.Server:
 
 
 def go_error(error: aio.AioRpcError) -> str:
-    """A gRPC error in the words of the Go client, as the kubelet repeats it."""
+    """A gRPC error in the format of the Go client, as in the kubelet's messages."""
     code = error.code().name.title().replace("_", "").replace("Cancelled", "Canceled")
     return f"rpc error: code = {code} desc = {error.details()}"
 
 
-def _fault(request: pb.RegisterRequest) -> str:
-    """Why this registration is refused, or an empty text."""
+def _registration_problem(request: pb.RegisterRequest) -> str:
+    """Why this registration is rejected, or an empty string."""
     if request.version != DEVICE_PLUGIN_VERSION:
         return (
             f"failed to register device plugin: requested API version {request.version!r} is not supported by "

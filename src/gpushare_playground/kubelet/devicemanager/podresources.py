@@ -1,4 +1,4 @@
-"""The pod resources service: which container has which devices, for agents of this node."""
+"""The pod resources service: the devices of each container, for agents of this node."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,9 +15,9 @@ from gpushare_playground.kubelet.podspec import Container, Pod
 
 
 class PodResources(rpc.PodResourcesListerServicer):
-    """Answers from the book, over the pods that ``active_pods`` returns.
+    """Responds from the book, for the pods that ``active_pods`` returns.
 
-    As on a real kubelet every device is an entry of its own, and init containers other than sidecars are
+    As on a real kubelet every device is a separate entry, and init containers other than sidecars are
     not listed.
     """
 
@@ -28,14 +28,14 @@ class PodResources(rpc.PodResourcesListerServicer):
         self._server: aio.Server | None = None
 
     async def start(self) -> None:
-        """Serve; raises ``BadSettings`` when the socket cannot be opened."""
+        """Serve; raises ``BadSettings`` if the socket cannot be opened."""
         self._server = await serve(self._folders.pod_resources_socket, self._add_to)
 
     def _add_to(self, server: aio.Server) -> None:
         rpc.add_PodResourcesListerServicer_to_server(self, server)  # type: ignore[no-untyped-call]
 
     async def stop(self) -> None:
-        """Serve no longer."""
+        """Stop serving."""
         if self._server is not None:
             await self._server.stop(0)
 
@@ -59,7 +59,7 @@ class PodResources(rpc.PodResourcesListerServicer):
     async def GetAllocatableResources(  # noqa: N802
         self, request: pb.AllocatableResourcesRequest, context: Any
     ) -> pb.AllocatableResourcesResponse:
-        """Every healthy device, given or not."""
+        """Every healthy device, allocated or not."""
         answer = pb.AllocatableResourcesResponse()
         for name, resource in self._book.resources.items():
             for device in sorted(resource.healthy):

@@ -1,1 +1,1 @@
-"""A pod's way through the kubelet: admission, preparation, work and status."""
+"""The stages of a pod in the kubelet: admission, preparation, work and status."""

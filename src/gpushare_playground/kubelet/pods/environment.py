@@ -1,7 +1,7 @@
-"""What a container's program is started with: command, arguments, environment.
+"""The command, arguments and environment with which a container's program is started.
 
-As the kubelet makes it: the image's environment, then what Allocate returned, then the manifest's (so the
-manifest wins), ``$(NAME)`` expanded in values, command and arguments.
+As in the kubelet: the image's environment, then Allocate's response, then the manifest's (so the
+manifest takes precedence), ``$(NAME)`` expanded in values, command and arguments.
 """
 
 import math
@@ -16,14 +16,14 @@ from gpushare_playground.kubelet.errors import StartFailed
 from gpushare_playground.kubelet.podspec import Container, EnvFrom, EnvSource, EnvVar, KeySelector, Pod
 
 SourceKind = Literal["ConfigMap", "Secret"]
-#: Reads the data of a ConfigMap or Secret of a namespace, or ``None`` where there is none.
+#: Reads the data of a ConfigMap or Secret of a namespace; ``None`` if it does not exist.
 ObjectSource = Callable[[SourceKind, str, str], Awaitable[dict[str, bytes] | None]]
 _REFERENCE: Final = re.compile(r"\$(\$|\(([-._a-zA-Z][-._a-zA-Z0-9]*)\))?")
 _SUBSCRIPT: Final = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """``$(NAME)`` replaced by its value where there is one; ``$$`` stands for a dollar."""
+    """``$(NAME)`` replaced by its value if it has one; ``$$`` stands for a dollar."""
 
     def value(match: re.Match[str]) -> str:
         if match[1] == "$":
@@ -35,9 +35,9 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def command_line(container: Container, image: Image, variables: Mapping[str, str]) -> list[str]:
-    """Program and arguments: ``command`` replaces the image's and drops its default arguments, ``args`` those.
+    """Program and arguments: ``command`` replaces the image's and drops its default arguments, ``args`` replaces those.
 
-    Raises ``StartFailed`` when there is nothing to run.
+    Raises ``StartFailed`` if there is nothing to run.
     """
     command = container.command or list(image.command)
     arguments = container.args or ([] if container.command else list(image.args))
@@ -57,13 +57,13 @@ async def manifest_environment(
     variables: dict[str, str] = {}
     for each in container.env_from or ():
         variables.update(await _all_of(pod, container, each, source))
-    for one in container.env or ():
-        if one.value_from is None:
-            variables[one.name] = expand(one.value, variables)
+    for variable in container.env or ():
+        if variable.value_from is None:
+            variables[variable.name] = expand(variable.value, variables)
         else:
-            found = await _from_source(pod, container, one, addresses, source)
+            found = await _from_source(pod, container, variable, addresses, source)
             if found is not None:
-                variables[one.name] = found
+                variables[variable.name] = found
     return variables
 
 
@@ -85,9 +85,9 @@ async def _all_of(pod: Pod, container: Container, each: EnvFrom, source: ObjectS
 
 
 async def _from_source(
-    pod: Pod, container: Container, one: EnvVar, addresses: tuple[str, str], source: ObjectSource
+    pod: Pod, container: Container, variable: EnvVar, addresses: tuple[str, str], source: ObjectSource
 ) -> str | None:
-    origin = one.value_from or EnvSource()
+    origin = variable.value_from or EnvSource()
     if origin.field_ref is not None:
         return field_value(pod, container, origin.field_ref.field_path, addresses)
     if origin.resource_field_ref is not None:
@@ -114,7 +114,7 @@ async def _from_source(
 
 
 def field_value(pod: Pod, container: Container, path: str, addresses: tuple[str, str]) -> str:
-    """The value of a ``fieldRef``; raises ``StartFailed`` for a path that is none."""
+    """The value of a ``fieldRef``; raises ``StartFailed`` for an unsupported path."""
     pod_ip, host_ip = addresses
     values = {
         "metadata.name": pod.metadata.name,
@@ -137,7 +137,7 @@ def field_value(pod: Pod, container: Container, path: str, addresses: tuple[str,
 
 
 def _resource_value(pod: Pod, container: Container, path: str, name: str) -> str:
-    owner = next((one for one in pod.ordered if one.name == name), container)
+    owner = next((candidate for candidate in pod.ordered if candidate.name == name), container)
     kind, _, resource = path.partition(".")
     table = owner.limits if kind == "limits" else owner.requests
     try:

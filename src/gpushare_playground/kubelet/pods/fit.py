@@ -1,6 +1,6 @@
-"""The kubelet's own check that a pod fits: what it asks for against what the node has left.
+"""The kubelet's own check that a pod fits: its requests against the free resources of the node.
 
-It runs after device allocation, as in a real kubelet; so lack of GPU memory is reported by the device
+It runs after device allocation, as in a real kubelet; therefore lack of GPU memory is reported by the device
 check (UnexpectedAdmissionError), and ``OutOf…`` by CPU, memory, pods, and resources that no plugin serves.
 """
 
@@ -16,19 +16,19 @@ Amounts = dict[str, Fraction]
 
 
 def pod_requests(pod: Pod) -> Amounts:
-    """What a pod asks for over all its containers, as Kubernetes counts (sidecars beside, init by maximum).
+    """A pod's requests over all its containers, as Kubernetes counts them (sidecars added, init containers by maximum).
 
-    Raises ``Rejected`` on a quantity that is none.
+    Raises ``Rejected`` for an invalid quantity.
     """
     together: Amounts = {}
     peak: Amounts = {}
     for container in pod.init_containers:
-        asked = _amounts(container.requests, pod)
+        requested = _amounts(container.requests, pod)
         if container.sidecar:
-            _add(together, asked)
-            asked = {}
-        for name, amount in {**dict.fromkeys(asked, Fraction(0)), **together}.items():
-            peak[name] = max(peak.get(name, Fraction(0)), amount + asked.get(name, Fraction(0)))
+            _add(together, requested)
+            requested = {}
+        for name, amount in {**dict.fromkeys(requested, Fraction(0)), **together}.items():
+            peak[name] = max(peak.get(name, Fraction(0)), amount + requested.get(name, Fraction(0)))
     for container in pod.spec.containers:
         _add(together, _amounts(container.requests, pod))
     for name, amount in peak.items():
@@ -37,9 +37,9 @@ def pod_requests(pod: Pod) -> Amounts:
 
 
 def check_fit(pod: Pod, others: Iterable[Pod], allocatable: Mapping[str, Quantity]) -> None:
-    """Raise ``Rejected`` (reason ``OutOfcpu``, ``OutOfpods`` …) when ``pod`` does not fit beside ``others``.
+    """Raise ``Rejected`` (reason ``OutOfcpu``, ``OutOfpods`` …) if ``pod`` does not fit next to ``others``.
 
-    Resources that the node does not have at all are not checked, as the real one does not.
+    Resources that the node does not have at all are not checked, as in the real one.
     """
     used: Amounts = {}
     count = 0
@@ -54,20 +54,20 @@ def check_fit(pod: Pod, others: Iterable[Pod], allocatable: Mapping[str, Quantit
             raise _out_of(pod, name, amount, used.get(name, Fraction(0)), have[name])
 
 
-def _out_of(pod: Pod, name: str, asked: Fraction, used: Fraction, have: Fraction) -> Rejected:
-    # The kubelet tells CPU in thousandths, everything else in whole units.
+def _out_of(pod: Pod, name: str, requested: Fraction, used: Fraction, have: Fraction) -> Rejected:
+    # The kubelet reports CPU in thousandths, everything else in whole units.
     scale = 1000 if name == "cpu" else 1
     return Rejected(
         f"pod {pod.key}",
         f"OutOf{name}",
-        f"Node didn't have enough resource: {name}, requested: {int(asked * scale)}, "
+        f"Node didn't have enough resource: {name}, requested: {int(requested * scale)}, "
         f"used: {int(used * scale)}, capacity: {int(have * scale)}",
     )
 
 
-def _amounts(asked: Mapping[str, Quantity], pod: Pod) -> Amounts:
+def _amounts(requested: Mapping[str, Quantity], pod: Pod) -> Amounts:
     try:
-        return {name: parse_quantity(amount) for name, amount in asked.items()}
+        return {name: parse_quantity(amount) for name, amount in requested.items()}
     except InvalidQuantity as error:
         raise Rejected(f"pod {pod.key}", "UnexpectedAdmissionError", str(error)) from None
 

@@ -1,8 +1,8 @@
-"""What is to be done for a pod next: a pure decision over what its containers are doing.
+"""The next actions for a pod: a pure decision from the states of its containers.
 
-Init containers run one after the other, sidecars (init containers with ``restartPolicy: Always``) stay and
-the next one starts beside them, then all app containers start. A container that ended is started again as
-the restart policy says, the first time at once, then after a wait that doubles.
+Init containers run one after the other, sidecars (init containers with ``restartPolicy: Always``) keep running and
+the next one starts next to them, then all app containers start. A container that ended is restarted according
+to the restart policy, the first time immediately, then after a wait that doubles.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from gpushare_playground.kubelet.podspec import Container, Pod
 from gpushare_playground.kubelet.runtime.containers import Attempt
 
-#: A container that ran this long, in seconds, is given a fresh start when it ends (the real kubelet's figure).
+#: A container that ran this long, in seconds, starts without back-off when it ends (the real kubelet's value).
 STEADY_S = 600.0
 
 
@@ -31,19 +31,19 @@ class ContainerState:
 
     @property
     def running(self) -> bool:
-        """Whether its program runs now."""
+        """Whether its program is running."""
         return self.attempt is not None and self.attempt.ended is None
 
     @property
     def exit_code(self) -> int | None:
-        """How its present start ended, ``None`` while it runs or where it never ran."""
+        """The exit code of its current start, ``None`` while it runs or if it never ran."""
         return (
             self.attempt.ended.code if self.attempt is not None and self.attempt.ended is not None else None
         )
 
     @property
     def restarts(self) -> int:
-        """How often it was started again."""
+        """The number of its restarts."""
         return self.attempt.number if self.attempt is not None else 0
 
 
@@ -60,7 +60,7 @@ class Plan:
 
 
 def restarts_after(pod: Pod, container: Container, code: int) -> bool:
-    """Whether a container that ended with ``code`` is started again."""
+    """Whether a container that ended with ``code`` is restarted."""
     if container.sidecar:
         return True
     policy = pod.spec.restart_policy
@@ -70,7 +70,7 @@ def restarts_after(pod: Pod, container: Container, code: int) -> bool:
 
 
 def note_end(state: ContainerState, now: float, first_s: float, most_s: float) -> None:
-    """Work out when a container that has just ended may be started again."""
+    """Compute when a container that has just ended may be restarted."""
     attempt = state.attempt
     if attempt is None or attempt.ended is None:
         return

@@ -1,7 +1,7 @@
-"""One pod's life on this node, as one task: admitted, started, kept, stopped, reported.
+"""One pod's life on this node, as one task: admission, start, restarts, stop, status.
 
 The worker reacts to three things: the pod object changed or vanished, a container ended, a wait is over.
-Each time it decides from what is there (``plan``), acts, and writes the status if it changed.
+Each time it decides from the current state (``plan``), acts, and writes the status if it changed.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from gpushare_playground.kubelet.podspec import Container, Pod
 from gpushare_playground.kubelet.runtime.containers import Attempt, Containers
 from gpushare_playground.kubelet.settings import Settings
 
-#: Longest sleep of a worker, in seconds: it looks after its pod at least this often.
+#: Longest sleep of a worker, in seconds: it checks its pod at least this often.
 RESYNC_S: Final = 60.0
 KILL_TIMEOUT_S: Final = 10.0
 _log = logging.getLogger(__name__)
 
 
 class Node(Protocol):
-    """What a worker needs of the node around it."""
+    """What a worker needs from its node."""
 
     settings: Settings
     session: Session
@@ -42,14 +42,14 @@ class Node(Protocol):
     clock: Clock
 
     async def admit(self, pod: Pod, running: Collection[str]) -> None:
-        """Raises ``Rejected`` when there is no room or no device."""
+        """Raises ``Rejected`` if there is no room or no device."""
 
     def container_ended(self, attempt: Attempt) -> None:
         """A container has ended."""
 
 
 class PodWorker:
-    """Takes care of one pod, by UID. ``done`` tells that nothing is left of it here."""
+    """Manages one pod, by UID. ``done``: nothing is left of it here."""
 
     def __init__(self, node: Node, pod: Pod, pod_ip: str) -> None:
         self.pod = pod
@@ -70,14 +70,14 @@ class PodWorker:
 
     @property
     def active(self) -> bool:
-        """Whether it still holds what it was given: devices, CPU, memory, a place."""
+        """Whether it still holds its allocation: devices, CPU, memory, a place."""
         return not self.done and not self._stopped and not self.outcome and self._rejected is None
 
     # --- changes ------------------------------------------------------------------------------------
     def update(self, pod: Pod) -> None:
         """The object changed."""
         if self._written:
-            # What we wrote last is newer than what a watch brings of it.
+            # Our last write is newer than the watch's version of it.
             ours = {one["type"]: one for one in self._written["conditions"]}
             others = [one for one in pod.status.conditions or () if one.get("type") not in ours]
             pod.status.conditions = [*ours.values(), *others]
@@ -86,7 +86,7 @@ class PodWorker:
         self._wake_up()
 
     def gone(self) -> None:
-        """The object vanished: its containers must go."""
+        """The object vanished: its containers must end."""
         self._vanished = True
         self._wake_up()
 
@@ -95,7 +95,7 @@ class PodWorker:
         self._wake.set()
 
     def _is_gone(self) -> bool:
-        """Whether the object is no more; a method, as it changes while others wait."""
+        """Whether the object is gone; a method, because it changes during awaits."""
         return self._vanished
 
     def _ended(self, attempt: Attempt) -> None:
@@ -118,9 +118,9 @@ class PodWorker:
     def _now(self) -> float:
         return self._node.clock.monotonic()
 
-    # --- life ------------------------------------------------------------------------------------
+    # --- lifecycle -------------------------------------------------------------------------------
     async def run(self) -> None:
-        """Take care of the pod until nothing is left of it."""
+        """Manage the pod until nothing is left of it."""
         await self._adopt()
         while True:
             self._wake.clear()
@@ -145,7 +145,7 @@ class PodWorker:
                         await self._wake.wait()
 
     async def _adopt(self) -> None:
-        """Find the containers of an earlier life, and ask for admission."""
+        """Adopt the containers of an earlier kubelet process, and request admission."""
         found = await self._node.containers.adopt(self.pod.uid, self._ended)
         for name, attempts in found.items():
             state = self.states.get(name)
@@ -166,7 +166,7 @@ class PodWorker:
             self._record("Warning", error.reason, error.problem)
 
     async def _step(self) -> float | None:
-        """Do what is to be done now; returns how long to wait for more, in seconds (``None``: until something changes)."""
+        """Take the actions that are due; returns how long to wait for the next, in seconds (``None``: until something changes)."""
         if self._is_gone():
             await self._stop_all(min(self.pod.spec.termination_grace_period_seconds, 2))
             self.done = True
@@ -187,7 +187,7 @@ class PodWorker:
         if self.pod.deleted:
             grace_s = self.pod.metadata.deletion_grace_period_seconds
             await self._stop_all(30 if grace_s is None else grace_s)
-            # Before the object is deleted: the next pod placed here must find the devices free.
+            # Before the object is deleted: the next pod scheduled here must find the devices free.
             self._stopped = True
             if self.states and any(state.attempt is not None for state in self.states.values()):
                 self.outcome = self.outcome or self._final_phase()
@@ -282,11 +282,11 @@ class PodWorker:
             assert attempt is not None
             self._record("Normal", "Killing", f"Stopping container {name}")
             self._node.containers.signal(attempt, signal.SIGTERM)
-        # A pod that vanishes while it is being stopped is not waited for any longer.
+        # A pod that vanishes while it is being stopped is not awaited any longer.
         await self._await_ends(attempts, lambda: self._now if self._is_gone() else deadline)
         for attempt in attempts:
             self._node.containers.signal(attempt, signal.SIGKILL)
-        # Its end is, vanished or not: until then its shim writes in the folder that is removed afterwards.
+        # Their end is awaited in any case: until then the shims write to the folder that is removed afterwards.
         killed = self._now + KILL_TIMEOUT_S
         if not await self._await_ends(attempts, lambda: killed):
             _log.error("a container does not die (pod %s)", self.pod.key)
@@ -304,7 +304,7 @@ class PodWorker:
 
     # --- the API ---------------------------------------------------------------------------------
     def status(self) -> dict[str, Any]:
-        """The pod's status as it is now."""
+        """The pod's current status."""
         return running_status(
             self.pod,
             self.states,
@@ -315,7 +315,7 @@ class PodWorker:
         )
 
     async def _write(self, status: dict[str, Any]) -> None:
-        """Write the status unless it is what was written last; raises ``KubeError`` when the server is away."""
+        """Write the status unless it is unchanged since the last write; raises ``KubeError`` if the server does not respond."""
         if _comparable(status) == _comparable(self._written):
             return
         patch = {"metadata": {"uid": self.pod.uid}, "status": status}
@@ -336,7 +336,7 @@ class PodWorker:
         self.pod.status.start_time = status["startTime"]
 
     async def _finish_deletion(self) -> None:
-        """Take the object away once nothing of it runs any more."""
+        """Delete the object once nothing of it runs any more."""
         if not self.pod.deleted or self._is_gone():
             return
         options = {
@@ -351,7 +351,7 @@ class PodWorker:
             if not error.not_found and not error.conflict:
                 raise
             self._vanished = True
-        # Otherwise the informer tells when it is gone: a finalizer may hold it.
+        # Otherwise the informer reports when it is gone: a finalizer may hold it.
         self.done = self._is_gone()
 
     @property
@@ -364,7 +364,7 @@ class PodWorker:
 
 
 def _comparable(status: dict[str, Any]) -> str:
-    """A status without what changes by itself: the seconds left in a back-off's text."""
+    """A status without what changes by itself: the remaining seconds in a back-off's text."""
     text = json.dumps(status, sort_keys=True)
     if CRASHING not in text:
         return text

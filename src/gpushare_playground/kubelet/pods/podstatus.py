@@ -1,4 +1,4 @@
-"""A pod's status from what its containers do: phase, conditions, container statuses (core/v1 shapes)."""
+"""A pod's status from the states of its containers: phase, conditions, container statuses (core/v1 format)."""
 
 import hashlib
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def running_status(
     now_ns: int,
     now: float,
 ) -> dict[str, Any]:
-    """The whole status of an admitted pod.
+    """The complete status of an admitted pod.
 
     ``outcome`` is Succeeded or Failed once it has ended; ``addresses`` are the pod's and the node's;
     ``now`` is on the clock of the containers' back-off.
@@ -184,7 +184,7 @@ def _condition(kind: str, reason: str, message: str, *, holds: bool) -> dict[str
 
 
 def _merged(pod: Pod, ours: list[dict[str, Any]], now_ns: int) -> list[dict[str, Any]]:
-    """Our conditions with the time of their last change, and those of others as they are."""
+    """Our conditions with the time of their last change, and those of others unchanged."""
     before = {one.get("type"): one for one in pod.status.conditions or ()}
     for condition in ours:
         known = before.get(condition["type"], {})

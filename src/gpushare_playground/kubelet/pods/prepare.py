@@ -1,4 +1,4 @@
-"""Puts together what a container is started with: image, devices, environment, mounts, GPUs."""
+"""Combines what a container is started with: image, devices, environment, mounts, GPUs."""
 
 import base64
 import json
@@ -26,7 +26,7 @@ IMAGE_FAILED: Final = "ErrImagePull"
 
 
 class Preparer:
-    """Makes a ``Launch`` of a container; everything that it needs of the node is here."""
+    """Creates the ``Launch`` of a container, with everything that it needs from the node."""
 
     def __init__(self, settings: Settings, session: Session, allocator: Allocator) -> None:
         self._settings = settings
@@ -35,12 +35,12 @@ class Preparer:
         self._registry = Registry(settings.images)
 
     def image(self, container: Container) -> Image:
-        """The container's image; raises ``StartFailed`` (ErrImagePull) with those that there are."""
+        """The container's image; raises ``StartFailed`` (ErrImagePull) with the list of existing ones."""
         try:
             return self._registry.find(container.image)
         except UnknownImage:
             pass
-        # It may have been described since the kubelet started.
+        # It may have been described after the kubelet started.
         try:
             self._registry.reload()
             return self._registry.find(container.image)
@@ -48,7 +48,7 @@ class Preparer:
             raise StartFailed(container.name, IMAGE_FAILED, str(error)) from None
 
     async def launch(self, pod: Pod, container: Container, image: Image, pod_ip: str) -> Launch:
-        """Everything for one start; raises ``StartFailed`` with the reason that the container waits for."""
+        """Everything for one start; raises ``StartFailed`` with the reason for the container's waiting state."""
         folder = self._settings.folders.pods / pod.uid
         try:
             granted = await self._allocator.before_start(pod, container)
@@ -87,7 +87,7 @@ class Preparer:
     async def _source(
         self, kind: Literal["ConfigMap", "Secret"], namespace: str, name: str
     ) -> dict[str, bytes] | None:
-        """The data of a ConfigMap or Secret; raises ``StartFailed`` when the server does not say."""
+        """The data of a ConfigMap or Secret; raises ``StartFailed`` if the server does not return it."""
         path = f"/api/v1/namespaces/{segment(namespace)}/{kind.lower()}s/{segment(name)}"
         try:
             found: dict[str, Any] = json.loads(await self._session.request("GET", path))
@@ -105,7 +105,7 @@ class Preparer:
 
 
 def _resolve(rootfs: Path, program: str) -> str:
-    """A program named by full path is the container's own where it has one, else the machine's."""
+    """A program with a full path is the container's own if it has it, otherwise the machine's."""
     if program.startswith("/") and (own := inside_path(rootfs, program)).exists():
         return str(own)
     return program

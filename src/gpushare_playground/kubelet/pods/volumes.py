@@ -1,10 +1,10 @@
-"""Volumes and mounts, as far as processes of one file system can have them.
+"""Volumes and mounts, as far as possible for processes on one file system.
 
-Every container has a folder of its own (``rootfs``), but no root of its own: a mount is a link inside that
-folder, and ``PLAYGROUND_MOUNTS`` (JSON, path in the container → path of this machine) tells
-programs where it really lies. A program that opens ``/data`` opens the machine's ``/data``.
+Every container has its own folder (``rootfs``), but no root of its own: a mount is a link inside that
+folder, and ``PLAYGROUND_MOUNTS`` (JSON, path in the container → path of this machine) is for
+programs that need the real path. A program that opens ``/data`` opens the machine's ``/data``.
 
-hostPath, emptyDir, ConfigMap and Secret are there; other kinds (service account tokens, claims, projections)
+hostPath, emptyDir, ConfigMap and Secret are implemented; other kinds (service account tokens, claims, projections)
 are empty folders. Nothing is read-only, sizes are not limited, ConfigMaps are not updated once mounted.
 """
 
@@ -21,9 +21,9 @@ ObjectSource = Callable[[Literal["ConfigMap", "Secret"], str, str], Awaitable[di
 
 
 async def make_volumes(pod: Pod, container: Container, folder: Path, source: ObjectSource) -> dict[str, str]:
-    """Make what ``container`` mounts under ``folder``; returns path in the container → path of this machine.
+    """Create what ``container`` mounts under ``folder``; returns path in the container → path of this machine.
 
-    Raises ``StartFailed`` (CreateContainerConfigError) when a volume or its source is missing.
+    Raises ``StartFailed`` (CreateContainerConfigError) if a volume or its source is missing.
     """
     volumes = {volume.name: volume for volume in pod.spec.volumes or ()}
     mounts = {}

@@ -1,1 +1,1 @@
-"""What plays the container runtime: processes, their logs, exec, and the fake driver before them."""
+"""The simulated container runtime: processes, their logs, exec, and the fake driver for them."""

@@ -1,13 +1,13 @@
-"""Folders that stand for cgroups of version 2: what the stand-in driver holds a container to is set on its own.
+"""Folders that stand in for cgroups of version 2: the stand-in driver's limits for a container are set on its own.
 
 ::
 
     ROOT/cgroup/cgroup.controllers
     ROOT/cgroup/kubepods/besteffort/podUID/ID    while the container runs
-    ROOT/pods/UID/CONTAINER/ATTEMPT/cgroup       which one is its own, in the kernel's words
+    ROOT/pods/UID/CONTAINER/ATTEMPT/cgroup       its cgroup, in the kernel's format
 
-Containers here are processes of this machine, whose kernel has them in no such cgroup. A program is in its container's from its
-first instruction, as on a real node, so its environment names it; the node agent reads it in ``fake_proc``'s files.
+Containers here are processes of this machine, whose kernel has no such cgroups. On a real node a program is in its container's
+cgroup from its first instruction, so here its environment names it; the node agent reads it in ``fake_proc``'s files.
 """
 
 import shutil
@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-#: What the root of all cgroups of version 2 is known by.
+#: Identifies the root of all cgroups of version 2.
 _CONTROLLERS: Final = "cgroup.controllers"
 _BELOW: Final = "kubepods/besteffort"
 
@@ -26,7 +26,7 @@ class Start(Protocol):
 
     @property
     def folder(self) -> Path:
-        """What is kept of it."""
+        """The folder of its files."""
 
     @property
     def container_id(self) -> str:
@@ -38,18 +38,18 @@ class Start(Protocol):
 
 
 def cgroup_line(pod_uid: str, container_id: str) -> str:
-    """What the kernel would say of a container's processes (cgroup version 2, the kubelet's driver ``cgroupfs``)."""
+    """The kernel's line for a container's processes (cgroup version 2, the kubelet's driver ``cgroupfs``)."""
     return f"0::/{_BELOW}/pod{pod_uid}/{container_id}\n"
 
 
 class Cgroups:
-    """Those of one node, below ``root``. Nothing here raises: without its cgroup a container is held by everything else."""
+    """The cgroups of one node, below ``root``. Nothing here raises: without its cgroup a container lacks only this limit."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def enter(self, start: Start) -> Mapping[str, str]:
-        """Make a container's, before its program is there; what the stand-in driver learns of it by the environment."""
+        """Create a container's, before its program starts; returns the environment that names it for the stand-in driver."""
         mine = start.folder / "cgroup"
         try:
             self._of(start).mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ class Cgroups:
             self._of(start).rmdir()
 
     def forget(self, pod_uid: str) -> None:
-        """The pod is no more."""
+        """The pod is gone."""
         shutil.rmtree(self._pod(pod_uid), ignore_errors=True)
 
     def _pod(self, uid: str) -> Path:

@@ -1,8 +1,8 @@
-"""Containers as processes: started through a shim, known by what lies on disk, adopted after a restart.
+"""Containers as processes: started through a shim, identified by their files, adopted after a restart.
 
 A start of a container is an ``Attempt``: a folder with ``spec.json`` (what was started), ``state.json``
-(process numbers and their start times) and, in the end, ``exit.json``. A kubelet that comes back reads them
-and goes on; a process counts as the one in the record only when its start time is the same.
+(process numbers and their start times) and, in the end, ``exit.json``. A restarted kubelet reads them
+and continues; a process counts as the recorded one only if its start time is the same.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ sys.path.append(sys.argv.pop(1))
 import shim
 shim.main()
 """
-"""As a module, whose bytecode is kept; a script is compiled each time."""
+"""As a module, whose bytecode is cached; a script is compiled each time."""
 SHIM: Final = (sys.executable, "-I", "-S", "-c", _START, str(Path(shim.__file__).parent))
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to start: program with arguments, the whole environment, and the working directory."""
+    """What to start: program with arguments, the complete environment, and the working directory."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -79,7 +79,7 @@ class Attempt:
 
     @property
     def container_id(self) -> str:
-        """A name for this start that no other has, of the form that container runtimes give."""
+        """A unique name for this start, in the format of container runtimes."""
         said = f"{self.pod_uid}/{self.folder.parent.name}/{self.number}"
         return hashlib.sha256(said.encode()).hexdigest()
 
@@ -89,7 +89,7 @@ class Attempt:
         return self.folder.parent.parent.name
 
     def launch(self) -> Launch | None:
-        """What was started, for commands that run beside it."""
+        """What was started, for further commands in the container."""
         spec = read_json(self.folder / "spec.json")
         return None if spec is None else Launch(spec["argv"], spec["env"], Path(spec["cwd"]))
 
@@ -107,7 +107,7 @@ class Containers:
         self._lifeline = {"pid": lifeline, "start_ticks": shim.start_ticks(lifeline)} if lifeline else None
 
     def folder(self, pod_uid: str, container: str) -> Path:
-        """Where one container lives."""
+        """The folder of one container."""
         return self._pods / pod_uid / container
 
     async def start(
@@ -115,7 +115,7 @@ class Containers:
     ) -> Attempt:
         """Start a container; ``ended`` is called in the event loop when it has ended.
 
-        One whose program cannot be started comes back ended, with reason StartError and code 128.
+        If its program cannot be started the attempt is returned as ended, with reason StartError and code 128.
         """
         folder = self.folder(pod_uid, container) / str(number)
         shutil.rmtree(folder, ignore_errors=True)
@@ -144,7 +144,7 @@ class Containers:
         return attempt
 
     async def _run_shim(self, folder: Path) -> dict[str, Any]:
-        """Start the shim and hear how the start went."""
+        """Start the shim and read its report on the start."""
         try:
             process = subprocess.Popen(  # noqa: ASYNC220 - returns at once, and the shim must outlive us
                 [*SHIM, str(folder)],
@@ -170,7 +170,7 @@ class Containers:
         return dict(report)
 
     async def adopt(self, pod_uid: str, ended: Callable[[Attempt], None]) -> dict[str, list[Attempt]]:
-        """The last two starts of each container of a pod, as found on disk, newest last.
+        """The last two starts of each container of a pod, from their files, newest last.
 
         Those that still run are watched from now on.
         """
@@ -188,9 +188,9 @@ class Containers:
         return found
 
     async def _read(self, attempt: Attempt) -> Attempt | None:
-        """What the record says; ``None`` for a start that never came about."""
+        """The recorded attempt; ``None`` for a start that never happened."""
         state = read_json(attempt.folder / "state.json")
-        if state is None and await _somebody_holds(attempt.folder / "spec.json"):
+        if state is None and await _shim_holds(attempt.folder / "spec.json"):
             state = read_json(attempt.folder / "state.json")
         if state is None:
             shutil.rmtree(attempt.folder, ignore_errors=True)
@@ -208,7 +208,7 @@ class Containers:
                 os.kill(attempt.pid, number)
 
     def close(self) -> None:
-        """Watch no longer; the containers go on."""
+        """Stop watching; the containers continue."""
         loop = asyncio.get_running_loop()
         for fd in self._watched:
             loop.remove_reader(fd)
@@ -220,12 +220,12 @@ class Containers:
         try:
             fd = os.pidfd_open(attempt.shim)
         except OSError:
-            loop.call_soon(self._bury, -1, attempt, ended)
+            loop.call_soon(self._record_end, -1, attempt, ended)
             return
         self._watched[fd] = attempt.shim
-        loop.add_reader(fd, self._bury, fd, attempt, ended)
+        loop.add_reader(fd, self._record_end, fd, attempt, ended)
 
-    def _bury(self, fd: int, attempt: Attempt, ended: Callable[[Attempt], None]) -> None:
+    def _record_end(self, fd: int, attempt: Attempt, ended: Callable[[Attempt], None]) -> None:
         if fd >= 0:
             asyncio.get_running_loop().remove_reader(fd)
             os.close(fd)
@@ -243,7 +243,7 @@ class Containers:
 
 
 async def read_to_end(fd: int, timeout_s: float) -> bytes:
-    """What a pipe says until it is closed, or until ``timeout_s`` seconds have passed."""
+    """What is read from a pipe until it is closed, or until ``timeout_s`` seconds have passed."""
     loop = asyncio.get_running_loop()
     os.set_blocking(fd, False)
     received = bytearray()
@@ -283,7 +283,7 @@ def _note(attempt: Attempt, state: Mapping[str, Any]) -> None:
 
 
 def _note_failure(attempt: Attempt, message: str) -> None:
-    """Record a start that failed like one that ran and ended, so that it is counted after a restart too."""
+    """Record a failed start like one that ran and ended, so that it is also counted after a restart."""
     now = time.time_ns()
     attempt.started_ns = now
     attempt.ended = Ended(128, 0, now, "StartError", message)
@@ -319,8 +319,8 @@ def _modified_ns(path: Path) -> int:
         return 0
 
 
-async def _somebody_holds(spec: Path) -> bool:
-    """Wait until the shim that holds this specification has started its program; ``False``: there is none."""
+async def _shim_holds(spec: Path) -> bool:
+    """Wait until the shim that locks this specification has started its program; ``False``: no shim locks it."""
     deadline = asyncio.get_running_loop().time() + _ADOPT_TIMEOUT_S
     while asyncio.get_running_loop().time() < deadline:
         try:

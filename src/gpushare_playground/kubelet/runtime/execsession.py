@@ -1,4 +1,4 @@
-"""Commands beside a container's program, over a WebSocket as ``kubectl exec`` speaks it.
+"""Further commands in a container, over a WebSocket as ``kubectl exec`` speaks it.
 
 Subprotocol ``v5.channel.k8s.io`` (or v4): binary messages whose first byte is a channel: 0 standard input,
 1 standard output, 2 standard error, 3 the end as a ``Status`` object, 4 the terminal's new size, 255 (v5) a
@@ -31,7 +31,7 @@ _END_TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """What the client wants to be connected."""
+    """The streams that the client wants to connect."""
 
     stdin: bool = False
     stdout: bool = True
@@ -46,7 +46,7 @@ def beside_arguments(launch: Launch, command: Sequence[str], *, tty: bool) -> li
 
 
 def status_of(code: int) -> dict[str, Any]:
-    """The ``Status`` that tells a client how its command ended."""
+    """The ``Status`` that reports to a client how its command ended."""
     if code == 0:
         return {"metadata": {}, "status": "Success"}
     return {
@@ -85,7 +85,7 @@ class ExecSession:
         try:
             await asyncio.wait({listening, ending}, return_when=asyncio.FIRST_COMPLETED)
             if ending.done():
-                # What the command wrote last is still on its way; a child that keeps the pipe does not hold us.
+                # The command's last output is still on its way; a child that keeps the pipe open does not delay us.
                 await asyncio.wait(output, timeout=_END_TIMEOUT_S)
                 code = ending.result()
                 await self._send(ERROR, json.dumps(status_of(128 - code if code < 0 else code)).encode())
@@ -98,7 +98,7 @@ class ExecSession:
             self._close_input()
 
     async def refuse(self, problem: str) -> None:
-        """Tell the client that its command cannot run."""
+        """Report to the client that its command cannot run."""
         status = {
             "metadata": {},
             "status": "Failure",
@@ -110,12 +110,12 @@ class ExecSession:
 
     @property
     def pid(self) -> int:
-        """The command's first process, 0 while there is none."""
+        """The command's first process, 0 before it starts."""
         process = self._process
         return 0 if process is None or process.returncode is not None else process.pid
 
     def kill(self) -> None:
-        """End the command and whatever it started in its session, also if it is only being started."""
+        """End the command and everything it started in its session, also while it is only being started."""
         self._killed = True
         process = self._process
         if process is not None:
@@ -176,7 +176,7 @@ class ExecSession:
             await self._socket.send_bytes(bytes([channel]) + payload)
 
     async def _listen(self) -> None:
-        """Take what the client sends; returns when the connection ends."""
+        """Read what the client sends; returns when the connection ends."""
         async for message in self._socket:
             if message.type is not WSMsgType.BINARY or not message.data:
                 continue

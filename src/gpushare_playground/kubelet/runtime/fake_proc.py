@@ -1,8 +1,8 @@
 """A fake ``/proc``: ``ROOT/proc/PID/cgroup`` names the container of a process like the kernel; ``comm`` next to it is its name.
 
-Containers here are in no cgroup of the kernel's, so what a node agent reads in ``/proc`` on a real node is written here.
-Whose a process is follows from its ancestors: a container's shim inherits whatever its program leaves behind, and a
-command of ``kubectl exec`` is known by its first process. New processes appear with a delay.
+Containers here are in no cgroup of the kernel, so what a node agent reads in ``/proc`` on a real node is written here.
+The container of a process is derived from its ancestors: a container's shim inherits whatever its program leaves behind, and a
+command of ``kubectl exec`` is identified by its first process. New processes appear with a delay.
 """
 
 import os
@@ -15,7 +15,7 @@ PROC = Path("/proc")
 
 
 def belonging(roots: Mapping[int, str], parents: Mapping[int, int]) -> dict[int, str]:
-    """Each process that is one of ``roots`` or descends from one, with what ``roots`` has for that."""
+    """Each process that is one of ``roots`` or descends from one, with the value of that root."""
     found: dict[int, str] = {}
     for process in parents:
         line, here = [], process
@@ -49,7 +49,7 @@ class FakeProc:
         self._begun = False
 
     def write(self, roots: Mapping[int, str]) -> None:
-        """Have a file for each process that belongs to one of ``roots`` (PIDs and their cgroups), and no other."""
+        """Write a file for each process that belongs to one of ``roots`` (PIDs and their cgroups), and no other."""
         if not self._begun:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir(parents=True)
@@ -61,7 +61,7 @@ class FakeProc:
             shutil.rmtree(self._folder / str(pid), ignore_errors=True)
             del self._written[pid]
         for pid in wanted.keys() - self._written.keys():
-            # Whole or not there: an empty file would say that the process is in no container.
+            # Complete or absent: an empty file would mean that the process is in no container.
             new = self._folder / f".{pid}"
             new.mkdir(exist_ok=True)
             (new / "cgroup").write_text(wanted[pid])

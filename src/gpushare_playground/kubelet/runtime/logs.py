@@ -1,4 +1,4 @@
-"""Reads a container's log file as ``kubectl logs`` wants it."""
+"""Reads a container's log file as ``kubectl logs`` needs it."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ _POLL_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What is asked for; ``None`` means no limit. Times are UTC."""
+    """The request's options; ``None`` means no limit. Times are UTC."""
 
     follow: bool = False
     tail_lines: int | None = None
@@ -24,12 +24,12 @@ class LogOptions:
 
 
 def since_seconds(seconds: int, now: datetime | None = None) -> datetime:
-    """The moment that lies ``seconds`` back."""
+    """The time ``seconds`` ago."""
     return (now or datetime.now(UTC)) - timedelta(seconds=seconds)
 
 
 def parse_line(line: bytes, options: LogOptions) -> bytes | None:
-    """What is shown of one line of the file, or ``None`` when it is too old or no log line."""
+    """What is shown of one line of the file, or ``None`` if it is too old or not a log line."""
     moment, _, rest = line.partition(b" ")
     _, _, rest = rest.partition(b" ")
     mark, blank, text = rest.partition(b" ")
@@ -42,7 +42,7 @@ def parse_line(line: bytes, options: LogOptions) -> bytes | None:
 
 
 async def read_log(path: Path, options: LogOptions, running: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """The pieces of a log; with ``follow`` until the container ends or the reader goes."""
+    """The pieces of a log; with ``follow`` until the container ends or the client disconnects."""
     left = options.limit_bytes
     async for line in _lines(path, options, running):
         shown = parse_line(line, options)
@@ -78,7 +78,7 @@ async def _lines(path: Path, options: LogOptions, running: Callable[[], bool]) -
 
 
 async def _follow(path: Path, offset: int, running: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Lines after ``offset``; starts over when the file was rotated."""
+    """Lines after ``offset``; starts over if the file was rotated."""
     begun = b""
     while True:
         last_round = not running()

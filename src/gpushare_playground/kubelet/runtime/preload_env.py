@@ -1,10 +1,10 @@
-"""Plays mounts that programs find by fixed paths, for processes that see the machine's own files at those paths.
+"""Replaces mounts at fixed paths, for processes that see the machine's own files at those paths.
 
-Two kinds, which the isolation libraries need. What a container has at ``/etc/ld.so.preload`` its dynamic linker loads
-into each program first; here ``LD_PRELOAD`` says the same, with the paths that the mounts have on this machine. And the
-libraries of the kind "open" (docs/developer/isolation.md) look for ``/run/gpushare`` where ``GPUSHARE_RUN`` says, and for the
-driver by names of its own in ``LD_LIBRARY_PATH``. Real mounts hold whatever the environment says; these hold
-programs that leave it as it is.
+Two kinds, which the isolation libraries need. The libraries in a container's ``/etc/ld.so.preload`` are loaded by its dynamic linker
+into each program first; here ``LD_PRELOAD`` does the same, with the paths of the mounts on this machine. And the
+libraries of the kind "open" (docs/developer/isolation.md) read ``/run/gpushare`` from ``GPUSHARE_RUN``, and load the
+driver by special names in ``LD_LIBRARY_PATH``. Real mounts work whatever the environment is; these work for
+programs that leave it unchanged.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from gpushare_playground.images.registry import inside_path
 
 PRELOAD: Final = "/etc/ld.so.preload"
 RUN: Final = "/run/gpushare"
-#: The driver's libraries there, and what the open kind of ours calls them.
+#: The driver's libraries there, and the names by which our open kind loads them.
 _DRIVER: Final = {
     "libcuda.so": "libgpushare-driver-cuda.so",
     "libnvidia-ml.so": "libgpushare-driver-nvml.so",
@@ -23,9 +23,9 @@ _DRIVER: Final = {
 
 
 def play_mounts(environment: dict[str, str], mounts: Mapping[str, str], rootfs: Path) -> None:
-    """Let ``environment`` say what ``mounts`` (path in the container → path here) would show.
+    """Set in ``environment`` what ``mounts`` (path in the container → path here) would provide.
 
-    Raises ``OSError`` when links in ``rootfs`` cannot be made.
+    Raises ``OSError`` if links in ``rootfs`` cannot be created.
     """
     if PRELOAD in mounts:
         named = Path(mounts[PRELOAD]).read_text().split()
@@ -33,7 +33,7 @@ def play_mounts(environment: dict[str, str], mounts: Mapping[str, str], rootfs: 
         environment["LD_PRELOAD"] = ":".join([*first, *filter(None, [environment.get("LD_PRELOAD")])])
     limits = mounts.get(f"{RUN}/limits")
     if limits is not None:
-        # The library follows no link to a usage file, so it is sent to where that lies.
+        # The library follows no link to a usage file, so it gets the real folder.
         environment["GPUSHARE_RUN"] = str(Path(limits).parent)
     drivers = {name: f"{RUN}/driver/{name}" for name in _DRIVER if f"{RUN}/driver/{name}" in mounts}
     if drivers:

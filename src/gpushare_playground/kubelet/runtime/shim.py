@@ -1,14 +1,14 @@
-"""Stands between the kubelet and one container, so that the container outlives the kubelet and its end is known.
+"""Stands between the kubelet and one container, so that the container outlives the kubelet and its end is recorded.
 
-A program of its own that needs nothing but a little of the standard library, for there is one a container: ``SHIM`` of
+A separate program that needs only a little of the standard library, because each container has one: ``SHIM`` of
 ``containers.py`` with ``FOLDER``. It reads
 ``FOLDER/spec.json`` (``argv``, ``env``, ``cwd``, ``log``, ``lifeline``), starts the program in a session
-of its own, writes ``state.json`` once it runs, copies its output line by line into the log in the format
+of its own, writes ``state.json`` once it runs, copies its output line by line to the log in the format
 of container runtimes (``TIME stdout F line``), and at the end kills whatever the program left behind and
-writes ``exit.json``. Its own standard output tells the kubelet in one JSON line how the start went.
+writes ``exit.json``. Its own standard output reports the start to the kubelet in one line of JSON.
 
 The program dies with its shim (parent death signal), and the shim with the process named as ``lifeline``:
-so nothing of a playground stays when its supervisor is killed.
+so nothing of a playground remains when its supervisor is killed.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:  # to import typing takes a seventh of the time that a start t
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-#: Longest piece of a line that is written as one; longer ones are written in parts, marked ``P``.
+#: Longest piece of a line that is written at once; longer ones are written in parts, marked ``P``.
 LONGEST_PIECE = 16 * 1024
-#: The log is put aside as ``….1`` when it grows above this, in bytes; one older part is kept.
+#: The log is renamed to ``….1`` when it grows above this, in bytes; one older part is kept.
 LARGEST_LOG = 10 * 1024 * 1024
 _STOP_S = 2.0
 _REAP_MS = 30_000
@@ -68,7 +68,7 @@ class Lines:
         self._begun = b""
 
     def feed(self, piece: bytes) -> None:
-        """Take what was read."""
+        """Process what was read."""
         *whole, self._begun = (self._begun + piece).split(b"\n")
         for line in whole:
             self._put(line, b"F")
@@ -77,7 +77,7 @@ class Lines:
             self._begun = self._begun[LONGEST_PIECE:]
 
     def end(self) -> None:
-        """Write what was begun."""
+        """Write an unfinished line."""
         if self._begun:
             self._put(self._begun, b"F")
             self._begun = b""
@@ -90,14 +90,14 @@ class Lines:
 
 
 def prctl(option: int, value: int) -> None:
-    """``prctl(2)``; failures are of no consequence here."""
+    """``prctl(2)``; failures do not matter here."""
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def start_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot; tells it from a later one of the same number.
+    """When a process started, in clock ticks since boot; distinguishes it from a later one of the same number.
 
-    0 where there is no such process, or only its remains.
+    0 if no such process exists, or only its remains.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:
@@ -108,7 +108,7 @@ def start_ticks(pid: int) -> int:
 
 
 def write_json(path: str, content: dict[str, Any]) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     with open(path + ".new", "w") as stream:
         json.dump(content, stream)
         stream.flush()
@@ -117,7 +117,7 @@ def write_json(path: str, content: dict[str, Any]) -> None:
 
 
 def become(argv: list[str], env: dict[str, str], cwd: str) -> NoReturn:
-    """Become the program; raises ``OSError`` when that cannot be."""
+    """Become the program; raises ``OSError`` if that fails."""
     os.chdir(cwd)
     if "/" in argv[0]:
         os.execve(argv[0], argv, env)  # noqa: S606 - to become a program is what this is for
@@ -133,7 +133,7 @@ def become(argv: list[str], env: dict[str, str], cwd: str) -> NoReturn:
 
 
 def launch(spec: dict[str, Any], out: int, err: int, report: int) -> NoReturn:
-    """In the child: the last steps before the program; tells a failure through ``report``."""
+    """In the child: the last steps before the program; reports a failure through ``report``."""
     try:
         os.setsid()
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -179,8 +179,8 @@ def sweep() -> None:
         select.select([], [], [], 0.005)
 
 
-def tell(report: dict[str, Any]) -> None:
-    """Tell the kubelet how the start went, and hang up; it may be gone already."""
+def report_start(report: dict[str, Any]) -> None:
+    """Report the start to the kubelet, and disconnect; the kubelet may have ended already."""
     with suppress(OSError):
         os.write(1, json.dumps(report).encode() + b"\n")
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -223,7 +223,7 @@ def reap_orphans(main: int) -> None:
 
 
 def drain(fd: int, lines: Lines) -> bool:
-    """Read what is there, within bounds; ``False`` at the end."""
+    """Read what is available, within limits; ``False`` at the end."""
     for _ in range(_PIECES_AT_ONCE):
         try:
             piece = os.read(fd, 65536)
@@ -243,7 +243,7 @@ def drain_all(fd: int, lines: Lines) -> None:
 
 
 def open_lifeline(lifeline: dict[str, int] | None) -> int:
-    """A descriptor that becomes readable when the process ends with which we end, or -1 for none."""
+    """A descriptor that becomes readable when the process ends with which we end, or -1 without one."""
     if lifeline is None:
         return -1
     try:
@@ -256,8 +256,8 @@ def open_lifeline(lifeline: dict[str, int] | None) -> int:
 
 
 def run(folder: str) -> int:
-    """Start, watch and bury one container."""
-    # The lock on the specification tells a restarted kubelet that this shim is alive.
+    """Start, watch and clean up one container."""
+    # The lock on the specification shows a restarted kubelet that this shim is alive.
     held = open(os.path.join(folder, "spec.json"))  # noqa: SIM115
     fcntl.flock(held, fcntl.LOCK_EX)
     spec = json.load(held)
@@ -268,7 +268,7 @@ def run(folder: str) -> int:
         lifeline = open_lifeline(spec.get("lifeline"))
         log = Log(spec["log"])
     except OSError as error:
-        tell({"error": str(error.strerror)})
+        report_start({"error": str(error.strerror)})
         return 1
     (out, out_end), (err, err_end), (reported, report) = os.pipe(), os.pipe(), os.pipe()
     started_ns = time.time_ns()
@@ -280,7 +280,7 @@ def run(folder: str) -> int:
     fault = os.read(reported, 4096).decode(errors="replace")
     if fault:
         os.waitpid(pid, 0)
-        tell({"error": fault})
+        report_start({"error": fault})
         return 1
     state = {
         "pid": pid,
@@ -290,7 +290,7 @@ def run(folder: str) -> int:
         "started_ns": started_ns,
     }
     write_json(os.path.join(folder, "state.json"), state)
-    tell(state)
+    report_start(state)
     streams = {out: Lines(b"stdout", log), err: Lines(b"stderr", log)}
     status = pump(pid, streams, lifeline)
     sweep()
@@ -304,10 +304,10 @@ def run(folder: str) -> int:
 
 
 def run_beside(text: str) -> NoReturn:
-    """Become a command beside a container's program (``kubectl exec``); ends with the kubelet.
+    """Become a further command in a container (``kubectl exec``); ends with the kubelet.
 
     ``text`` is JSON with ``argv``, ``env``, ``cwd`` and ``tty``. A command that cannot be started is reported
-    on standard error, exit code 126 or 127 as a shell's.
+    on standard error, exit code 126 or 127 as by a shell.
     """
     spec = json.loads(text)
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -84,7 +84,7 @@ async def test_libraries_that_do_not_stand_the_driver_are_given_to_nobody(
     async def breaks(*_: Any) -> selftest.Verdict:
         return selftest.Verdict("failed", "cuInit answers 999, and 0 without them")
 
-    monkeypatch.setattr(selftest, "tried", breaks)
+    monkeypatch.setattr(selftest, "try_libraries", breaks)
     install(world, asked=asked)
     await world.start(mode="cgpu")
     await world.changes.until(lambda: world.api.told("IsolationUnavailable"), "told")

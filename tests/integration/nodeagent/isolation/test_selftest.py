@@ -41,7 +41,7 @@ def driver() -> dict[str, Path]:
 async def test_ours_hold_on_the_stand_in_driver(node: list[str], tmp_path: Path, folder: Path) -> None:
     build("libraries")
     release = deliver(folder, tmp_path / "lib")
-    assert await selftest.tried(release, driver(), node) == selftest.Verdict("passed")
+    assert await selftest.try_libraries(release, driver(), node) == selftest.Verdict("passed")
 
 
 def broken(folder: Path, source: str) -> Release:
@@ -89,7 +89,7 @@ async def test_one_that_breaks_is_found_out(
 ) -> None:
     if "pause" in source:
         monkeypatch.setattr(selftest, "_run", given_up_soon(monkeypatch))
-    verdict = await selftest.tried(broken(tmp_path, source), driver(), node)
+    verdict = await selftest.try_libraries(broken(tmp_path, source), driver(), node)
     assert verdict.outcome == "failed", verdict
     assert why in verdict.why
 
@@ -99,6 +99,6 @@ async def test_a_driver_that_fails_by_itself_says_nothing_about_ours(
 ) -> None:
     build("libraries")
     monkeypatch.setenv("FAKEGPU_NODE", str(tmp_path / "no-such-file"))
-    verdict = await selftest.tried(deliver(OPEN, tmp_path / "lib"), driver(), node)
+    verdict = await selftest.try_libraries(deliver(OPEN, tmp_path / "lib"), driver(), node)
     assert verdict.outcome == "skipped"
     assert "without them cuInit answers" in verdict.why

@@ -140,10 +140,10 @@ def test_one_that_dies_while_making_leaves_nothing_that_counts(
         folder.make(claimed(), "hard")
     monkeypatch.undo()
     assert folder.found() == {}
-    halves = folder.halves()
+    halves = folder.incomplete()
     assert len(halves) == 1
     for half in halves:
-        folder.take_apart(half)
+        folder.remove_incomplete(half)
     assert not list(tmp_path.iterdir())
 
 
@@ -198,9 +198,9 @@ def test_what_processes_left_half_made_or_half_removed_is_in_nobodys_way(
     for _ in range(2):
         folder.keep(of_claim(), "hard", "u1")
         with monkeypatch.context() as dies:
-            dies.setattr(module, "_take_apart", lambda folder: None)
+            dies.setattr(module, "_delete", lambda folder: None)
             folder.remove("u1")
-    assert len(folder.halves()) == 2
+    assert len(folder.incomplete()) == 2
     assert folder.keep(of_claim(), "hard", "u1").is_dir()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpushare.kube.clock import SYSTEM_CLOCK
 from gpushare.nodeagent.isolation.selftest import selftest
-from gpushare.nodeagent.isolation.selftest.selftest import Answers, Ended, SelfTests, Verdict, judged
+from gpushare.nodeagent.isolation.selftest.selftest import Answers, Ended, SelfTests, Verdict, compare_runs
 from gpushare.nodeagent.isolation.storage.libraries import Release
 
 A, B = "GPU-a", "GPU-b"
@@ -25,7 +25,7 @@ def ended(of: Ended, **answers: Any) -> Ended:
 
 
 def test_libraries_that_answer_as_they_should_hold() -> None:
-    assert judged(BARE, OURS, [A, B]) == Verdict("passed")
+    assert compare_runs(BARE, OURS, [A, B]) == Verdict("passed")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_libraries_that_answer_as_they_should_hold() -> None:
     ],
 )
 def test_libraries_that_break_what_works_without_them_are_broken(ours: Ended, why: str) -> None:
-    verdict = judged(BARE, ours, [A, B])
+    verdict = compare_runs(BARE, ours, [A, B])
     assert verdict.outcome == "failed"
     assert why in verdict.why
 
@@ -59,13 +59,13 @@ def test_libraries_that_break_what_works_without_them_are_broken(ours: Ended, wh
     ],
 )
 def test_what_fails_without_them_as_well_says_nothing(bare: Ended, ours: Ended, why: str) -> None:
-    verdict = judged(bare, ours, [A])
+    verdict = compare_runs(bare, ours, [A])
     assert verdict.outcome == "skipped"
     assert why in verdict.why
 
 
 def test_gpus_that_cuda_does_not_show_to_the_agent_are_not_asked_for() -> None:
-    assert judged(BARE, OURS, [A, "GPU-another"]).outcome == "passed"
+    assert compare_runs(BARE, OURS, [A, "GPU-another"]).outcome == "passed"
 
 
 class Scripted:
@@ -77,7 +77,7 @@ class Scripted:
         self.files: dict[str, Path] | None = {"libcuda.so.1": folder / "libcuda.so.535"}
         (folder / "libcuda.so.535").touch()
         self.now_s = 1000.0
-        monkeypatch.setattr(selftest, "tried", self.tried)
+        monkeypatch.setattr(selftest, "try_libraries", self.tried)
 
     async def tried(self, *_: object) -> Verdict:
         self.tries += 1

@@ -147,7 +147,7 @@ def test_a_gpu_that_is_left_out_is_told_again_when_it_came_back_between(agent: A
 
 
 def test_what_the_node_said_as_the_agent_started_is_known_to_have_been_told(agent: Agent) -> None:
-    agent.news.stood(["GPUUnhealthy"], {SOUND.uuid: "GPU is lost"})
+    agent.news.restore(["GPUUnhealthy"], {SOUND.uuid: "GPU is lost"})
     assert agent.finds(sick("GPU is lost")) == [GOES_ON]
     assert agent.finds(sick("GPU is lost")) == []
     assert agent.finds(SOUND) == [GONE]
@@ -155,10 +155,10 @@ def test_what_the_node_said_as_the_agent_started_is_known_to_have_been_told(agen
 
 
 def test_what_has_ended_while_no_agent_was_there_is_told_to_have_ended(agent: Agent) -> None:
-    agent.news.stood(["DriverFailed"], {})
+    agent.news.restore(["DriverFailed"], {})
     assert agent.finds(SOUND) == [("DriverReady", "found")]
     other = Agent()
-    other.news.stood([""], {SOUND.uuid: "GPU is lost"})
+    other.news.restore([""], {SOUND.uuid: "GPU is lost"})
     assert other.finds(SOUND) == [("GPURecovered", "found")]
 
 
@@ -175,7 +175,7 @@ def test_what_has_ended_while_no_agent_was_there_is_told_to_have_ended(agent: Ag
 def test_what_stood_is_left_as_it_was_told_and_is_new_once_it_has_ended(
     agent: Agent, reason: str, ended: str, wrong: dict[str, Any]
 ) -> None:
-    agent.news.stood([reason], {})
+    agent.news.restore([reason], {})
     assert agent.finds(SOUND, **wrong) == [(reason, "standing")]
     assert agent.finds(SOUND, **wrong) == []
     assert agent.finds(SOUND) == [(ended, "come")]
@@ -214,12 +214,12 @@ def test_a_gpu_that_is_well_and_kept_back_for_a_pod_is_told_neither_to_be_out_no
     agent: Agent,
 ) -> None:
     held = "held whole by pod ml/a"
-    agent.news.stood(["SomeGPUsUnhealthy"], {SOUND.uuid: held})
+    agent.news.restore(["SomeGPUsUnhealthy"], {SOUND.uuid: held})
     assert agent.finds(SOUND, kept_back=[sick(held)]) == []
     assert agent.finds(SOUND) == []
     assert agent.finds(sick("GPU is lost")) == [CAME]
 
 
 def test_a_gpu_that_was_out_and_is_there_no_more_is_not_told_of(agent: Agent) -> None:
-    agent.news.stood([""], {OTHER.uuid: "GPU is lost"})
+    agent.news.restore([""], {OTHER.uuid: "GPU is lost"})
     assert agent.finds(SOUND) == []

@@ -22,7 +22,7 @@ KEPT = "GPU 0:   258 MiB of 2154 MiB, busy  30%\n  process 7:   258 MiB, busy  3
     ],
 )
 def test_a_share_is_kept_when_it_is_about_that(text, keeps):
-    assert limits._keeps(text) is keeps
+    assert limits._keeps_to_share(text) is keeps
 
 
 def look(*percent, mib=258):

@@ -115,7 +115,7 @@ def test_pods_that_count_with_processors_hide_nothing_from_a_claim_on_gpus(world
     come(world, plain("x", "p", node="n1", cpu=3))
     come(world, plain("elsewhere", "q", node="n1", cpu=3))
     books = world.quotas.books
-    assert (books.charged_to(1), books.besides(1), books.of_no_quota()) == (set(), {"uid-p"}, set())
+    assert (books.charged_to(1), books.non_gpu_pods(1), books.of_no_quota()) == (set(), {"uid-p"}, set())
 
 
 # --- what is followed -----------------------------------------------------------------------------------

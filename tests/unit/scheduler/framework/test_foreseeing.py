@@ -24,7 +24,7 @@ class Worked:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.times = 0
         for kind in (Growth, LeftOver):
-            monkeypatch.setattr(kind, "_work_out", self._counted(kind._work_out))
+            monkeypatch.setattr(kind, "_compute", self._counted(kind._compute))
 
     def _counted(self, work_out: Callable[..., object]) -> Callable[..., object]:
         def counted(*arguments: Any, **named: Any) -> object:
@@ -44,7 +44,7 @@ def test_a_question_about_what_was_foreseen_finds_it_worked_out(
         one.set_node(reader(policy).read(node_object()).devices)
         one.arrived(asks(5))
     worked = Worked(monkeypatch)
-    ledger.foresee(request_)
+    ledger.precompute(request_)
     assert worked.times
     worked.times = 0
     answers = [

@@ -1,4 +1,4 @@
-"""Admission: rules that are in force, a webhook that can be called, certificates that are valid."""
+"""Admission: rules are in force, the webhook can be called, certificates are valid."""
 
 import base64
 import binascii
@@ -13,24 +13,24 @@ from gpushare.doctor.cluster.facts import ClusterFacts, at, name_of
 from gpushare.doctor.findings import Result, Unread, fault, fine, unknown, warning
 from gpushare.doctor.suggested_commands import INSTALLER, namespace_of, upgrade
 
-#: From which Kubernetes on the API server's own policies do it.
+#: The first Kubernetes versions whose API server has policies for this.
 _VALIDATES: Final = (1, 30)
 _MUTATES: Final = (1, 36)
-#: Policies of the chart that must be there together.
+#: Policies of the chart that must exist together.
 VALIDATING: Final = (
     "gpushare-requests",
     "gpushare-records",
     "gpushare-records-bindings",
     "gpushare-records-nodes",
 )
-#: The one that points pods to our scheduler.
+#: The policy that points pods to our scheduler.
 POINTING: Final = "gpushare-scheduler-name"
-#: What those that only warn begin with.
+#: Prefix of policies that only warn.
 WARNING: Final = "gpushare-mistakes"
-#: Writes into the API server's audit log, and refuses nothing.
+#: Writes to the API server's audit log, and refuses nothing.
 AUDITING: Final = "gpushare-audit"
 _SYSTEM: Final = "kube-system"
-_EVERYBODYS: Final = "default"
+_SHARED: Final = "default"
 _SOON_DAYS: Final = 3
 
 
@@ -39,25 +39,29 @@ def rules(facts: ClusterFacts) -> Iterator[Result]:
     if facts.playground is not None:
         yield fine("", "a playground has its rules from the beginning")
         return
-    # Also without the chart: what a removal left behind is called all the same.
+    # Also without the chart: a webhook that a removal left behind is called nevertheless.
     yield from callable_webhook(facts)
     if not isinstance(facts.webhooks, Unread):
-        hooks = [hook for one in facts.webhooks for hook in one.get("webhooks") or ()]
+        hooks = [hook for configuration in facts.webhooks for hook in configuration.get("webhooks") or ()]
         yield from shut_webhook(facts, meanwhile(hooks))
     if _no_chart(facts):
         return
     server = server_minor(facts)
     if server is None or isinstance(facts.webhooks, Unread):
-        why = (
-            facts.webhooks.why
+        reason = (
+            facts.webhooks.reason
             if isinstance(facts.webhooks, Unread)
             else "the API server's version cannot be read"
         )
-        yield unknown("admission", why)
+        yield unknown("admission", reason)
         return
-    named = {str(hook.get("name")) for one in facts.webhooks for hook in one.get("webhooks") or ()}
-    validates = any(one.startswith(("requests.", "records.")) for one in named)
-    mutates = any(one.startswith("scheduler-name.") for one in named)
+    named = {
+        str(hook.get("name"))
+        for configuration in facts.webhooks
+        for hook in configuration.get("webhooks") or ()
+    }
+    validates = any(name.startswith(("requests.", "records.")) for name in named)
+    mutates = any(name.startswith("scheduler-name.") for name in named)
     if not validates:
         yield from _policies(facts, server)
     if not mutates and server >= _MUTATES:
@@ -67,26 +71,28 @@ def rules(facts: ClusterFacts) -> Iterator[Result]:
         else:
             ours = [name for name in map(name_of, listed) if name.startswith("gpushare-")]
             if POINTING not in ours:
-                yield _unruled(facts, "pods that name no scheduler are not pointed to ours")
+                yield _no_rules(facts, "pods that name no scheduler are not pointed to ours")
             for name in ours:
                 yield from _bound(facts, name)
     elif not mutates:
-        yield _unruled(facts, "pods that name no scheduler are not pointed to ours")
+        yield _no_rules(facts, "pods that name no scheduler are not pointed to ours")
     if named or _has_policies(facts):
-        yield from _left_alone(facts)
+        yield from _pods_not_admitted(facts)
 
 
 def _has_policies(facts: ClusterFacts) -> bool:
     listed = facts.validating_policies
-    return not isinstance(listed, Unread) and any(name_of(one).startswith("gpushare-") for one in listed)
+    return not isinstance(listed, Unread) and any(
+        name_of(policy).startswith("gpushare-") for policy in listed
+    )
 
 
-def _left_alone(facts: ClusterFacts) -> Iterator[Result]:
-    """Pods in the charts' own namespace, where they are not meant: one made for the charts alone has none, and all's own is full of them."""
+def _pods_not_admitted(facts: ClusterFacts) -> Iterator[Result]:
+    """Pods in the charts' own namespace, which admission skips: a namespace for the charts only has none, but a shared one has many."""
     namespace = namespace_of(facts, INSTALLER)
     pods = () if isinstance(facts.pods, Unread) else facts.pods
-    if namespace == _EVERYBODYS or (
-        namespace != _SYSTEM and any(one.metadata.namespace == namespace for one in pods)
+    if namespace == _SHARED or (
+        namespace != _SYSTEM and any(pod.metadata.namespace == namespace for pod in pods)
     ):
         yield warning(
             f"namespace {namespace}",
@@ -97,26 +103,30 @@ def _left_alone(facts: ClusterFacts) -> Iterator[Result]:
 
 def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Result]:
     if server < _VALIDATES:
-        yield _unruled(facts, "wrong requests are not refused, and records of who holds what are not guarded")
+        yield _no_rules(
+            facts, "wrong requests are not refused, and records of who holds what are not guarded"
+        )
         return
     listed, bindings = facts.validating_policies, facts.policy_bindings
     if isinstance(listed, Unread) or isinstance(bindings, Unread):
-        away = listed if isinstance(listed, Unread) else bindings
-        yield unknown("ValidatingAdmissionPolicies", away.why if isinstance(away, Unread) else "")
+        unread = listed if isinstance(listed, Unread) else bindings
+        yield unknown("ValidatingAdmissionPolicies", unread.why if isinstance(unread, Unread) else "")
         return
-    there = {name_of(one): one for one in listed}
-    ours = [name for name in there if name.startswith("gpushare-")]
+    by_name = {name_of(policy): policy for policy in listed}
+    ours = [name for name in by_name if name.startswith("gpushare-")]
     if not ours:
-        yield _unruled(facts, "wrong requests are not refused, and records of who holds what are not guarded")
+        yield _no_rules(
+            facts, "wrong requests are not refused, and records of who holds what are not guarded"
+        )
         return
-    if AUDITING not in there:
+    if AUDITING not in by_name:
         yield warning(
             f"policy {AUDITING}",
             "it is not there: the API server's audit log says nothing of requests for GPUs that it admits",
             upgrade(facts, INSTALLER),
         )
     for name in sorted({*VALIDATING, *ours}):
-        policy = there.get(name)
+        policy = by_name.get(name)
         if policy is None:
             yield fault(f"policy {name}", "it is not there", upgrade(facts, INSTALLER))
             continue
@@ -132,7 +142,7 @@ def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Result]:
 def _bound(facts: ClusterFacts, name: str) -> Iterator[Result]:
     if isinstance(facts.policy_bindings, Unread):
         return
-    bindings = [one for one in facts.policy_bindings if name_of(one) == name]
+    bindings = [binding for binding in facts.policy_bindings if name_of(binding) == name]
     if not bindings:
         yield fault(f"policy {name}", "nothing binds it: it is not in force", upgrade(facts, INSTALLER))
     for binding in bindings:
@@ -145,7 +155,7 @@ def _bound(facts: ClusterFacts, name: str) -> Iterator[Result]:
             )
 
 
-def _unruled(facts: ClusterFacts, message: str) -> Result:
+def _no_rules(facts: ClusterFacts, message: str) -> Result:
     return warning(
         "admission",
         message,
@@ -158,7 +168,7 @@ def _no_chart(facts: ClusterFacts) -> bool:
 
 
 def certificate(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether the authority that API servers trust the webhook by is there and valid, and stays so."""
+    """Whether the certificate authority by which API servers trust the webhook exists, is valid, and will stay so."""
     if isinstance(facts.webhooks, Unread):
         if facts.playground is None:
             yield unknown("webhook", facts.webhooks.why)
@@ -190,12 +200,12 @@ def certificate(facts: ClusterFacts) -> Iterator[Result]:
 
 
 def _ends(bundle: str) -> datetime | None:
-    """When the last of the certificates in a ``caBundle`` ends; ``None`` where there is none."""
-    # The reader of certificates is large, and most clusters have no webhook.
+    """When the last of the certificates in a ``caBundle`` expires; ``None`` without any."""
+    # The certificate parser is large, and most clusters have no webhook.
     from cryptography import x509
 
     try:
-        found = x509.load_pem_x509_certificates(base64.b64decode(bundle, validate=True))
+        certificates = x509.load_pem_x509_certificates(base64.b64decode(bundle, validate=True))
     except (ValueError, binascii.Error):
         return None
-    return max((one.not_valid_after_utc for one in found), default=None)
+    return max((parsed.not_valid_after_utc for parsed in certificates), default=None)

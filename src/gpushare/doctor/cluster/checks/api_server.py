@@ -1,4 +1,4 @@
-"""The API server: whether we may look, its version and the others', and what time it is."""
+"""The API server: permissions, versions, and clocks."""
 
 import re
 from collections.abc import Iterator
@@ -9,20 +9,20 @@ from gpushare.doctor.cluster.reader import renewed_s
 from gpushare.doctor.findings import Result, Unread, fault, unknown, warning
 from gpushare.doctor.suggested_commands import INSTALLER, SCHEDULER, upgrade
 
-#: The oldest Kubernetes that the charts install on, and how many minor versions kubelets may be behind.
+#: The oldest Kubernetes that the charts support, and how many minor versions kubelets may be behind.
 OLDEST: Final = (1, 28)
 _KUBELETS_BEHIND: Final = 3
-#: How far clocks may differ: the header has whole seconds, and an answer takes its time.
+#: Tolerated difference of clocks: the header has whole seconds, and a response takes time.
 _CLOCKS_S: Final = 5.0
-#: Kubelets renew every 10 s, and are given up after 40.
+#: Kubelets renew their Lease every 10 s, and are considered dead after 40.
 _SILENT_S: Final = 60.0
 _MINOR: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 
 def minor_of(text: str) -> tuple[int, int] | None:
     """(1, 36) of ``v1.36.2-gke.1``."""
-    found = _MINOR.match(text)
-    return None if found is None else (int(found[1]), int(found[2]))
+    match = _MINOR.match(text)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def server_minor(facts: ClusterFacts) -> tuple[int, int] | None:
@@ -31,9 +31,9 @@ def server_minor(facts: ClusterFacts) -> tuple[int, int] | None:
 
 
 def permissions(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether the user may read what is read here."""
+    """Whether the user may read everything that is examined."""
     if isinstance(facts.rights, Unread):
-        # A playground's own API server knows no rights, and so denies none.
+        # A playground's own API server has no permissions, and denies none.
         if not (facts.playground is not None and facts.rights.absent):
             yield unknown("you", f"what you may read is not known: {facts.rights.why}")
         denied = []
@@ -46,9 +46,9 @@ def permissions(facts: ClusterFacts) -> Iterator[Result]:
             "ask for the ClusterRole view and for the rights that are named",
         )
         return
-    # Whoever answers what we may is not always whoever refuses: a review may be wrong, or be refused itself.
+    # An access review may be wrong, or be refused itself: what was really refused counts, too.
     values = [getattr(facts, field) for field in facts.__struct_fields__]
-    for why in dict.fromkeys(one.why for one in values if isinstance(one, Unread) and one.refused):
+    for why in dict.fromkeys(value.why for value in values if isinstance(value, Unread) and value.refused):
         yield warning(
             "you",
             f"the API server refuses: {why}; what needs it is not looked at",
@@ -57,21 +57,21 @@ def permissions(facts: ClusterFacts) -> Iterator[Result]:
 
 
 def versions(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether API server, kubelets, kube-scheduler and our own parts go together."""
+    """Whether the versions of API server, kubelets, kube-scheduler and our own components are compatible."""
     server = server_minor(facts)
     if server is None:
         yield unknown("API server", "its version cannot be read")
         return
-    said = f"{server[0]}.{server[1]}"
+    server_text = f"{server[0]}.{server[1]}"
     if server < OLDEST:
-        yield fault("API server", f"it is {said}, and the charts need 1.28", "upgrade the cluster")
+        yield fault("API server", f"it is {server_text}, and the charts need 1.28", "upgrade the cluster")
     if not isinstance(facts.nodes, Unread):
         for node in facts.nodes:
             kubelet = minor_of(node.details.status.node_info.kubelet_version)
             if kubelet is not None and not 0 <= server[1] - kubelet[1] <= _KUBELETS_BEHIND:
                 yield warning(
                     node.subject,
-                    f"its kubelet is {kubelet[0]}.{kubelet[1]}, the API server {said}",
+                    f"its kubelet is {kubelet[0]}.{kubelet[1]}, the API server {server_text}",
                     "upgrade the node: kubelets may be three minor versions older, and never newer",
                 )
     yield from _parts_versions(facts, server)
@@ -81,8 +81,8 @@ def _parts_versions(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Re
     if isinstance(facts.daemon_sets, Unread) or isinstance(facts.deployments, Unread):
         return
     parts = {
-        name_of(one): str(at(one, "metadata", "labels", "app.kubernetes.io/version") or "")
-        for one in (*facts.daemon_sets, *facts.deployments)
+        name_of(part): str(at(part, "metadata", "labels", "app.kubernetes.io/version") or "")
+        for part in (*facts.daemon_sets, *facts.deployments)
     }
     if len(set(parts.values())) > 1:
         listed = ", ".join(f"{name} {version or 'of no version'}" for name, version in parts.items())
@@ -120,15 +120,15 @@ def clocks(facts: ClusterFacts) -> Iterator[Result]:
     if isinstance(facts.node_leases, Unread):
         yield unknown("kubelets", f"their Leases cannot be read: {facts.node_leases.why}")
         return
-    ours = {node.name for node in gpu_nodes(facts)}
+    gpu_node_names = {node.name for node in gpu_nodes(facts)}
     for name, renewed in sorted(facts.node_leases.items()):
-        if name in ours and renewed - now_s > _CLOCKS_S:
+        if name in gpu_node_names and renewed - now_s > _CLOCKS_S:
             yield warning(
                 f"node {name}",
                 f"its clock is at least {renewed - now_s:.0f} s ahead of the API server's",
                 "set it by NTP",
             )
-        elif name in ours and now_s - renewed > _SILENT_S:
+        elif name in gpu_node_names and now_s - renewed > _SILENT_S:
             yield fault(
                 f"node {name}",
                 f"its kubelet has not renewed its Lease for {now_s - renewed:.0f} s",

@@ -1,4 +1,4 @@
-"""Whether the charts are installed, and where; and whether they are just being removed."""
+"""Whether the charts are installed, and where; and whether they are being removed."""
 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
@@ -9,7 +9,7 @@ from gpushare.doctor.suggested_commands import install
 
 
 class _Made(NamedTuple):
-    """What a chart makes: the field of the facts that has it, and what it is called."""
+    """An object of a chart: its field in the facts, and its name."""
 
     field: str
     what: str
@@ -26,7 +26,7 @@ _MADE: Final = (
 
 
 def installed(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether both charts are there, once each."""
+    """Whether both charts are installed, once each."""
     if not facts.namespace_is_there:
         yield fault(
             f"namespace {facts.namespace}",
@@ -41,28 +41,28 @@ def installed(facts: ClusterFacts) -> Iterator[Result]:
     yield from removed
     elsewhere: dict[str, list[str]] = {}
     for made in _MADE:
-        found: list[Any] | Unread = getattr(facts, made.field)
-        if isinstance(found, Unread):
-            yield unknown(made.what, found.why)
-        elif found or (removed and made is _AGENTS):
+        objects_read: list[Any] | Unread = getattr(facts, made.field)
+        if isinstance(objects_read, Unread):
+            yield unknown(made.what, objects_read.why)
+        elif objects_read or (removed and made is _AGENTS):
             continue
         elif places := facts.elsewhere.get(made.field):
             elsewhere.setdefault(", ".join(places), []).append(made.what)
         else:
             yield fault(made.what, "it is not there", install(facts, made.chart))
-    for places_said, objects in elsewhere.items():
+    for namespaces, objects in elsewhere.items():
         yield fault(
             f"namespace {facts.namespace}",
-            f"what was to be looked for in it is in namespace {places_said}: {', '.join(objects)}",
+            f"what was to be looked for in it is in namespace {namespaces}: {', '.join(objects)}",
             "name that one with --namespace, or leave it out: then they are looked for in all namespaces",
         )
 
 
 def _removal(facts: ClusterFacts) -> Iterator[Result]:
-    """What is to be said of the Deployment that cleans up after ``helm uninstall``; of one that finds agents beside itself nothing: it ends."""
+    """Findings about the Deployment that cleans up after ``helm uninstall``; nothing if agents run next to it, because then it ends."""
     if isinstance(facts.removals, Unread) or isinstance(facts.daemon_sets, Unread):
         return
-    agents = {str(at(one, "metadata", "namespace")) for one in facts.daemon_sets}
+    agents = {str(at(daemon_set, "metadata", "namespace")) for daemon_set in facts.daemon_sets}
     agents |= set(facts.elsewhere.get(_AGENTS.field, ()))
     for deployment in facts.removals:
         namespace, _, name = name_of(deployment).partition("/")

@@ -1,4 +1,4 @@
-"""What the charts install: whether it is there, runs, may do what it must, and is set up as it must be."""
+"""What the charts install: whether it exists, runs, has its permissions, and is configured correctly."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -34,7 +34,7 @@ from gpushare.doctor.suggested_commands import (
 )
 
 _LED_S: Final = 30.0
-#: kube-scheduler asks the extender beside it alone.
+#: kube-scheduler calls only the extender in its own pod.
 _LEADS: Final = "; it leads, so that nothing is placed"
 _EXTENDER: Final = {
     "filterVerb": "filter",
@@ -45,7 +45,7 @@ _EXTENDER: Final = {
 
 
 def one_scheduler(facts: ClusterFacts) -> Iterator[Result]:
-    """Two that have one name place the same pods, each by a ledger of its own."""
+    """Two schedulers of the same name would place the same pods, each with its own ledger."""
     if isinstance(facts.deployments, Unread) or isinstance(facts.part_pods, Unread):
         return
     if len(facts.deployments) > 1:
@@ -67,7 +67,7 @@ def one_scheduler(facts: ClusterFacts) -> Iterator[Result]:
 
 
 def node_agents(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether an agent runs, ready, on every node that the label asks for one on."""
+    """Whether a ready agent runs on every node with the label."""
     if facts.playground is not None:
         yield fine("", "a playground's agents are no pods; node-capacity tells whether they are there")
         return
@@ -76,11 +76,11 @@ def node_agents(facts: ClusterFacts) -> Iterator[Result]:
     if isinstance(facts.nodes, Unread) or isinstance(facts.part_pods, Unread):
         return
     pods = agent_pods(facts)
-    shut = {one.subject for one in taints(facts)}
+    tainted = {result.subject for result in taints(facts)}
     for node in gpu_nodes(facts):
         pod = pods.get(node.name)
         if pod is None:
-            if f"node {node.name}" not in shut:
+            if f"node {node.name}" not in tainted:
                 yield fault(
                     node.subject,
                     f"it is labelled {names.LABEL_MODE}, and no node agent runs there",
@@ -95,30 +95,30 @@ def node_agents(facts: ClusterFacts) -> Iterator[Result]:
 
 
 def taints(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether a taint keeps the agent away from a node that is labelled."""
+    """Whether a taint keeps the agent away from a labelled node."""
     if isinstance(facts.daemon_sets, Unread) or isinstance(facts.nodes, Unread):
         return
     for daemon_set in facts.daemon_sets[:1]:
         tolerations = tolerations_of(daemon_set)
         for node in gpu_nodes(facts):
-            shutting = [
+            repelling = [
                 f"{taint.key}={taint.value}:{taint.effect}"
                 for taint in node.taints
                 if taint.effect in ("NoSchedule", "NoExecute")
-                # The DaemonSet controller adds tolerations of its own for what Kubernetes taints nodes with.
+                # The DaemonSet controller adds tolerations for taints that Kubernetes sets.
                 and not taint.key.startswith("node.kubernetes.io/")
-                and not any(one.covers(taint) for one in tolerations)
+                and not any(toleration.covers(taint) for toleration in tolerations)
             ]
-            if shutting:
+            if repelling:
                 yield fault(
                     node.subject,
-                    f"the taint {', '.join(shutting)} keeps the node agent away",
+                    f"the taint {', '.join(repelling)} keeps the node agent away",
                     "tolerate it with `nodeAgent.tolerations`, or take the taint or the label away",
                 )
 
 
 def scheduler(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether the scheduler runs, its extender has read the cluster, and one of them leads."""
+    """Whether the scheduler runs, its extender has read the cluster, and one of its pods is the leader."""
     if not isinstance(facts.deployments, Unread):
         for deployment in facts.deployments:
             wanted, ready = (
@@ -136,33 +136,33 @@ def scheduler(facts: ClusterFacts) -> Iterator[Result]:
                 )
             if ready:
                 yield from asked_scheduler(facts, name_of(deployment).partition("/")[0])
-    for name, said in facts.answers.items():
-        yield from _extender(facts, name, said)
+    for name, status_text in facts.answers.items():
+        yield from _extender(facts, name, status_text)
     yield from _leading(facts)
 
 
-def _extender(facts: ClusterFacts, name: str, said: str) -> Iterator[Result]:
-    """What is to be said of the extender of pod ``name``, which said this of itself (``?`` before it: it was not asked)."""
+def _extender(facts: ClusterFacts, name: str, status_text: str) -> Iterator[Result]:
+    """Findings about the extender of pod ``name``, by what it reported (``?`` in front: it could not be asked)."""
     pods = () if isinstance(facts.part_pods, Unread) else facts.part_pods
-    pod = next((one for one in pods if name_of(one) == name), {})
+    pod = next((part for part in pods if name_of(part) == name), {})
     status = status_of(pod, "extender")
-    if said.startswith("?"):
+    if status_text.startswith("?"):
         if status.get("ready", True):
             suggestion = "ask for the right get pods/proxy"
-            yield unknown(name, f"its extender cannot be asked: {said[1:]}", suggestion)
+            yield unknown(name, f"its extender cannot be asked: {status_text[1:]}", suggestion)
             return
-        said = why_of(status).removeprefix(": ") or "its container is not ready"
-    if not said:
+        status_text = why_of(status).removeprefix(": ") or "its container is not ready"
+    if not status_text:
         return
     leads = name in _leaders(facts)
-    others = any(name_of(one) != name and is_ready(one) and _is_scheduler(one) for one in pods)
+    another_ready = any(name_of(part) != name and is_ready(part) and _is_scheduler(part) for part in pods)
     todo = f"{look(pod, 'extender')} says why" if pod else "look at its log"
-    if leads and others:
+    if leads and another_ready:
         namespace, _, own = name.partition("/")
         todo = f"`kubectl -n {namespace} delete pod {own}`: one that is ready leads then; before that {todo}"
     yield fault(
         name,
-        f"its extender does not say that it is ready: {said}{_LEADS if leads else ''}",
+        f"its extender does not say that it is ready: {status_text}{_LEADS if leads else ''}",
         todo,
     )
 
@@ -172,7 +172,7 @@ def _is_scheduler(pod: Json) -> bool:
 
 
 def _leaders(facts: ClusterFacts) -> set[str]:
-    """The pods that the Leases name, as ``NAMESPACE/NAME``: a holder is a pod's name, and behind ``_`` what makes it unique."""
+    """The pods named by the Leases, as ``NAMESPACE/NAME``: a holder is a pod's name, followed by ``_`` and a unique suffix."""
     return {
         f"{at(lease, 'metadata', 'namespace')}/{str(at(lease, 'spec', 'holderIdentity') or '').rpartition('_')[0]}"
         for lease in (() if isinstance(facts.leases, Unread) else facts.leases)
@@ -202,28 +202,28 @@ def _kube_scheduler_log(facts: ClusterFacts) -> str:
 
 
 def scheduler_config(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether kube-scheduler asks our extender, and for all that it must."""
+    """Whether kube-scheduler calls our extender, with all verbs that are needed."""
     if isinstance(facts.config_maps, Unread):
         yield unknown("ConfigMap ack-co-scheduler", facts.config_maps.why)
         return
     for config_map in facts.config_maps:
         subject = f"configmap {name_of(config_map)}"
-        wrong = list(_wrong_in(str(at(config_map, "data", "config.yaml") or ""), _port(facts)))
-        for one in wrong:
-            yield fault(subject, one, f"{upgrade(facts, SCHEDULER)} writes the configuration again")
+        problems = list(_problems_of(str(at(config_map, "data", "config.yaml") or ""), _port(facts)))
+        for problem in problems:
+            yield fault(subject, problem, f"{upgrade(facts, SCHEDULER)} writes the configuration again")
 
 
-def _wrong_in(text: str, port: str) -> Iterator[str]:
+def _problems_of(text: str, port: str) -> Iterator[str]:
     try:
         config = yaml.safe_load(text)
     except yaml.YAMLError as error:
         yield f"config.yaml is no YAML: {' '.join(str(error).split())}"
         return
     profiles = at(config, "profiles") or []
-    if names.SCHEDULER_NAME not in [at(one, "schedulerName") for one in profiles]:
+    if names.SCHEDULER_NAME not in [at(profile, "schedulerName") for profile in profiles]:
         yield f"no profile is named {names.SCHEDULER_NAME}"
     extenders = [
-        one for one in at(config, "extenders") or [] if str(at(one, "urlPrefix")).endswith("/gpushare")
+        entry for entry in at(config, "extenders") or [] if str(at(entry, "urlPrefix")).endswith("/gpushare")
     ]
     if len(extenders) != 1:
         yield f"it names our extender {len(extenders)} times, not once"
@@ -243,7 +243,7 @@ def _wrong_in(text: str, port: str) -> Iterator[str]:
 
 
 def _port(facts: ClusterFacts) -> str:
-    """Where the Deployment's extender listens; empty where that is not known."""
+    """The port of the Deployment's extender; empty if unknown."""
     for deployment in () if isinstance(facts.deployments, Unread) else facts.deployments:
         for container in at(deployment, "spec", "template", "spec", "containers") or ():
             for argument in container.get("args") or ():

@@ -1,10 +1,10 @@
-"""Containers of a pod, by its status: what one waits for, how it ended, and whether it ever had something to log."""
+"""States of a pod's containers: what one is waiting for, how it ended, and whether it may have logged anything."""
 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 Json = dict[str, Any]
-#: Reasons for which a container waits for its image.
+#: Reasons with which a container waits for its image.
 _OF_IMAGES: Final = frozenset(
     {
         "ErrImagePull",
@@ -15,14 +15,14 @@ _OF_IMAGES: Final = frozenset(
         "RegistryUnavailable",
     }
 )
-#: It waits, and has run before.
+#: It is waiting, but has run before.
 _CRASHES: Final = "CrashLoopBackOff"
-#: What a kubelet says of an image names it three times before it comes to the point.
+#: A kubelet's message about an image repeats its name three times before the actual problem.
 _LONGEST: Final = 300
 
 
 class Unpulled(NamedTuple):
-    """A container that waits for its image, on a node (empty: not known)."""
+    """A container that waits for its image, on a node (empty: unknown)."""
 
     container: str
     image: str
@@ -30,42 +30,42 @@ class Unpulled(NamedTuple):
 
 
 def statuses(pod: Json) -> Iterator[Json]:
-    """Of all its containers that it has a status of, init containers first."""
+    """The statuses of all its containers, init containers first."""
     status = pod.get("status") or {}
     for kind in ("initContainerStatuses", "containerStatuses"):
         yield from status.get(kind) or ()
 
 
 def status_of(pod: Json, container: str) -> Json:
-    """That of one container; empty where there is none."""
-    return next((one for one in statuses(pod) if one.get("name") == container), {})
+    """The status of one container; empty if there is none."""
+    return next((status for status in statuses(pod) if status.get("name") == container), {})
 
 
 def why_of(status: Json) -> str:
-    """What a container waits for, or how it ended, with a colon before it; empty where nothing says it."""
+    """What a container is waiting for, or how it ended, after a colon; empty if unknown."""
     for state in (_state(status, "state", "waiting"), _state(status, "lastState", "terminated")):
         if state:
-            words = state.get("message") or state.get("reason") or f"exit code {state.get('exitCode')}"
-            return f": {shortened(str(words))}"
+            message = state.get("message") or state.get("reason") or f"exit code {state.get('exitCode')}"
+            return f": {shortened(str(message))}"
     return ""
 
 
-def shortened(words: str) -> str:
-    """On one line and not too long, cut between two words."""
-    line = " ".join(words.split())
+def shortened(text: str) -> str:
+    """On one line and not too long, cut between words."""
+    line = " ".join(text.split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST + 1].rpartition(' ')[0]} …"
 
 
 def has_log(pod: Json, container: str = "") -> bool:
-    """Whether the container, or where none is named each of them, has begun: else nobody has logged anything."""
-    seen = [one for one in statuses(pod) if container in ("", one.get("name"))]
-    if not seen:
+    """Whether the container (or each one, without a name) has started: otherwise there is no log."""
+    relevant = [status for status in statuses(pod) if container in ("", status.get("name"))]
+    if not relevant:
         return (pod.get("status") or {}).get("phase") != "Pending"
-    return all(map(_has_begun, seen))
+    return all(map(_has_started, relevant))
 
 
 def unpulled(pod: Json) -> Unpulled | None:
-    """The first of its containers that waits for its image."""
+    """The first container that waits for its image."""
     node = str((pod.get("spec") or {}).get("nodeName") or "")
     for status in statuses(pod):
         if (_state(status, "state", "waiting") or {}).get("reason") in _OF_IMAGES:
@@ -73,7 +73,7 @@ def unpulled(pod: Json) -> Unpulled | None:
     return None
 
 
-def _has_begun(status: Json) -> bool:
+def _has_started(status: Json) -> bool:
     waiting = _state(status, "state", "waiting")
     return (
         waiting is None

@@ -1,4 +1,4 @@
-"""The dashboard, where it is switched on: whether it runs, and somebody is behind its Service."""
+"""The dashboard, if it is switched on: whether it runs, and its Service has an endpoint."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,14 +8,14 @@ from gpushare.doctor.cluster.facts import ClusterFacts, Json, at, name_of, ready
 from gpushare.doctor.findings import Result, Unread, fine, warning
 from gpushare.doctor.suggested_commands import SCHEDULER, look, upgrade
 
-#: The names that the chart gives.
+#: Names in the chart.
 SERVICE: Final = "gpushare-dashboard"
 _CONTAINER: Final = "dashboard"
 _VOLUME: Final = "dashboard-token"
 
 
 def dashboard(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether the page can be opened, and what keeps it from that; Secrets are not read."""
+    """Whether the page can be opened, and what prevents it; Secrets are not read."""
     if isinstance(facts.dashboards, Unread):
         return
     if not facts.dashboards and not facts.deployments and facts.playground is None:
@@ -43,7 +43,7 @@ def _of(facts: ClusterFacts, deployment: Json) -> Iterator[Result]:
             f"{look(pod, _CONTAINER)} says why; where no token is there "
             f'`kubectl -n {namespace} create secret generic {secret} --from-literal=token="$(openssl rand -hex 32)"`',
         )
-    # Who is down is behind no Service, which is no second fault.
+    # A pod that is down is no endpoint either, which is not a second fault.
     if (
         not down
         and not isinstance(facts.endpoint_slices, Unread)
@@ -61,7 +61,7 @@ def _is_it(container: Json) -> bool:
 
 
 def _secret(deployment: Json) -> str:
-    """The Secret whose token lets people in."""
+    """The Secret with the token for signing in."""
     for volume in at(deployment, "spec", "template", "spec", "volumes") or ():
         if volume.get("name") == _VOLUME:
             return str(at(volume, "secret", "secretName") or SERVICE)

@@ -1,4 +1,4 @@
-"""ElasticQuotaTrees: one that counts, in force, of namespaces that there are."""
+"""ElasticQuotaTrees: one is in force, and its namespaces exist."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -11,13 +11,13 @@ from gpushare.api.crd.elastic_quota_tree import QuotaTree, QuotaTreeRecord, coun
 from gpushare.doctor.cluster.facts import ClusterFacts, at, name_of
 from gpushare.doctor.findings import Result, Unread, fault, warning
 
-#: How alike a namespace must be to one that there is to be taken for a slip.
+#: Similarity to an existing namespace from which a name is taken for a misspelling.
 _ALIKE: Final = 0.7
 _MOST_NAMED: Final = 5
 
 
 def elastic_quotas(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether the tree that counts is in force and names namespaces that there are, and whether others are there in vain."""
+    """Whether a tree is in force and names existing namespaces, and whether other trees have no effect."""
     if isinstance(facts.quota_trees, Unread):
         return
     records: list[QuotaTreeRecord] = []
@@ -33,7 +33,7 @@ def elastic_quotas(facts: ClusterFacts) -> Iterator[Result]:
         try:
             records.append(decode_quota_tree(msgspec.json.encode(raw)))
         except msgspec.MsgspecError:
-            continue  # the schema lets none such through
+            continue  # the schema rejects such objects
     chosen = counting(records)
     for record in records:
         if record is not chosen and chosen is not None:
@@ -58,27 +58,27 @@ def elastic_quotas(facts: ClusterFacts) -> Iterator[Result]:
         )
     in_force = chosen.tree or chosen.earlier
     if in_force is not None and not isinstance(facts.namespaces, Unread):
-        yield from _of_nobody(_subject(chosen), in_force, facts.namespaces)
+        yield from _missing_namespaces(_subject(chosen), in_force, facts.namespaces)
 
 
 def _subject(record: QuotaTreeRecord) -> str:
     return f"elasticquotatree {names.QUOTA_NAMESPACE}/{record.name}"
 
 
-def _of_nobody(subject: str, tree: QuotaTree, there: frozenset[str]) -> Iterator[Result]:
+def _missing_namespaces(subject: str, tree: QuotaTree, existing: frozenset[str]) -> Iterator[Result]:
     for quota in tree.quotas:
-        missing = [one for one in quota.namespaces if one not in there]
+        missing = [name for name in quota.namespaces if name not in existing]
         if not missing:
             continue
-        told = ", ".join(_with_near(one, there) for one in missing[:_MOST_NAMED])
+        listed = ", ".join(_with_near(name, existing) for name in missing[:_MOST_NAMED])
         more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
         yield warning(
             subject,
-            f"quota {quota.name} names what is no namespace: {told}{more}",
+            f"quota {quota.name} names what is no namespace: {listed}{more}",
             "correct the name in the tree, or make the namespace: until then nobody's pods count there",
         )
 
 
-def _with_near(name: str, there: frozenset[str]) -> str:
-    near = next(iter(get_close_matches(name, sorted(there), 1, _ALIKE)), "")
+def _with_near(name: str, existing: frozenset[str]) -> str:
+    near = next(iter(get_close_matches(name, sorted(existing), 1, _ALIKE)), "")
     return f"{name} (there is {near})" if near else name

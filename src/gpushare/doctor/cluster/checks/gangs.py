@@ -1,4 +1,4 @@
-"""Gangs that wait: whether there will ever be so many pods, and whether the whole cluster could ever take them together."""
+"""Pending gangs: whether they will ever have enough pods, and whether the whole cluster could ever run them together."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -16,14 +16,14 @@ from gpushare.doctor.findings import Result, Unread, warning
 from gpushare.ledger import Ledger
 from gpushare.ledger.fit.empty_node import emptied
 
-#: Seconds after which a gang that lacks pods is reported: controllers create theirs within seconds.
+#: Seconds after which a gang with too few pods is reported: controllers create pods within seconds.
 _LONG_S: Final = 180.0
 
 
 def gangs(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether each gang that waits gets as many pods as must run together, and whether these would fit if every node were empty and every GPU well.
+    """Whether each pending gang gets as many pods as must run together, and whether these would fit if all nodes were empty and healthy.
 
-    A gang of pods of which not one would fit is reported by its pods.
+    A gang of which no pod would fit is reported by its pods.
     """
     if isinstance(facts.pods, Unread) or isinstance(facts.nodes, Unread):
         return
@@ -31,7 +31,7 @@ def gangs(facts: ClusterFacts) -> Iterator[Result]:
     succeeded = _succeeded(facts.pods)
     for key, (members, least) in sorted(_gangs(facts.pods).items()):
         held = sum(bool(pod.spec.node_name) for pod, _ in members)
-        # Those that have succeeded count as if they ran on.
+        # Pods that have succeeded count as running.
         if held == len(members) or held + succeeded[key] >= least:
             continue
         lacking = _lacking(facts, key, [pod for pod, _ in members], least - succeeded[key])
@@ -50,14 +50,14 @@ def gangs(facts: ClusterFacts) -> Iterator[Result]:
 
 
 def _lacking(facts: ClusterFacts, key: str, pods: Sequence[Pod], least: int) -> Result | None:
-    """What is to be said of a gang that lacks pods: that they never come, or that they have not come for long."""
+    """The finding about a gang with too few pods: they are never created, or none has been created for long."""
     owners = (
         {}
         if isinstance(facts.owners, Unread)
-        else {str(at(one, "metadata", "uid")): one for one in facts.owners}
+        else {str(at(owner, "metadata", "uid")): owner for owner in facts.owners}
     )
-    makers = {one.uid for pod in pods for one in pod.metadata.owner_references or () if one.controller}
-    controlled = all(any(one.controller for one in pod.metadata.owner_references or ()) for pod in pods)
+    makers = {owner.uid for pod in pods for owner in pod.metadata.owner_references or () if owner.controller}
+    controlled = all(any(owner.controller for owner in pod.metadata.owner_references or ()) for pod in pods)
     if controlled and makers <= owners.keys():
         runs = any(pod.spec.node_name for pod in pods)
         made = {uid: _at_once(owners[uid], runs=runs) for uid in makers}
@@ -73,7 +73,7 @@ def _lacking(facts: ClusterFacts, key: str, pods: Sequence[Pod], least: int) -> 
             )
     if len(pods) >= least or isinstance(facts.server_time_s, Unread):
         return None
-    # Since the youngest came nothing has been added.
+    # No pod was added since the youngest was created.
     youngest_s = max(seconds_of(pod.metadata.creation_timestamp) for pod in pods)
     waited_s = facts.server_time_s - youngest_s
     if not youngest_s or waited_s < _LONG_S:
@@ -86,30 +86,30 @@ def _lacking(facts: ClusterFacts, key: str, pods: Sequence[Pod], least: int) -> 
 
 
 def _at_once(owner: Json, *, runs: bool) -> int:
-    """How many pods a Job, ReplicaSet or StatefulSet has at the same time, at the most; ``runs``: some of them do already."""
+    """The most pods that a Job, ReplicaSet or StatefulSet has at the same time; ``runs``: some of them run already."""
     if at(owner, "kind") == "Job":
         parallelism, completions = at(owner, "spec", "parallelism"), at(owner, "spec", "completions")
         at_once = 1 if parallelism is None else int(parallelism)
         return at_once if completions is None else min(at_once, int(completions))
     replicas = int(at(owner, "spec", "replicas") or 0)
     one_by_one = at(owner, "kind") == "StatefulSet" and at(owner, "spec", "podManagementPolicy") != "Parallel"
-    # The next is made when the one before is ready, which it is not before the gang runs.
+    # The next pod is created when the one before is ready, which it is not before the gang runs.
     return min(1, replicas) if one_by_one and not runs else replicas
 
 
 def _succeeded(pods: Sequence[Pod]) -> Counter[str]:
-    """Of each gang how many pods have."""
-    found: Counter[str] = Counter()
+    """The number of succeeded pods by gang."""
+    counts: Counter[str] = Counter()
     for pod in pods:
         if pod.status.phase == "Succeeded":
             with suppress(InvalidRequest):
                 gang = gang_of(pod)
-                found.update(() if gang is None else (gang.key,))
-    return found
+                counts.update(() if gang is None else (gang.key,))
+    return counts
 
 
 def _gangs(pods: Sequence[Pod]) -> dict[str, tuple[list[tuple[Pod, Request]], int]]:
-    """Gangs of our scheduler by key: their pods that have not ended, each with what it asks for, and how many must run together."""
+    """Gangs of our scheduler by key: their unfinished pods with their requests, and how many must run together."""
     members: dict[str, list[tuple[Pod, Request]]] = defaultdict(list)
     least: dict[str, int] = {}
     for pod in pods:
@@ -118,16 +118,16 @@ def _gangs(pods: Sequence[Pod]) -> dict[str, tuple[list[tuple[Pod, Request]], in
         try:
             gang, request = gang_of(pod), request_of(pod)
         except InvalidRequest:
-            continue  # the pod is reported by itself
+            continue  # reported as a finding about the pod
         if gang is not None and request is not None:
             members[gang.key].append((pod, request))
             least[gang.key] = max(gang.least, least.get(gang.key, 0))
-    return {key: (some, least[key]) for key, some in members.items()}
+    return {key: (gang_pods, least[key]) for key, gang_pods in members.items()}
 
 
 def _smallest(requests: Sequence[Request]) -> Request | None:
-    """The one that asks for no more than any other; ``None`` where there is none, so that nothing holds of all."""
-    return next((one for one in requests if all(_within(one, other) for other in requests)), None)
+    """The request that is no larger than any other in any respect; ``None`` if there is none, so that nothing is known about all."""
+    return next((request for request in requests if all(_within(request, other) for other in requests)), None)
 
 
 def _within(request: Request, other: Request) -> bool:
@@ -142,7 +142,7 @@ def _within(request: Request, other: Request) -> bool:
 
 
 def _places(request: Request, empty: Ledger, least: int) -> int:
-    """How many pods with ``request`` the nodes of ``empty`` take together, ``least`` at the most; they hold nothing afterwards."""
+    """How many pods with ``request`` the nodes of ``empty`` can take together, at most ``least``; the ledger is restored afterwards."""
     nodes = empty.node_names()
     placed = 0
     while placed < least and (node := empty.best(request, nodes)) is not None:

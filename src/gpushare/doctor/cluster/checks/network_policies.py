@@ -1,4 +1,4 @@
-"""NetworkPolicies that let nobody reach the webhook. Who API servers are in a network is not known, so nothing else can be said of them."""
+"""NetworkPolicies that block all traffic to the webhook. The addresses of API servers are unknown, so nothing else can be checked."""
 
 from collections.abc import Collection, Iterator
 from typing import Final
@@ -10,23 +10,23 @@ _PORT: Final = "reviews"
 
 
 def shut_webhook(facts: ClusterFacts, effect: str) -> Iterator[Result]:
-    """Whether the policies of its namespace let traffic from anywhere to the port at which the webhook is called; ``effect``: else what comes."""
+    """Whether the policies of its namespace allow traffic from anywhere to the webhook's port; ``effect``: the consequence if not."""
     if isinstance(facts.network_policies, Unread) or isinstance(facts.webhook_deployments, Unread):
         return
     for deployment in facts.webhook_deployments:
         labels = at(deployment, "spec", "template", "metadata", "labels") or {}
         port = _port(deployment)
-        about = [
-            one
-            for one in facts.network_policies
-            if at(one, "metadata", "namespace") == at(deployment, "metadata", "namespace")
-            and _selects(at(one, "spec", "podSelector") or {}, labels)
-            # Where no type is named it is about what comes in.
-            and "Ingress" in (at(one, "spec", "policyTypes") or ("Ingress",))
+        selecting = [
+            policy
+            for policy in facts.network_policies
+            if at(policy, "metadata", "namespace") == at(deployment, "metadata", "namespace")
+            and _selects(at(policy, "spec", "podSelector") or {}, labels)
+            # Without a type a policy is about ingress.
+            and "Ingress" in (at(policy, "spec", "policyTypes") or ("Ingress",))
         ]
-        if port is None or not about or any(_opens(one, port) for one in about):
+        if port is None or not selecting or any(_opens(policy, port) for policy in selecting):
             continue
-        listed = ", ".join(sorted(map(name_of, about)))
+        listed = ", ".join(sorted(map(name_of, selecting)))
         yield warning(
             f"deployment {name_of(deployment)}",
             f"no NetworkPolicy that is about its pods ({listed}) lets anybody reach port {port}, where API servers call the webhook; "
@@ -44,39 +44,39 @@ def _port(deployment: Json) -> int | None:
 
 
 def _opens(policy: Json, port: int) -> bool:
-    """Whether it lets anybody at all reach the port; policies add up."""
+    """Whether it allows traffic to the port from anywhere; policies are additive."""
     return any(
-        not rule.get("ports") or any(_is(one, port) for one in rule["ports"])
+        not rule.get("ports") or any(_covers(entry, port) for entry in rule["ports"])
         for rule in at(policy, "spec", "ingress") or ()
     )
 
 
-def _is(said: Json, port: int) -> bool:
-    first = said.get("port")
-    if said.get("protocol", "TCP") != "TCP":
+def _covers(entry: Json, port: int) -> bool:
+    first = entry.get("port")
+    if entry.get("protocol", "TCP") != "TCP":
         return False
     if not isinstance(first, int):
         return first in (None, _PORT)
-    return first <= port <= int(said.get("endPort", first))
+    return first <= port <= int(entry.get("endPort", first))
 
 
 def _selects(selector: Json, labels: Json) -> bool:
     wanted = selector.get("matchLabels") or {}
     return all(labels.get(key) == value for key, value in wanted.items()) and all(
-        _holds(one, labels) for one in selector.get("matchExpressions") or ()
+        _holds(expression, labels) for expression in selector.get("matchExpressions") or ()
     )
 
 
-def _holds(one: Json, labels: Json) -> bool:
-    key, values = one.get("key"), one.get("values") or ()
-    there: Collection[str] = (labels[key],) if key in labels else ()
-    match one.get("operator"):
+def _holds(expression: Json, labels: Json) -> bool:
+    key, values = expression.get("key"), expression.get("values") or ()
+    present: Collection[str] = (labels[key],) if key in labels else ()
+    match expression.get("operator"):
         case "In":
-            return any(value in values for value in there)
+            return any(value in values for value in present)
         case "NotIn":
-            return not any(value in values for value in there)
+            return not any(value in values for value in present)
         case "Exists":
-            return bool(there)
+            return bool(present)
         case "DoesNotExist":
-            return not there
+            return not present
     return False

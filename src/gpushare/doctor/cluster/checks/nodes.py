@@ -1,4 +1,4 @@
-"""Nodes: labels, what the agents say of the GPUs, and what the kubelets offer of it."""
+"""Nodes: labels, the GPUs that agents describe, and the resources that kubelets offer."""
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
@@ -31,13 +31,13 @@ _LABELS: Final = (
     names.LABEL_MAX_NODE_PODS,
     names.LABEL_DESCRIBED,
 )
-#: How alike a label must be to one of ours to be taken for a slip.
+#: Similarity to one of our labels from which a label is taken for a misspelling.
 _ALIKE: Final = 0.85
 _OF_DRIVER: Final = (REASON_NO_DRIVER, REASON_DRIVER_FAILED)
 
 
 def node_labels(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether labels are spelled as they must be, and have values that are known."""
+    """Whether labels are spelled correctly, and have valid values."""
     if isinstance(facts.nodes, Unread):
         yield unknown("nodes", facts.nodes.why)
         return
@@ -58,14 +58,14 @@ def node_labels(facts: ClusterFacts) -> Iterator[Result]:
             )
 
 
-def _relabelled(node: SeenNode, label: str, meant: str | None) -> str:
-    if meant is None or meant in node.labels:
+def _relabelled(node: SeenNode, label: str, intended: str | None) -> str:
+    if intended is None or intended in node.labels:
         return f"`kubectl label node {node.name} {label}-`"
-    return f"`kubectl label node {node.name} {label}- {meant}={node.labels[label]}`"
+    return f"`kubectl label node {node.name} {label}- {intended}={node.labels[label]}`"
 
 
 def _idle(node: SeenNode) -> str:
-    """What cordons name that is not there; of a node whose description cannot be read another check speaks."""
+    """Cordons of GPUs that do not exist; a node whose description cannot be read is left to another check."""
     try:
         devices = node_devices(node.node)
     except ModelError:
@@ -84,14 +84,14 @@ def _label_problem(node: SeenNode) -> str:
 
 
 def _undescribed(node: SeenNode) -> Node:
-    """The node with its labels alone: what its agent says of it is looked at elsewhere."""
+    """The node with its labels only: its agent's description is examined elsewhere."""
     meta = node.node.metadata
     cordons = {key: text for key, text in (meta.annotations or {}).items() if key == names.ANN_CORDONED}
     return Node(ObjectMeta(name=meta.name, labels=meta.labels, annotations=cordons))
 
 
-def node_devices_said(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether each labelled node is described by its agent, readably, and in the mode of its label."""
+def node_descriptions(facts: ClusterFacts) -> Iterator[Result]:
+    """Whether each labelled node is described by its agent, in a readable form, and in the mode of its label."""
     for node in gpu_nodes(facts):
         if _label_problem(node):
             continue
@@ -106,7 +106,7 @@ def node_devices_said(facts: ClusterFacts) -> Iterator[Result]:
             )
             continue
         if described is None:
-            if node.is_ready and mode.resources and not _says_why_it_has_none(node):
+            if node.is_ready and mode.resources and not _reports_no_gpu(node):
                 yield fault(
                     node.subject,
                     f"it is labelled {names.LABEL_MODE}={mode.value}, and no agent has described its GPUs",
@@ -119,7 +119,7 @@ def node_devices_said(facts: ClusterFacts) -> Iterator[Result]:
                 f"its label says {mode.value}, and its agent still {described.mode.value}: it takes no new pods",
                 f"the agent follows within seconds; where it does not, {agent_log(facts, node.name)} says why",
             )
-        elif not described.devices and not _says_why_it_has_none(node):
+        elif not described.devices and not _reports_no_gpu(node):
             yield fault(
                 node.subject,
                 "its agent finds no GPU",
@@ -128,19 +128,23 @@ def node_devices_said(facts: ClusterFacts) -> Iterator[Result]:
 
 
 def _ready(node: SeenNode) -> Condition | None:
-    """What the node's agent says of sharing."""
+    """The condition that the node's agent sets."""
     conditions = node.details.status.conditions or ()
-    return next((one for one in conditions if one.type == names.CONDITION_READY), None)
+    return next((condition for condition in conditions if condition.type == names.CONDITION_READY), None)
 
 
-def _says_why_it_has_none(node: SeenNode) -> bool:
-    """Whether the agent says that there is no driver or no GPU: that is told as the node's health."""
-    said = _ready(node)
-    return said is not None and said.status == "False" and said.reason in (*_OF_DRIVER, REASON_NO_GPU)
+def _reports_no_gpu(node: SeenNode) -> bool:
+    """Whether the agent reports that there is no driver or no GPU: that is a finding about the node's health."""
+    condition = _ready(node)
+    return (
+        condition is not None
+        and condition.status == "False"
+        and condition.reason in (*_OF_DRIVER, REASON_NO_GPU)
+    )
 
 
 def node_capacity(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether each kubelet offers what the agent says that there is."""
+    """Whether each kubelet offers what the agent describes."""
     for node in gpu_nodes(facts):
         try:
             devices = node_devices(node.node)
@@ -149,19 +153,22 @@ def node_capacity(facts: ClusterFacts) -> Iterator[Result]:
             continue
         if devices is None or described is None or devices.refusal or not node.is_ready:
             continue
-        healthy_mib = [one.total_mib for one in devices.devices if one.healthy]
+        healthy_mib = [device.total_mib for device in devices.devices if device.healthy]
         capacity = devices.mode.capacity(healthy_mib, devices.unit)
-        wanted = {one: capacity.get(one, 0) for one in (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)}
+        wanted = {
+            resource: capacity.get(resource, 0)
+            for resource in (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
+        }
         allocatable = node.node.status.allocatable or {}
-        off = [
+        deviations = [
             f"{allocatable.get(resource, 0)} of {resource} instead of {amount}"
             for resource, amount in wanted.items()
             if str(allocatable.get(resource, 0)) != str(amount)
         ]
-        if off:
+        if deviations:
             yield fault(
                 node.subject,
-                f"its kubelet offers {', '.join(off)}",
+                f"its kubelet offers {', '.join(deviations)}",
                 "kubelets tell of what an agent says within seconds: look again where something was changed just now; "
                 f"else the agent does not run, or is not registered with the kubelet: {agent_log(facts, node.name)}",
             )
@@ -172,20 +179,20 @@ def _not_isolated(node: SeenNode) -> Iterator[Result]:
         devices = node_devices(node.node)
     except ModelError:
         return
-    why = "" if devices is None else isolation_failure(devices)
-    if devices is None or not why:
+    reason = "" if devices is None else isolation_failure(devices)
+    if devices is None or not reason:
         return
-    way = devices.mode.fallback or NodeMode.SHARE
+    fallback = devices.mode.fallback or NodeMode.SHARE
     yield warning(
         node.subject,
-        f"its containers see their share, but nothing enforces it: {why}",
-        f"repair that; or `kubectl label node {node.name} {names.LABEL_MODE}={way.value} --overwrite` "
-        + ("for our own libraries" if way.isolated else "where containers are trusted"),
+        f"its containers see their share, but nothing enforces it: {reason}",
+        f"repair that; or `kubectl label node {node.name} {names.LABEL_MODE}={fallback.value} --overwrite` "
+        + ("for our own libraries" if fallback.isolated else "where containers are trusted"),
     )
 
 
 def node_health(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether nodes are ready, their GPUs in service, and their containers held to their share."""
+    """Whether nodes are ready, their GPUs are in service, and their containers are held to their share."""
     for node in gpu_nodes(facts):
         if not node.is_ready:
             yield fault(node.subject, "its kubelet is not ready", f"`kubectl describe node {node.name}`")
@@ -200,24 +207,28 @@ def node_health(facts: ClusterFacts) -> Iterator[Result]:
         except ModelError:
             continue
         yield from _not_isolated(node)
-        said = _ready(node)
+        condition = _ready(node)
         lost = [device for device in described.devices if device.is_faulty] if described else []
-        if said is not None and said.reason in _OF_DRIVER:
-            lost = []  # they are well, as far as anyone knows: no reset would help
+        if condition is not None and condition.reason in _OF_DRIVER:
+            lost = []  # they work, as far as is known: no reset would help
         yield from _lost(
             node, lost, all_of_them=described is not None and len(lost) == len(described.devices)
         )
         for device in described.devices if described else ():
             if device.kept_back:
                 yield fine("", f"{node.subject}: GPU {device.index} ({device.uuid}) is {device.reason}")
-        if said is None or said.status == "True" or said.reason in (REASON_UNKNOWN_MODE, REASON_STOPPED):
-            continue  # the label, and what the kubelet offers without an agent, have checks of their own
-        if lost and said.reason == REASON_UNHEALTHY:
-            continue  # which GPUs these are is told above
+        if (
+            condition is None
+            or condition.status == "True"
+            or condition.reason in (REASON_UNKNOWN_MODE, REASON_STOPPED)
+        ):
+            continue  # other checks examine the label, and what the kubelet offers without an agent
+        if lost and condition.reason == REASON_UNHEALTHY:
+            continue  # these GPUs are reported above
         yield fault(
             node.subject,
-            f"{names.CONDITION_READY} is {said.status}: {said.message}",
-            _suggestion(facts, node, said),
+            f"{names.CONDITION_READY} is {condition.status}: {condition.message}",
+            _suggestion(facts, node, condition),
         )
 
 
@@ -228,30 +239,30 @@ def _lost(node: SeenNode, lost: Sequence[Device], *, all_of_them: bool) -> Itera
             if XID_REASON in device.reason
             else ""
         )
-        says = f"GPU {device.index} ({device.uuid}) is out of service: {device.reason}"
+        message = f"GPU {device.index} ({device.uuid}) is out of service: {device.reason}"
         if all_of_them:
             yield fault(
                 node.subject,
-                says,
+                message,
                 f"{wait}`kubectl drain {node.name} --ignore-daemonsets`; `dmesg | grep -i xid` there; "
                 f"reset the GPUs (`nvidia-smi -r`), or reboot; then `kubectl uncordon {node.name}`",
             )
         else:
             yield warning(
                 node.subject,
-                says,
+                message,
                 f"{wait}`dmesg | grep -i xid` on the node; delete what runs on the GPU, reset it (`nvidia-smi -r -i {device.index}`), or reboot",
             )
 
 
-def _suggestion(facts: ClusterFacts, node: SeenNode, said: Condition) -> str:
-    look = doctor_of_node(facts, node.name)
-    if said.reason == REASON_DRIVER_FAILED:
-        told = "`nvidia-smi` as root on the node loads the driver's module, or says what is wrong with it; `dmesg | grep -i nvrm` there; after an upgrade of the driver reboot the node"
-    elif said.reason == REASON_NO_DRIVER:
-        told = f"install the driver on the node, or name the folder where it is: {upgrade(facts, INSTALLER, 'nodeAgent.driverRoot=FOLDER')}"
+def _suggestion(facts: ClusterFacts, node: SeenNode, condition: Condition) -> str:
+    doctor_command = doctor_of_node(facts, node.name)
+    if condition.reason == REASON_DRIVER_FAILED:
+        advice = "`nvidia-smi` as root on the node loads the driver's module, or says what is wrong with it; `dmesg | grep -i nvrm` there; after an upgrade of the driver reboot the node"
+    elif condition.reason == REASON_NO_DRIVER:
+        advice = f"install the driver on the node, or name the folder where it is: {upgrade(facts, INSTALLER, 'nodeAgent.driverRoot=FOLDER')}"
         if facts.playground is not None:
-            told = "install the driver on the node"
+            advice = "install the driver on the node"
     else:
-        told = f"`kubectl describe node {node.name}`: its events say what to do"
-    return f"{told}; {look} looks it over" if look else told
+        advice = f"`kubectl describe node {node.name}`: its events say what to do"
+    return f"{advice}; {doctor_command} looks it over" if doctor_command else advice

@@ -1,4 +1,4 @@
-"""Pods: allocations that can be read and hold, nothing allocated twice, no pod that waits for a scheduler that does not run."""
+"""Pods: allocations are readable and valid, nothing is allocated twice, and no pod is pending for a scheduler that does not run."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -24,19 +24,19 @@ from gpushare.reasons.mistakes.selectors import mistyped
 from gpushare.reasons.suggestions.nodes import of_nodes
 from gpushare.reasons.summary import reason_text, summarized
 
-#: By then every scheduler that runs has written on a pod why it waits.
+#: Seconds after which every running scheduler has written on a pod why it is pending.
 _TIME_TO_LOOK_S: Final = 10.0
 
 
 def pod_records(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether each pod that has a node and asks for a GPU has a record that is true there."""
+    """Whether each bound pod that requests a GPU has a valid record."""
     if isinstance(facts.pods, Unread) or isinstance(facts.nodes, Unread):
         return
     known = devices_of(facts.nodes)
     held: dict[tuple[str, str], int] = defaultdict(int)
     for pod in facts.pods:
         node = pod.spec.node_name
-        if not node or pod.finished or not _asks(pod):
+        if not node or pod.finished or not _requests_gpus(pod):
             continue
         try:
             allocation = read_allocation(pod.metadata.annotations or {}, known.get(node))
@@ -65,7 +65,7 @@ def pod_records(facts: ClusterFacts) -> Iterator[Result]:
 def _overfull(known: dict[str, NodeDevices], held: dict[tuple[str, str], int]) -> Iterator[Result]:
     for (node, uuid), mib in sorted(held.items()):
         devices = known.get(node)
-        device = None if devices is None else next((one for one in devices.devices if one.uuid == uuid), None)
+        device = None if devices is None else next((gpu for gpu in devices.devices if gpu.uuid == uuid), None)
         if device is not None and mib > device.total_mib:
             yield fault(
                 f"node {node}",
@@ -75,15 +75,15 @@ def _overfull(known: dict[str, NodeDevices], held: dict[tuple[str, str], int]) -
 
 
 def waiting_pods(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether every pending pod that asks for a GPU names our scheduler and asks for what some node could give."""
+    """Whether every pending pod that requests a GPU names our scheduler, and requests what some node could allocate."""
     offered = None if isinstance(facts.nodes, Unread) else _offered(facts.nodes)
     known = {} if isinstance(facts.nodes, Unread) else devices_of(facts.nodes)
     empty = Ledger.of(map(emptied, known.values()))
     actual = cache(lambda: _with_pods(facts, known))
-    there = {
+    node_labels = {
         label
-        for one in (() if isinstance(facts.nodes, Unread) else facts.nodes)
-        for label in one.labels.items()
+        for node in (() if isinstance(facts.nodes, Unread) else facts.nodes)
+        for label in node.labels.items()
     }
     for pod in () if isinstance(facts.pods, Unread) else facts.pods:
         if pod.spec.node_name or pod.finished:
@@ -99,7 +99,7 @@ def waiting_pods(facts: ClusterFacts) -> Iterator[Result]:
             )
             continue
         yield from _unoffered(pod, offered)
-        for text in (*mistakes_of_pending(pod), *mistyped(pod, there)):
+        for text in (*mistakes_of_pending(pod), *mistyped(pod, node_labels)):
             yield warning(f"pod {pod.key}", text, "correct the manifest, and recreate the pod")
         if request is not None and known:
             yield from _too_large(pod, request, empty, actual)
@@ -112,7 +112,7 @@ def waiting_pods(facts: ClusterFacts) -> Iterator[Result]:
 
 
 def _with_pods(facts: ClusterFacts, known: dict[str, NodeDevices]) -> Ledger:
-    """The nodes with what pods hold of them, as far as that can be read."""
+    """The nodes with the allocations of pods, as far as these can be read."""
     ledger = Ledger.of(known.values())
     for pod in () if isinstance(facts.pods, Unread) else facts.pods:
         node = pod.spec.node_name
@@ -125,30 +125,30 @@ def _with_pods(facts: ClusterFacts, known: dict[str, NodeDevices]) -> Ledger:
 
 
 def _waits_for(pod: Pod, facts: ClusterFacts) -> str:
-    """Of a pod that asks for GPUs of ours and names another scheduler: whether that one has looked at it is written on the pod."""
+    """Why a pod with GPUs of ours that names another scheduler is pending: its condition shows whether that scheduler has seen it."""
     named = pod.spec.scheduler_name or "default-scheduler"
-    if slip := misspelled_scheduler(pod):
-        return slip
+    if mistake := misspelled_scheduler(pod):
+        return mistake
     made_s = seconds_of(pod.metadata.creation_timestamp)
     had_time = isinstance(facts.server_time_s, Unread) or facts.server_time_s - made_s > _TIME_TO_LOOK_S
-    if had_time and not any(one.type == "PodScheduled" for one in pod.status.conditions or ()):
+    if had_time and not any(condition.type == "PodScheduled" for condition in pod.status.conditions or ()):
         return f"no scheduler has looked at it: none seems to run for schedulerName {named}"
     return f"it waits for scheduler {named}, which knows nothing of GPUs' shares"
 
 
 def _offered(nodes: Iterable[SeenNode]) -> frozenset[str]:
-    """Resources of which a node has some, also while their device plugin is away."""
+    """Resources that some node has, also while their device plugin is down."""
     return frozenset(
         name
-        for one in nodes
-        for amounts in (one.node.status.capacity, one.node.status.allocatable)
+        for node in nodes
+        for amounts in (node.node.status.capacity, node.node.status.allocatable)
         for name, amount in (amounts or {}).items()
         if str(amount) != "0"
     )
 
 
 def _too_large(pod: Pod, request: Request, empty: Ledger, actual: Callable[[], Ledger]) -> Iterator[Result]:
-    """What no node could give if it were empty and all of its GPUs well."""
+    """A request that no node could fulfil if it were empty and healthy."""
     nodes = empty.node_names()
     verdict = empty.filter(request, nodes)
     if verdict.fits:
@@ -161,17 +161,17 @@ def _too_large(pod: Pod, request: Request, empty: Ledger, actual: Callable[[], L
 
 
 def _unoffered(pod: Pod, offered: Collection[str] | None) -> Iterator[Result]:
-    """Resources by names that look like ours, or are other device plugins', and that nobody offers; ``None``: nodes were not read."""
-    asked = [
+    """Resources with names that look like ours, or of other device plugins, that no node offers; ``None``: nodes were not read."""
+    requested = [
         (container.name, resource)
         for container in (*pod.spec.containers, *(pod.spec.init_containers or ()))
         for resource in (container.resources and container.resources.limits) or ()
     ]
-    for text, instead in unoffered(asked, offered):
+    for text, instead in unoffered(requested, offered):
         yield warning(f"pod {pod.key}", text, instead)
 
 
-def _asks(pod: Pod) -> bool:
+def _requests_gpus(pod: Pod) -> bool:
     try:
         return request_of(pod) is not None
     except InvalidRequest:

@@ -1,4 +1,4 @@
-"""What the accounts of our processes may: the roles that the charts make, and whom these are bound to."""
+"""Permissions of our processes' accounts: the roles of the charts, and their bindings."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -11,10 +11,10 @@ _OWN: Final = ""
 
 
 class _Needed(NamedTuple):
-    """A role of ``chart`` that must be bound to the account of what ``field`` of the facts holds.
+    """A role of ``chart`` that must be bound to the account of the workload in ``field`` of the facts.
 
-    ``namespace``: of a Role, empty for that of the release; ``None``: a ClusterRole. ``allows``: VERB RESOURCE.GROUP, at the least, to
-    objects of the name ``only`` where the role names any; nothing where the role is Kubernetes' own.
+    ``namespace``: of a Role, empty for that of the release; ``None``: a ClusterRole. ``allows``: the least permissions, as VERB
+    RESOURCE.GROUP, on objects with the name ``only`` if the role names any; empty if it is a role of Kubernetes.
     """
 
     field: str
@@ -85,51 +85,51 @@ RIGHTS: Final = (
 
 
 def process_rights(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether the accounts of our processes are given what they need."""
+    """Whether the accounts of our processes have the permissions that they need."""
     unread = (
         ("ClusterRoles", facts.roles), ("ClusterRoles", facts.bindings),
         ("Roles", facts.own_roles), ("Roles", facts.own_bindings),
     )  # fmt: skip
-    for what, found in unread:
-        if isinstance(found, Unread) and facts.playground is None:
-            yield unknown(what, found.why)
+    for kind, objects in unread:
+        if isinstance(objects, Unread) and facts.playground is None:
+            yield unknown(kind, objects.why)
             return
     for needed in RIGHTS:
-        there = getattr(facts, needed.field)
-        if isinstance(there, Unread):
+        workloads = getattr(facts, needed.field)
+        if isinstance(workloads, Unread):
             continue
-        # Of two releases one has what the other lacks; that there are two is told elsewhere.
-        if len(there) == 1 or (there and needed.namespace is None):
-            yield from _given(facts, needed, there)
+        # Of two releases one has what the other lacks; that there are two is another finding.
+        if len(workloads) == 1 or (workloads and needed.namespace is None):
+            yield from _missing_rights(facts, needed, workloads)
 
 
-def _given(facts: ClusterFacts, needed: _Needed, workloads: Sequence[Json]) -> Iterator[Result]:
+def _missing_rights(facts: ClusterFacts, needed: _Needed, workloads: Sequence[Json]) -> Iterator[Result]:
     home = str(at(workloads[0], "metadata", "namespace") or "")
     wide = needed.namespace is None
     namespace = "" if wide else needed.namespace or home
     roles, bindings = (facts.roles, facts.bindings) if wide else (facts.own_roles, facts.own_bindings)
     if isinstance(roles, Unread) or isinstance(bindings, Unread):
         return
-    role_word, binding_word = ("clusterrole", "clusterrolebinding") if wide else ("role", "rolebinding")
+    role_kind, binding_kind = ("clusterrole", "clusterrolebinding") if wide else ("role", "rolebinding")
     place = f"{namespace}/" if namespace else ""
     suggestion = f"{upgrade(facts, needed.chart)} writes the rights again"
     if needed.allows:
-        role = next((one for one in roles if name_of(one) == f"{place}{needed.role}"), None)
+        role = next((item for item in roles if name_of(item) == f"{place}{needed.role}"), None)
         if role is None:
-            yield fault(f"{role_word} {place}{needed.role}", "it is not there", suggestion)
+            yield fault(f"{role_kind} {place}{needed.role}", "it is not there", suggestion)
             return
         missing = [right for right in needed.allows if not _allows(role, right, needed.only)]
         if missing:
             yield fault(
-                f"{role_word} {place}{needed.role}", f"it does not allow to {', '.join(missing)}", suggestion
+                f"{role_kind} {place}{needed.role}", f"it does not allow to {', '.join(missing)}", suggestion
             )
-    subject = f"{binding_word} {place}{needed.binding}"
-    binding = next((one for one in bindings if name_of(one) == f"{place}{needed.binding}"), None)
+    subject = f"{binding_kind} {place}{needed.binding}"
+    binding = next((item for item in bindings if name_of(item) == f"{place}{needed.binding}"), None)
     if binding is None or at(binding, "roleRef", "name") != needed.role or not at(binding, "subjects"):
         yield fault(subject, "it is not there, or binds nobody to the role", suggestion)
         return
     account = str(at(workloads[0], "spec", "template", "spec", "serviceAccountName") or "default")
-    if len(workloads) == 1 and not any(_is(one, home, account) for one in binding["subjects"]):
+    if len(workloads) == 1 and not any(_is(entry, home, account) for entry in binding["subjects"]):
         bound = ", ".join(map(_named, binding["subjects"]))
         yield fault(
             subject, f"it binds {bound}, and our pods are serviceaccount {home}/{account}", suggestion
@@ -137,7 +137,7 @@ def _given(facts: ClusterFacts, needed: _Needed, workloads: Sequence[Json]) -> I
 
 
 def _is(subject: Json, namespace: str, account: str) -> bool:
-    """Whether a binding's subject is the account, or a group that it is in."""
+    """Whether a binding's subject is the account, or one of its groups."""
     name = subject.get("name")
     match subject.get("kind"):
         case "ServiceAccount":
@@ -158,8 +158,8 @@ def _named(subject: Json) -> str:
 
 
 def _allows(role: Json, right: str, only: str) -> bool:
-    verb, _, what = right.partition(" ")
-    resource, _, group = what.partition(".")
+    verb, _, target = right.partition(" ")
+    resource, _, group = target.partition(".")
     return any(
         {verb, "*"} & set(rule.get("verbs") or ())
         and {resource, "*"} & set(rule.get("resources") or ())

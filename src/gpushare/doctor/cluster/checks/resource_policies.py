@@ -1,4 +1,4 @@
-"""ResourcePolicies: units that have nodes, and pods that go by them."""
+"""ResourcePolicies: their units have nodes, and their pods follow them."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -19,12 +19,12 @@ from gpushare.api.objects import Pod
 from gpushare.doctor.cluster.facts import ClusterFacts, Json, SeenNode
 from gpushare.doctor.findings import Result, Unread, warning
 
-#: How alike a word must be to one that nodes have to be taken for a slip.
+#: Similarity to a word of some node from which a word is taken for a misspelling.
 _ALIKE: Final = 0.7
 
 
 def unit_nodes(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether each unit has a node, but for those whose pods wait for nodes to come."""
+    """Whether each unit has a node, except units whose pods wait for nodes to be added."""
     if isinstance(facts.policies, Unread) or isinstance(facts.nodes, Unread):
         return
     for policy in _readable(facts.policies):
@@ -39,10 +39,10 @@ def unit_nodes(facts: ClusterFacts) -> Iterator[Result]:
 
 
 def pods_of_others(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether the pods that a policy selects name our scheduler: others place theirs where they like."""
+    """Whether the pods that a policy selects name our scheduler: other schedulers ignore the policy."""
     if isinstance(facts.policies, Unread) or isinstance(facts.policy_pods, Unread):
         return
-    policies = sorted(_readable(facts.policies), key=lambda one: one.rank)
+    policies = sorted(_readable(facts.policies), key=lambda policy: policy.rank)
     strays = _strays(policies, facts.policy_pods)
     for policy in policies:
         pods = strays[policy.key]
@@ -56,16 +56,16 @@ def pods_of_others(facts: ClusterFacts) -> Iterator[Result]:
 
 
 def _strays(policies: Sequence[ResourcePolicy], pods: Sequence[Pod]) -> dict[str, list[Pod]]:
-    """Of each policy the pods that it decides for, being the oldest that selects them, and that another scheduler places."""
-    found: dict[str, list[Pod]] = defaultdict(list)
+    """For each policy the pods that it governs (it is the oldest that selects them) but that another scheduler places."""
+    strays: dict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
         if pod.finished or not strays_from_policies(pod):
             continue
         namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
-        decides = (one for one in policies if one.namespace == namespace and one.selects(labels))
+        decides = (policy for policy in policies if policy.namespace == namespace and policy.selects(labels))
         if (policy := next(decides, None)) is not None:
-            found[policy.key].append(pod)
-    return found
+            strays[policy.key].append(pod)
+    return strays
 
 
 def _readable(policies: Sequence[Json]) -> Iterator[ResourcePolicy]:
@@ -73,12 +73,12 @@ def _readable(policies: Sequence[Json]) -> Iterator[ResourcePolicy]:
         try:
             yield decode_policy(msgspec.json.encode(raw))
         except ValueError:
-            continue  # the schema lets none such through
+            continue  # the schema rejects such objects
 
 
 def _lacking(unit: Unit, nodes: Sequence[SeenNode]) -> str:
-    """Which of the labels that it asks for is in the way."""
-    what = f"{'virtual' if unit.kind.is_virtual else 'real'} node"
+    """Which of the required labels no node has."""
+    node_text = f"{'virtual' if unit.kind.is_virtual else 'real'} node"
     for key, value in unit.node_selector.items():
         values = {node.labels[key] for node in nodes if key in node.labels}
         if value in values:
@@ -89,7 +89,7 @@ def _lacking(unit: Unit, nodes: Sequence[SeenNode]) -> str:
         near = _near(value, values)
         return f"none is labelled {key}={value}{f'; there is {key}={near}' if near else ''}"
     wanted = ",".join(f"{key}={value}" for key, value in unit.node_selector.items())
-    return f"no {what} is labelled {wanted}" if wanted else f"there is no {what}"
+    return f"no {node_text} is labelled {wanted}" if wanted else f"there is no {node_text}"
 
 
 def _near(word: str, known: set[str]) -> str:

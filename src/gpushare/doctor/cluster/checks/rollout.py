@@ -1,4 +1,4 @@
-"""Whether what runs is what is installed: pods from before a change that are still there."""
+"""Whether what runs is what is installed: pods from before a change that still run."""
 
 import hashlib
 from collections.abc import Iterator
@@ -8,16 +8,16 @@ from gpushare.api import names
 from gpushare.doctor.cluster.facts import ClusterFacts, Json, at, first_why, name_of
 from gpushare.doctor.findings import Result, Unread, warning
 
-#: On the scheduler's pods: SHA-256 of the configuration that the chart wrote when it made them.
+#: Annotation of the scheduler's pods: SHA-256 of the configuration that the chart wrote when it created them.
 CHECKSUM = "gpushare.dev/config-checksum"
 
 
 def up_to_date(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether every agent is of the DaemonSet's present version, and every scheduler has read its present configuration."""
+    """Whether every agent has the DaemonSet's current version, and every scheduler has read its current configuration."""
     for daemon_set in () if isinstance(facts.daemon_sets, Unread) else facts.daemon_sets:
         yield from _rolled_out(daemon_set)
-    for found in (facts.deployments, facts.webhook_deployments):
-        for deployment in () if isinstance(found, Unread) else found:
+    for deployments in (facts.deployments, facts.webhook_deployments):
+        for deployment in () if isinstance(deployments, Unread) else deployments:
             yield from _deployed(facts, deployment)
     if isinstance(facts.config_maps, Unread) or isinstance(facts.part_pods, Unread):
         return
@@ -59,7 +59,7 @@ def _deployed(facts: ClusterFacts, deployment: Json) -> Iterator[Result]:
     running = at(deployment, "status", "replicas") or 0
     if _is_unseen(deployment):
         yield _untaken(subject)
-    # Pods that are missing are told of elsewhere.
+    # Missing pods are another check's finding.
     elif updated < running:
         yield warning(
             subject,
@@ -69,9 +69,9 @@ def _deployed(facts: ClusterFacts, deployment: Json) -> Iterator[Result]:
 
 
 def _is_unseen(workload: Json) -> bool:
-    """Whether no controller has looked at it since it was changed."""
-    changed, seen = at(workload, "metadata", "generation"), at(workload, "status", "observedGeneration")
-    return isinstance(changed, int) and isinstance(seen, int) and seen < changed
+    """Whether no controller has processed it since it was changed."""
+    changed, observed = at(workload, "metadata", "generation"), at(workload, "status", "observedGeneration")
+    return isinstance(changed, int) and isinstance(observed, int) and observed < changed
 
 
 def _untaken(subject: str) -> Result:
@@ -83,7 +83,7 @@ def _untaken(subject: str) -> Result:
 
 
 def _is_from_before(pod: Json, config_map: Json) -> bool:
-    """Whether the pod of a scheduler was made by another configuration, and has not started since that was changed."""
+    """Whether a scheduler's pod was created with another configuration, and was not started after the change."""
     checksum = (at(pod, "metadata", "annotations") or {}).get(CHECKSUM)
     text = str(at(config_map, "data", "config.yaml") or "").rstrip("\n")
     if checksum is None or checksum == hashlib.sha256(text.encode()).hexdigest():
@@ -93,13 +93,13 @@ def _is_from_before(pod: Json, config_map: Json) -> bool:
 
 
 def _changed_s(obj: Json) -> float | None:
-    """When the object was changed last, unix seconds, as far as that is noted on it."""
-    times = (_seconds(one.get("time")) for one in at(obj, "metadata", "managedFields") or ())
-    return max((one for one in times if one is not None), default=None)
+    """When the object was last changed, in Unix seconds, as far as its metadata shows."""
+    times = (_seconds(entry.get("time")) for entry in at(obj, "metadata", "managedFields") or ())
+    return max((time_s for time_s in times if time_s is not None), default=None)
 
 
 def _started_s(pod: Json) -> float | None:
-    """When its kube-scheduler was started last, unix seconds: by then it has read its configuration."""
+    """When its kube-scheduler was last started, in Unix seconds: it reads its configuration then."""
     for status in at(pod, "status", "containerStatuses") or ():
         if status.get("name") == "kube-scheduler":
             return _seconds(at(status, "state", "running", "startedAt"))

@@ -1,4 +1,4 @@
-"""Services: whether somebody is behind that of the webhook, what becomes of pods where nobody is, and behind the scheduler's."""
+"""Services of webhook and scheduler: whether they have endpoints, and the consequences if not."""
 
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
@@ -22,13 +22,13 @@ _NO_SCHEDULER: Final = "nobody is behind it (no ready endpoint), and `kubectl in
 
 
 class _Effect(NamedTuple):
-    """What comes of a hook that cannot be called: by ``failurePolicy: Fail``, and by ``Ignore``. Empty: nothing that anybody has to know."""
+    """Consequences of a hook that cannot be called: with ``failurePolicy: Fail``, and with ``Ignore``. Empty: none that matter."""
 
     fail: str
     ignore: str
 
 
-#: By the first part of a hook's name.
+#: By the first part of the hook's name.
 _EFFECTS: Final = {
     "requests": _Effect("pods that ask for GPUs are refused", "wrong requests are let through"),
     "scheduler-name": _Effect(
@@ -44,26 +44,26 @@ _EFFECTS: Final = {
         "what node agents write is refused", "a node agent's token is good for other nodes, too"
     ),
 }
-#: Where requests are refused, what these would do with pods is of no account.
+#: If requests are refused the consequences of these for pods do not matter.
 _OF_PODS: Final = frozenset({"scheduler-name", "peoples-units"})
 
 
 def meanwhile(hooks: Collection[Json]) -> str:
-    """What becomes of pods, records and nodes while ``hooks`` cannot be called, by what their ``failurePolicy`` says."""
-    # As the API server has it where nothing is said.
+    """What happens to pods, records and nodes while ``hooks`` cannot be called, by their ``failurePolicy``."""
+    # The API server's default.
     policies = {str(hook.get("name")).partition(".")[0]: hook.get("failurePolicy", "Fail") for hook in hooks}
     refused = policies.get("requests") == "Fail"
-    found = [
+    effects = [
         effect.ignore if policies[kind] == "Ignore" else effect.fail
         for kind, effect in _EFFECTS.items()
         if kind in policies and not (refused and kind in _OF_PODS)
     ]
-    judged = "refused" if "Fail" in policies.values() else "let through unchanged"
-    return ", ".join(filter(None, found)) or f"what it judges is {judged}"
+    fate = "refused" if "Fail" in policies.values() else "let through unchanged"
+    return ", ".join(filter(None, effects)) or f"what it judges is {fate}"
 
 
 def callable_webhook(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether somebody answers where API servers are told to call the webhook."""
+    """Whether the webhook responds where API servers call it."""
     if isinstance(facts.webhooks, Unread):
         return
     for (namespace, name), hooks in webhook_places(facts.webhooks).items():
@@ -74,7 +74,7 @@ def _answers(facts: ClusterFacts, namespace: str, name: str, effect: str) -> Ite
     place = f"{namespace}/{name}"
     describe = f"`kubectl -n {namespace} describe pods -l app.kubernetes.io/name={_APP}`"
     if not isinstance(facts.webhook_deployments, Unread):
-        deployment = next((one for one in facts.webhook_deployments if name_of(one) == place), None)
+        deployment = next((item for item in facts.webhook_deployments if name_of(item) == place), None)
         if deployment is None:
             yield fault(
                 f"deployment {place}",
@@ -85,12 +85,12 @@ def _answers(facts: ClusterFacts, namespace: str, name: str, effect: str) -> Ite
         wanted = at(deployment, "spec", "replicas") or 0
         ready = at(deployment, "status", "readyReplicas") or 0
         describe = "; ".join(filter(None, (describe, pull(facts, INSTALLER, first_unready(facts, _APP)))))
-        said = f"{ready} of {wanted} pods of the webhook are ready{first_why(facts, _APP)}"
+        readiness = f"{ready} of {wanted} pods of the webhook are ready{first_why(facts, _APP)}"
         if wanted and not ready:
-            yield fault(f"deployment {place}", f"{said}; until one is: {effect}", describe)
+            yield fault(f"deployment {place}", f"{readiness}; until one is: {effect}", describe)
             return
         if ready < wanted:
-            yield warning(f"deployment {place}", said, describe)
+            yield warning(f"deployment {place}", readiness, describe)
     if not isinstance(facts.endpoint_slices, Unread) and not ready_endpoints(
         facts.endpoint_slices, namespace, name
     ):
@@ -102,7 +102,7 @@ def _answers(facts: ClusterFacts, namespace: str, name: str, effect: str) -> Ite
 
 
 def asked_scheduler(facts: ClusterFacts, namespace: str) -> Iterator[Result]:
-    """Whether ``kubectl inspect cgpu`` finds a scheduler that runs: kube-scheduler itself needs no Service."""
+    """Whether ``kubectl inspect cgpu`` can reach a running scheduler: kube-scheduler itself needs no Service."""
     if isinstance(facts.endpoint_slices, Unread):
         return
     if not ready_endpoints(facts.endpoint_slices, namespace, names.SCHEDULER_NAME):

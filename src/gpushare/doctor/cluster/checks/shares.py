@@ -1,4 +1,4 @@
-"""Shares of pods: whether a program can start with what its container is held to."""
+"""Shares of pods: whether a program can start within the share of its container."""
 
 from collections.abc import Collection, Iterator
 
@@ -14,7 +14,7 @@ from gpushare.reasons.mistakes.pods import too_small
 
 
 def pod_shares(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether each container has as much of its GPU as a CUDA context takes; other checks name requests and records that cannot be read."""
+    """Whether each container has as much of its GPU as a CUDA context takes; other checks report unreadable requests and records."""
     if isinstance(facts.pods, Unread) or isinstance(facts.nodes, Unread):
         return
     known = devices_of(facts.nodes)
@@ -24,10 +24,10 @@ def pod_shares(facts: ClusterFacts) -> Iterator[Result]:
             continue
         try:
             node = known.get(pod.spec.node_name)
-            found = _of_placed(pod, node) if pod.spec.node_name else _of_waiting(pod, isolating)
+            problems = _of_placed(pod, node) if pod.spec.node_name else _of_waiting(pod, isolating)
         except ModelError:
             continue
-        for text in found:
+        for text in problems:
             yield warning(f"pod {pod.key}", text, "ask for more in the manifest, and create the pod again")
 
 
@@ -37,7 +37,7 @@ def _of_placed(pod: Pod, node: NodeDevices | None) -> list[str]:
 
 
 def _of_waiting(pod: Pod, isolating: Collection[NodeDevices]) -> list[str]:
-    """By what contexts were measured to take, or else by what they may."""
+    """By the measured cost of contexts, or else by the usual one."""
     request = request_of(pod)
     if request is None:
         return []

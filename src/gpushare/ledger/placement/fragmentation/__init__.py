@@ -1,1 +1,1 @@
-"""How much of what is free the expected requests could not use."""
+"""How much of the free memory the expected requests could not use."""

@@ -1,7 +1,7 @@
 """By how much a request makes the free memory of nodes less usable, on the GPUs that each node would choose.
 
-Worked out for all columns at first, then kept, and anew only for columns that changed, until the mix of requests is renewed.
-Kept for as many requests as what is left over (``kept.MOST_KEPT``): two numbers for each column, 20 MB with 5,000 nodes.
+Computed for all columns at first, then cached and computed again only for columns that changed, until the mix of requests is
+renewed. The cache holds ``score_cache.MOST_KEPT`` requests: two numbers per column, 20 MB with 5,000 nodes.
 """
 
 from typing import Final, NamedTuple
@@ -20,12 +20,12 @@ from gpushare.ledger.placement.fragmentation.workload_mix import Kind, Mix
 from gpushare.ledger.placement.score_cache import MOST_KEPT, PICKED_OF
 from gpushare.ledger.placement.topology_sets import Nearness
 
-#: Columns worked out together: what is in between stays in the processor's cache.
+#: Columns that are computed together: intermediate results stay in the processor's cache.
 _BLOCK: Final = 2048
 
 
-class _Kept:
-    """As of the change number ``seen``: ``grown`` and ``left`` MiB for each column, ``FAR`` where the request does not fit."""
+class _Cached:
+    """As of the change number ``seen``: ``grown`` and ``left`` in MiB for each column, ``FAR`` if the request does not fit."""
 
     __slots__ = ("grown", "left", "seen")
 
@@ -36,7 +36,7 @@ class _Kept:
 
 
 class _Placed(NamedTuple):
-    """A request put on GPUs, each by itself: (GPUs, nodes), but for ``gpus`` it says nothing."""
+    """A request put on GPUs, on each one separately: (GPUs, nodes). Values are meaningless except for ``gpus``."""
 
     gpus: Mask
     before: State
@@ -45,7 +45,7 @@ class _Placed(NamedTuple):
 
 
 class _ByGpu(NamedTuple):
-    """As of the change number ``seen``: by how much fragments grow where a request of ``kind`` is put on each GPU of the columns ``at``."""
+    """As of the change number ``seen``: how much fragments grow if a request of ``kind`` is put on each GPU of the columns ``at``."""
 
     kind: Kind
     seen: int
@@ -54,7 +54,7 @@ class _ByGpu(NamedTuple):
 
 
 class Growth:
-    """What the mix of arrivals says about requests, for the columns as they are."""
+    """How requests fragment the current free memory, by the mix of arrivals."""
 
     def __init__(self, columns: Columns, near: Nearness) -> None:
         self._columns = columns
@@ -62,57 +62,57 @@ class Growth:
         self._mix = Mix()
         self._weights = self._mix.weights
         self._weighed = Weighed(self._weights)
-        self._kept: dict[Kind, _Kept] = {}
-        # What was worked out last: of like pods that follow each other many get GPUs of the node that the last one changed.
+        self._cache: dict[Kind, _Cached] = {}
+        # The last result: when identical pods follow each other, many get GPUs of the node that the last one changed.
         self._last: _ByGpu | None = None
 
     def arrived(self, request: Request) -> None:
-        """Count a request into the mix."""
+        """Count a request in the mix."""
         self._mix.arrived(_kind(request))
 
-    def of(self, request: Request) -> _Kept:
-        """For each column, as it is now; whoever asks must not write in it."""
+    def of(self, request: Request) -> _Cached:
+        """The current values for each column; the caller must not modify them."""
         columns = self._columns
         self._renew()
         key = _kind(request)
-        kept = self._kept.pop(key, None)
-        changed = None if kept is None else columns.changed_since(kept.seen)
-        if kept is None or changed is None or len(changed) * PICKED_OF > kept.left.size:
+        cached = self._cache.pop(key, None)
+        changed = None if cached is None else columns.changed_since(cached.seen)
+        if cached is None or changed is None or len(changed) * PICKED_OF > cached.left.size:
             at = np.arange(columns.fit_units.shape[1], dtype=np.intp)
-            kept = _Kept(*self._work_out(request, at), columns.changes)
+            cached = _Cached(*self._compute(request, at), columns.changes)
         elif changed:
             at = np.fromiter(changed, np.intp, len(changed))
-            kept.grown[at], kept.left[at] = self._work_out(request, at)
-            kept.seen = columns.changes
-        self._kept[key] = kept  # at the end: the dictionary is in order of use
-        if len(self._kept) > MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
-        return kept
+            cached.grown[at], cached.left[at] = self._compute(request, at)
+            cached.seen = columns.changes
+        self._cache[key] = cached  # at the end: the dictionary is in order of use
+        if len(self._cache) > MOST_KEPT:
+            del self._cache[next(iter(self._cache))]
+        return cached
 
     def by_gpu(self, request: Request, column: int) -> list[int]:
-        """For each GPU of one node by how much fragments grow where the request, or one of its shares, is put on it."""
+        """For each GPU of one node, by how much fragments grow if the request, or one of its shares, is put on it."""
         self._renew()
         last = self._last
         if last is not None and (last.kind, last.seen) == (_kind(request), self._columns.changes):
-            there = np.flatnonzero(last.at == column)
-            if there.size:
-                known: list[int] = last.grown[:, there[0]].tolist()
-                return known
+            positions = np.flatnonzero(last.at == column)
+            if positions.size:
+                grown: list[int] = last.grown[:, positions[0]].tolist()
+                return grown
         at = np.array([column], np.intp)
         placed = self._place(request, at, self._fits(request, at))
-        found: list[int] = self._one_by_one(placed)[:, 0].tolist()
-        return found
+        grown: list[int] = self._one_by_one(placed)[:, 0].tolist()
+        return grown
 
     def fragments_mib(self) -> int:
-        """How much of what is free the mix could not use on average, over all columns; 0 before anything has arrived."""
+        """MiB of free memory that the mix could not use on average, over all columns; 0 before the first arrival."""
         self._renew()
-        # Kinds alone: the average pod is there to rank by, and uses any piece.
+        # Kinds only: the average pod serves to rank nodes, and could use any piece.
         weighed = Weighed(self._weights, loads=())
         if not weighed.weight:
             return 0
         columns, width = self._columns, self._columns.width
-        given = (columns.room_units[:, :width] != SHUT) & (columns.no_memory[:width] == 0)
-        free_mib = np.maximum(columns.total_mib[:, :width] - columns.taken_mib[:, :width], 0) * given
+        usable = (columns.room_units[:, :width] != SHUT) & (columns.no_memory[:width] == 0)
+        free_mib = np.maximum(columns.total_mib[:, :width] - columns.taken_mib[:, :width], 0) * usable
         open_to = np.where(columns.no_memory[:width] + columns.core_pods[:width] == 0, OPEN_TO_MEMORY, 0)
         open_to |= np.where(columns.no_core[:width] + columns.memory_pods[:width] == 0, OPEN_TO_CORE, 0)
         lines = columns.free_cpu_milli[:width], open_to, columns.unit_mib[:width]
@@ -124,7 +124,7 @@ class Growth:
         if self._mix.weights is not self._weights:
             self._weights = self._mix.weights
             self._weighed = Weighed(self._weights)
-            self._kept.clear()
+            self._cache.clear()
             self._last = None
 
     def _one_by_one(self, placed: _Placed) -> Ints:
@@ -133,15 +133,15 @@ class Growth:
     def _fits(self, request: Request, at: Places) -> Mask:
         return multi_gpu.fits(self._columns, request, min(request.memory_units, MOST_UNITS), at)
 
-    def _work_out(self, request: Request, at: Places) -> tuple[Ints, Ints]:
+    def _compute(self, request: Request, at: Places) -> tuple[Ints, Ints]:
         """``grown`` and ``left`` for the columns ``at``."""
         grown, left = np.full(at.size, FAR), np.full(at.size, FAR)
         gpus = self._fits(request, at)
         fits = np.flatnonzero(gpus.sum(axis=0) >= request.gpu_count)
         for start in range(0, fits.size, _BLOCK):
-            some = fits[start : start + _BLOCK]
-            placed = self._place(request, at[some], gpus.take(some, axis=1))
-            grown[some], left[some] = self._on_fitting(request, at[some], placed)
+            block = fits[start : start + _BLOCK]
+            placed = self._place(request, at[block], gpus.take(block, axis=1))
+            grown[block], left[block] = self._on_fitting(request, at[block], placed)
         return grown, left
 
     def _on_fitting(self, request: Request, at: Places, placed: _Placed) -> tuple[Ints, Ints]:
@@ -155,8 +155,8 @@ class Growth:
                 order = np.where(own, order, wish)
             rows, nodes = order.argmin(axis=0), np.arange(at.size)
             return grown[rows, nodes], placed.left_mib[rows, nodes]
-        # By fragments and, where these are the same, by what is left.
-        order = _in_turn(grown, placed.left_mib)
+        # By fragments, then by what is left.
+        order = _ranked(grown, placed.left_mib)
         if wish is not None:
             order = np.where(own, order, wish)
         near = self._columns.near.take(at)
@@ -187,7 +187,7 @@ class Growth:
         untouched = (pods == 0) & (taken_mib == 0)
         left_mib = free_after = free_mib - total_mib * asked // units
         if request.whole_device:
-            free_after = free_mib - total_mib  # all units of it are all of its memory
+            free_after = free_mib - total_mib  # all of the GPU's units are all of its memory
         fit_after = ((free_after + 1) * units - 1) // np.maximum(total_mib, 1)
         cap = pick(columns.max_pods)
         if cap.any():
@@ -223,8 +223,8 @@ class Growth:
         )
 
 
-def _in_turn(grown: Ints, left_mib: Ints) -> Ints:
-    """The place of each GPU among its node's, by the first and then by the second; equals have the same."""
+def _ranked(grown: Ints, left_mib: Ints) -> Ints:
+    """The rank of each GPU among those of its node, by ``grown``, then ``left_mib``; equal ones have the same rank."""
     order = np.lexsort((left_mib, grown), axis=0)
     grown, left_mib = (np.take_along_axis(plane, order, axis=0) for plane in (grown, left_mib))
     steps = (grown[1:] != grown[:-1]) | (left_mib[1:] != left_mib[:-1])

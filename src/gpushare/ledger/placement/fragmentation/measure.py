@@ -1,14 +1,14 @@
-"""How much of the free GPU memory the requests that are to be expected could not use, and what a request adds to that.
+"""How much of the free GPU memory the expected requests could not use, and by how much a request increases that.
 
 After "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC 2023): for
-a node and a kind of request, what is free on GPUs that cannot take the kind's share is a fragment; all that is free is one
-where the node cannot take the kind at all. Averaged over the mix of kinds, a request goes where it adds least.
+a node and a kind of request, the free memory of GPUs that cannot take the kind's share is a fragment; if the node cannot take
+the kind at all, all of its free memory is. Averaged over the mix of kinds, a request goes where it adds least.
 
-Processors are looked at twice. A node that has too few for one pod of a kind cannot take it, as there. Beyond that the mix
-as a whole is to fit what a node has: its average pod, which takes any piece of a GPU, uses no more memory than the processors
-serve. So a pod that wants few processors goes where they are short, one that wants many goes where they are plenty, and
-this long before the last is gone. Pods without a GPU take of them too, unseen, so the average counts once more with twice
-the processors.
+Processors count in two ways. As in the paper, a node with too few processors for one pod of a kind cannot take it. In
+addition, the mix as a whole should fit what a node has: the average pod, which can use any piece of a GPU, uses no more memory
+than the processors allow. So a pod that needs few processors goes where they are scarce, one that needs many goes where they
+are plentiful, long before the last one is allocated. Pods without a GPU use processors too, which is not visible here, so the
+average pod counts once more with twice the processors.
 
 Figures are MiB times the mix's weight: whole numbers far below 2**63.
 """
@@ -24,23 +24,23 @@ from gpushare.ledger.node_book import UNKNOWN_CPU_MILLI
 from gpushare.ledger.placement.fragmentation.served import OPEN_TO_CORE, OPEN_TO_MEMORY, Served
 from gpushare.ledger.placement.fragmentation.workload_mix import Kind
 
-#: Kinds that count, the most frequent: bounds the work.
+#: The most frequent kinds, which are the only ones that count: bounds the work.
 MOST_WEIGHED: Final = 64
-#: Rarer kinds are left out once the others make up so many percent of the arrivals.
+#: Rarer kinds are ignored once the others make up this percentage of the arrivals.
 WEIGHED_PERCENT: Final = 95
-#: Processors of the average pod, in parts of what the mix asks for: by itself, and with as many for pods without a GPU.
+#: Processors of the average pod, as multiples of what the mix requests: once, and with as many again for pods without a GPU.
 LOADS: Final = (1, 2)
-#: Bits of the average pod's units: times the processors of a node and the MiB of a unit they stay below 2**63.
+#: Bits of the average pod's units: multiplied by a node's processors and the MiB of a unit they stay below 2**63.
 _UNITS_BITS: Final = 20
-#: The average pod but for its processors: it takes any piece of a GPU.
+#: The average pod except for its processors: it can use any piece of a GPU.
 _ANY: Final = Kind(1, 1)
 
 
 class State(NamedTuple):
-    """Nodes as fragmentation sees them: planes are (GPUs, nodes), lines are (nodes,).
+    """What fragmentation depends on: planes are (GPUs, nodes), lines are (nodes,).
 
-    ``fit_units`` is the largest request that a GPU takes, below 0 where it takes none; ``free_core`` is in percent, below
-    0 where none is given; of ``untouched`` ones nobody holds anything; ``unit_mib`` is the size of the node's memory unit, ``open_to`` are bits.
+    ``fit_units`` is the largest request that a GPU takes, negative for none; ``free_core`` is in percent, negative if the node
+    does not share compute; ``untouched`` GPUs are unused; ``unit_mib`` is the node's memory unit; ``open_to`` are bits.
     """
 
     free_mib: Ints
@@ -53,10 +53,10 @@ class State(NamedTuple):
 
 
 class Weighed:
-    """A mix of kinds: those that want one GPU are looked up (``served``), for those that want several there are arrays.
+    """A mix of kinds. Those that request one GPU are looked up (``served``), those that request several are computed by arrays.
 
-    These have a row per kind, or per share (units, compute, whether whole) that kinds want of each of their GPUs. ``loads`` adds
-    for each the average pod, with so many times its processors, weighing as much as all kinds together.
+    The arrays have a row per kind, or per share (units, compute, whole) that kinds request of each of their GPUs. Each of
+    ``loads`` adds the average pod with so many times its processors and the weight of all kinds together.
     """
 
     def __init__(self, weights: Mapping[Kind, int], loads: Sequence[int] = LOADS) -> None:
@@ -64,7 +64,7 @@ class Weighed:
         self._together = sum(kinds.values())
         self.weight = self._together * (1 + len(loads))
         self._units, cpu_milli = _average(kinds)
-        # Where nobody asks for processors the average pods have any piece, and are looked up too.
+        # If no kind requests processors the average pods can use any piece, and are looked up too.
         self._loads = [load * cpu_milli for load in loads if cpu_milli]
         self._served = Served(
             {kind: weight for kind, weight in kinds.items() if kind.gpus == 1},
@@ -89,18 +89,18 @@ class Weighed:
         served = self._served
         places = served.gpus(state.fit_units, state.free_core, state.untouched)
         places += served.nodes(state.cpu_milli, state.open_to)
-        found: Ints = ((self.weight - served.weights(places)) * state.free_mib).sum(axis=0)
+        fragments: Ints = ((self.weight - served.weights(places)) * state.free_mib).sum(axis=0)
         if self._loads:
             pieces = state.free_mib * (state.fit_units >= _ANY.units)
-            found -= self._usable_on_average(pieces.sum(axis=0), state)
+            fragments -= self._usable_on_average(pieces.sum(axis=0), state)
         if self._share.size:
             fits = self._fits(state.fit_units, state.free_core, state.untouched)
             free = (state.free_mib * fits).sum(axis=1)
-            found -= self._usable_by_several(free, fits.sum(axis=1), self._able(state))
-        return found
+            fragments -= self._usable_by_several(free, fits.sum(axis=1), self._able(state))
+        return fragments
 
     def grown_by_one(self, before: State, after: State, gpus: Mask) -> Ints:
-        """(GPUs, nodes): by how much ``fragments`` grow where that one of ``gpus``, and its node's lines, become as in ``after``.
+        """(GPUs, nodes): how much ``fragments`` grow if one of ``gpus``, and its node's lines, become as in ``after``.
 
         ``FAR`` on all other GPUs.
         """
@@ -125,8 +125,8 @@ class Weighed:
         return np.where(gpus, grown, FAR)
 
     def _more_by_several(self, before: State, after: State, gpus: Mask) -> Ints:
-        """How much more of each node the kinds of several GPUs can use then; it says nothing but for ``gpus``."""
-        # GPUs side by side are mostly alike: what was worked out for one holds for the next.
+        """How much more the kinds with several GPUs can use of each node; meaningless except for ``gpus``."""
+        # Neighbouring GPUs are mostly identical: the result for one is reused for the next.
         alike = gpus[1:] & gpus[:-1]
         planes = 4 if self._some_whole else 3
         for plane in (*before[:planes], *after[:planes]):
@@ -153,7 +153,7 @@ class Weighed:
         return more
 
     def _fits(self, fit_units: Ints, free_core: Ints, untouched: Mask) -> Mask:
-        """Which GPUs take each share: a row more in front."""
+        """Which GPUs take each share; adds a dimension in front."""
         shape = (-1,) + (1,) * fit_units.ndim
         fits: Mask = fit_units >= self._share_units.reshape(shape)
         if self._share_core.any():
@@ -164,43 +164,43 @@ class Weighed:
         return fits
 
     def _able(self, lines: State) -> Mask:
-        """For each row and node whether the node's lines are enough, however much is free."""
+        """For each row and node whether the node's lines suffice, however much is free."""
         able: Mask = (self._needs & lines.open_to > 0) & (lines.cpu_milli >= self._cpu)
         return able
 
     def _usable_by_several(self, free: Ints, gpus: Ints, able: Mask) -> Ints:
-        """``free`` and ``gpus`` say for each share how many MiB are free on GPUs that take it, and how many such there are."""
+        """``free``: MiB on GPUs that take each share; ``gpus``: the number of such GPUs."""
         could = (gpus[self._share] >= self._gpus) & able
-        # No product of matrices: BLAS would start threads for it.
-        found: Ints = (free[self._share] * self._weights * could).sum(axis=0)
-        return found
+        # No matrix product: BLAS would start threads for it.
+        usable: Ints = (free[self._share] * self._weights * could).sum(axis=0)
+        return usable
 
     def _usable_on_average(self, free: Ints, lines: State) -> Ints:
         """How much the average pods can use of what is ``free`` in pieces."""
         unlimited = lines.cpu_milli >= UNKNOWN_CPU_MILLI
         units_mib = lines.cpu_milli * (self._units * lines.unit_mib)
-        found: Ints = np.zeros_like(free)
+        usable: Ints = np.zeros_like(free)
         for load in self._loads:
-            found += np.minimum(free, np.where(unlimited, FAR, units_mib // load))
-        found *= np.where(lines.open_to > 0, self._together, 0)
-        return found
+            usable += np.minimum(free, np.where(unlimited, FAR, units_mib // load))
+        usable *= np.where(lines.open_to > 0, self._together, 0)
+        return usable
 
 
 def _most_frequent(weights: Mapping[Kind, int]) -> dict[Kind, int]:
-    """Those that want a GPU and make up most of the mix; of kinds as frequent the smaller first."""
+    """The kinds that request a GPU and make up most of the mix; of equally frequent kinds the smaller first."""
     wanted = sorted(((-weight, kind) for kind, weight in weights.items() if kind.gpus))
-    total, found = -sum(weight for weight, _ in wanted), 0
+    total, covered = -sum(weight for weight, _ in wanted), 0
     kinds: dict[Kind, int] = {}
     for weight, kind in wanted[:MOST_WEIGHED]:
         kinds[kind] = -weight
-        found -= weight
-        if found * 100 >= total * WEIGHED_PERCENT:
+        covered -= weight
+        if covered * 100 >= total * WEIGHED_PERCENT:
             break
     return kinds
 
 
 def _average(kinds: Mapping[Kind, int]) -> tuple[int, int]:
-    """Units and thousandths of processors of the average pod: only what one is to the other counts."""
+    """Units and thousandths of processors of the average pod: only their ratio matters."""
     units = sum(weight * kind.gpus * kind.units for kind, weight in kinds.items())
     cpu_milli = sum(weight * kind.cpu_milli for kind, weight in kinds.items())
     cut = max(units.bit_length() - _UNITS_BITS, 0)

@@ -1,8 +1,8 @@
-"""What part of the mix a GPU serves, looked up: for kinds that want one GPU.
+"""Looks up which part of the mix a GPU serves, for kinds that request one GPU.
 
-Such a kind fits a GPU or not by thresholds alone: units, percent of compute, whether anybody uses it, and on its node the
-processors and to which requests it is open. So the weights of all kinds that fit are added up once for each combination that
-makes a difference, and thousands of GPUs are looked up in one go, however many kinds there are.
+Whether such a kind fits depends on thresholds only: units, percent of compute, whether the GPU is in use, and the node's
+processors and the requests that it is open to. So the weights of all kinds that fit are summed once for each combination
+of thresholds, and thousands of GPUs are looked up in one step, however many kinds there are.
 """
 
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ import numpy as np
 from gpushare.ledger.arrays import Ints, Mask
 from gpushare.ledger.placement.fragmentation.workload_mix import Kind
 
-#: Which requests a node is open to, as bits.
+#: The requests that a node is open to, as bits.
 OPEN_TO_MEMORY: Final = 1
 OPEN_TO_CORE: Final = 2
 
 
 class Served:
-    """Weights of ``kinds``, each of one GPU; ``anything`` is that of a pod that takes any piece of a GPU of any open node."""
+    """Weights of ``kinds``, each with one GPU. ``anything`` is the weight of a pod that can use any piece of any open node's GPUs."""
 
     def __init__(self, kinds: Mapping[Kind, int], anything: int) -> None:
         self._units = _steps({1, *(kind.units for kind in kinds)})
@@ -38,36 +38,36 @@ class Served:
         by_open[OPEN_TO_CORE] = core + pieces
         by_open[OPEN_TO_MEMORY | OPEN_TO_CORE] = memory + core + pieces
         table = np.stack(by_open)
-        # Who has more serves all that is served with less.
+        # A GPU with more serves everything that one with less serves.
         for axis in range(1, table.ndim):
             table.cumsum(axis=axis, out=table)
         self._table = table.ravel()
         self._per_node = table[0, 0].size
 
     def nodes(self, cpu_milli: Ints, open_to: Ints) -> Ints:
-        """Where the table begins for each node, to be added to ``gpus``."""
-        found: Ints = open_to * (self._cpu.size + 1)
+        """The offset of each node in the table, to be added to ``gpus``."""
+        offsets: Ints = open_to * (self._cpu.size + 1)
         if self._cpu.size:
-            found += self._cpu.searchsorted(cpu_milli, "right")
-        found *= self._per_node
-        return found
+            offsets += self._cpu.searchsorted(cpu_milli, "right")
+        offsets *= self._per_node
+        return offsets
 
     def gpus(self, fit_units: Ints, free_core: Ints, untouched: Mask) -> Ints:
-        """How far from there it has what is for each GPU."""
-        found: Ints = self._units.searchsorted(fit_units, "right")
+        """The offset of each GPU within its node's part of the table."""
+        offsets: Ints = self._units.searchsorted(fit_units, "right")
         if self._core.size:
-            found += self._core.searchsorted(free_core, "right") * (self._units.size + 1)
+            offsets += self._core.searchsorted(free_core, "right") * (self._units.size + 1)
         if self._some_whole:
-            found += untouched * ((self._core.size + 1) * (self._units.size + 1))
-        return found
+            offsets += untouched * ((self._core.size + 1) * (self._units.size + 1))
+        return offsets
 
     def weights(self, places: Ints) -> Ints:
-        """The weight of all that is served at these sums of ``nodes`` and ``gpus``."""
-        found: Ints = self._table.take(places)
-        return found
+        """The weight of all kinds that are served at these sums of ``nodes`` and ``gpus``."""
+        weights: Ints = self._table.take(places)
+        return weights
 
     def _cell(self, kind: Kind) -> tuple[int, int, int, int]:
-        """The least of everything with which the kind is served."""
+        """The lowest thresholds at which the kind is served."""
         return (
             int(self._cpu.searchsorted(kind.cpu_milli, "right")),
             int(kind.whole),

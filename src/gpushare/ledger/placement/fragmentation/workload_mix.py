@@ -1,22 +1,22 @@
-"""What kinds of requests arrive, and how often: a bounded count that forgets slowly.
+"""Which kinds of requests arrive, and how often: a bounded count with slow decay.
 
-Counted per arrival and by no clock, so that the same arrivals always give the same mix.
+Counted per arrival and not by a clock, so that the same arrivals always result in the same mix.
 """
 
 from typing import Final, NamedTuple
 
-#: What one arrival counts at first; halved at each forgetting.
+#: Weight of one arrival at first; halved at each decay.
 ARRIVAL: Final = 1 << 4
 #: Arrivals after which all counts are halved.
 MOST_ARRIVALS: Final = 1 << 14
-#: Kinds counted; one more halves all counts until there is room.
+#: Number of kinds; one more halves all counts until there is room.
 MOST_KINDS: Final = 256
 
 
 class Kind(NamedTuple):
-    """What a pod asks for: ``units`` and ``core_percent`` of each of ``gpus`` GPUs, and thousandths of processors.
+    """What a pod requests: ``units`` and ``core_percent`` of each of ``gpus`` GPUs, and thousandths of processors.
 
-    ``whole``: of GPUs that nobody uses, and all of each of them; ``units`` is the least that they must have.
+    ``whole``: unused GPUs, and all of each; ``units`` is the least that they must have.
     """
 
     gpus: int
@@ -29,9 +29,9 @@ class Kind(NamedTuple):
 class Mix:
     """Counts arrivals by kind.
 
-    ``weights`` says what is to be expected next: kind → how often it came, in parts of ``ARRIVAL``. It is taken anew after
-    as many arrivals as went into it, or half of ``MOST_ARRIVALS``, so that what follows from it may be kept for a while,
-    and is never changed in place.
+    ``weights`` is the expected mix: kind → its frequency, in parts of ``ARRIVAL``. It is renewed after as many arrivals as
+    went into it, or half of ``MOST_ARRIVALS``, so that results derived from it can be cached for a while. It is never
+    modified in place.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""A CDI description in which our libraries stand where programs look for the driver's. Pure.
+"""A CDI spec in which our libraries take the place of the driver's. Pure.
 
-It is made from our own description of the GPUs (``cdi.deriving``): wherever that mounts ``libcuda.so.VERSION`` or
-``libnvidia-ml.so.VERSION`` into containers, ours is mounted instead, and the driver's own lies where ours are linked
-to. Full paths and unset variables then lead to ours as well.
+It is derived from our own spec of the GPUs (``cdi.derive_spec``): wherever that mounts ``libcuda.so.VERSION`` or
+``libnvidia-ml.so.VERSION`` into containers, ours is mounted instead, and the driver's own is mounted where ours are linked
+to. So full paths and unset variables lead to our libraries, too.
 """
 
 import json
@@ -16,25 +16,25 @@ from gpushare.nodeagent.isolation.storage.files import IN_CONTAINER, SHIMS
 KIND: Final = "gpushare.dev/isolated"
 
 _DRIVER: Final = re.compile(r"(libcuda|libnvidia-ml)\.so(\.[0-9]+)*")
-#: Folders of libraries for 32-bit programs. Ours are 64-bit only, and theirs would know of no limit.
+#: Folders of 32-bit libraries. Ours are 64-bit only, so these would not be limited.
 _NARROW: Final = re.compile(r"/(i[3-6]86[^/]*|lib32|arm-linux-gnueabihf)/")
-#: A hook of NVIDIA's that prefers a driver library from the container's image, which knows of no limit either.
+#: A hook of NVIDIA's that prefers a driver library from the container's image, which would not be limited either.
 _COMPAT: Final = "enable-cuda-compat"
 
 
 class NotShimmed(NodeAgentError):
-    """A description in which ours cannot be put in place."""
+    """A spec in which our libraries cannot take the driver's place."""
 
 
 def qualified(uuid: str) -> str:
-    """The CDI name of a GPU whose driver libraries are ours."""
+    """The CDI name of a GPU with our libraries in place of the driver's."""
     return f"{KIND}={uuid}"
 
 
 def shimmed(content: bytes, library: Path) -> bytes:
-    """``content`` with the libraries in the folder ``library`` of the host in place of the driver's.
+    """``content`` with the libraries in the host folder ``library`` in place of the driver's.
 
-    Raises ``NotShimmed`` when it does not mount the driver's libraries.
+    Raises ``NotShimmed`` if it does not mount the driver's libraries.
     """
     described = json.loads(content)
     for_all = described.get("containerEdits") or {}
@@ -56,7 +56,7 @@ def shimmed(content: bytes, library: Path) -> bytes:
 
 
 def _edited(edits: dict[str, Any], library: Path, *, wide: bool) -> tuple[dict[str, Any], set[str]]:
-    """The edits with ours in place, and which of the driver's libraries they mount."""
+    """The edits with our libraries in place, and the driver libraries that they mount."""
     found: set[str] = set()
     mounts: list[dict[str, Any]] = []
     for mount in edits.get("mounts") or ():
@@ -78,5 +78,5 @@ def _edited(edits: dict[str, Any], library: Path, *, wide: bool) -> tuple[dict[s
 
 
 def _is_narrow(path: str, *, wide: bool) -> bool:
-    """Whether a library is for 32-bit programs; ``wide``: 64-bit ones are in folders named ``lib64``."""
+    """Whether a library is 32-bit; ``wide``: 64-bit ones are in folders named ``lib64``."""
     return _NARROW.search(path) is not None or (wide and "/lib64/" not in path)

@@ -64,7 +64,7 @@ class Due(NamedTuple):
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """The result of a look: by GPU why it has no limits, the limits that are set, and why others could not be."""
+    """The result of a check: by GPU why it has no limits, the limits that are set, and why others could not be."""
 
     lacking: Mapping[str, str]
     held: frozenset[Due] = frozenset()
@@ -75,14 +75,14 @@ def due_of(book: NodeAllocations) -> Iterator[Due]:
     """The limits of containers with a part of a GPU and an ID in their pod's status."""
     totals_mib = {device.uuid: device.total_mib for device in book.node.devices}
     for allocated in book.pods:
-        asking = {one.name: one for one in allocated.request.containers if one.memory_units}
+        requesting = {one.name: one for one in allocated.request.containers if one.memory_units}
         for container_id, name in allocated.bound.containers.items():
-            container = asking.get(name)
+            container = requesting.get(name)
             # Init containers have ended by then, and their cgroups are gone.
             ended = container is not None and container.kind is ContainerKind.INIT and allocated.bound.running
             if container is None or ended:
                 continue
-            # Some schedulers give each container of a pod a GPU of its own.
+            # Some schedulers assign each container of a pod its own GPU.
             gpus = book.gpus_of(allocated) if allocated.on_same_gpus else allocated.decided_gpus(container)
             for gpu in gpus:
                 share = book.share_of(allocated, gpu, name)

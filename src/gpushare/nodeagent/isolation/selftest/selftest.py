@@ -1,9 +1,8 @@
-"""Our libraries are tried on the node's own driver before any container gets them.
+"""Tests our libraries on the node's own driver before any container gets them.
 
-Whether a library stands well before a driver can only be known on that driver: it may be newer than whatever the
-library was tried on, and a library that breaks in every container breaks the node. So a program is started twice, on the
-driver's own libraries and on ours before them, under a limit, and what it is answered is held against each other. What
-fails without ours as well says nothing about ours.
+Whether a library works with a driver can only be known on that driver, which may be newer than those it was tested with, and a
+library that breaks in every container breaks the node. So a program is run twice, with the driver's own libraries and with ours
+in front of them, under a limit, and the results are compared. What fails without our libraries as well is not their fault.
 """
 
 import asyncio
@@ -30,10 +29,10 @@ logger = logging.getLogger(__name__)
 Outcome = Literal["passed", "failed", "skipped"]
 OUTCOMES: Final[tuple[Outcome, ...]] = ("passed", "failed", "skipped")
 
-#: A driver that keeps no GPU awake takes seconds for each when it is first asked.
+#: Without persistence mode a driver takes seconds to initialize each GPU.
 TRIAL_S: Final = 60.0
 _KILLED_S: Final = 3.0
-#: After this long what was not found well is tried again, at first and at most.
+#: Delay before a failed test is repeated, at first and at most.
 AGAIN_S: Final = 60.0
 AGAIN_MOST_S: Final = 3600.0
 #: Less than any GPU has.
@@ -45,14 +44,14 @@ _LEFT_OUT: Final = ("LD_PRELOAD", "CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTO
 
 
 class Verdict(NamedTuple):
-    """What came of it, and why, for people (empty when it ``passed``)."""
+    """The result, and the reason for people (empty if it ``passed``)."""
 
     outcome: Outcome
     why: str = ""
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """What ``trial_program`` prints. ``totals`` and ``nvml``: bytes of memory by the GPU's UUID."""
+    """Output of ``selftest_program``. ``totals`` and ``nvml``: bytes of memory by the GPU's UUID."""
 
     denied: str = ""
     unloadable: str = ""
@@ -64,14 +63,14 @@ class Answers(msgspec.Struct, frozen=True):
 
 
 class Ended(NamedTuple):
-    """A run of the program: what it answered, or how it ended without (``fault``)."""
+    """A run of the program: its output, or how it ended without any (``fault``)."""
 
     answers: Answers
     fault: str = ""
 
 
-def judged(bare: Ended, ours: Ended, gpus: Sequence[str]) -> Verdict:
-    """What two runs say about our libraries on a node with ``gpus`` (UUIDs)."""
+def compare_runs(bare: Ended, ours: Ended, gpus: Sequence[str]) -> Verdict:
+    """The verdict on our libraries from two runs on a node with ``gpus`` (UUIDs)."""
     if bare.fault or bare.answers.unloadable:
         return Verdict("skipped", f"the driver's own libraries: {bare.fault or bare.answers.unloadable}")
     if bare.answers.init:
@@ -83,25 +82,25 @@ def judged(bare: Ended, ours: Ended, gpus: Sequence[str]) -> Verdict:
 
 
 def _broken(bare: Answers, ours: Ended, gpus: Sequence[str]) -> str:
-    found = ours.answers
-    if ours.fault or found.unloadable:
-        return ours.fault or found.unloadable
-    if found.init:
-        return f"cuInit answers {found.init}, and 0 without them"
-    if found.version != bare.version:
+    answers = ours.answers
+    if ours.fault or answers.unloadable:
+        return ours.fault or answers.unloadable
+    if answers.init:
+        return f"cuInit answers {answers.init}, and 0 without them"
+    if answers.version != bare.version:
         return "a function that they do not know is not found in the driver"
-    if not found.reached:
+    if not answers.reached:
         return "cuGetProcAddress leads past them"
     for uuid in gpus:
-        for what, totals in (("CUDA", found.totals), ("NVML", found.nvml)):
-            told = totals.get(uuid, -1)
-            if told != _LIMIT_MIB << 20:
-                return f"{what} tells {told} bytes of GPU {uuid} under a limit of {_LIMIT_MIB} MiB"
+        for api, totals in (("CUDA", answers.totals), ("NVML", answers.nvml)):
+            reported = totals.get(uuid, -1)
+            if reported != _LIMIT_MIB << 20:
+                return f"{api} tells {reported} bytes of GPU {uuid} under a limit of {_LIMIT_MIB} MiB"
     return ""
 
 
 def driver_files(driver_root: Path) -> dict[str, Path] | None:
-    """Where this process sees the driver's libraries, by the names in ``SHIMS``; ``None`` where they are not found."""
+    """The driver's libraries as this process sees them, by the names in ``SHIMS``; ``None`` if they are not found."""
     listed = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     for nvml in libraries(driver_root, listed):
         found = {name: nvml.path.with_name(name) for name in SHIMS}
@@ -110,8 +109,8 @@ def driver_files(driver_root: Path) -> dict[str, Path] | None:
     return None
 
 
-async def tried(release: Release, driver: dict[str, Path], gpus: Sequence[str]) -> Verdict:
-    """Try the libraries of ``release`` on the ``driver`` under a limit for ``gpus``."""
+async def try_libraries(release: Release, driver: dict[str, Path], gpus: Sequence[str]) -> Verdict:
+    """Test the libraries of ``release`` on the ``driver`` under a limit for ``gpus``."""
     try:
         bare = await _run("bare", [str(driver[name]) for name in SHIMS], dict(os.environ))
         with tempfile.TemporaryDirectory(prefix="gpushare-trial-") as folder:
@@ -120,11 +119,11 @@ async def tried(release: Release, driver: dict[str, Path], gpus: Sequence[str]) 
             ours = await _run("ours", [*paths, folder], environment)
     except OSError as error:
         return Verdict("skipped", f"no program can be started for it here: {error}")
-    return judged(bare, ours, gpus)
+    return compare_runs(bare, ours, gpus)
 
 
 def _lay_out(folder: Path, driver: dict[str, Path], gpus: Sequence[str]) -> dict[str, str]:
-    """What a container finds in its /run/gpushare, and the environment in which libraries for tests find it, too."""
+    """Write the files of a container's /run/gpushare; returns the environment with which test builds of the libraries find them."""
     folder.chmod(0o755)
     claims = [
         Claimed("node-agent/trial", "trial", "trial", uuid, _LIMIT_MIB, "") for uuid in gpus[:_MOST_GPUS]
@@ -147,11 +146,11 @@ def _lay_out(folder: Path, driver: dict[str, Path], gpus: Sequence[str]) -> dict
     }
 
 
-async def _run(way: str, arguments: Sequence[str], environment: dict[str, str]) -> Ended:
+async def _run(mode: str, arguments: Sequence[str], environment: dict[str, str]) -> Ended:
     for name in _LEFT_OUT:
         environment.pop(name, None)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-IS", str(_PROGRAM), way, *arguments),
+        *(sys.executable, "-IS", str(_PROGRAM), mode, *arguments),
         env=environment,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
@@ -163,20 +162,20 @@ async def _run(way: str, arguments: Sequence[str], environment: dict[str, str]) 
     except TimeoutError:
         return Ended(Answers(), f"a program with them was not through after {TRIAL_S:g} s")
     finally:
-        await _gone(process)
+        await _end(process)
     code = process.returncode or 0
     if code < 0:
         return Ended(Answers(), f"a program with them is ended by signal {-code}")
     try:
         answers = msgspec.json.decode(out.splitlines()[-1], type=Answers)
     except (msgspec.MsgspecError, IndexError):
-        said = err.decode(errors="replace").strip().splitlines()[-1:]
-        return Ended(Answers(), f"a program with them ends with exit code {code} ({' '.join(said)})")
+        last_line = err.decode(errors="replace").strip().splitlines()[-1:]
+        return Ended(Answers(), f"a program with them ends with exit code {code} ({' '.join(last_line)})")
     return Ended(answers)
 
 
-async def _gone(process: asyncio.subprocess.Process) -> None:
-    """Have it ended; one that hangs in the kernel is left there."""
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End the process; one that hangs in the kernel is abandoned."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()
@@ -186,7 +185,7 @@ async def _gone(process: asyncio.subprocess.Process) -> None:
 
 
 class SelfTests:
-    """Runs once for each release, driver and set of GPUs, and again with back-off while that fails."""
+    """Runs once per release, driver and set of GPUs, and again with back-off while it fails."""
 
     def __init__(
         self,
@@ -205,7 +204,7 @@ class SelfTests:
         self._verdict = Verdict("skipped", "there is no GPU to try them on")
 
     async def verdict(self, release: Release, gpus: Sequence[str]) -> Verdict:
-        """What came of trying ``release`` on this node's driver, which may be a while ago."""
+        """The result of testing ``release`` on this node's driver, possibly from an earlier call."""
         if not gpus:
             return Verdict("skipped", "there is no GPU to try them on")
         files = await asyncio.to_thread(self._files, self._driver_root)
@@ -228,9 +227,9 @@ class SelfTests:
     async def _try(self, release: Release, files: dict[str, Path] | None, gpus: Sequence[str]) -> Verdict:
         if files is None:
             return Verdict("skipped", f"the driver's libraries are not found below {self._driver_root}")
-        verdict = await tried(release, files, gpus)
-        # A machine that is short of everything for a moment is no broken library.
-        return await tried(release, files, gpus) if verdict.outcome == "failed" else verdict
+        verdict = await try_libraries(release, files, gpus)
+        # Retried once: a temporary shortage of resources on the machine is not the library's fault.
+        return await try_libraries(release, files, gpus) if verdict.outcome == "failed" else verdict
 
 
 def _stamp(path: Path) -> tuple[str, int, int]:

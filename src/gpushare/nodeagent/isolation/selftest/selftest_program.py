@@ -1,10 +1,10 @@
-"""Run by ``trial`` as a program of its own: what the driver, and our libraries before it, answer on this node.
+"""Run by ``selftest`` as a separate program: what the driver, alone or behind our libraries, reports on this node.
 
-    trial_program.py bare LIBCUDA LIBNVML          the driver's own libraries, by path
-    trial_program.py ours LIBCUDA LIBNVML FOLDER   ours, with FOLDER in place of /run/gpushare
+    selftest_program.py bare LIBCUDA LIBNVML          the driver's own libraries, by path
+        selftest_program.py ours LIBCUDA LIBNVML FOLDER   ours, with FOLDER in place of /run/gpushare
 
-It prints one line of JSON, an ``Answers``. It makes no context: that would take memory of a GPU that pods may have in
-full. It imports nothing but Python's own modules, as it is started without any other.
+It prints one line of JSON, an ``Answers``. It creates no context, which would take memory of a GPU that may be fully allocated.
+It imports only the standard library, because it is started without any other packages.
 """
 
 import ctypes
@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 RUN: Final = "/run/gpushare"
-#: What may not be done here: to have files in another place than everybody else.
+#: What is not permitted here: to mount files in another place for this process.
 NO_RIGHT: Final = "no right to mount"
-#: Longer than anybody waits for it.
+#: Longer than the caller waits.
 LONGEST_S: Final = 120
 
 _NEW_MOUNTS: Final = 0x00020000
@@ -26,7 +26,7 @@ _NEW_USERS: Final = 0x10000000
 _BIND: Final = 0x1000
 _RECURSIVE: Final = 0x4000
 _SLAVE: Final = 1 << 19
-#: What ``cuGetProcAddress`` is asked for: ours must come, as from the dynamic linker.
+#: The function requested of ``cuGetProcAddress``: ours must be returned, as by the dynamic linker.
 _LIMITED: Final = "cuMemAlloc"
 _LIMITED_SYMBOL: Final = "cuMemAlloc_v2"
 _CUDA_OF_LIMITED: Final = 3020
@@ -40,28 +40,28 @@ class NvmlMemory(ctypes.Structure):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Ask and print; 0 whatever was answered, 1 when the libraries cannot be loaded."""
-    # Whoever started it may be killed meanwhile.
+    """Query and print; 0 whatever the results are, 1 if the libraries cannot be loaded."""
+    # The parent process may be killed meanwhile.
     signal.alarm(LONGEST_S)
-    way, cuda_path, nvml_path = argv[:3]
-    denied = _enter(argv[3]) if way == "ours" else ""
+    mode, cuda_path, nvml_path = argv[:3]
+    denied = _enter(argv[3]) if mode == "ours" else ""
     try:
         cuda = ctypes.CDLL(cuda_path)
         nvml = ctypes.CDLL(nvml_path)
     except OSError as error:
         print(json.dumps({"denied": denied, "unloadable": str(error)}), flush=True)
         return 1
-    answers = {"denied": denied, **_asked_cuda(cuda)}
-    answers["nvml"] = _asked_nvml(nvml, list(answers["totals"]))
+    answers = {"denied": denied, **_query_cuda(cuda)}
+    answers["nvml"] = _query_nvml(nvml, list(answers["totals"]))
     print(json.dumps(answers), flush=True)
     return 0
 
 
-def _asked_cuda(cuda: Any) -> dict[str, Any]:
-    """What ``cuInit`` says, the version, and the memory of each GPU (UUID) in bytes."""
+def _query_cuda(cuda: Any) -> dict[str, Any]:
+    """The result of ``cuInit``, the version, and the memory of each GPU (UUID) in bytes."""
     count, version, totals = ctypes.c_int(), ctypes.c_int(), {}
     init = cuda.cuInit(0)
-    # Known to no library of ours: it is found in the driver's, behind them.
+    # Our libraries do not have this function: it is found in the driver's, behind them.
     cuda.cuDriverGetVersion(ctypes.byref(version))
     if init == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0:
         for index in range(count.value):
@@ -69,23 +69,23 @@ def _asked_cuda(cuda: Any) -> dict[str, Any]:
             if cuda.cuDeviceGet(ctypes.byref(device), index) or cuda.cuDeviceGetUuid(uuid, device):
                 continue
             if cuda.cuDeviceTotalMem_v2(ctypes.byref(total), device) == 0:
-                totals[_spelled(bytes(uuid))] = total.value
-    reached = version.value < _PROC_ADDRESS_SINCE or _reached(cuda)
+                totals[_uuid_text(bytes(uuid))] = total.value
+    reached = version.value < _PROC_ADDRESS_SINCE or _same_function(cuda)
     return {"init": init, "version": version.value, "totals": totals, "reached": reached}
 
 
-def _reached(cuda: Any) -> bool:
-    """Whether both ways of asking for a function lead to the same one."""
-    found = ctypes.c_void_p()
-    asked = cuda.cuGetProcAddress(
-        _LIMITED.encode(), ctypes.byref(found), _CUDA_OF_LIMITED, ctypes.c_ulonglong(0)
+def _same_function(cuda: Any) -> bool:
+    """Whether ``cuGetProcAddress`` and the dynamic linker return the same function."""
+    returned = ctypes.c_void_p()
+    result = cuda.cuGetProcAddress(
+        _LIMITED.encode(), ctypes.byref(returned), _CUDA_OF_LIMITED, ctypes.c_ulonglong(0)
     )
     linked = ctypes.cast(getattr(cuda, _LIMITED_SYMBOL), ctypes.c_void_p)
-    return asked == 0 and found.value == linked.value
+    return result == 0 and returned.value == linked.value
 
 
-def _asked_nvml(nvml: Any, uuids: Sequence[str]) -> dict[str, int]:
-    """The memory of each GPU in bytes; -1 where NVML refuses to tell."""
+def _query_nvml(nvml: Any, uuids: Sequence[str]) -> dict[str, int]:
+    """The memory of each GPU in bytes; -1 if NVML refuses."""
     if nvml.nvmlInit_v2() != 0:
         return {}
     totals = {}
@@ -99,13 +99,13 @@ def _asked_nvml(nvml: Any, uuids: Sequence[str]) -> dict[str, int]:
     return totals
 
 
-def _spelled(uuid: bytes) -> str:
+def _uuid_text(uuid: bytes) -> str:
     text = uuid.hex()
     return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def _enter(folder: str) -> str:
-    """Have ``folder`` at ``RUN``, for this process alone; why not, empty when it is there."""
+    """Mount ``folder`` at ``RUN`` for this process only; returns why that failed, empty on success."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_NEW_MOUNTS) and libc.unshare(_NEW_USERS | _NEW_MOUNTS):
         return f"{NO_RIGHT} ({os.strerror(ctypes.get_errno())})"
@@ -114,7 +114,7 @@ def _enter(folder: str) -> str:
         try:
             os.makedirs(RUN, exist_ok=True)
         except OSError:
-            # The container's root is read-only. What lies in its /run is not needed here.
+            # The container's root is read-only. The contents of its /run are not needed here.
             _mount(libc, "tmpfs", "/run", "tmpfs", 0)
             os.makedirs(RUN)
         _mount(libc, folder, RUN, "", _BIND)

@@ -32,7 +32,7 @@ _LEAVING: Final = ".gone-"
 
 
 class Directories:
-    """Those under ``root``."""
+    """The directories under ``root``."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -48,10 +48,10 @@ class Directories:
     def make(self, claimed: Claimed, policy: CorePolicy, name: str = "") -> Path:
         """A complete directory for one container, on disk; raises ``OSError``.
 
-        ``name``: of one that was lost in whole or in part. What is left of it is replaced.
+        ``name``: of a directory that was lost or is incomplete. What remains of it is replaced.
         """
         name = name or secrets.token_hex(8)
-        # By another name each time: one that a process left half made when it died is in nobody's way.
+        # A new name each time: one that was left incomplete by a process that died is in no other's way.
         new = self.root / f"{_MADE}{secrets.token_hex(8)}"
         made = self.root / name
         self._making.add(new.name)
@@ -68,22 +68,22 @@ class Directories:
             new.rename(made)
             sync_folder(self.root)
         except OSError:
-            _take_apart(new)
+            _delete(new)
             raise
         finally:
             self._making.discard(new.name)
         return made
 
     def keep(self, claimed: Claimed, policy: CorePolicy, name: str) -> Path:
-        """The directory ``name``, made where it is not there already for the same share; raises ``OSError``.
+        """The directory ``name``, created unless it exists already for the same share; raises ``OSError``.
 
-        Containers that run have the files of the one that is there: its sums must go on in them.
+        Running containers have the files of the existing one, in which their memory accounts must continue.
         """
-        found = self.claim(name)
-        if found is None or not self.is_whole(name) or _share(found) != _share(claimed):
+        existing = self.claim(name)
+        if existing is None or not self.is_whole(name) or _share(existing) != _share(claimed):
             return self.make(claimed, policy, name)
         made = self.root / name
-        if found != claimed:
+        if existing != claimed:
             new = made / f"{CLAIM}.new"
             new.unlink(missing_ok=True)
             _write(new, claim_text(claimed), 0o600)
@@ -95,15 +95,15 @@ class Directories:
         """The names of all complete directories, oldest first."""
         made: list[tuple[int, str]] = []
         with suppress(OSError), os.scandir(self.root) as entries:
-            for one in entries:
-                # One that is removed meanwhile must not hide the others.
+            for entry in entries:
+                # An entry that is removed meanwhile must not hide the others.
                 with suppress(FileNotFoundError):
-                    if one.is_dir(follow_symlinks=False) and not one.name.startswith("."):
-                        made.append((one.stat(follow_symlinks=False).st_mtime_ns, one.name))
+                    if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
+                        made.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
         return [name for _, name in sorted(made)]
 
     def found(self) -> dict[str, Claimed | None]:
-        """Every whole directory by name, and whom it was made for; ``None`` where that cannot be read. Oldest first."""
+        """Every complete directory by name, and its container; ``None`` if that cannot be read. Oldest first."""
         return {name: self.claim(name) for name in self.names()}
 
     def is_whole(self, name: str) -> bool:
@@ -121,24 +121,24 @@ class Directories:
         """Remove a directory; raises ``OSError``. Containers that have its files mounted keep them."""
         leaving = self.root / f"{_LEAVING}{secrets.token_hex(8)}"
         (self.root / name).rename(leaving)
-        _take_apart(leaving)
+        _delete(leaving)
 
-    def halves(self) -> set[str]:
-        """Directories that are being made or removed by others, or were left so by a process that died."""
+    def incomplete(self) -> set[str]:
+        """Directories that another process is creating or removing, or that a process that died has left incomplete."""
         try:
             with os.scandir(self.root) as entries:
-                found = {one.name for one in entries if one.name.startswith((_MADE, _LEAVING))}
+                names = {entry.name for entry in entries if entry.name.startswith((_MADE, _LEAVING))}
         except OSError:
             return set()
-        return found - self._making
+        return names - self._making
 
-    def take_apart(self, half: str) -> None:
-        """Remove one of ``halves``; never raises."""
-        _take_apart(self.root / half)
+    def remove_incomplete(self, name: str) -> None:
+        """Remove one of ``incomplete``; never raises."""
+        _delete(self.root / name)
 
 
 def _share(claimed: Claimed) -> Claimed:
-    """What the limits follow from: not the release of the libraries."""
+    """The fields that determine the limits; not the release of the libraries."""
     return msgspec.structs.replace(claimed, library="")
 
 
@@ -164,7 +164,7 @@ def _write(path: Path, content: bytes, mode: int, *, size: int = 0) -> None:
         os.close(handle)
 
 
-def _take_apart(folder: Path) -> None:
+def _delete(folder: Path) -> None:
     try:
         with os.scandir(folder) as entries:
             for entry in entries:

@@ -1,8 +1,7 @@
-"""The files that a container's share is written in: ``limits`` for its library, ``claim.json`` for us. Pure.
+"""The files with a container's share: ``limits`` for its library, ``claim.json`` for us. Pure.
 
-``limits`` is read by the library in the container and by the arbiter, of this release or another: first line
-``gpushare-limits MAJOR.MINOR``; a reader passes over keys that it does not know where the minor number is higher, and
-refuses another major one.
+``limits`` is read by the library in the container and by the arbiter, of this release or another. Its first line is
+``gpushare-limits MAJOR.MINOR``. A reader ignores unknown keys if the minor number is higher, and refuses another major number.
 """
 
 import hashlib
@@ -17,15 +16,15 @@ LIMITS: Final = "limits"
 USAGE: Final = "usage"
 CLAIM: Final = "claim.json"
 
-#: Where the container finds them, and the driver's own libraries, which ours are linked to by these paths.
+#: Where the container finds them, and the driver's own libraries, to which ours are linked by these paths.
 IN_CONTAINER: Final = "/run/gpushare"
-#: Our libraries, by the names that programs know the driver's by, and what the real ones are called in a container.
+#: Our libraries, by the names that programs use for the driver's, and the names of the real ones in a container.
 SHIMS: Final = {"libcuda.so.1": "libcuda.so", "libnvidia-ml.so.1": "libnvidia-ml.so"}
-#: What has a name alone: programs that open the driver by the name of a compiler's link (numba does) would find the real one behind it.
+#: Further names: programs that open the driver by the name of a compiler's link (as numba does) would otherwise find the real library.
 _LINKS: Final = ("libcuda.so", "libnvidia-ml.so")
 LIBRARIES: Final = (*SHIMS, *_LINKS)
 
-#: GPUs that one ``limits`` can name: ``LIMITED_GPUS_MAX`` of isolation/files/limits.h.
+#: The most GPUs that one ``limits`` can name: ``LIMITED_GPUS_MAX`` of isolation/files/limits.h.
 MOST_GPUS: Final = 16
 
 _FORMAT: Final = "gpushare-limits 1.1"
@@ -33,13 +32,13 @@ _MIB: Final = 1 << 20
 
 
 class Claimed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whom a directory was made for. ``container`` is its name, ``gpu`` a UUID, ``mib`` its share of that; ``more`` has
-    the shares of its other GPUs, by UUID. Without a ``container`` it was made for a ResourceClaim: ``pod`` is the claim's namespace
-    and name, ``uid`` its UID.
+    """The owner of a directory. ``container`` is its name, ``gpu`` a UUID, ``mib`` its share of that GPU; ``more`` has its
+    shares of other GPUs, by UUID. Without a ``container`` it is a ResourceClaim: ``pod`` is the claim's namespace and name, ``uid``
+    its UID.
 
-    ``ids`` is what ``fingerprint`` makes of its device IDs: by them it is found again, if the kubelet gave what was
-    answered to a pod that asked alike. ``library`` names the release of our libraries that it was given, empty if none;
-    ``compute_class`` is what its pod said of its work, empty if nothing; ``compute_policy`` that of its claim, ``None``: of the node.
+    ``ids`` is the ``fingerprint`` of its device IDs, by which it is found again if the kubelet gave the response to a pod with an
+    identical request. ``library`` names the release of our libraries that it got, empty if none; ``compute_class`` is what its pod
+    declares of its work, empty if nothing; ``compute_policy`` that of its claim, ``None``: that of the node.
     """
 
     pod: str
@@ -57,19 +56,19 @@ class Claimed(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def mib_by_gpu(self) -> dict[str, int]:
-        """Its share of each of its GPUs, by UUID."""
+        """The share of each of its GPUs, by UUID."""
         return {self.gpu: self.mib, **self.more}
 
     @property
     def whose(self) -> str:
-        """For people."""
+        """The owner, for people."""
         return (
             f"pod {self.pod}, container {self.container}" if self.container else f"ResourceClaim {self.pod}"
         )
 
 
 def fingerprint(ids: Iterable[str]) -> str:
-    """Equal for equal sets of device IDs, and else not."""
+    """Equal for equal sets of device IDs only."""
     return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()[:32]
 
 
@@ -90,7 +89,7 @@ def claim_text(claimed: Claimed) -> bytes:
 
 
 def read_claim(text: bytes) -> Claimed | None:
-    """What ``claim.json`` says; ``None`` if it cannot be understood."""
+    """The contents of ``claim.json``; ``None`` if they are not valid."""
     try:
         claimed = msgspec.json.decode(text, type=Claimed)
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -1,7 +1,7 @@
-"""Removes the directories of containers, and releases of our libraries, once they are unused.
+"""Removes the directories of containers, and releases of our libraries, that are no longer used.
 
-All is worked out again from the files, the API server's pods and the kubelet's list, so that an agent that starts anew
-goes on with what it finds.
+Everything is derived from the files, the API server's pods and the kubelet's list, so that a restarted agent continues with
+what it finds.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ LIST_S: Final = 5.0
 
 
 class Keeper:
-    """``live`` gives the UIDs of the node's pods; ``library`` the release that new containers get, if there is one."""
+    """``live`` returns the UIDs of the node's pods; ``library`` the release that new containers get, if any."""
 
     def __init__(
         self,
@@ -55,28 +55,28 @@ class Keeper:
         self._grace_s = grace_s
         self._policy = policy
         self._known: dict[str, Kept] = {}
-        self._halves: dict[str, float] = {}
+        self._incomplete: dict[str, float] = {}
         self._woken = asyncio.Event()
         self._turn = asyncio.Lock()
 
     async def adopt(self) -> None:
-        """Find what previous or concurrent agents have made, and forget what they removed."""
+        """Load what earlier or concurrent agents have created, and forget what they removed."""
         before = set(self._known)
-        there, new, hollow = await asyncio.to_thread(self._read, before)
+        present, new, hollow = await asyncio.to_thread(self._read, before)
         now_s = self._clock.monotonic()
         for name, claimed in new.items():
             self._known.setdefault(name, Kept(claimed, now_s))
-        gone = before - there
-        missing = {name: self._known[name] for name in gone | hollow if name in self._known}
-        for name in gone:
+        removed = before - present
+        missing = {name: self._known[name] for name in removed | hollow if name in self._known}
+        for name in removed:
             self._known.pop(name, None)
-        await self._make_anew(missing)
+        await self._recreate(missing)
         self._count()
 
-    async def _make_anew(self, missing: Mapping[str, Kept]) -> None:
+    async def _recreate(self, missing: Mapping[str, Kept]) -> None:
         """Restore what pods still use: their containers could not be restarted without it.
 
-        A container that runs keeps the files that it was started with.
+        A running container keeps the files with which it was started.
         """
         live = self._live()
         lost = {name: kept for name, kept in missing.items() if kept.claimed and kept.claimed.uid in live}
@@ -89,7 +89,7 @@ class Keeper:
             self._known.update(lost)
             return
         for name, kept in lost.items():
-            # A concurrent agent removes what is unused.
+            # Unused directories are removed by a concurrent agent.
             if kept.claimed is None or (kept.claimed.container and kept.claimed.ids not in listed.values()):
                 continue
             self._known[name] = kept
@@ -108,7 +108,7 @@ class Keeper:
             )
 
     def _read(self, known: Collection[str]) -> tuple[set[str], dict[str, Claimed | None], set[str]]:
-        """Those that are there, what those say that are not ``known``, and the known ones that lack a file."""
+        """The existing directories, the contents of those that are not ``known``, and the known ones that lack a file."""
         names = self._directories.names()
         new = {name: self._directories.claim(name) for name in names if name not in known}
         hollow = {name for name in names if name in known and not self._directories.is_whole(name)}
@@ -133,8 +133,8 @@ class Keeper:
             self._count()
 
     def directories(self) -> list[tuple[Claimed, Path]]:
-        """The known directories, and whom they were made for; oldest first."""
-        known = sorted(self._known.items(), key=lambda one: one[1].since_s)
+        """The known directories and their owners; oldest first."""
+        known = sorted(self._known.items(), key=lambda item: item[1].since_s)
         return [
             (kept.claimed, self._directories.root / name) for name, kept in known if kept.claimed is not None
         ]
@@ -144,12 +144,16 @@ class Keeper:
         live = self._live()
         claims = [kept.claimed for kept in self._known.values()]
         return len(
-            {one.uid for one in claims if one is not None and gpu in one.mib_by_gpu and one.uid in live}
+            {
+                claim.uid
+                for claim in claims
+                if claim is not None and gpu in claim.mib_by_gpu and claim.uid in live
+            }
             - {uid}
         )
 
     async def clear(self) -> bool:
-        """Remove what no pod uses, regardless of age; whether nothing is left."""
+        """Remove what no pod uses, regardless of age; returns whether nothing is left."""
         async with self._turn:
             return await self._cleared()
 
@@ -187,9 +191,9 @@ class Keeper:
 
     async def _swept(self) -> None:
         await self.adopt()
-        await self._take_halves()
+        await self._remove_incomplete()
         now_s = self._clock.monotonic()
-        # The kubelet is asked only where it matters.
+        # The kubelet is only asked if its answer matters.
         if self._unused({}, now_s) or self._has_several():
             try:
                 listed = await self._listed()
@@ -202,10 +206,10 @@ class Keeper:
 
     def _has_several(self) -> bool:
         """Whether more than one directory was made for some container."""
-        whose = [
+        owners = [
             (one.uid, one.container) for kept in self._known.values() if (one := kept.claimed) is not None
         ]
-        return len(set(whose)) < len(whose)
+        return len(set(owners)) < len(owners)
 
     def _unused(self, listed: ListedPods, now_s: float) -> list[str]:
         return unused(self._known, self._live(), listed, now_s, self._grace_s)
@@ -214,8 +218,8 @@ class Keeper:
         listing = await self._listing.read(LIST_S)
         return {
             (pod, container): fingerprint(ids)
-            for pod, given in listing.items()
-            for (container, resource), ids in given.items()
+            for pod, devices in listing.items()
+            for (container, resource), ids in devices.items()
             if resource == names.GPU_MEM
         }
 
@@ -241,14 +245,14 @@ class Keeper:
         self._known.pop(name, None)
         self._count()
 
-    async def _take_halves(self) -> None:
-        """Old ones are left over from a process that died."""
+    async def _remove_incomplete(self) -> None:
+        """Remove old ones, left by a process that died."""
         now_s = self._clock.monotonic()
-        found = self._directories.halves()
-        self._halves = {name: self._halves.get(name, now_s) for name in found}
-        for name, since_s in list(self._halves.items()):
+        names = self._directories.incomplete()
+        self._incomplete = {name: self._incomplete.get(name, now_s) for name in names}
+        for name, since_s in list(self._incomplete.items()):
             if now_s - since_s >= self._grace_s:
-                await asyncio.to_thread(self._directories.take_apart, name)
+                await asyncio.to_thread(self._directories.remove_incomplete, name)
 
     async def _forget_libraries(self) -> None:
         current = self._library()

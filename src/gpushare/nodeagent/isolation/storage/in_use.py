@@ -21,7 +21,7 @@ ListedPods = Mapping[tuple[str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A directory, and since when this process knows of it (monotonic seconds)."""
+    """A directory, and since when this process has known it (monotonic seconds)."""
 
     claimed: Claimed | None
     since_s: float
@@ -40,7 +40,7 @@ def unused(
     """
 
     def is_own(claimed: Claimed) -> bool:
-        """Whether it is of a live pod that has, as far as is known, the devices that it was made for."""
+        """Whether its pod is live and has, as far as is known, the devices for which the directory was created."""
         return (
             claimed.uid in live and listed.get((claimed.pod, claimed.container), claimed.ids) == claimed.ids
         )
@@ -48,8 +48,8 @@ def unused(
     youngest: dict[str, str] = {}
     again: dict[tuple[str, str, str], str] = {}
     own: set[str] = set()
-    # In the order of ``known`` where they are equally old: after a start all are.
-    for name, kept in sorted(known.items(), key=lambda one: one[1].since_s):
+    # In the order of ``known`` if they are equally old, as all are after a start.
+    for name, kept in sorted(known.items(), key=lambda item: item[1].since_s):
         if kept.claimed is not None:
             youngest[kept.claimed.ids] = name
             again[kept.claimed.uid, kept.claimed.container, kept.claimed.ids] = name

@@ -86,9 +86,9 @@ def seen(
             continue
         holder = holder_of(owner, process.gpu)
         if holder is None:
-            others = foreign.setdefault(process.gpu, Foreign())
-            others.mib += max(process.mib, 0)
-            others.pids.setdefault(owner, []).append(process.pid)
+            unmanaged = foreign.setdefault(process.gpu, Foreign())
+            unmanaged.mib += max(process.mib, 0)
+            unmanaged.pids.setdefault(owner, []).append(process.pid)
             continue
         use = uses.setdefault(holder, Use(holder))
         use.mib += max(process.mib, 0)
@@ -137,31 +137,31 @@ class Overuse:
                 over[use.holder, "memory"] = use
             if is_over_compute(use.sm_percent, use.holder.core_percent):
                 over[use.holder, "compute"] = use
-        for old in [one for one, reported_s in self._reported.items() if now_s - reported_s >= self._grace_s]:
+        for old in [key for key, reported_s in self._reported.items() if now_s - reported_s >= self._grace_s]:
             del self._reported[old]
         self._count(over.keys(), now_s)
-        found = []
+        findings = []
         for key, use in over.items():
-            one = self._above.setdefault(key, _Above(0.0, now_s, above=False))
-            if one.above and one.spent_s >= self._grace_s:
-                one.spent_s = 0.0
-                found.append(Finding(key[1], use, due=True))
-            # A short peak of compute is not reported, and ups and downs not each time.
-            elif not one.above and key[1] == "memory" and key not in self._reported:
+            state = self._above.setdefault(key, _Above(0.0, now_s, above=False))
+            if state.above and state.spent_s >= self._grace_s:
+                state.spent_s = 0.0
+                findings.append(Finding(key[1], use, due=True))
+            # A short peak of compute is not reported, and repeated ups and downs only once.
+            elif not state.above and key[1] == "memory" and key not in self._reported:
                 self._reported[key] = now_s
-                found.append(Finding(key[1], use, due=False))
-            one.above = True
-        return found
+                findings.append(Finding(key[1], use, due=False))
+            state.above = True
+        return findings
 
     def _count(self, over: Container[tuple[Holder, What]], now_s: float) -> None:
         """Add the time since the last sample, for holders that were above then or before."""
-        for key, one in list(self._above.items()):
-            passed_s = now_s - one.at_s
-            one.spent_s = max(0.0, one.spent_s + (passed_s if one.above else -passed_s))
-            one.at_s = now_s
+        for key, state in list(self._above.items()):
+            passed_s = now_s - state.at_s
+            state.spent_s = max(0.0, state.spent_s + (passed_s if state.above else -passed_s))
+            state.at_s = now_s
             if key not in over:
-                one.above = False
-                if not one.spent_s:
+                state.above = False
+                if not state.spent_s:
                     del self._above[key]
 
 
@@ -180,11 +180,11 @@ class ForeignBook:
             if now_mib >= self._reported.get(gpu, 0):
                 self._lower.pop(gpu, None)
             else:
-                looks = self._lower.setdefault(gpu, [])
-                looks.append(now_mib)
-                if len(looks) < FOREIGN_SAMPLES:
+                samples = self._lower.setdefault(gpu, [])
+                samples.append(now_mib)
+                if len(samples) < FOREIGN_SAMPLES:
                     continue
-                now_mib = max(looks)
+                now_mib = max(samples)
                 del self._lower[gpu]
             if now_mib:
                 self._reported[gpu] = now_mib

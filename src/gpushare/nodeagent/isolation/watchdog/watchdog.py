@@ -44,7 +44,7 @@ _MOST_NAMED: Final = 5
 
 
 def foreign_cause(index: int) -> str:
-    """The cause by which ``UnmanagedGPUUsage`` events of different GPUs are told apart."""
+    """The cause by which ``UnmanagedGPUUsage`` events of different GPUs are distinguished."""
     return f"GPU {index}"
 
 
@@ -56,7 +56,7 @@ class AsksNvml(Protocol):
 
 
 class NodeEventRecorder(Protocol):
-    """``NodeEvents.tell``."""
+    """``NodeEvents.report``."""
 
     def __call__(
         self,
@@ -78,7 +78,7 @@ class Watchdog:
         watch: Watch,
         book: NodeAllocations,
         *,
-        tell: NodeEventRecorder,
+        report_on_node: NodeEventRecorder,
         events: Recorder,
         metrics: Metrics,
         clock: Clock,
@@ -88,7 +88,7 @@ class Watchdog:
     ) -> None:
         self._watch = watch
         self._book = book
-        self._tell = tell
+        self._report_on_node = report_on_node
         self._events = events
         self._metrics = metrics
         self._clock = clock
@@ -118,9 +118,9 @@ class Watchdog:
         if self._watch.policy == "off" or self._loop is None:
             return
         processes = nvml.processes()
-        whose = owners((one.pid for one in processes), self._watch.proc)
+        process_owners = owners((process.pid for process in processes), self._watch.proc)
         try:
-            self._loop.call_soon_threadsafe(self.take, processes, whose)
+            self._loop.call_soon_threadsafe(self.take, processes, process_owners)
         except RuntimeError:
             logger.debug("the event loop has ended")
 
@@ -160,14 +160,14 @@ class Watchdog:
         if self._last is None:
             return
         node = self._book.node
-        found = seen(*self._last, self.holder_of) if node.mode.shares_memory else Seen((), {})
-        looked_s = self._clock.time_ns() // 10**9 if node.mode.shares_memory else 0
-        self._metrics.last_sample.set(value=float(looked_s))
-        self._on_used(found.uses)
+        sample = seen(*self._last, self.holder_of) if node.mode.shares_memory else Seen((), {})
+        sampled_s = self._clock.time_ns() // 10**9 if node.mode.shares_memory else 0
+        self._metrics.last_sample.set(value=float(sampled_s))
+        self._on_used(sample.uses)
         if node.mode.isolated:
-            for finding in self._overuse.judge(found.uses, self._clock.monotonic()):
+            for finding in self._overuse.judge(sample.uses, self._clock.monotonic()):
                 self._act(finding)
-        self._note_foreign(node, found.foreign)
+        self._note_foreign(node, sample.foreign)
 
     def holder_of(self, whose: Owner, gpu: str) -> Holder | None:
         """The owner's allocation of that GPU; ``None``: none."""
@@ -182,20 +182,20 @@ class Watchdog:
 
     def _act(self, finding: Finding) -> None:
         use, holder = finding.use, finding.use.holder
-        device = next((one for one in self._book.node.devices if one.uuid == holder.gpu), None)
+        device = next((device for device in self._book.node.devices if device.uuid == holder.gpu), None)
         gpu = f"GPU {holder.gpu if device is None else device.index}"
-        who = f"container {holder.container}" if holder.container else "the pod"
+        subject = f"container {holder.container}" if holder.container else "the pod"
         processes = f"process{'' if len(use.pids) == 1 else 'es'} {_some(map(str, use.pids))} on the node"
         self._metrics.exceeded.add(finding.what)
         if finding.what == "compute":
             self._report(
                 holder,
                 REASON_COMPUTE,
-                f"{who} uses {use.sm_percent}% of {gpu} for {self._watch.grace_s:g} s and more, its share is "
+                f"{subject} uses {use.sm_percent}% of {gpu} for {self._watch.grace_s:g} s and more, its share is "
                 f"{holder.core_percent}% ({processes})",
             )
             return
-        above = f"{who} uses {use.mib} MiB of {gpu}, its share is {holder.mib} MiB ({processes})"
+        above = f"{subject} uses {use.mib} MiB of {gpu}, its share is {holder.mib} MiB ({processes})"
         if not finding.due:
             then = f"; it is killed if that lasts for {self._watch.grace_s:g} s" if self._kills else ""
             self._report(holder, REASON_MEMORY, above + then)
@@ -210,12 +210,12 @@ class Watchdog:
 
     def _kill(self, pids: Sequence[int]) -> str:
         """Kill processes; the result, for people."""
-        whose = self._last[1] if self._last is not None else {}
+        process_owners = self._last[1] if self._last is not None else {}
         ended, failed = [], []
         for pid in pids:
-            why = self._end(pid, whose[pid], self._watch.proc)
-            if why:
-                failed.append(f"{pid} ({why})")
+            reason = self._end(pid, process_owners[pid], self._watch.proc)
+            if reason:
+                failed.append(f"{pid} ({reason})")
             else:
                 ended.append(str(pid))
         self._metrics.killed.add(amount=len(ended))
@@ -224,18 +224,20 @@ class Watchdog:
         return "; ".join(texts)
 
     def _telling(self, key: tuple[str, ...]) -> Telling:
-        """Whether overuse that is found now is new, or goes on, perhaps since before this agent."""
+        """Whether overuse that is found now is new or continues, perhaps from before this agent started."""
         now_s, patience_s = self._clock.monotonic(), 2 * self._watch.grace_s + JUST_TOLD_S
-        self._overused_s = {one: at_s for one, at_s in self._overused_s.items() if now_s - at_s < patience_s}
-        goes_on = key in self._overused_s or now_s - self._began_s < JUST_TOLD_S
+        self._overused_s = {
+            earlier: at_s for earlier, at_s in self._overused_s.items() if now_s - at_s < patience_s
+        }
+        continues = key in self._overused_s or now_s - self._began_s < JUST_TOLD_S
         self._overused_s[key] = now_s
-        return "standing" if goes_on else "come"
+        return "standing" if continues else "come"
 
     def _report(self, holder: Holder, reason: str, note: str, *, happens: bool = False) -> None:
         namespace, _, name = holder.pod.partition("/")
         about_it = about(pod=holder.pod, uid=holder.uid)
         logger.warning("pod %s: %s: %s", holder.pod, reason, note, extra=about_it)
-        # What was reported before the container was known continues as that.
+        # Overuse that was reported before the container was known continues under the pod.
         container = "" if (holder.uid, "", holder.gpu, reason) in self._overused_s else holder.container
         self._events.record(
             ObjectReference("Pod", name, namespace, holder.uid),
@@ -250,22 +252,22 @@ class Watchdog:
 
     def _note_foreign(self, node: NodeDevices, foreign: Mapping[str, Foreign]) -> None:
         before = {device.uuid: self._foreign.published(device.uuid) for device in node.devices}
-        held = {uuid: others.mib for uuid, others in foreign.items() if uuid in before}
+        held = {uuid: unmanaged.mib for uuid, unmanaged in foreign.items() if uuid in before}
         if not self._foreign.take(held):
             return
         for device in node.devices:
             published_mib = self._foreign.published(device.uuid)
-            others = foreign.get(device.uuid)
-            if published_mib > before[device.uuid] and others is not None:
-                self._tell(
+            unmanaged = foreign.get(device.uuid)
+            if published_mib > before[device.uuid] and unmanaged is not None:
+                self._report_on_node(
                     REASON_FOREIGN,
-                    f"GPU {device.index}: {others.mib} MiB are used by processes without an allocation: "
-                    f"{_some(map(self._named, others.pids, others.pids.values()))}. {published_mib} MiB are not allocated to pods",
+                    f"GPU {device.index}: {unmanaged.mib} MiB are used by processes without an allocation: "
+                    f"{_some(map(self._named, unmanaged.pids, unmanaged.pids.values()))}. {published_mib} MiB are not allocated to pods",
                     cause=foreign_cause(device.index),
                     telling="standing" if before[device.uuid] else "come",
                 )
             elif before[device.uuid] and not published_mib:
-                self._tell(
+                self._report_on_node(
                     REASON_NO_FOREIGN,
                     f"GPU {device.index}: no unmanaged process uses memory any more",
                     "Normal",

@@ -1,4 +1,4 @@
 """GPUs by the Container Device Interface (CDI): NVIDIA's CDI spec is read, and our own is derived from it.
 
-``reading`` and ``deriving`` are pure, ``folders`` reads and writes the files, ``access`` decides and keeps up.
+``read_spec`` and ``derive_spec`` are pure, ``spec_dirs`` reads and writes the files, ``gpu_access`` decides and keeps them up to date.
 """

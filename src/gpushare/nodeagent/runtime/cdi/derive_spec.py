@@ -1,8 +1,8 @@
 """Our own CDI spec, derived from NVIDIA's. Pure.
 
-NVIDIA's sets ``NVIDIA_VISIBLE_DEVICES=void`` in every container, so that its runtime does not do the work twice. A
-runtime makes CDI's edits last, so that value would hide the UUID which the documentation promises there. Ours is
-the same less that variable, has one device for each GPU, and names it by its UUID, whatever NVIDIA's names are.
+NVIDIA's spec sets ``NVIDIA_VISIBLE_DEVICES=void`` in every container, so that its runtime does not do the work twice. A runtime
+applies CDI edits last, so that value would hide the UUID that the documentation promises there. Our spec is the same without
+that variable. It has one device per GPU, named after its UUID, whatever names NVIDIA uses.
 """
 
 import json
@@ -16,7 +16,7 @@ from gpushare.api.node.device import Device
 from gpushare.nodeagent.runtime.cdi.read_spec import CdiDescription, CdiDevice
 
 KIND: Final = "gpushare.dev/gpu"
-#: Where NVIDIA's tools describe GPUs: ``nvidia-ctk cdi generate``, and NVIDIA's device plugin. First is best.
+#: The kinds under which NVIDIA's tools describe GPUs: ``nvidia-ctk cdi generate``, and NVIDIA's device plugin. The first is preferred.
 SOURCES: Final = ("nvidia.com/gpu", "k8s.device-plugin.nvidia.com/gpu")
 
 _ALL: Final = "all"
@@ -25,7 +25,7 @@ _NODE: Final = re.compile(r"/dev/nvidia(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """``content`` of our file, ``covered``: the UUIDs of the GPUs in it, ``source``: the path of the file it is derived from."""
+    """``content`` of our file, ``covered``: the UUIDs of the GPUs in it, ``source``: the path of the file from which it is derived."""
 
     content: bytes
     source: str
@@ -38,34 +38,34 @@ def qualified(uuid: str) -> str:
 
 
 def derived(
-    found: Sequence[CdiDescription], gpus: Sequence[Device], minors: Mapping[str, int]
+    descriptions: Sequence[CdiDescription], gpus: Sequence[Device], minors: Mapping[str, int]
 ) -> Derived | None:
-    """What to write for ``gpus`` from the description that covers most of them; ``None`` when none covers any.
+    """The spec for ``gpus``, derived from the one that covers most of them; ``None`` if none covers any.
 
-    ``found`` is in order of precedence, best first; ``minors`` has the number of each GPU's device node by UUID.
+    ``descriptions`` are in order of precedence, highest first; ``minors`` has the number of each GPU's device node by UUID.
     """
     best: Derived | None = None
     for kind in SOURCES:
-        for one in found:
-            if one.kind != kind:
+        for description in descriptions:
+            if description.kind != kind:
                 continue
-            made = _from(one, gpus, minors)
-            if made.covered and (best is None or len(made.covered) > len(best.covered)):
-                best = made
+            candidate = _from(description, gpus, minors)
+            if candidate.covered and (best is None or len(candidate.covered) > len(best.covered)):
+                best = candidate
     return best
 
 
 def _from(source: CdiDescription, gpus: Sequence[Device], minors: Mapping[str, int]) -> Derived:
     matched = {gpu.uuid: _device_of(source, gpu, minors.get(gpu.uuid), alone=len(gpus) == 1) for gpu in gpus}
     devices = [
-        {"name": uuid, "containerEdits": _less_visible(device.edits)}
+        {"name": uuid, "containerEdits": _without_visible_devices(device.edits)}
         for uuid, device in sorted(matched.items())
         if device is not None
     ]
     content = {
         "cdiVersion": source.version,
         "kind": KIND,
-        "containerEdits": _less_visible(source.edits),
+        "containerEdits": _without_visible_devices(source.edits),
         "devices": devices,
     }
     text = json.dumps(content, indent=1, sort_keys=True) + "\n"
@@ -73,43 +73,45 @@ def _from(source: CdiDescription, gpus: Sequence[Device], minors: Mapping[str, i
 
 
 def _device_of(source: CdiDescription, gpu: Device, minor: int | None, *, alone: bool) -> CdiDevice | None:
-    """The device that is this GPU: by UUID, else by index; never one with another GPU's device node.
+    """The device that stands for this GPU: by UUID, else by index; never one with another GPU's device node.
 
-    NVML's indices shift when a GPU is lost, and a description may be older than that.
+    NVML's indices shift when a GPU is lost, and a spec may be older than that.
     """
     by_name = {device.name.casefold(): device for device in source.devices}
     uuid = by_name.get(gpu.uuid.casefold())
     if uuid is not None:
-        return uuid if _may_be(uuid, minor) else None
+        return uuid if _matches(uuid, minor) else None
     for name in (str(gpu.index), f"gpu{gpu.index}"):
-        if name in by_name and _may_be(by_name[name], minor):
+        if name in by_name and _matches(by_name[name], minor):
             return by_name[name]
     if minor is not None:
-        numbered = [one for one in source.devices if one.name != _ALL and _nodes(one) == {minor}]
+        numbered = [device for device in source.devices if device.name != _ALL and _nodes(device) == {minor}]
         if len(numbered) == 1:
             return numbered[0]
     everything = by_name.get(_ALL)
-    if alone and everything is not None and len(source.devices) == 1 and _may_be(everything, minor):
+    if alone and everything is not None and len(source.devices) == 1 and _matches(everything, minor):
         return everything
     return None
 
 
-def _may_be(device: CdiDevice, minor: int | None) -> bool:
+def _matches(device: CdiDevice, minor: int | None) -> bool:
     nodes = _nodes(device)
     return minor is None or not nodes or nodes == {minor}
 
 
 def _nodes(device: CdiDevice) -> set[int]:
-    """The numbers of the GPUs whose device nodes this device gives."""
+    """The numbers of the GPUs whose device nodes this device adds."""
     nodes = device.edits.get("deviceNodes") or ()
     paths = [str(node.get("hostPath") or node.get("path") or "") for node in nodes]
     return {int(match[1]) for path in paths if (match := _NODE.fullmatch(path))}
 
 
-def _less_visible(edits: Mapping[str, Any]) -> dict[str, Any]:
-    left = dict(edits)
-    if "env" in left:
-        left["env"] = [one for one in left["env"] or () if one.partition("=")[0] != names.ENV_VISIBLE_DEVICES]
-        if not left["env"]:
-            del left["env"]
-    return left
+def _without_visible_devices(edits: Mapping[str, Any]) -> dict[str, Any]:
+    remaining = dict(edits)
+    if "env" in remaining:
+        remaining["env"] = [
+            one for one in remaining["env"] or () if one.partition("=")[0] != names.ENV_VISIBLE_DEVICES
+        ]
+        if not remaining["env"]:
+            del remaining["env"]
+    return remaining

@@ -1,7 +1,7 @@
 """Decides how containers get their GPU on this node, and keeps our CDI spec up to date.
 
-NVIDIA's description appears when its toolkit is installed and changes with the driver, so it is looked at every few
-seconds. Ours stays while any container may be started that was given a name from it.
+NVIDIA's spec appears when its toolkit is installed and changes with the driver, so it is checked every few seconds. Ours stays as
+long as a container with a name from it may be started.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ ANNOTATION: Final = "cdi.k8s.io/gpushare-node-agent"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the answer to the kubelet has besides the environment: CDI names and annotations of the container."""
+    """What the response to the kubelet has in addition to the environment: CDI names and annotations of the container."""
 
     cdi_devices: tuple[str, ...] = ()
     annotations: Mapping[str, str] | None = None
 
 
 class GpuAccess:
-    """Looks at the files every ``look_s`` seconds. ``on_change`` is called, in the event loop, when ``choice`` or ``faults`` read otherwise."""
+    """Checks the files every ``look_s`` seconds. ``on_change`` is called, in the event loop, when ``choice`` or ``faults`` changes."""
 
     def __init__(
         self,
@@ -64,38 +64,38 @@ class GpuAccess:
         self.faults: tuple[str, ...] = ()
         """CDI files that cannot be used, and why; one text each."""
         self.decided = asyncio.Event()
-        """Set once ``choice`` is known and our file is written if it is needed."""
+        """Set once ``choice`` is known and our file, if needed, is written."""
 
     def take_report(self, reported: Reported) -> None:
-        """Versions from the node's status."""
+        """Set the versions from the node's status."""
         if reported != self._reported:
             self._reported = reported
             self._woken.set()
 
     def take_gpus(self, gpus: Sequence[Device], minors: Mapping[str, int]) -> None:
-        """These are the node's GPUs, and the numbers of their device nodes by UUID."""
+        """Set the node's GPUs, and the numbers of their device nodes by UUID."""
         if (tuple(gpus), dict(minors)) != (self._gpus, self._minors):
             self._gpus, self._minors = tuple(gpus), dict(minors)
             self._woken.set()
 
     def want(self, *, wanted: bool) -> None:
-        """Whether this node gives GPUs to containers, or runs some that have one."""
+        """Set whether this node assigns GPUs to containers, or has running containers with a GPU."""
         if wanted != self._wanted:
             self._wanted = wanted
             self._woken.set()
 
     def rest(self, *, resting: bool) -> None:
-        """Whether another agent maintains the spec instead."""
+        """Set whether another agent maintains the spec instead."""
         if resting != self._resting:
             self._resting = resting
             self._woken.set()
 
     def look_again(self) -> None:
-        """The answer of ``shimmed`` may have changed."""
+        """The result of ``shimmed`` may have changed."""
         self._woken.set()
 
     async def remove(self) -> None:
-        """Remove our spec for good."""
+        """Remove our spec permanently."""
         self._resting = True
         try:
             if self._folders.remove():
@@ -110,13 +110,13 @@ class GpuAccess:
 
     @property
     def trouble(self) -> str:
-        """Why GPUs cannot be given in the requested way, and what to do; empty if they can."""
+        """Why GPUs cannot be assigned in the requested way, and what to do; empty if they can."""
         if self.choice is None or self.choice.way == "nvidia":
             return ""
         return self.choice.trouble or self._unwritten
 
     def lacking(self) -> dict[str, str]:
-        """GPUs that cannot be given to a container now, by UUID, and why."""
+        """GPUs that cannot be assigned to a container now, by UUID, and why."""
         choice = self.choice
         if choice is None or choice.way == "nvidia":
             return {}
@@ -125,9 +125,9 @@ class GpuAccess:
         return {gpu.uuid: why for gpu in self._gpus or () if gpu.uuid not in covered}
 
     def give(self, uuids: Sequence[str], *, in_place: bool = False) -> Access:
-        """What a container with these GPUs gets; raises ``AllocationRefused`` when there is no way to give them.
+        """What a container with these GPUs receives; raises ``AllocationRefused`` if there is no way to assign them.
 
-        ``in_place``: with our libraries in place of the driver's, which only CDI can do.
+        ``in_place``: with our libraries in place of the driver's, which only CDI supports.
         """
         if self.choice is None or self.choice.way == "nvidia":
             return Access()
@@ -141,7 +141,7 @@ class GpuAccess:
         return Access(named)
 
     async def run(self) -> None:
-        """Look, decide and write until cancelled."""
+        """Check, decide and write until cancelled."""
         while True:
             self._woken.clear()
             if self._reported is not None and self._gpus is not None:
@@ -159,30 +159,30 @@ class GpuAccess:
 
     async def _look(self) -> None:
         before = self._state()
-        found = Found()
+        specs = Found()
         if self._asked is not Asked.NVIDIA:
-            # A thread only if there is something to read: on most nodes nothing ever changes.
-            found = (
+            # A thread only if there is something to read: on most nodes the files never change.
+            specs = (
                 await asyncio.to_thread(self._folders.read)
                 if self._folders.changed()
                 else self._folders.found
             )
-            # A file may be broken only because it is being written: reported only if it stays so.
-            if found.faults and found != self._found and self.choice is not None:
-                self._found = found
+            # A file may only be invalid because it is being written: reported if it stays so.
+            if specs.faults and specs != self._found and self.choice is not None:
+                self._found = specs
                 return
-        self._found = found
+        self._found = specs
         gpus = self._gpus or ()
         working = [gpu.uuid for gpu in gpus if gpu.healthy]
         choice = self.choice
         if choice is None or working or choice.trouble:
-            # One that does not work may be missing from the description, which says nothing about the others.
-            self._derived = derived(found.descriptions, gpus, self._minors)
+            # A GPU that does not work may be missing from the spec, which says nothing about the others.
+            self._derived = derived(specs.descriptions, gpus, self._minors)
             reported = self._reported or Reported()
-            choice = choose(self._asked, reported, self._derived, working, found.faults)
-        self.faults = found.faults
+            choice = choose(self._asked, reported, self._derived, working, specs.faults)
+        self.faults = specs.faults
         await self._write()
-        # Not before it is known whether our file is there: containers are asked for meanwhile.
+        # Not before it is known whether our file exists: containers may be requested meanwhile.
         unwritten = self._unwritten and self._asked is Asked.AUTO
         self.choice = Choice("nvidia", self._unwritten) if unwritten else choice
         self.decided.set()
@@ -194,10 +194,10 @@ class GpuAccess:
         return (self.choice, self.faults, self._unwritten, self.in_place, covered)
 
     async def _write(self) -> None:
-        """Have our file as it should be.
+        """Write or remove our file as needed.
 
-        It stays as it was while only NVIDIA's is missing, or NVIDIA's runtime was chosen since: containers that were
-        given a name from it may be started again.
+        It stays as it was if only NVIDIA's is missing, or NVIDIA's runtime was chosen since: containers with a name from it may be
+        started again.
         """
         if self._wanted is None or self._resting:
             return
@@ -216,7 +216,7 @@ class GpuAccess:
             self._unwritten = f"{self._folders.ours} cannot be written: {error.strerror or error}"
 
     async def _write_isolated(self) -> None:
-        """Have the other description too, where it is wanted. Where it is not any more it stays, as ours does."""
+        """Write the spec with isolation too, if needed. It stays when it is no longer needed, like ours."""
         content = self._shimmed(self._derived.content) if self._wanted and self._derived is not None else None
         if content is not None and not self._folders.has(content, isolated=True):
             await asyncio.to_thread(self._folders.write, content, isolated=True)

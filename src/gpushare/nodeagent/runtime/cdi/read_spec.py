@@ -1,7 +1,7 @@
 """A CDI spec read from a file, validated as far as it is used. Pure.
 
-What is not right in a description makes all of it unusable, as the container runtimes have it. Fields that are not
-known here are handed on as they are: the runtime that reads them knows better.
+Any error in a spec makes all of it unusable, as in container runtimes. Unknown fields are passed on unchanged: the runtime that
+reads them may know them.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gpushare.nodeagent.errors import NodeAgentError
 
-#: Versions of the format in which what is read here is known to mean the same.
+#: Versions of the format in which the fields that are read here have the same meaning.
 _VERSION: Final = re.compile(r"v?(0\.[3-9]|1)\.\d+")
 _KIND: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z][A-Za-z0-9_.-]*")
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
@@ -23,7 +23,7 @@ class BadDescription(NodeAgentError):
 
 @dataclass(frozen=True, slots=True)
 class CdiDevice:
-    """One device: its name and what is done to a container that gets it (the format's ``containerEdits``)."""
+    """One device: its name and the changes to a container that gets it (the format's ``containerEdits``)."""
 
     name: str
     edits: dict[str, Any]
@@ -31,7 +31,7 @@ class CdiDevice:
 
 @dataclass(frozen=True, slots=True)
 class CdiDescription:
-    """One CDI file. ``edits`` are made to every container that gets any of its devices."""
+    """One CDI file. ``edits`` apply to every container that gets any of its devices."""
 
     path: str
     version: str
@@ -41,7 +41,7 @@ class CdiDescription:
 
 
 def cdi_description(path: str, content: object) -> CdiDescription:
-    """The description in ``content``, which was parsed from JSON or YAML; raises ``BadDescription``."""
+    """The spec in ``content``, which was parsed from JSON or YAML; raises ``BadDescription``."""
     whole = _mapping(path, "the file", content)
     version, kind = whole.get("cdiVersion"), whole.get("kind")
     if not isinstance(version, str) or _VERSION.fullmatch(version) is None:
@@ -51,11 +51,11 @@ def cdi_description(path: str, content: object) -> CdiDescription:
     listed = whole.get("devices")
     if not isinstance(listed, list) or not listed:
         raise BadDescription(path, "it has no devices")
-    devices = tuple(_device(path, one) for one in listed)
-    names = [one.name for one in devices]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise BadDescription(path, f"device {twice[0]!r} is there twice")
+    devices = tuple(_device(path, entry) for entry in listed)
+    names = [device.name for device in devices]
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise BadDescription(path, f"device {duplicates[0]!r} is there twice")
     return CdiDescription(path, version, kind, _edits(path, "containerEdits", whole), devices)
 
 
@@ -67,21 +67,21 @@ def _device(path: str, content: object) -> CdiDevice:
     return CdiDevice(name, _edits(path, f"containerEdits of device {name!r}", device))
 
 
-def _edits(path: str, what: str, content: dict[str, Any]) -> dict[str, Any]:
+def _edits(path: str, subject: str, content: dict[str, Any]) -> dict[str, Any]:
     edits = content.get("containerEdits")
     if edits is None:
         return {}
-    edits = _mapping(path, what, edits)
+    edits = _mapping(path, subject, edits)
     for field, kind in _LISTS.items():
         items = edits.get(field)
         if items is not None and not (
-            isinstance(items, list) and all(isinstance(one, kind) for one in items)
+            isinstance(items, list) and all(isinstance(item, kind) for item in items)
         ):
-            raise BadDescription(path, f"{field} in {what} is not a list of {kind.__name__}")
+            raise BadDescription(path, f"{field} in {subject} is not a list of {kind.__name__}")
     return edits
 
 
-def _mapping(path: str, what: str, content: object) -> dict[str, Any]:
+def _mapping(path: str, subject: str, content: object) -> dict[str, Any]:
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise BadDescription(path, f"{what} is not a mapping")
+        raise BadDescription(path, f"{subject} is not a mapping")
     return content

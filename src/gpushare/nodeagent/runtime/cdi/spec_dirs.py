@@ -1,4 +1,4 @@
-"""The directories of CDI specs: all are read, ours is in the last."""
+"""The directories of CDI specs: all are read, ours is in the last one."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 OUR_FILE: Final = "gpushare.dev-gpu.json"
 #: The same GPUs with our libraries in place of the driver's (``isolation.in_place``).
 ISOLATED_FILE: Final = "gpushare.dev-isolated.json"
-#: NVIDIA's for 16 GPUs has 100 kB.
+#: NVIDIA's spec for 16 GPUs has 100 kB.
 _MOST_BYTES: Final = 4 << 20
 
 
@@ -155,7 +155,7 @@ def _parsed(path: Path) -> object:
     import yaml
 
     try:
-        # The loader in C, where there is one: a description of 16 GPUs takes the other a second.
+        # The loader in C, if available: the other takes a second for a spec of 16 GPUs.
         if hasattr(yaml, "CSafeLoader"):
             return yaml.load(text, Loader=yaml.CSafeLoader)
         return yaml.safe_load(text)

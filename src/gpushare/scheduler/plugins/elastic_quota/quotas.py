@@ -433,7 +433,7 @@ class Quotas:
             uid: (record := self._bound.get(uid)) is None or record.priority < priority for uid in gone
         }
         return claim.enough(gone) and all(
-            claim.may_end(uid, lesser=lower) for uid, lower in has_lower_priority.items()
+            claim.may_evict(uid, lesser=lower) for uid, lower in has_lower_priority.items()
         )
 
     def claim(self, uid: str, pod: str, amounts: Amounts) -> Claim | None:

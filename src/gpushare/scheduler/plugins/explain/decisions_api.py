@@ -360,7 +360,7 @@ def _preference(placement: Placement, request: Request | None, *, by_nearness: b
     if request is not None and request.by_gpu:
         return _WHOLE if by_nearness else _LOWEST
     several = by_nearness and request is not None and request.gpu_count > 1
-    return POLICIES[placement].said + (_TOGETHER if several else "")
+    return POLICIES[placement].description + (_TOGETHER if several else "")
 
 
 _MOST_EVICTED_FOR: Final = 8

@@ -85,7 +85,7 @@ class VictimEvictor:
         claim = self._quotas.claim(record.uid, record.pod, record.amounts)
         # All reasons are computed before the first await: a claim reflects the quota tree at this moment.
         victims_and_reasons = [
-            (victim, "" if claim is None else claim.words(victim.uid)) for victim in victims
+            (victim, "" if claim is None else claim.reason(victim.uid)) for victim in victims
         ]
         for victim, reason in victims_and_reasons:
             await self._must_lead()

@@ -210,7 +210,7 @@ def _by_quotas(quotas: PodQuotas, pod: Pod, victims: dict[str, protocol.Victims]
     rooms = {
         node: node_victims
         for node, node_victims in victims.items()
-        if all(claim.may_end(uid, lesser=True) for uid in node_victims.uids)
+        if all(claim.may_evict(uid, lesser=True) for uid in node_victims.uids)
         and claim.together(node_victims.uids, ()) is not None
     }
     failures = dict.fromkeys(victims.keys() - rooms.keys(), BELOW_MIN)
@@ -285,7 +285,7 @@ def _look(
                 if len(look.rooms) == ENOUGH or tried == MOST_TRIED:
                     return look._replace(ended_early=True)
                 uids = victims[node].uids
-                if claim is not None and not all(claim.may_end(victim, lesser=True) for victim in uids):
+                if claim is not None and not all(claim.may_evict(victim, lesser=True) for victim in uids):
                     look.failures[node] = BELOW_MIN
                     continue
                 tried += 1

@@ -36,8 +36,8 @@ def lesser(
             return None
         may_be_evicted, leaving = record.priority < priority, record.leaving
         if claim is not None:
-            leaving = leaving or claim.leaves(uid)
-            may_be_evicted = leaving or claim.may_end(uid, lesser=may_be_evicted)
+            leaving = leaving or claim.is_terminating(uid)
+            may_be_evicted = leaving or claim.may_evict(uid, lesser=may_be_evicted)
         if not may_be_evicted and not leaving:
             return None
         return Rank(record.priority, _creation_number(record.created), leaving, uid in spared)

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from gpushare.api.crd.resource_policy import Labels, Unit
-from gpushare.ledger.arrays import Found, Index, Mask, Places
+from gpushare.ledger.arrays import ColumnCache, Index, Mask, Places
 
 #: The column of unknown names, which are in no unit.
 _UNKNOWN: Final = 0
@@ -37,7 +37,7 @@ class Nodes:
         self._columns = _FIRST_COLUMNS
         self._next = _UNKNOWN + 1
         self._rows: list[Row] = []
-        self._found = Found(self._column_of)
+        self._found = ColumnCache(self._column_of)
 
     def __len__(self) -> int:
         return len(self._labels)
