@@ -97,16 +97,16 @@ def with_condition(conditions: list[Json], new: Json) -> list[Json]:
     ``lastTransitionTime`` of the old one is kept if the status is the same.
     """
     result = []
-    found = False
+    replaced = False
     for old in conditions:
         if old.get("type") != new["type"]:
             result.append(old)
             continue
-        found = True
+        replaced = True
         if old.get("status") == new["status"] and "lastTransitionTime" in old:
             new = {**new, "lastTransitionTime": old["lastTransitionTime"]}
         result.append(new)
-    if not found:
+    if not replaced:
         result.append(new)
     return conditions if result == conditions else result
 

@@ -53,13 +53,13 @@ def qualified(plural: str, group: str) -> str:
 
 
 def _details(plural: str, group: str, name: str) -> Object:
-    found: Object = {}
+    details: Object = {}
     if name:
-        found["name"] = name
+        details["name"] = name
     if group:
-        found["group"] = group
-    found["kind"] = plural
-    return found
+        details["group"] = group
+    details["kind"] = plural
+    return details
 
 
 def not_found(plural: str, group: str, name: str) -> ApiError:
@@ -84,12 +84,12 @@ def already_exists(plural: str, group: str, name: str) -> ApiError:
     )
 
 
-def conflict(plural: str, group: str, name: str, why: str) -> ApiError:
+def conflict(plural: str, group: str, name: str, reason: str) -> ApiError:
     """409: the object is not in the state that the writer expected."""
     return ApiError(
         409,
         "Conflict",
-        f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}',
+        f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {reason}',
         _details(plural, group, name),
     )
 
@@ -102,10 +102,10 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
-def forbidden(plural: str, group: str, name: str, why: str) -> ApiError:
+def forbidden(plural: str, group: str, name: str, reason: str) -> ApiError:
     """403: understood and rejected."""
     what = f'{qualified(plural, group)} "{name}"' if name else qualified(plural, group)
-    return ApiError(403, "Forbidden", f"{what} is forbidden: {why}", _details(plural, group, name))
+    return ApiError(403, "Forbidden", f"{what} is forbidden: {reason}", _details(plural, group, name))
 
 
 def unauthorized() -> ApiError:
@@ -120,13 +120,13 @@ def method_not_allowed() -> ApiError:
     )
 
 
-def unsupported_media(given: str, accepted: str) -> ApiError:
+def unsupported_media(media_type: str, accepted: str) -> ApiError:
     """415: the format of the body is not supported."""
     return ApiError(
         415,
         "UnsupportedMediaType",
         f"the body of the request was in an unknown format - accepted media types include: {accepted}"
-        f" (got {given or 'none'})",
+        f" (got {media_type or 'none'})",
     )
 
 
@@ -135,12 +135,12 @@ def expired(message: str) -> ApiError:
     return ApiError(410, "Expired", message)
 
 
-def too_large_revision(asked: int, current: int) -> ApiError:
+def too_large_revision(requested: int, current: int) -> ApiError:
     """504: a ``resourceVersion`` from the future (client-go retries)."""
     return ApiError(
         504,
         "Timeout",
-        f"Too large resource version: {asked}, current: {current}",
+        f"Too large resource version: {requested}, current: {current}",
         {
             "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
             "retryAfterSeconds": 1,

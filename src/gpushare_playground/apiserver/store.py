@@ -40,9 +40,9 @@ Clock = Callable[[], float]
 class HistoryGone(LookupError):
     """The requested revision ``asked`` is older than ``oldest``, the oldest one in the history."""
 
-    def __init__(self, asked: int, oldest: int) -> None:
-        super().__init__(f"too old resource version: {asked} ({oldest})")
-        self.asked = asked
+    def __init__(self, requested: int, oldest: int) -> None:
+        super().__init__(f"too old resource version: {requested} ({oldest})")
+        self.asked = requested
         self.oldest = oldest
 
 

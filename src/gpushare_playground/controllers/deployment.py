@@ -172,16 +172,16 @@ class Deployments:
         await self._deployments.write_status(item, status)
 
 
-def _revision(one: Json) -> int:
-    text = annotations_of(one).get(REVISION, "0")
+def _revision(replica_set: Json) -> int:
+    text = annotations_of(replica_set).get(REVISION, "0")
     return int(text) if text.isdecimal() else 0
 
 
-def _size(one: Json) -> SetSize:
+def _size(replica_set: Json) -> SetSize:
     return SetSize(
-        name_of(one),
-        int(spec_of(one).get("replicas", 0)),
-        int(status_of(one).get("availableReplicas") or 0),
+        name_of(replica_set),
+        int(spec_of(replica_set).get("replicas", 0)),
+        int(status_of(replica_set).get("availableReplicas") or 0),
     )
 
 
@@ -223,10 +223,10 @@ def _counts(item: Json, new: Json | None, sets: list[Json]) -> Json:
         "availableReplicas": available,
         "unavailableReplicas": max(replicas - available, 0),
     }
-    kept = {name: value for name, value in status_of(item).items() if name == "collisionCount"}
-    kept["observedGeneration"] = item["metadata"].get("generation", 0)
-    kept["terminatingReplicas"] = _sum(sets, "terminatingReplicas")
-    return {**kept, **{name: n for name, n in counts.items() if n}}
+    collision_count = {name: value for name, value in status_of(item).items() if name == "collisionCount"}
+    collision_count["observedGeneration"] = item["metadata"].get("generation", 0)
+    collision_count["terminatingReplicas"] = _sum(sets, "terminatingReplicas")
+    return {**collision_count, **{name: n for name, n in counts.items() if n}}
 
 
 def _condition(kind: str, *, status: bool, reason: str, message: str, now: int) -> Json:

@@ -94,23 +94,23 @@ class Jobs:
     async def _advance(self, job: Json) -> float | None:
         pods = self._control.owned(job)
         now_ns = self._clock.time_ns()
-        found = tally(job, pods, self._released, self._control.is_going)
-        ending = ending_of(job, found, now_ns / 1e9)
+        pod_tally = tally(job, pods, self._released, self._control.is_going)
+        ending = ending_of(job, pod_tally, now_ns / 1e9)
         wait_s: float | None = None
         if ending is not None:
-            for pod in found.active:
+            for pod in pod_tally.active:
                 await self._control.delete(job, pod)
         else:
-            wait_s = await self._fill(job, found, pods, now_ns / 1e9)
-        found = tally(job, self._control.owned(job), self._released, self._control.is_going)
-        if found.uncounted:
-            job = await self._jobs.write_status(job, _status(job, found, ending, now_ns, counted=False))
+            wait_s = await self._fill(job, pod_tally, pods, now_ns / 1e9)
+        pod_tally = tally(job, self._control.owned(job), self._released, self._control.is_going)
+        if pod_tally.uncounted:
+            job = await self._jobs.write_status(job, _status(job, pod_tally, ending, now_ns, counted=False))
             for pod in self._control.owned(job):
-                if uid_of(pod) in found.uncounted:
+                if uid_of(pod) in pod_tally.uncounted:
                     await self._release(pod)
         # A pod that is named but gone needs no release.
-        status = _status(job, found, ending, now_ns, counted=True)
-        over = any(one.get("type") in ("Complete", "Failed") for one in status["conditions"])
+        status = _status(job, pod_tally, ending, now_ns, counted=True)
+        over = any(condition.get("type") in ("Complete", "Failed") for condition in status["conditions"])
         await self._jobs.write_status(job, status)
         if over and ending is not None:
             if ending.condition == "Complete":
@@ -122,14 +122,14 @@ class Jobs:
         waits = [wait_s, deadline_in_s(job, now_ns / 1e9)]
         return min((max(wait, 0.0) for wait in waits if wait is not None), default=None)
 
-    async def _fill(self, job: Json, found: Tally, pods: list[Json], now_s: float) -> float | None:
-        wanted = wanted_active(job, found)
-        surplus = sorted(found.active, key=deletion_order)[: max(len(found.active) - wanted, 0)]
+    async def _fill(self, job: Json, pod_tally: Tally, pods: list[Json], now_s: float) -> float | None:
+        wanted = wanted_active(job, pod_tally)
+        surplus = sorted(pod_tally.active, key=deletion_order)[: max(len(pod_tally.active) - wanted, 0)]
         for pod in surplus:
             # Not the pod's fault: it is released first, so that it does not count as failed.
             await self._release(pod)
             await self._control.delete(job, pod)
-        missing = wanted - len(found.active)
+        missing = wanted - len(pod_tally.active)
         if missing <= 0:
             return None
         left_s = backoff_left_s(pods, now_s, self._first_backoff_s)
@@ -143,9 +143,11 @@ class Jobs:
         """Remove our finalizer from a pod."""
         if not is_tracked(pod) or uid_of(pod) in self._released:
             return
-        kept = [one for one in pod["metadata"].get("finalizers") or () if one != TRACKING]
+        remaining = [
+            finalizer for finalizer in pod["metadata"].get("finalizers") or () if finalizer != TRACKING
+        ]
         version = pod["metadata"].get("resourceVersion")
-        patch: Json = {"metadata": {"finalizers": kept or None, "resourceVersion": version}}
+        patch: Json = {"metadata": {"finalizers": remaining or None, "resourceVersion": version}}
         try:
             await self._objects.merge(PODS, pod, patch)
         except ApiError as error:
@@ -181,26 +183,29 @@ def _pod(job: Json, name: str) -> Json:
     return pod_from(JOBS, job, spec_of(job).get("template") or {}, name, labels=labels, finalizers=[TRACKING])
 
 
-def _status(job: Json, found: Tally, ending: Ending | None, now_ns: int, *, counted: bool) -> Json:
+def _status(job: Json, pod_tally: Tally, ending: Ending | None, now_ns: int, *, counted: bool) -> Json:
     """The Job's status; ``counted``: the ended pods are released, so that they become numbers."""
     old = status_of(job)
-    succeeded, failed = found.succeeded, found.failed
+    succeeded, failed = pod_tally.succeeded, pod_tally.failed
     uncounted: Json = {}
     if not counted:
-        succeeded -= len(found.uncounted_succeeded)
-        failed -= len(found.uncounted_failed)
-        for name, uids in (("succeeded", found.uncounted_succeeded), ("failed", found.uncounted_failed)):
+        succeeded -= len(pod_tally.uncounted_succeeded)
+        failed -= len(pod_tally.uncounted_failed)
+        for name, uids in (
+            ("succeeded", pod_tally.uncounted_succeeded),
+            ("failed", pod_tally.uncounted_failed),
+        ):
             if uids:
                 uncounted[name] = list(uids)
-    status: Json = {"ready": found.ready, "terminating": found.terminating}
+    status: Json = {"ready": pod_tally.ready, "terminating": pod_tally.terminating}
     status["uncountedTerminatedPods"] = uncounted
-    numbers = {"active": len(found.active), "succeeded": succeeded, "failed": failed}
+    numbers = {"active": len(pod_tally.active), "succeeded": succeeded, "failed": failed}
     status |= {name: number for name, number in numbers.items() if number}
     conditions = old.get("conditions") or []
     status["startTime"] = old.get("startTime") or time_text(now_ns)
     if ending is not None:
         ends = [ending.first_condition]
-        if counted and not found.active and not found.terminating:
+        if counted and not pod_tally.active and not pod_tally.terminating:
             ends.append(ending.condition)
             if ending.condition == "Complete":
                 status["completionTime"] = time_text(now_ns)

@@ -64,16 +64,16 @@ def tally(
     named = status.get("uncountedTerminatedPods") or {}
     succeeded = list(named.get("succeeded") or ())
     failed = list(named.get("failed") or ())
-    known = {*succeeded, *failed}
+    uncounted = {*succeeded, *failed}
     active, terminating = [], 0
     for pod in pods:
         phase, going = phase_of(pod), is_going(pod)
-        ended = phase in ("Succeeded", "Failed")
-        if not ended and going:
+        finished = phase in ("Succeeded", "Failed")
+        if not finished and going:
             terminating += 1
-        if not ended and not going:
+        if not finished and not going:
             active.append(pod)
-        elif is_tracked(pod) and uid_of(pod) not in released and uid_of(pod) not in known:
+        elif is_tracked(pod) and uid_of(pod) not in released and uid_of(pod) not in uncounted:
             (succeeded if phase == "Succeeded" else failed).append(uid_of(pod))
     return Tally(
         active=active,
@@ -86,7 +86,7 @@ def tally(
     )
 
 
-def ending_of(job: Json, found: Tally, now_s: float) -> Ending | None:
+def ending_of(job: Json, pod_tally: Tally, now_s: float) -> Ending | None:
     """How the Job ends, once that is decided."""
     announced = condition_of(job, "FailureTarget")
     if announced is not None:
@@ -95,7 +95,7 @@ def ending_of(job: Json, found: Tally, now_s: float) -> Ending | None:
     if announced is not None:
         return Ending("Complete", str(announced.get("reason")), str(announced.get("message")))
     limit = int(spec_of(job).get("backoffLimit", DEFAULT_BACKOFF_LIMIT))
-    if found.failed > limit or _restarted_too_often(job, found, limit):
+    if pod_tally.failed > limit or _restarted_too_often(job, pod_tally, limit):
         return Ending("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
     left_s = deadline_in_s(job, now_s)
     if left_s is not None and left_s <= 0:
@@ -103,19 +103,19 @@ def ending_of(job: Json, found: Tally, now_s: float) -> Ending | None:
     completions = spec_of(job).get("completions")
     message = "Reached expected number of succeeded pods"
     if completions is None:
-        if found.succeeded and not found.active and not found.terminating:
+        if pod_tally.succeeded and not pod_tally.active and not pod_tally.terminating:
             return Ending("Complete", "CompletionsReached", message)
-    elif found.succeeded >= int(completions):
+    elif pod_tally.succeeded >= int(completions):
         return Ending("Complete", "CompletionsReached", message)
     return None
 
 
-def _restarted_too_often(job: Json, found: Tally, limit: int) -> bool:
+def _restarted_too_often(job: Json, pod_tally: Tally, limit: int) -> bool:
     """With ``restartPolicy: OnFailure`` the kubelet restarts in place: restarts count as failures."""
     template = spec_of(job).get("template") or {}
     if (template.get("spec") or {}).get("restartPolicy") != "OnFailure":
         return False
-    restarts = sum(restarts_of(pod) for pod in found.active)
+    restarts = sum(restarts_of(pod) for pod in pod_tally.active)
     return restarts > 0 if limit == 0 else restarts >= limit
 
 
@@ -126,20 +126,22 @@ def deadline_in_s(job: Json, now_s: float) -> float | None:
     return None if deadline is None or started is None else started + float(deadline) - now_s
 
 
-def wanted_active(job: Json, found: Tally) -> int:
+def wanted_active(job: Json, pod_tally: Tally) -> int:
     """How many pods should run at once now."""
     parallelism = int(spec_of(job).get("parallelism", 1))
     completions = spec_of(job).get("completions")
     if completions is None:
         # A work queue: once one has succeeded, the others finish and no new ones start.
-        return len(found.active) if found.succeeded else parallelism
-    return min(parallelism, max(int(completions) - found.succeeded, 0))
+        return len(pod_tally.active) if pod_tally.succeeded else parallelism
+    return min(parallelism, max(int(completions) - pod_tally.succeeded, 0))
 
 
 def backoff_left_s(pods: Iterable[Json], now_s: float, first_s: float) -> float:
     """Seconds to wait before a failed pod is replaced: doubled with each failure since the last success."""
-    ended = [(finished_at_s(pod), phase_of(pod)) for pod in pods if phase_of(pod) in ("Succeeded", "Failed")]
-    times = sorted((at, phase) for at, phase in ended if at is not None)
+    finished = [
+        (finished_at_s(pod), phase_of(pod)) for pod in pods if phase_of(pod) in ("Succeeded", "Failed")
+    ]
+    times = sorted((at, phase) for at, phase in finished if at is not None)
     failures = 0
     last_s = 0.0
     for at, phase in times:

@@ -22,15 +22,15 @@ class LatestVersions:
 
     def get(self, key: str) -> Json | None:
         """The object at ``key``, ``None`` if it is gone."""
-        seen = self._cache.get(key)
-        if seen is None:
+        cached = self._cache.get(key)
+        if cached is None:
             return None
-        return self.newer(seen)
+        return self.newer(cached)
 
-    def newer(self, seen: Json) -> Json:
+    def newer(self, cached: Json) -> Json:
         """``seen``, or a newer version that we wrote."""
-        written = self._written.get(uid_of(seen))
-        return written if written is not None and version_of(written) > version_of(seen) else seen
+        written = self._written.get(uid_of(cached))
+        return written if written is not None and version_of(written) > version_of(cached) else cached
 
     async def write_status(self, item: Json, status: Json) -> Json:
         """Write ``status`` unless it is unchanged; returns the resulting object."""

@@ -97,14 +97,14 @@ def taints_of(node: Json, now: str) -> list[Json]:
     if spec_of(node).get("unschedulable"):
         named.add("unschedulable")
     wanted = {f"{_PREFIX}{name}" for name in named}
-    kept = [
+    others = [
         one
         for one in spec_of(node).get("taints") or ()
         if one.get("key") not in _OURS or one.get("effect") != "NoSchedule" or one["key"] in wanted
     ]
-    there = {one["key"] for one in kept if one.get("effect") == "NoSchedule"}
+    there = {one["key"] for one in others if one.get("effect") == "NoSchedule"}
     return [
-        *kept,
+        *others,
         *({"key": key, "effect": "NoSchedule", "timeAdded": now} for key in sorted(wanted - there)),
     ]
 

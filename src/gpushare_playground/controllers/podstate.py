@@ -34,7 +34,7 @@ def finished_at_s(pod: Json) -> float | None:
     """When its last container ended, in seconds since 1970; ``None`` if unknown."""
     times = []
     for one in status_of(pod).get("containerStatuses") or ():
-        ended = ((one.get("state") or {}).get("terminated") or {}).get("finishedAt")
-        times.append(seconds_of(ended))
-    known = [time for time in times if time is not None]
-    return max(known) if known else None
+        finished = ((one.get("state") or {}).get("terminated") or {}).get("finishedAt")
+        times.append(seconds_of(finished))
+    known_times = [time for time in times if time is not None]
+    return max(known_times) if known_times else None

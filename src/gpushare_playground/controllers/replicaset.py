@@ -49,8 +49,8 @@ class ReplicaSets:
             await self._pods.create_generated(item, f"{name_of(item)}-", lambda name: _pod(item, name))
         for pod in sorted(active, key=deletion_order)[: max(-missing, 0)]:
             await self._pods.delete(item, pod)
-        kept = active if missing >= 0 else [pod for pod in active if not self._pods.is_going(pod)]
-        await self._sets.write_status(item, _status(item, kept, len(pods) - len(kept)))
+        remaining = active if missing >= 0 else [pod for pod in active if not self._pods.is_going(pod)]
+        await self._sets.write_status(item, _status(item, remaining, len(pods) - len(remaining)))
         return 0.0 if missing > BURST else None
 
 

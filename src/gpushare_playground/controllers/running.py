@@ -157,9 +157,9 @@ def _adding(
 ) -> Callable[[Json | None, Json | None], None]:
     def listener(old: Json | None, new: Json | None) -> None:
         for item in (old, new):
-            found = key(item) if item is not None else None
-            if found:
-                queue.add(found)
+            queue_key = key(item) if item is not None else None
+            if queue_key:
+                queue.add(queue_key)
 
     return listener
 

@@ -56,9 +56,9 @@ def _flag(text: str) -> tuple[str, str]:
 
 
 def _flags(options: argparse.Namespace) -> dict[str, list[str]]:
-    found = {name: [flag for of, flag in options.flag if of == name] for name in COMPONENTS}
-    found["kube-apiserver"] += _auditing(options.audit_policy, options.state)
-    return found
+    flags = {name: [flag for of, flag in options.flag if of == name] for name in COMPONENTS}
+    flags["kube-apiserver"] += _auditing(options.audit_policy, options.state)
+    return flags
 
 
 def _auditing(policy: Path | None, state: Path) -> Sequence[str]:

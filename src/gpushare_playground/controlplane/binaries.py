@@ -23,14 +23,14 @@ def find(folder: Path, components: Sequence[str]) -> dict[str, Path]:
         raise ControlPlaneError(f"no such component: {', '.join(unknown)}; there are {', '.join(COMPONENTS)}")
     if not folder.is_dir():
         raise ControlPlaneError(f"{folder} is no folder of binaries; {_ADVICE}")
-    found = {name: folder.absolute() / name for name in components}
-    missing = [name for name, path in found.items() if not path.is_file()]
+    binaries = {name: folder.absolute() / name for name in components}
+    missing = [name for name, path in binaries.items() if not path.is_file()]
     if missing:
         raise ControlPlaneError(f"{folder} lacks {', '.join(missing)}; {_ADVICE}")
-    barred = [name for name, path in found.items() if not os.access(path, os.X_OK)]
+    barred = [name for name, path in binaries.items() if not os.access(path, os.X_OK)]
     if barred:
         raise ControlPlaneError(f"{', '.join(barred)} in {folder} cannot be executed; chmod +x them")
-    return found
+    return binaries
 
 
 def version_of(binary: Path) -> tuple[int, int]:

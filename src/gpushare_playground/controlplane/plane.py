@@ -142,21 +142,21 @@ class ControlPlane:
                 await self.parts[name].stop()
 
     async def _start(self) -> None:
-        layout, found = self._layout, self._binaries
-        if "etcd" in found:
-            await self._run("etcd", [*commands.etcd(found["etcd"], layout), *self._flags("etcd")])
-        if (binary := found.get("kube-apiserver")) is not None:
+        layout, binaries = self._layout, self._binaries
+        if "etcd" in binaries:
+            await self._run("etcd", [*commands.etcd(binaries["etcd"], layout), *self._flags("etcd")])
+        if (binary := binaries.get("kube-apiserver")) is not None:
             await self._run(
                 "kube-apiserver", commands.kube_apiserver(binary, layout, self._flags("kube-apiserver"))
             )
         waits = []
-        if (binary := found.get("kube-controller-manager")) is not None:
+        if (binary := binaries.get("kube-controller-manager")) is not None:
             flags = self._flags("kube-controller-manager")
             waits.append(
                 self._run("kube-controller-manager", commands.kube_controller_manager(binary, layout, flags))
             )
             waits.append(self._until(self._account_made, "kube-controller-manager"))
-        if "kube-scheduler" in found:
+        if "kube-scheduler" in binaries:
             text = self._scheduler_text(self._scheduler_config) if self._scheduler_config else ""
             waits.append(self._run_scheduler("kube-scheduler", text))
         await asyncio.gather(*waits)

@@ -22,11 +22,11 @@ def free_ports(count: int) -> list[int]:
     """
     ephemeral = _ephemeral_start()
     end = min(_TO, ephemeral) if ephemeral > _FROM + count else _TO
-    found: list[int] = []
+    ports: list[int] = []
     with ExitStack() as held:
         for _ in range(_TRIES):
-            if len(found) == count:
-                return found
+            if len(ports) == count:
+                return ports
             port = _FROM + secrets.randbelow(end - _FROM)
             listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             held.callback(listener.close)
@@ -36,7 +36,7 @@ def free_ports(count: int) -> list[int]:
                 if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                     raise
                 continue
-            found.append(port)
+            ports.append(port)
     raise OSError(errno.EADDRINUSE, f"no {count} free ports from {_FROM} to {end}")
 
 

@@ -17,14 +17,14 @@ def completed(text: str, kubeconfig: str, source: str) -> str:
     Raises ``ControlPlaneError`` naming ``source`` if it is not such a configuration.
     """
     try:
-        given = yaml.safe_load(text)
+        config = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ControlPlaneError(f"{source} is no YAML: {error}") from error
-    if not isinstance(given, dict) or given.get("kind") != _KIND:
+    if not isinstance(config, dict) or config.get("kind") != _KIND:
         raise ControlPlaneError(f"{source} is no {_KIND}; give apiVersion {_API} and kind {_KIND}")
-    connection = {"kubeconfig": kubeconfig, **(given.get("clientConnection") or {})}
-    election = given.get("leaderElection") or {"leaderElect": False}
-    return _written({**given, "clientConnection": connection, "leaderElection": election})
+    connection = {"kubeconfig": kubeconfig, **(config.get("clientConnection") or {})}
+    election = config.get("leaderElection") or {"leaderElect": False}
+    return _written({**config, "clientConnection": connection, "leaderElection": election})
 
 
 def plain(kubeconfig: str) -> str:

@@ -24,12 +24,12 @@ from gpushare_playground.kubelet.settings import Settings, read_settings
 
 def main(arguments: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code (2 for invalid options)."""
-    given = sys.argv[1:] if arguments is None else arguments
-    if given[:1] == ["--stop-leftovers"]:
-        return _stop_leftovers(given[1:])
+    options = sys.argv[1:] if arguments is None else arguments
+    if options[:1] == ["--stop-leftovers"]:
+        return _stop_leftovers(options[1:])
     log_setup.configure()
     try:
-        asyncio.run(_run(read_settings(given)))
+        asyncio.run(_run(read_settings(options)))
     except (KubeletError, KubeError, ImageError) as error:
         print(f"kubelet: {error}", file=sys.stderr)
         return 2

@@ -202,8 +202,8 @@ class Kubelet:
     def _with_devices(self, allocatable: Any) -> dict[str, Any]:
         """The input of the check that a pod fits: for a plugin's resource at least what is allocated already."""
         devices = self.book.allocatable()
-        known = {**allocatable, **devices}
-        return {**known, **{name: max(devices[name], self.book.taken(name)) for name in devices}}
+        merged = {**allocatable, **devices}
+        return {**merged, **{name: max(devices[name], self.book.taken(name)) for name in devices}}
 
     async def _await_plugins(self) -> None:
         """After a restart, wait a moment for plugins whose devices are in use."""

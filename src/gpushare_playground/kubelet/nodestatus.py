@@ -154,10 +154,10 @@ class NodeStatus:
             "metadata": {"name": self._settings.node, "labels": self._labels()},
             "spec": {},
         }
-        answer = await self._session.request("POST", "/api/v1/nodes", body=json.dumps(node).encode())
+        raw = await self._session.request("POST", "/api/v1/nodes", body=json.dumps(node).encode())
         _log.info("node registered (node %s)", self._settings.node)
-        made: dict[str, Any] = json.loads(answer)
-        return made
+        created: dict[str, Any] = json.loads(raw)
+        return created
 
     def _labels(self) -> dict[str, str]:
         """Labels at registration; later ones are up to the cluster, as with a real kubelet."""
@@ -173,10 +173,10 @@ class NodeStatus:
 
     def _conditions(self, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
         now = rfc3339(self._clock.time_ns())
-        known = {one.get("type"): one for one in before}
+        before_by_type = {one.get("type"): one for one in before}
         ours = []
         for kind, holds, reason, message in _HEALTHY:
-            last = known.pop(kind, {})
+            last = before_by_type.pop(kind, {})
             since = last.get("lastTransitionTime") if last.get("status") == holds else None
             ours.append(
                 {
@@ -188,7 +188,7 @@ class NodeStatus:
                     "lastTransitionTime": since or now,
                 }
             )
-        return [*known.values(), *ours]
+        return [*before_by_type.values(), *ours]
 
 
 def node_info() -> dict[str, str]:

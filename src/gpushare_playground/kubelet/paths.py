@@ -101,7 +101,7 @@ def write_whole(path: Path, text: str) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file, or ``None`` if it does not exist or is not readable."""
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None

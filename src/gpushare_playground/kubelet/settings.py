@@ -131,17 +131,17 @@ def read_settings(arguments: Sequence[str] | None = None) -> Settings:
         help="report devices only with the next status, as a real kubelet",
     )
     add("--lifeline", type=int, default=0, metavar="PID", help="end with that process, containers too")
-    given = parser.parse_args(arguments)
-    token = given.token
-    if given.token_file is not None:
+    options = parser.parse_args(arguments)
+    token = options.token
+    if options.token_file is not None:
         try:
-            token = given.token_file.read_text().strip()
+            token = options.token_file.read_text().strip()
         except OSError as error:
             raise BadSettings(
-                "--token-file", f"{given.token_file} cannot be read: {error.strerror}"
+                "--token-file", f"{options.token_file} cannot be read: {error.strerror}"
             ) from None
-    if given.tls is not None:
-        for path in given.tls:
+    if options.tls is not None:
+        for path in options.tls:
             if not path.is_file():
                 raise BadSettings("--tls", f"{path} is no file; give a certificate, its key and an authority")
     elif not token:
@@ -149,27 +149,27 @@ def read_settings(arguments: Sequence[str] | None = None) -> Settings:
             "--token", "is missing; without it every user of this machine could run commands here"
         )
     return Settings(
-        node=given.node,
-        folders=Folders(given.root.absolute()),
-        kubeconfig=given.kubeconfig,
-        labels=tuple(_label(text) for text in given.label),
-        node_ip=given.node_ip or node_address(given.node),
-        port=given.port,
+        node=options.node,
+        folders=Folders(options.root.absolute()),
+        kubeconfig=options.kubeconfig,
+        labels=tuple(_label(text) for text in options.label),
+        node_ip=options.node_ip or node_address(options.node),
+        port=options.port,
         token=token,
-        tls=TlsFiles(*given.tls) if given.tls is not None else None,
-        fakegpu_node=given.fakegpu_node and given.fakegpu_node.absolute(),
-        fakegpu_lib=given.fakegpu_lib and given.fakegpu_lib.absolute(),
-        nvidia_smi=given.nvidia_smi,
-        images=tuple(given.images),
-        cpu=given.cpu,
-        memory=given.memory,
-        pods=given.pods,
-        status_interval_s=given.status_interval_s,
-        restart_backoff_s=given.restart_backoff_s,
-        plugin_grace_s=given.plugin_grace_s,
-        endpoint_grace_s=given.endpoint_grace_s,
-        prompt_status=not given.devices_at_tick,
-        lifeline=given.lifeline,
+        tls=TlsFiles(*options.tls) if options.tls is not None else None,
+        fakegpu_node=options.fakegpu_node and options.fakegpu_node.absolute(),
+        fakegpu_lib=options.fakegpu_lib and options.fakegpu_lib.absolute(),
+        nvidia_smi=options.nvidia_smi,
+        images=tuple(options.images),
+        cpu=options.cpu,
+        memory=options.memory,
+        pods=options.pods,
+        status_interval_s=options.status_interval_s,
+        restart_backoff_s=options.restart_backoff_s,
+        plugin_grace_s=options.plugin_grace_s,
+        endpoint_grace_s=options.endpoint_grace_s,
+        prompt_status=not options.devices_at_tick,
+        lifeline=options.lifeline,
     )
 
 

@@ -81,8 +81,8 @@ class Profile:
         if is_deleting(pod) or self._nodes.is_assumed(waiting.uid):
             self.queue.remove(waiting.uid)
             return False
-        if waiting.attempts == 1 and (wishes := ignored_wishes(pod)):
-            self._reporter.ignores(pod, wishes)
+        if waiting.attempts == 1 and (ignored_fields := ignored_wishes(pod)):
+            self._reporter.ignores(pod, ignored_fields)
         try:
             choice = await choose(pod, self._nodes, self._extender, self._chance, self._ignored)
         except Unschedulable as error:

@@ -69,16 +69,21 @@ async def shared_without_isolation(story: Story, cluster: Cluster) -> None:
     story.expect("the container sees all 16384 MiB", "16384", log, within=True)
     story.expect("and keeps itself to CONTAINER / DEV = 0.25", "0.25", log, within=True)
     environment = await story.type("kubectl exec job/tensorflow-mnist-share -- env", shown=False)
-    found = [line for line in environment.splitlines() if line.startswith("ALIYUN_COM_GPU_MEM_")]
-    story.notice("kubectl exec job/tensorflow-mnist-share -- env | grep ALIYUN_COM_GPU_MEM", *sorted(found))
+    share_lines = [line for line in environment.splitlines() if line.startswith("ALIYUN_COM_GPU_MEM_")]
+    story.notice(
+        "kubectl exec job/tensorflow-mnist-share -- env | grep ALIYUN_COM_GPU_MEM", *sorted(share_lines)
+    )
     story.expect(
         "ALIYUN_COM_GPU_MEM_CONTAINER=4",
         "ALIYUN_COM_GPU_MEM_CONTAINER=4",
-        found and "\n".join(found),
+        share_lines and "\n".join(share_lines),
         within=True,
     )
     story.expect(
-        "ALIYUN_COM_GPU_MEM_DEV=16", "ALIYUN_COM_GPU_MEM_DEV=16", found and "\n".join(found), within=True
+        "ALIYUN_COM_GPU_MEM_DEV=16",
+        "ALIYUN_COM_GPU_MEM_DEV=16",
+        share_lines and "\n".join(share_lines),
+        within=True,
     )
 
 
@@ -108,10 +113,10 @@ async def several_gpus(story: Story, cluster: Cluster) -> None:
     shown = row(table, CORE_MEM).split()[2:6]
     story.expect("two GPUs give 4 of 15 GiB each", ["0/15", "0/15", "4/15", "4/15"], sorted(shown))
     seen = await story.type("kubectl exec job/tensorflow-mnist-multigpu -- gpu-usage")
-    told = [
+    totals = [
         line.rpartition(" of ")[2].partition(",")[0] for line in seen.splitlines() if line.startswith("GPU")
     ]
-    story.expect("the container sees its share of both", ["4309 MiB", "4309 MiB"], told)
+    story.expect("the container sees its share of both", ["4309 MiB", "4309 MiB"], totals)
     story.notice("The label ack.gpushare.placement requests a free GPU and allocates all of it.")
     await story.type("kubectl apply -f 07-whole-device.yaml")
     await story.type("kubectl wait --for=condition=Ready pod/whole-device --timeout=30s")
@@ -132,12 +137,12 @@ async def memory_and_compute(story: Story, cluster: Cluster) -> None:
     await story.type("kubectl apply -f 05-core-mem.yaml")
     await story.type("kubectl wait --for=jsonpath={.status.ready}=1 job/cuda-sample --timeout=30s")
     environment = await story.type("kubectl exec job/cuda-sample -- env", shown=False)
-    told = dict(line.split("=", 1) for line in environment.splitlines() if "=" in line)
-    shown = {key: value for key, value in told.items() if key.startswith(_SHARE_VARIABLES)}
+    variables = dict(line.split("=", 1) for line in environment.splitlines() if "=" in line)
+    shown = {key: value for key, value in variables.items() if key.startswith(_SHARE_VARIABLES)}
     story.notice(
         "kubectl exec job/cuda-sample -- env", *(f"{key}={value}" for key, value in sorted(shown.items()))
     )
-    share = (told.get(names.ENV_MEM_CONTAINER), told.get(names.ENV_MEM_DEVICE))
+    share = (variables.get(names.ENV_MEM_CONTAINER), variables.get(names.ENV_MEM_DEVICE))
     story.expect("it has 2 of the GPU's 15 units", ("2", "15"), share)
     [mib] = held_mib(await read_json(story, "kubectl get pods -l app=cuda-sample -o json", first=True))
     story.expect("which are 16160 × 2 / 15 = 2154 MiB", 2154, mib)

@@ -39,16 +39,16 @@ async def no_more_memory(story: Story, cluster: Cluster) -> None:
     story.notice("On the node that shares without isolation a container of 4 GiB is trusted to keep to them:")
     seen = await story.type("kubectl exec job/tensorflow-mnist-share -- gpu-usage")
     story.expect("it sees the whole GPU", "of 16384 MiB", seen, within=True)
-    given = await story.type("kubectl exec job/tensorflow-mnist-share -- take-memory --most_mib=8192")
-    story.expect("it can take 8 GiB", "taken: 8192 MiB", given, within=True)
+    output = await story.type("kubectl exec job/tensorflow-mnist-share -- take-memory --most_mib=8192")
+    story.expect("it can take 8 GiB", "taken: 8192 MiB", output, within=True)
 
 
 async def _nvidia_smi(story: Story) -> None:
     """The output of NVIDIA's own program, if the machine has it."""
-    seen = await story.type(f"kubectl exec {_POD} -- nvidia-smi", code=None)
-    if "Driver Version" in seen:
+    output = await story.type(f"kubectl exec {_POD} -- nvidia-smi", code=None)
+    if "Driver Version" in output:
         story.expect(
-            f"NVIDIA's own nvidia-smi shows {_GIVEN_MIB} MiB", f"/  {_GIVEN_MIB}MiB", seen, within=True
+            f"NVIDIA's own nvidia-smi shows {_GIVEN_MIB} MiB", f"/  {_GIVEN_MIB}MiB", output, within=True
         )
     else:
         story.notice("(It would show the same slice; NVIDIA's nvidia-smi is a package of your system.)")
@@ -94,19 +94,21 @@ async def three_on_one_gpu(story: Story, cluster: Cluster) -> None:
     story.notice("Each sees its own share, its own work and its own processes:")
     for pod in pods:
         name = pod["metadata"]["name"]
-        seen = await story.type_while(
+        output = await story.type_while(
             f"kubectl exec {name} -- gpu-usage", lambda text: not _keeps_to_share(text)
         )
-        story.expect("it is busy for its 30% of the time, about", expected=True, actual=_keeps_to_share(seen))
+        story.expect(
+            "it is busy for its 30% of the time, about", expected=True, actual=_keeps_to_share(output)
+        )
     await _from_outside(story, cluster)
     story.notice("A monitor that was given no share and sees the whole node:")
     await story.type("kubectl apply -f monitor.yaml")
     await story.type("kubectl wait --for=condition=Ready pod/gpu-monitor --timeout=60s")
-    seen = await story.type_while(
+    output = await story.type_while(
         "kubectl exec gpu-monitor -- gpu-usage --times=2", lambda text: not _all_work(text)
     )
     story.expect(
-        "three processes keep the one GPU busy, none above its share", expected=True, actual=_all_work(seen)
+        "three processes keep the one GPU busy, none above its share", expected=True, actual=_all_work(output)
     )
     await story.type("kubectl delete -f monitor.yaml --now")
 
@@ -126,9 +128,9 @@ async def _from_outside(story: Story, cluster: Cluster) -> None:
 
 def _used(table: str, count: int) -> bool:
     """Whether the table of ``--pods`` has this many pods at work, each using memory and about its share of compute."""
-    found = [(int(mib), int(percent)) for mib, percent in _USED.findall(table)]
-    return len(found) == count and all(
-        0 < mib <= _GIVEN_MIB and _LEAST <= percent <= _MOST for mib, percent in found
+    usages = [(int(mib), int(percent)) for mib, percent in _USED.findall(table)]
+    return len(usages) == count and all(
+        0 < mib <= _GIVEN_MIB and _LEAST <= percent <= _MOST for mib, percent in usages
     )
 
 
@@ -137,14 +139,14 @@ def _line(text: str, word: str) -> str:
 
 
 def _rate(text: str) -> float:
-    found = _RATE.search(text)
-    return float(found[1]) if found else 0.0
+    match = _RATE.search(text)
+    return float(match[1]) if match else 0.0
 
 
 def _keeps_to_share(text: str) -> bool:
     """Whether the container's only GPU is busy for about its share."""
-    found = _BUSY.search(text)
-    return found is not None and _LEAST <= int(found[1]) <= _MOST
+    match = _BUSY.search(text)
+    return match is not None and _LEAST <= int(match[1]) <= _MOST
 
 
 def _all_work(text: str) -> bool:

@@ -67,12 +67,12 @@ class Story:
         """
         if shown:
             self._print(f" {self._paint(_BOLD, '$ ' + command)}")
-        ended, text = await self._run(command)
+        exit_code, text = await self._run(command)
         if shown:
             for line in text.splitlines():
                 self._print(f"   {self._paint(_DIM, '│')} {line}")
-        if code is not None and ended != code:
-            self.expect(f"`{command}` ends with exit code {code}", code, f"{ended}\n{text}")
+        if code is not None and exit_code != code:
+            self.expect(f"`{command}` ends with exit code {code}", code, f"{exit_code}\n{text}")
         return text
 
     async def type_until(self, command: str, *wanted: str) -> str:
@@ -89,8 +89,8 @@ class Story:
         """
         deadline_s = asyncio.get_running_loop().time() + _STATE_S
         while True:
-            ended, text = await self._run(command)
-            if ended == 0 and not waits(text):
+            exit_code, text = await self._run(command)
+            if exit_code == 0 and not waits(text):
                 break
             if asyncio.get_running_loop().time() > deadline_s:
                 break

@@ -17,8 +17,8 @@ async def read_json(story: Story, command: str, *, first: bool = False) -> Any:
 def shares(pod: dict[str, Any]) -> list[dict[str, Any]]:
     """The pod's shares, from our own annotation."""
     written = pod["metadata"].get("annotations", {}).get(names.ANN_SHARE, '{"gpus":[]}')
-    found: list[dict[str, Any]] = json.loads(written)["gpus"]
-    return found
+    gpus: list[dict[str, Any]] = json.loads(written)["gpus"]
+    return gpus
 
 
 def held_mib(pod: dict[str, Any]) -> list[int]:

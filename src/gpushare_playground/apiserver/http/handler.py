@@ -55,7 +55,7 @@ def _json(body: bytes, status: int = 200, warnings: list[str] | None = None) -> 
     return response
 
 
-def _answer(obj: Any, status: int = 200) -> web.Response:
+def _json_response(obj: Any, status: int = 200) -> web.Response:
     return _json(orjson.dumps(obj), status)
 
 
@@ -93,7 +93,7 @@ class Handler:
         try:
             return await self._serve(request)
         except ApiError as error:
-            response = _answer(error.status(), error.code)
+            response = _json_response(error.status(), error.code)
             response.headers.update(error.headers)
             return response
         except ConnectionError:
@@ -108,14 +108,14 @@ class Handler:
             failure = ApiError(
                 500, "InternalError", "an error on the server has prevented the request from succeeding"
             )
-            return _answer(failure.status(), 500)
+            return _json_response(failure.status(), 500)
 
     def _user(self, request: web.BaseRequest) -> str:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             offered = token.strip().encode()
-            for known, user in self._tokens.items():
-                if hmac.compare_digest(known.encode(), offered):
+            for expected, user in self._tokens.items():
+                if hmac.compare_digest(expected.encode(), offered):
                     return user
         raise errors.unauthorized()
 
@@ -140,7 +140,7 @@ class Handler:
 
     def _open(self, path: str) -> web.Response:
         if path == "/version":
-            return _answer(discovery.VERSION)
+            return _json_response(discovery.VERSION)
         return web.Response(text="ok")
 
     def _meta(self, request: web.BaseRequest, path: str) -> web.Response:
@@ -155,7 +155,7 @@ class Handler:
             case ["openapi", *rest]:
                 return self._openapi(rest, accept)
             case [""]:
-                return _answer(
+                return _json_response(
                     {"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]}
                 )
         raise errors.unknown_path()
@@ -166,9 +166,9 @@ class Handler:
                 if openapi.V2_PROTOBUF in accept or openapi.V2_PROTOBUF_SENT in accept:
                     headers = {"Content-Type": openapi.V2_PROTOBUF_SENT}
                     return web.Response(body=openapi.document_v2_protobuf(), headers=headers)
-                return _answer(openapi.document_v2())
+                return _json_response(openapi.document_v2())
             case ["v3"]:
-                return _answer(openapi.index_v3(self._registry))
+                return _json_response(openapi.index_v3(self._registry))
             case ["v3", "api", version]:
                 document = openapi.document_v3(self._registry, "", version)
             case ["v3", "apis", group, version]:
@@ -177,14 +177,14 @@ class Handler:
                 document = None
         if document is None:
             raise errors.unknown_path()
-        return _answer(document)
+        return _json_response(document)
 
     async def _review(self, request: web.BaseRequest, parsed: ResourcePath, user: str) -> web.Response:
         if request.method == "POST":
-            given = await read_object(request, self._registry.schema_of, optional=True)
-            answer = review(self._accounts, parsed.group, parsed.version, parsed.plural, given, user)
-            if answer is not None:
-                return _answer(answer, 201)
+            body = await read_object(request, self._registry.schema_of, optional=True)
+            reviewed = review(self._accounts, parsed.group, parsed.version, parsed.plural, body, user)
+            if reviewed is not None:
+                return _json_response(reviewed, 201)
         raise errors.unknown_path()
 
     async def _object(
@@ -198,22 +198,22 @@ class Handler:
             case "POST", False:
                 if resource.namespaced and parsed.namespace is None:
                     raise errors.method_not_allowed()
-                given = await read_object(request, self._registry.schema_of)
-                outcome = self._writer.create(resource, namespace, given, self._options(request, user))
+                body = await read_object(request, self._registry.schema_of)
+                outcome = self._writer.create(resource, namespace, body, self._options(request, user))
                 if resource.storage == CUSTOM_DEFINITIONS:
                     self._customs.establish(outcome.record.name)
                 return self._written(request, resource, outcome)
             case "PUT", True:
-                given = await read_object(request, self._registry.schema_of)
+                body = await read_object(request, self._registry.schema_of)
                 options = self._options(request, user)
-                outcome = self._writer.replace(resource, namespace, parsed.name, given, options)
+                outcome = self._writer.replace(resource, namespace, parsed.name, body, options)
                 return self._written(request, resource, outcome)
             case "PATCH", True:
                 outcome = await self._patch(request, resource, parsed, user, "")
                 return self._written(request, resource, outcome)
             case "DELETE", True:
-                given = await read_object(request, self._registry.schema_of, optional=True)
-                options_ = DeleteOptions.of(given, dict(query))
+                body = await read_object(request, self._registry.schema_of, optional=True)
+                options_ = DeleteOptions.of(body, dict(query))
                 return self._deleted(
                     request, resource, self._deleter.delete(resource, namespace, parsed.name, options_)
                 )
@@ -251,7 +251,7 @@ class Handler:
             "kind": resource.plural,
             "uid": deleted.record.obj["metadata"]["uid"],
         }
-        return _answer(
+        return _json_response(
             {
                 "kind": "Status",
                 "apiVersion": "v1",
@@ -270,16 +270,16 @@ class Handler:
     ) -> web.Response:
         if resource.namespaced and parsed.namespace is None:
             raise errors.method_not_allowed()
-        given = await read_object(request, self._registry.schema_of, optional=True)
-        options = DeleteOptions.of(given, dict(query))
+        body = await read_object(request, self._registry.schema_of, optional=True)
+        options = DeleteOptions.of(body, dict(query))
         matches = selection(resource, query)
-        ended: list[Record] = []
+        deleted_records: list[Record] = []
         for record in self._store.items(resource.storage, parsed.namespace):
             if matches is None or matches(record.obj):
                 deleted = self._deleter.delete(resource, record.namespace, record.name, options)
-                ended.append(deleted.record)
-        items = [convert.from_stored(resource, record.obj) for record in ended]
-        return _answer(
+                deleted_records.append(deleted.record)
+        items = [convert.from_stored(resource, record.obj) for record in deleted_records]
+        return _json_response(
             {
                 "kind": f"{resource.kind}List",
                 "apiVersion": resource.api_version,
@@ -292,11 +292,11 @@ class Handler:
         query = request.query
         validation = query.get("fieldValidation", WARN)
         if validation not in (IGNORE, WARN, STRICT):
-            found = [errors.unsupported("fieldValidation", validation, ("", IGNORE, WARN, STRICT))]
-            raise errors.invalid("CreateOptions", "meta.k8s.io", "", found)
+            field_errors = [errors.unsupported("fieldValidation", validation, ("", IGNORE, WARN, STRICT))]
+            raise errors.invalid("CreateOptions", "meta.k8s.io", "", field_errors)
         if query.get("dryRun", "All") != "All":
-            found = [errors.unsupported("dryRun", query["dryRun"], ("All",))]
-            raise errors.invalid("CreateOptions", "meta.k8s.io", "", found)
+            field_errors = [errors.unsupported("dryRun", query["dryRun"], ("All",))]
+            raise errors.invalid("CreateOptions", "meta.k8s.io", "", field_errors)
         return WriteOptions(
             user=user,
             dry_run="dryRun" in query,
@@ -365,14 +365,14 @@ class Handler:
             return await self._part(request, resource, parsed, user)
         if request.method != "POST":
             raise errors.method_not_allowed()
-        given = await read_object(request, self._registry.schema_of)
+        body = await read_object(request, self._registry.schema_of)
         record = self._writer.present(resource, namespace, parsed.name)
         if name == "token":
-            return _answer(self._accounts.request(record, given), 201)
+            return _json_response(self._accounts.request(record, body), 201)
         if name == "binding":
-            self._writer.admit_binding(resource, given, user)
-            return _answer(bind(self._store, record, given, self._now), 201)
-        return _answer(evict(self._store, self._deleter, resource, record, given), 201)
+            self._writer.admit_binding(resource, body, user)
+            return _json_response(bind(self._store, record, body, self._now), 201)
+        return _json_response(evict(self._store, self._deleter, resource, record, body), 201)
 
     async def _part(
         self, request: web.BaseRequest, resource: Resource, parsed: ResourcePath, user: str
@@ -386,12 +386,12 @@ class Handler:
                 form = negotiate(request.headers.get("Accept", ""))
                 return _json(self._reader.one(resource, record, form, request.query))
             case "PUT":
-                given = await read_object(request, self._registry.schema_of)
+                body = await read_object(request, self._registry.schema_of)
                 options = self._options(request, user)
                 return self._written(
                     request,
                     resource,
-                    self._writer.replace(resource, namespace, parsed.name, given, options, part),
+                    self._writer.replace(resource, namespace, parsed.name, body, options, part),
                 )
             case "PATCH":
                 return self._written(
@@ -406,7 +406,7 @@ class Handler:
         scale: Object = scale_of(record)
         match request.method:
             case "GET":
-                return _answer(scale)
+                return _json_response(scale)
             case "PUT":
                 wanted = await read_object(request, self._registry.schema_of)
             case "PATCH":
@@ -420,4 +420,4 @@ class Handler:
         # The body was awaited: the workload may have changed meanwhile.
         record = self._writer.present(resource, parsed.namespace or "", parsed.name)
         written = set_scale(self._writer, resource, record, wanted, self._options(request, user))
-        return _answer(scale_of(written))
+        return _json_response(scale_of(written))

@@ -42,10 +42,10 @@ def is_stored_form(resource: Resource) -> bool:
 def to_stored(resource: Resource, obj: Object) -> Object:
     """An object as sent to ``resource``, in the version in which it is stored."""
     if resource.plural == "events":
-        kept = (
+        event_fields = (
             obj if is_stored_form(resource) else _renamed(obj, _EVENT_FIELDS_BACK, resource.storage_version)
         )
-        return kept | {name: None for name in _EVENT_TIMES if name not in kept}
+        return event_fields | {name: None for name in _EVENT_TIMES if name not in event_fields}
     if is_stored_form(resource):
         return obj
     return {**obj, "apiVersion": resource.storage_version}

@@ -17,12 +17,12 @@ def resources_of(definition: Object) -> list[Resource]:
     stored = next(
         (one["name"] for one in spec["versions"] if one.get("storage")), spec["versions"][0]["name"]
     )
-    found: list[Resource] = []
+    resources: list[Resource] = []
     for version in spec["versions"]:
         if not version.get("served"):
             continue
         parts = version.get("subresources") or {}
-        found.append(
+        resources.append(
             Resource(
                 group=group,
                 version=version["name"],
@@ -44,7 +44,7 @@ def resources_of(definition: Object) -> list[Resource]:
                 ),
             )
         )
-    return found
+    return resources
 
 
 class CustomResources:

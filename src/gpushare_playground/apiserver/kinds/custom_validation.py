@@ -43,11 +43,11 @@ def settle_custom(resource: Resource, obj: Object) -> list[str]:
         return []
     unknown: list[str] = []
     root = {key: value for key, value in schema.get("properties", {}).items() if key not in _ROOT}
-    kept = {key: obj[key] for key in _ROOT if key in obj}
-    rest = {key: value for key, value in obj.items() if key not in _ROOT}
-    _prune({**schema, "properties": root}, rest, "", unknown)
+    root_values = {key: obj[key] for key in _ROOT if key in obj}
+    other_values = {key: value for key, value in obj.items() if key not in _ROOT}
+    _prune({**schema, "properties": root}, other_values, "", unknown)
     obj.clear()
-    obj |= kept | rest
+    obj |= root_values | other_values
     return unknown
 
 
@@ -60,8 +60,8 @@ def first_custom_status(resource: Resource) -> Object | None:
 def _prune(schema: Object, value: Any, path: str, unknown: list[str]) -> None:
     """Drop unknown fields of ``value`` and set defaults, in place."""
     if isinstance(value, list):
-        for index, one in enumerate(value):
-            _prune(schema.get("items") or {_PRESERVE: True}, one, f"{path}[{index}]", unknown)
+        for index, item in enumerate(value):
+            _prune(schema.get("items") or {_PRESERVE: True}, item, f"{path}[{index}]", unknown)
         return
     if not isinstance(value, dict):
         return
@@ -108,25 +108,32 @@ def _check(schema: Object, value: Any, path: str, errors: list[FieldError]) -> N
         errors.append(_wrong_type(path, value, kind))
         return
     if "enum" in schema and value not in schema["enum"]:
-        errors.append(unsupported(path, value, tuple(str(one) for one in schema["enum"])))
+        errors.append(unsupported(path, value, tuple(str(item) for item in schema["enum"])))
     _check_bounds(schema, value, path, errors)
     if isinstance(value, list):
-        for index, one in enumerate(value):
-            _check(schema.get("items") or {}, one, f"{path}[{index}]", errors)
+        for index, item in enumerate(value):
+            _check(schema.get("items") or {}, item, f"{path}[{index}]", errors)
     elif isinstance(value, dict):
         errors.extend(
             required(f"{path}.{name}") for name in schema.get("required") or () if name not in value
         )
         properties, others = schema.get("properties") or {}, schema.get("additionalProperties")
-        for name, one in value.items():
+        for name, item in value.items():
             part = properties.get(name, others if isinstance(others, dict) else None)
             if part is not None:
-                _check(part, one, f"{path}.{name}", errors)
+                _check(part, item, f"{path}.{name}", errors)
 
 
 def _wrong_type(path: str, value: Any, wanted: str) -> FieldError:
-    given = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
-    name = given.get(type(value), "null")
+    type_names = {
+        dict: "object",
+        list: "array",
+        str: "string",
+        bool: "boolean",
+        int: "integer",
+        float: "number",
+    }
+    name = type_names.get(type(value), "null")
     text = f'{path} in body must be of type {wanted}: "{name}"'
     return FieldError("FieldValueTypeInvalid", path, text, name)
 

@@ -159,8 +159,8 @@ class Registry:
         """The type in the fields table of a body with this ``apiVersion`` and ``kind``; None if it has none."""
         if kind in _BODIES:
             return kind
-        found = self.find_kind(api_version, kind)
-        return None if found is None else found.schema
+        resource = self.find_kind(api_version, kind)
+        return None if resource is None else resource.schema
 
     def of_storage(self, storage: str) -> Resource | None:
         """The resource whose version is the one stored in the collection ``storage``."""
@@ -171,12 +171,12 @@ class Registry:
 
     def groups(self) -> dict[str, list[str]]:
         """Versions of each group, in the order in which they are served; the core group is ``""``."""
-        found: dict[str, list[str]] = {}
+        versions_of: dict[str, list[str]] = {}
         for group, version, _ in self._by_path:
-            versions = found.setdefault(group, [])
+            versions = versions_of.setdefault(group, [])
             if version not in versions:
                 versions.append(version)
-        return found
+        return versions_of
 
     def serving(self, group: str, version: str) -> list[Resource]:
         """The resources of one group and version."""

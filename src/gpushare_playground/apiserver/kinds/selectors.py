@@ -54,8 +54,8 @@ def is_label_value(value: str) -> bool:
     return _VALUE.fullmatch(value) is not None
 
 
-def _unreadable(why: str) -> ApiError:
-    return bad_request(f"unable to parse requirement: {why[:200]}")
+def _unreadable(reason: str) -> ApiError:
+    return bad_request(f"unable to parse requirement: {reason[:200]}")
 
 
 class _Parser:
@@ -138,43 +138,49 @@ def parse_labels(text: str) -> tuple[Requirement, ...]:
     parser = _Parser(text)
     if parser.peek() is None:
         return ()
-    found = [parser.requirement()]
+    requirements = [parser.requirement()]
     while parser.peek() is not None:
         if parser.take() != ",":
             raise _unreadable("expected a comma between conditions")
-        found.append(parser.requirement())
-    return tuple(found)
+        requirements.append(parser.requirement())
+    return tuple(requirements)
 
 
 def selector_requirements(selector: Object | None) -> tuple[Requirement, ...] | None:
     """The conditions of a ``LabelSelector`` object; None (matches nothing) without a selector."""
     if selector is None:
         return None
-    found = [
+    requirements = [
         Requirement(key, "in", frozenset((value,)))
         for key, value in (selector.get("matchLabels") or {}).items()
     ]
     operators = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
-    for one in selector.get("matchExpressions") or ():
-        operator = operators.get(one.get("operator", ""), "absent")
-        found.append(Requirement(one.get("key", ""), operator, frozenset(one.get("values") or ())))
-    return tuple(found)
+    for expression in selector.get("matchExpressions") or ():
+        operator = operators.get(expression.get("operator", ""), "absent")
+        requirements.append(
+            Requirement(expression.get("key", ""), operator, frozenset(expression.get("values") or ()))
+        )
+    return tuple(requirements)
 
 
 def selector_text(selector: Object | None) -> str:
     """A ``LabelSelector`` object as text, as the scale subresource shows it."""
     parts: list[str] = []
-    for one in selector_requirements(selector) or ():
-        values = ",".join(sorted(one.values))
-        match one.operator:
+    for requirement in selector_requirements(selector) or ():
+        values = ",".join(sorted(requirement.values))
+        match requirement.operator:
             case "in":
-                parts.append(f"{one.key}={values}" if len(one.values) == 1 else f"{one.key} in ({values})")
+                parts.append(
+                    f"{requirement.key}={values}"
+                    if len(requirement.values) == 1
+                    else f"{requirement.key} in ({values})"
+                )
             case "notin":
-                parts.append(f"{one.key} notin ({values})")
+                parts.append(f"{requirement.key} notin ({values})")
             case "exists":
-                parts.append(one.key)
+                parts.append(requirement.key)
             case _:
-                parts.append(f"!{one.key}")
+                parts.append(f"!{requirement.key}")
     return ",".join(parts)
 
 
@@ -210,16 +216,16 @@ _FALSE_WHEN_ABSENT: Final = frozenset(("spec.unschedulable", "spec.hostNetwork")
 
 
 def _dig(obj: Object, path: tuple[str, ...]) -> str:
-    found: Any = obj
+    value: Any = obj
     for step in path:
-        if not isinstance(found, dict):
+        if not isinstance(value, dict):
             return ""
-        found = found.get(step)
-    if found is None:
+        value = value.get(step)
+    if value is None:
         return ""
-    if isinstance(found, bool):
-        return "true" if found else "false"
-    return str(found)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
 
 
 def _reader(storage: str, name: str) -> Callable[[Object], str]:
@@ -236,7 +242,7 @@ def parse_fields(text: str, storage: str, extra: tuple[str, ...] = ()) -> list[P
 
     Raises ``ApiError`` 400 for a field that cannot be selected by.
     """
-    found: list[Predicate] = []
+    predicates: list[Predicate] = []
     for term in re.split(r"(?<!\\),", text):
         if not term.strip():
             continue
@@ -248,8 +254,8 @@ def parse_fields(text: str, storage: str, extra: tuple[str, ...] = ()) -> list[P
         name = _ALIASES.get(storage, {}).get(name, name)
         if name not in ("metadata.name", "metadata.namespace", *_FIELDS.get(storage, ()), *extra):
             raise bad_request(f"field label not supported: {match[1]}")
-        found.append(_compare(_reader(storage, name), operator != "!=", wanted))
-    return found
+        predicates.append(_compare(_reader(storage, name), operator != "!=", wanted))
+    return predicates
 
 
 def _compare(read: Callable[[Object], str], equal: bool, wanted: str) -> Predicate:  # noqa: FBT001

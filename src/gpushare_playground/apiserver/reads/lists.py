@@ -36,8 +36,8 @@ def _page_token(revision: int, start: int) -> str:
 
 def _read_token(token: str) -> tuple[int, int]:
     try:
-        found = orjson.loads(base64.urlsafe_b64decode(token))
-        return int(found["rv"]), int(found["start"])
+        decoded = orjson.loads(base64.urlsafe_b64decode(token))
+        return int(decoded["rv"]), int(decoded["start"])
     except (binascii.Error, ValueError, KeyError, TypeError):
         raise errors.bad_request("continue key is not valid") from None
 
@@ -108,10 +108,10 @@ class Reader:
             except SnapshotGone:
                 raise errors.expired(_TOO_OLD) from None
         else:
-            asked = asked_revision(query, self._store)
+            requested = asked_revision(query, self._store)
             records, revision = self._store.items(storage, namespace), self._store.revision
-            if query.get("resourceVersionMatch") == "Exact" and asked != revision:
-                raise errors.expired(f"The resourceVersion for the provided list is too old: {asked}")
+            if query.get("resourceVersionMatch") == "Exact" and requested != revision:
+                raise errors.expired(f"The resourceVersion for the provided list is too old: {requested}")
         if not limit:
             kept = records[start:] if start else records
             if matches is not None:

@@ -7,8 +7,8 @@ from gpushare_playground.apiserver.reads.table_cells import moment, short_durati
 
 
 def _statuses(pod: Object, key: str) -> list[Object]:
-    found: list[Object] = (pod.get("status") or {}).get(key) or []
-    return found
+    statuses: list[Object] = (pod.get("status") or {}).get(key) or []
+    return statuses
 
 
 def _sidecars(pod: Object) -> set[str]:
@@ -30,7 +30,7 @@ def ready_count(pod: Object, _now: datetime) -> str:
     return f"{ready}/{total}"
 
 
-def _ended(terminated: Object) -> str:
+def _termination_text(terminated: Object) -> str:
     if terminated.get("reason"):
         return str(terminated["reason"])
     if terminated.get("signal"):
@@ -53,7 +53,7 @@ def _init_reason(pod: Object) -> str | None:
         if container.get("restartPolicy") == "Always" and status.get("started"):
             continue
         if terminated is not None:
-            return "Init:" + _ended(terminated)
+            return "Init:" + _termination_text(terminated)
         if waiting.get("reason") and waiting["reason"] != "PodInitializing":
             return f"Init:{waiting['reason']}"
         return f"Init:{index}/{len(wanted)}"
@@ -78,7 +78,7 @@ def pod_status(pod: Object, _now: datetime) -> str:
             if waiting.get("reason"):
                 reason = waiting["reason"]
             elif terminated is not None:
-                reason = _ended(terminated)
+                reason = _termination_text(terminated)
             elif one.get("ready") and state.get("running") is not None:
                 running = True
         if reason == "Completed" and running:
@@ -105,10 +105,10 @@ def restarts(pod: Object, now: datetime) -> str:
     ends = [
         moment(((one.get("lastState") or {}).get("terminated") or {}).get("finishedAt")) for one in counted
     ]
-    known = [end for end in ends if end is not None]
-    if not total or not known:
+    end_times = [end for end in ends if end is not None]
+    if not total or not end_times:
         return str(total)
-    return f"{total} ({short_duration((now - max(known)).total_seconds())} ago)"
+    return f"{total} ({short_duration((now - max(end_times)).total_seconds())} ago)"
 
 
 def pod_ip(pod: Object, _now: datetime) -> str:

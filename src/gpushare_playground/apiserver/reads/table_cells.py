@@ -49,23 +49,23 @@ def moment(text: Any) -> datetime | None:
     if not isinstance(text, str):
         return None
     try:
-        found = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found if found.tzinfo is not None else None
+    return parsed if parsed.tzinfo is not None else None
 
 
 def _span(start: Any, end: datetime) -> str:
-    begun = moment(start)
-    return "<unknown>" if begun is None else short_duration((end - begun).total_seconds())
+    start_time = moment(start)
+    return "<unknown>" if start_time is None else short_duration((end - start_time).total_seconds())
 
 
 def dig(obj: Any, path: str) -> Any:
     """The value at a dotted path, None if a step is missing."""
-    found = obj
+    value = obj
     for step in path.split("."):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
 
 
 def age(obj: Object, now: datetime) -> str:
@@ -77,8 +77,8 @@ def text(path: str, absent: str) -> Cell:
     """The text at ``path``, ``absent`` if it has none."""
 
     def cell(obj: Object, _now: datetime) -> str:
-        found = dig(obj, path)
-        return absent if found is None or found == "" else str(found)
+        value = dig(obj, path)
+        return absent if value is None or value == "" else str(value)
 
     return cell
 
@@ -135,13 +135,13 @@ def ready_of_replicas(obj: Object, _now: datetime) -> str:
 
 def node_status(node: Object, _now: datetime) -> str:
     """``Ready``, ``NotReady``, ``Unknown``, with ``,SchedulingDisabled`` on a cordoned node."""
-    words = ["Unknown"]
+    states = ["Unknown"]
     for condition in dig(node, "status.conditions") or ():
         if condition.get("type") == "Ready":
-            words = ["Ready" if condition.get("status") == "True" else "NotReady"]
+            states = ["Ready" if condition.get("status") == "True" else "NotReady"]
     if dig(node, "spec.unschedulable"):
-        words.append("SchedulingDisabled")
-    return ",".join(words)
+        states.append("SchedulingDisabled")
+    return ",".join(states)
 
 
 def node_roles(node: Object, _now: datetime) -> str:
@@ -158,9 +158,9 @@ def node_address(kind: str) -> Cell:
     """A node's address of one type."""
 
     def cell(node: Object, _now: datetime) -> str:
-        for one in dig(node, "status.addresses") or ():
-            if one.get("type") == kind:
-                return str(one.get("address", ""))
+        for address in dig(node, "status.addresses") or ():
+            if address.get("type") == kind:
+                return str(address.get("address", ""))
         return "<none>"
 
     return cell
@@ -170,21 +170,21 @@ def external_addresses(service: Object, _now: datetime) -> str:
     """A service's external addresses."""
     if dig(service, "spec.type") == "ExternalName":
         return dig(service, "spec.externalName") or "<none>"
-    found = list(dig(service, "spec.externalIPs") or ())
-    found += [
+    addresses = list(dig(service, "spec.externalIPs") or ())
+    addresses += [
         one.get("ip") or one.get("hostname") for one in dig(service, "status.loadBalancer.ingress") or ()
     ]
-    return ",".join(found) or "<none>"
+    return ",".join(addresses) or "<none>"
 
 
 def service_ports(service: Object, _now: datetime) -> str:
     """``80/TCP,443:30443/TCP``."""
     return (
         ",".join(
-            f"{one['port']}:{one['nodePort']}/{one['protocol']}"
-            if one.get("nodePort")
-            else f"{one['port']}/{one['protocol']}"
-            for one in dig(service, "spec.ports") or ()
+            f"{port['port']}:{port['nodePort']}/{port['protocol']}"
+            if port.get("nodePort")
+            else f"{port['port']}/{port['protocol']}"
+            for port in dig(service, "spec.ports") or ()
         )
         or "<none>"
     )
@@ -307,19 +307,19 @@ def custom_column(column: Object) -> tuple[str, int, Cell]:
     is_date = column.get("type") == "date"
 
     def cell(obj: Object, now: datetime) -> Any:
-        found: Any = obj
+        value: Any = obj
         for step in steps:
-            if isinstance(found, dict) and isinstance(step, str):
-                found = found.get(step)
-            elif isinstance(found, list) and isinstance(step, int) and -len(found) <= step < len(found):
-                found = found[step]
+            if isinstance(value, dict) and isinstance(step, str):
+                value = value.get(step)
+            elif isinstance(value, list) and isinstance(step, int) and -len(value) <= step < len(value):
+                value = value[step]
             else:
                 return None
         if is_date:
-            return None if found is None else _span(found, now)
-        if isinstance(found, (dict, list)):
-            return str(found)
-        return found
+            return None if value is None else _span(value, now)
+        if isinstance(value, (dict, list)):
+            return str(value)
+        return value
 
     return column["name"], column.get("priority", 0), cell
 

@@ -126,7 +126,7 @@ def _columns(resource: Resource) -> tuple[Column, ...]:
     if resource.storage == "events":
         return _EVENTS
     if resource.columns:
-        return (_NAME, *(cells.custom_column(one) for one in resource.columns))
+        return (_NAME, *(cells.custom_column(column) for column in resource.columns))
     return (_NAME, *_COLUMNS.get(resource.storage, (_AGE,)))
 
 

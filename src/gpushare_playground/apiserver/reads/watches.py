@@ -145,14 +145,14 @@ class Watcher:
         )
         bookmarks = is_true(query, "allowWatchBookmarks")
         timeout_s = whole_number(query, "timeoutSeconds") or random.randint(*_LONGEST_S)  # noqa: S311
-        asked = asked_revision(query, self._store)
-        wants_initial = _wants_initial(query, asked)
+        requested = asked_revision(query, self._store)
+        wants_initial = _wants_initial(query, requested)
         refusal: ApiError | None = None
         cursor: Cursor | None = None
         initial: list[Record] = []
         try:
             cursor = self._store.watch(
-                resource.storage, self._store.revision if wants_initial or asked is None else asked
+                resource.storage, self._store.revision if wants_initial or requested is None else requested
             )
             if wants_initial:
                 initial = self._store.items(resource.storage, namespace)
@@ -208,7 +208,7 @@ class Watcher:
         bookmarks: bool,
     ) -> None:
         loop = asyncio.get_running_loop()
-        end = loop.time() + timeout_s
+        end_s = loop.time() + timeout_s
         next_bookmark = loop.time() + self._bookmark_s
         while True:
             now = loop.time()
@@ -225,34 +225,34 @@ class Watcher:
                     await response.write(lines)
                 continue
             cursor.revision = max(cursor.revision, revision)
-            if bookmarks and (now >= next_bookmark or now >= end):
+            if bookmarks and (now >= next_bookmark or now >= end_s):
                 await response.write(subscription.bookmark(cursor.revision))
                 next_bookmark = now + self._bookmark_s
-            if now >= end:
+            if now >= end_s:
                 return
-            await cursor.wait(min(end, next_bookmark) - now if bookmarks else end - now)
+            await cursor.wait(min(end_s, next_bookmark) - now if bookmarks else end_s - now)
 
 
-def _wants_initial(query: Mapping[str, str], asked: int | None) -> bool:
+def _wants_initial(query: Mapping[str, str], requested: int | None) -> bool:
     if "sendInitialEvents" in query:
         if query.get("resourceVersionMatch") != "NotOlderThan":
-            found = [
+            field_errors = [
                 errors.forbidden_field(
                     "resourceVersionMatch",
                     "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
                 )
             ]
-            raise errors.invalid("ListOptions", "meta.k8s.io", "", found)
+            raise errors.invalid("ListOptions", "meta.k8s.io", "", field_errors)
         return is_true(query, "sendInitialEvents")
     if "resourceVersionMatch" in query:
-        found = [
+        field_errors = [
             errors.forbidden_field(
                 "resourceVersionMatch",
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             )
         ]
-        raise errors.invalid("ListOptions", "meta.k8s.io", "", found)
-    return asked is None or asked == 0
+        raise errors.invalid("ListOptions", "meta.k8s.io", "", field_errors)
+    return requested is None or requested == 0
 
 
 def _marks_end(query: Mapping[str, str]) -> bool:

@@ -23,9 +23,9 @@ def merge_patch(target: Any, patch: Any) -> Any:
     return merged
 
 
-def _refused(why: str) -> ApiError:
+def _refused(reason: str) -> ApiError:
     # The real server does not report what was wrong.
-    _log.info("a JSON patch is refused: %s", why)
+    _log.info("a JSON patch is refused: %s", reason)
     return ApiError(422, "Invalid", "the server rejected our request due to an error in our request")
 
 
@@ -47,15 +47,15 @@ def _index(items: list[Any], step: str, *, end: bool) -> int:
 
 
 def _get(document: Any, pointer: Any) -> Any:
-    found = document
+    value = document
     for step in _steps(pointer):
-        if isinstance(found, dict) and step in found:
-            found = found[step]
-        elif isinstance(found, list):
-            found = found[_index(found, step, end=False)]
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list):
+            value = value[_index(value, step, end=False)]
         else:
             raise _refused(f"path {pointer!r} does not exist")
-    return found
+    return value
 
 
 def _set(document: Any, pointer: Any, value: Any, *, insert: bool) -> Any:

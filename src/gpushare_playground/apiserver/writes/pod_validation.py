@@ -28,30 +28,34 @@ def is_extended(name: str) -> bool:
 
 
 def _check_resources(resources: Object, path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    field_errors: list[FieldError] = []
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for word, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
             where = f"{path}.{word}[{name}]"
             if "/" not in name and name not in _NATIVE and not name.startswith("hugepages-"):
                 detail = "must be a standard resource type or fully qualified"
-                found += [invalid_value(where, name, detail)]
+                field_errors += [invalid_value(where, name, detail)]
                 continue
             value = parse_quantity(amount)
             if value < 0:
-                found.append(invalid_value(where, amount, "must be greater than or equal to 0"))
+                field_errors.append(invalid_value(where, amount, "must be greater than or equal to 0"))
             if is_extended(name) and value.denominator != 1:
-                found.append(invalid_value(where, amount, "must be an integer"))
+                field_errors.append(invalid_value(where, amount, "must be an integer"))
     for name, amount in requests.items():
         where = f"{path}.requests"
         if is_extended(name) and name not in limits:
-            found.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
+            field_errors.append(
+                required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+            )
         elif is_extended(name) and amount != limits[name]:
-            found.append(invalid_value(where, amount, f"must be equal to {name} limit of {limits[name]}"))
+            field_errors.append(
+                invalid_value(where, amount, f"must be equal to {name} limit of {limits[name]}")
+            )
         elif name in limits and parse_quantity(amount) > parse_quantity(limits[name]):
             detail = f"must be less than or equal to {name} limit of {limits[name]}"
-            found.append(invalid_value(where, amount, detail))
-    return found
+            field_errors.append(invalid_value(where, amount, detail))
+    return field_errors
 
 
 def _check_pod_level(resources: Object, path: str) -> list[FieldError]:
@@ -65,119 +69,127 @@ def _check_pod_level(resources: Object, path: str) -> list[FieldError]:
 
 
 def _check_env(container: Object, path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    field_errors: list[FieldError] = []
     for index, variable in enumerate(container.get("env") or ()):
         where, name = f"{path}.env[{index}]", variable.get("name", "")
         if not name:
-            found.append(required(f"{where}.name"))
+            field_errors.append(required(f"{where}.name"))
         elif "=" in name:
-            found.append(invalid_value(f"{where}.name", name, "a valid environment variable name has no '='"))
+            field_errors.append(
+                invalid_value(f"{where}.name", name, "a valid environment variable name has no '='")
+            )
         if variable.get("value") and variable.get("valueFrom"):
             detail = "may not be specified when `value` is not empty"
-            found.append(invalid_value(f"{where}.valueFrom", "", detail))
-    return found
+            field_errors.append(invalid_value(f"{where}.valueFrom", "", detail))
+    return field_errors
 
 
 def _check_container(container: Object, path: str, volumes: set[str], *, init: bool) -> list[FieldError]:
-    found = _check_env(container, path)
+    field_errors = _check_env(container, path)
     name = container.get("name", "")
     if not name:
-        found.append(required(f"{path}.name"))
+        field_errors.append(required(f"{path}.name"))
     elif not is_dns_label(name):
-        found.append(invalid_value(f"{path}.name", name, LABEL_TEXT))
+        field_errors.append(invalid_value(f"{path}.name", name, LABEL_TEXT))
     image = container.get("image", "")
     if not image:
-        found.append(required(f"{path}.image"))
+        field_errors.append(required(f"{path}.image"))
     elif image != image.strip():
-        found.append(invalid_value(f"{path}.image", image, "must not have leading or trailing whitespace"))
+        field_errors.append(
+            invalid_value(f"{path}.image", image, "must not have leading or trailing whitespace")
+        )
     policy = container.get("imagePullPolicy")
     if policy is not None and policy not in _PULL:
-        found.append(unsupported(f"{path}.imagePullPolicy", policy, _PULL))
+        field_errors.append(unsupported(f"{path}.imagePullPolicy", policy, _PULL))
     restart = container.get("restartPolicy")
     if restart is not None and init and restart != "Always":
-        found.append(unsupported(f"{path}.restartPolicy", restart, ("Always",)))
+        field_errors.append(unsupported(f"{path}.restartPolicy", restart, ("Always",)))
     mounted: set[str] = set()
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         where = f"{path}.volumeMounts[{index}]"
         if not mount.get("mountPath"):
-            found.append(required(f"{where}.mountPath"))
+            field_errors.append(required(f"{where}.mountPath"))
         elif mount["mountPath"] in mounted:
-            found.append(invalid_value(f"{where}.mountPath", mount["mountPath"], "must be unique"))
+            field_errors.append(invalid_value(f"{where}.mountPath", mount["mountPath"], "must be unique"))
         mounted.add(mount.get("mountPath", ""))
         if mount.get("name") not in volumes:
-            found.append(FieldError("FieldValueNotFound", f"{where}.name", "", mount.get("name", "")))
+            field_errors.append(FieldError("FieldValueNotFound", f"{where}.name", "", mount.get("name", "")))
     for index, port in enumerate(container.get("ports") or ()):
         where, number = f"{path}.ports[{index}]", port.get("containerPort", 0)
         if not 1 <= number <= 65535:
             detail = "must be between 1 and 65535, inclusive"
-            found.append(invalid_value(f"{where}.containerPort", number, detail))
+            field_errors.append(invalid_value(f"{where}.containerPort", number, detail))
         if port.get("protocol") not in ("TCP", "UDP", "SCTP"):
-            found.append(unsupported(f"{where}.protocol", port.get("protocol"), ("SCTP", "TCP", "UDP")))
-    return found + _check_resources(container.get("resources") or {}, f"{path}.resources")
+            field_errors.append(
+                unsupported(f"{where}.protocol", port.get("protocol"), ("SCTP", "TCP", "UDP"))
+            )
+    return field_errors + _check_resources(container.get("resources") or {}, f"{path}.resources")
 
 
 def _check_volumes(spec: Object, path: str) -> tuple[set[str], list[FieldError]]:
     names: set[str] = set()
-    found: list[FieldError] = []
+    field_errors: list[FieldError] = []
     for index, volume in enumerate(spec.get("volumes") or ()):
         where, name = f"{path}.volumes[{index}]", volume.get("name", "")
         if not name:
-            found.append(required(f"{where}.name"))
+            field_errors.append(required(f"{where}.name"))
         elif not is_dns_label(name):
-            found.append(invalid_value(f"{where}.name", name, LABEL_TEXT))
+            field_errors.append(invalid_value(f"{where}.name", name, LABEL_TEXT))
         elif name in names:
-            found.append(duplicate(f"{where}.name", name))
+            field_errors.append(duplicate(f"{where}.name", name))
         names.add(name)
         if len(volume) > 2:
-            found.append(forbidden_field(where, "may not specify more than 1 volume type"))
-    return names, found
+            field_errors.append(forbidden_field(where, "may not specify more than 1 volume type"))
+    return names, field_errors
 
 
 def _check_tolerations(tolerations: Any, path: str) -> list[FieldError]:
-    found: list[FieldError] = []
-    for index, one in enumerate(tolerations or ()):
-        where, operator = f"{path}[{index}]", one.get("operator") or "Equal"
+    field_errors: list[FieldError] = []
+    for index, toleration in enumerate(tolerations or ()):
+        where, operator = f"{path}[{index}]", toleration.get("operator") or "Equal"
         if operator not in ("Equal", "Exists", "Lt", "Gt"):
-            found.append(unsupported(f"{where}.operator", operator, ("Equal", "Exists")))
-        if operator == "Exists" and one.get("value"):
+            field_errors.append(unsupported(f"{where}.operator", operator, ("Equal", "Exists")))
+        if operator == "Exists" and toleration.get("value"):
             detail = "value must be empty when `operator` is 'Exists'"
-            found.append(invalid_value(f"{where}.operator", one, detail))
-        if not one.get("key") and operator != "Exists":
+            field_errors.append(invalid_value(f"{where}.operator", toleration, detail))
+        if not toleration.get("key") and operator != "Exists":
             detail = (
                 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
             )
-            found.append(invalid_value(f"{where}.operator", operator, detail))
-        if one.get("effect") and one["effect"] not in _EFFECTS:
-            found.append(unsupported(f"{where}.effect", one["effect"], _EFFECTS))
-    return found
+            field_errors.append(invalid_value(f"{where}.operator", operator, detail))
+        if toleration.get("effect") and toleration["effect"] not in _EFFECTS:
+            field_errors.append(unsupported(f"{where}.effect", toleration["effect"], _EFFECTS))
+    return field_errors
 
 
 def check_pod_spec(spec: Object, path: str, restart: tuple[str, ...] = _RESTART) -> list[FieldError]:
     """All errors of a pod spec; ``restart`` are the restart policies that are allowed here."""
-    volumes, found = _check_volumes(spec, path)
-    found += _check_pod_level(spec.get("resources") or {}, f"{path}.resources")
+    volumes, field_errors = _check_volumes(spec, path)
+    field_errors += _check_pod_level(spec.get("resources") or {}, f"{path}.resources")
     if not spec.get("containers"):
-        found.append(required(f"{path}.containers"))
+        field_errors.append(required(f"{path}.containers"))
     names: set[str] = set()
     for field, init in (("containers", False), ("initContainers", True)):
         for index, container in enumerate(spec.get(field) or ()):
             where = f"{path}.{field}[{index}]"
-            found += _check_container(container, where, volumes, init=init)
+            field_errors += _check_container(container, where, volumes, init=init)
             if container.get("name") in names:
-                found.append(duplicate(f"{where}.name", container["name"]))
+                field_errors.append(duplicate(f"{where}.name", container["name"]))
             names.add(container.get("name", ""))
     if spec.get("restartPolicy") not in restart:
-        found.append(unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), restart))
+        field_errors.append(unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), restart))
     if spec.get("dnsPolicy") not in _DNS:
-        found.append(unsupported(f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS))
+        field_errors.append(unsupported(f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS))
     for name in ("terminationGracePeriodSeconds",):
         if spec.get(name, 0) < 0:
-            found.append(invalid_value(f"{path}.{name}", spec[name], "must be greater than or equal to 0"))
+            field_errors.append(
+                invalid_value(f"{path}.{name}", spec[name], "must be greater than or equal to 0")
+            )
     seconds = spec.get("activeDeadlineSeconds")
     if seconds is not None and not 1 <= seconds <= 2**31 - 1:
         detail = "must be between 1 and 2147483647, inclusive"
-        found.append(invalid_value(f"{path}.activeDeadlineSeconds", seconds, detail))
-    return found + _check_tolerations(spec.get("tolerations"), f"{path}.tolerations")
+        field_errors.append(invalid_value(f"{path}.activeDeadlineSeconds", seconds, detail))
+    return field_errors + _check_tolerations(spec.get("tolerations"), f"{path}.tolerations")
 
 
 def check_template(template: Object, path: str, restart: tuple[str, ...]) -> list[FieldError]:
@@ -187,12 +199,12 @@ def check_template(template: Object, path: str, restart: tuple[str, ...]) -> lis
 
 def check_pod(pod: Object) -> list[FieldError]:
     """All errors of a pod."""
-    found = check_pod_spec(pod["spec"], "spec")
+    field_errors = check_pod_spec(pod["spec"], "spec")
     if pod["spec"].get("schedulingGates") and pod["spec"].get("nodeName"):
-        found.append(
+        field_errors.append(
             forbidden_field("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
         )
-    return found
+    return field_errors
 
 
 _CHANGEABLE_TEXT: Final = (
@@ -203,17 +215,17 @@ _CHANGEABLE_TEXT: Final = (
 
 
 def _without_changeable(spec: Object) -> Object:
-    rest = {
+    others = {
         key: value
         for key, value in spec.items()
         if key not in ("activeDeadlineSeconds", "tolerations", "schedulingGates")
     }
     for field in ("containers", "initContainers"):
-        rest[field] = [
+        others[field] = [
             {key: value for key, value in container.items() if key not in ("image", "imagePullPolicy")}
             for container in spec.get(field) or ()
         ]
-    return rest
+    return others
 
 
 def check_pod_update(old: Object, new: Object) -> list[FieldError]:
@@ -221,16 +233,16 @@ def check_pod_update(old: Object, new: Object) -> list[FieldError]:
     before, after = old["spec"], new["spec"]
     if before == after:
         return []
-    found: list[FieldError] = []
-    kept = list(after.get("tolerations") or ())
-    if any(one not in kept for one in before.get("tolerations") or ()):
+    field_errors: list[FieldError] = []
+    remaining = list(after.get("tolerations") or ())
+    if any(one not in remaining for one in before.get("tolerations") or ()):
         detail = "existing toleration can not be modified except its tolerationSeconds"
-        found.append(forbidden_field("spec.tolerations", detail))
+        field_errors.append(forbidden_field("spec.tolerations", detail))
     gates = {one.get("name") for one in before.get("schedulingGates") or ()}
     for index, gate in enumerate(after.get("schedulingGates") or ()):
         if gate.get("name") not in gates:
             detail = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
-            found.append(forbidden_field(f"spec.schedulingGates[{index}].name", detail))
+            field_errors.append(forbidden_field(f"spec.schedulingGates[{index}].name", detail))
     rest_before, rest_after = _without_changeable(before), _without_changeable(after)
     if gates:
         # While a pod is gated, its node selection may still be narrowed.
@@ -238,5 +250,5 @@ def check_pod_update(old: Object, new: Object) -> list[FieldError]:
             rest_before.pop(key, None)
             rest_after.pop(key, None)
     if rest_before != rest_after:
-        found.append(forbidden_field("spec", _CHANGEABLE_TEXT))
-    return found
+        field_errors.append(forbidden_field("spec", _CHANGEABLE_TEXT))
+    return field_errors

@@ -20,8 +20,8 @@ def admit_priority(store: Store, pod: Object) -> None:
     if name:
         record = store.get(STORAGE, "", name)
         if record is None:
-            why = f"no PriorityClass with name {name} was found"
-            raise errors.forbidden("pods", "", pod["metadata"].get("name", ""), why)
+            reason = f"no PriorityClass with name {name} was found"
+            raise errors.forbidden("pods", "", pod["metadata"].get("name", ""), reason)
         chosen = record.obj
     else:
         defaults = [one.obj for one in store.items(STORAGE) if one.obj.get("globalDefault")]
@@ -30,16 +30,16 @@ def admit_priority(store: Store, pod: Object) -> None:
             spec["priorityClassName"] = chosen["metadata"]["name"]
     priority = chosen.get("value", 0)
     if "priority" in spec and spec["priority"] != priority:
-        why = (
+        reason = (
             f"the integer value of priority ({spec['priority']}) must not be provided in pod spec;"
             f" priority admission controller computed {priority} from the given PriorityClass name"
         )
-        raise errors.forbidden("pods", "", pod["metadata"].get("name", ""), why)
+        raise errors.forbidden("pods", "", pod["metadata"].get("name", ""), reason)
     spec["priority"] = priority
     policy = chosen.get("preemptionPolicy", "PreemptLowerPriority")
     if spec.setdefault("preemptionPolicy", policy) != policy:
-        why = (
+        reason = (
             f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec;"
             f" priority admission controller computed {policy} from the given PriorityClass name"
         )
-        raise errors.forbidden("pods", "", pod["metadata"].get("name", ""), why)
+        raise errors.forbidden("pods", "", pod["metadata"].get("name", ""), reason)

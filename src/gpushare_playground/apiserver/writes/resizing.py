@@ -11,7 +11,7 @@ _LISTS: Final = ("containers", "initContainers")
 
 def resized(old: Object, wanted: Object) -> Object:
     """The pod ``old`` with the requests of its containers in ``wanted``, matched by name; everything else is ignored."""
-    asked = {
+    requested = {
         container.get("name"): container.get("resources")
         for field in _LISTS
         for container in (wanted.get("spec") or {}).get(field) or ()
@@ -20,7 +20,7 @@ def resized(old: Object, wanted: Object) -> Object:
     for field in _LISTS:
         if field in spec:
             spec[field] = [
-                {**one, "resources": asked[one["name"]] or {}} if one["name"] in asked else one
+                {**one, "resources": requested[one["name"]] or {}} if one["name"] in requested else one
                 for one in spec[field]
             ]
     return {**old, "spec": spec}

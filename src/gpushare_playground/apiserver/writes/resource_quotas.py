@@ -36,29 +36,29 @@ class ResourceQuotas:
         quotas = self._quotas(metadata["namespace"])
         if not quotas:
             return
-        asked = _charge(pod)
+        requested = _charge(pod)
         used = self._used(metadata["namespace"])
         for quota in quotas:
             hard = _hard(quota.obj)
             missing = [
                 f"{name} for: {', '.join(lacking)}"
                 for name in sorted(hard)
-                if (lacking := _silent(pod, name))
+                if (lacking := _containers_without(pod, name))
             ]
-            why = ""
+            reason = ""
             if missing:
-                why = f"failed quota: {quota.name}: must specify {'; '.join(missing)}"
+                reason = f"failed quota: {quota.name}: must specify {'; '.join(missing)}"
             elif passed := [
                 name
-                for name, most in hard.items()
-                if asked.get(name) and used.get(name, 0) + asked[name] > most
+                for name, limit in hard.items()
+                if requested.get(name) and used.get(name, 0) + requested[name] > limit
             ]:
-                why = (
-                    f"exceeded quota: {quota.name}, requested: {_list(passed, asked)}, used: {_list(passed, used)}, "
+                reason = (
+                    f"exceeded quota: {quota.name}, requested: {_list(passed, requested)}, used: {_list(passed, used)}, "
                     f"limited: {_list(passed, hard)}"
                 )
-            if why:
-                raise errors.forbidden(_PODS, "", metadata.get("name", ""), why)
+            if reason:
+                raise errors.forbidden(_PODS, "", metadata.get("name", ""), reason)
 
     def _quotas(self, namespace: str) -> list[Record]:
         if not self._store.count(STORAGE, namespace):
@@ -85,10 +85,10 @@ class ResourceQuotas:
         used = self._used(change.record.namespace)
         for quota in quotas:
             hard = _hard(quota.obj)
-            found = {name: _text(name, used.get(name, 0)) for name in hard}
+            used_text = {name: _text(name, used.get(name, 0)) for name in hard}
             status = {
                 "hard": {name: (quota.obj["spec"].get("hard") or {})[name] for name in hard},
-                "used": found,
+                "used": used_text,
             }
             if quota.obj.get("status") != status:
                 # The store never changes an object in place, and also reports this write: then nothing differs.
@@ -97,26 +97,26 @@ class ResourceQuotas:
 
 
 def _hard(quota: Object) -> Amounts:
-    found: Amounts = {}
+    amounts: Amounts = {}
     for name, text in ((quota.get("spec") or {}).get("hard") or {}).items():
         try:
             if name in (_PODS, "count/pods", *_COMPUTE) or name.startswith((_REQUESTS, _LIMITS)):
-                found[name] = thousandths_of(text, name)
+                amounts[name] = thousandths_of(text, name)
         except InvalidQuantity:
             continue
-    return found
+    return amounts
 
 
 def _charge(pod: Object) -> Amounts:
     """What a pod counts towards quotas."""
-    found = {_PODS: 1000, "count/pods": 1000}
+    charged = {_PODS: 1000, "count/pods": 1000}
     for name, amount in amounts_of(decode_pod(pod)).items():
-        found[_REQUESTS + name] = amount
+        charged[_REQUESTS + name] = amount
         if name in _COMPUTE:
-            found[name] = amount
+            charged[name] = amount
     limits = {**pod, "spec": _limited(pod["spec"])}
-    found |= {_LIMITS + name: amount for name, amount in amounts_of(decode_pod(limits)).items()}
-    return found
+    charged |= {_LIMITS + name: amount for name, amount in amounts_of(decode_pod(limits)).items()}
+    return charged
 
 
 def _limited(spec: Object) -> Object:
@@ -131,7 +131,7 @@ def _limits_of(container_or_spec: Object) -> Object:
     return {"limits": (container_or_spec.get("resources") or {}).get("limits") or {}}
 
 
-def _silent(pod: Object, name: str) -> list[str]:
+def _containers_without(pod: Object, name: str) -> list[str]:
     """The containers without a CPU or memory request that a quota requires."""
     which = "limits" if name.startswith(_LIMITS) else "requests"
     resource = name.removeprefix(_REQUESTS).removeprefix(_LIMITS)
@@ -148,8 +148,8 @@ def _silent(pod: Object, name: str) -> list[str]:
 def _requests_or_limits(container_or_spec: Object, which: str) -> Mapping[str, Any]:
     """The requests, with limits in place of those that are not set."""
     resources = container_or_spec.get("resources") or {}
-    said = resources.get(which) or {}
-    return {**(resources.get("limits") or {}), **said} if which == "requests" else said
+    explicit = resources.get(which) or {}
+    return {**(resources.get("limits") or {}), **explicit} if which == "requests" else explicit
 
 
 def _list(which: Iterable[str], amounts: Mapping[str, int]) -> str:

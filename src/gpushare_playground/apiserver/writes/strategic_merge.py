@@ -72,11 +72,11 @@ def _merge_field(kind: FieldType, merged: Object, key: str, value: Any, order: A
         merged.pop(key, None)
         return
     if isinstance(value, dict):
-        found = _merge_map(kind, merged.get(key), value)
-        if found is None:
+        merged_value = _merge_map(kind, merged.get(key), value)
+        if merged_value is None:
             merged.pop(key, None)
         else:
-            merged[key] = found
+            merged[key] = merged_value
         return
     if isinstance(value, list) and kind.form == "list" and kind.merge_keys is not None:
         merged[key] = _merge_list(kind, merged.get(key) or [], value, order)
@@ -87,31 +87,33 @@ def _merge_field(kind: FieldType, merged: Object, key: str, value: Any, order: A
 def _merge_list(kind: FieldType, target: list[Any], patch: list[Any], order: Any) -> list[Any]:
     if not kind.merge_keys:
         united = list(target) + [
-            one for index, one in enumerate(patch) if one not in target and one not in patch[:index]
+            element
+            for index, element in enumerate(patch)
+            if element not in target and element not in patch[:index]
         ]
         return _reordered(kind, united, target, order)
     merge_key, item = kind.merge_keys[0], kind.item or ANY
-    replace = any(isinstance(one, dict) and one.get(_DIRECTIVE) == "replace" for one in patch)
+    replace = any(isinstance(element, dict) and element.get(_DIRECTIVE) == "replace" for element in patch)
     merged: list[Any] = [] if replace else list(target)
-    for one in patch:
-        if not isinstance(one, dict):
+    for element in patch:
+        if not isinstance(element, dict):
             raise bad_request(f"a list merged by {merge_key} holds objects only")
-        if replace and one.get(_DIRECTIVE) == "replace" and merge_key not in one:
+        if replace and element.get(_DIRECTIVE) == "replace" and merge_key not in element:
             continue
-        wanted = one.get(merge_key)
+        wanted = element.get(merge_key)
         if wanted is None:
-            raise bad_request(f"map: {_plain(one)} does not contain declared merge key: {merge_key}")
+            raise bad_request(f"map: {_plain(element)} does not contain declared merge key: {merge_key}")
         places = [
             index
             for index, old in enumerate(merged)
             if isinstance(old, dict) and old.get(merge_key) == wanted
         ]
-        if one.get(_DIRECTIVE) == "delete":
+        if element.get(_DIRECTIVE) == "delete":
             merged = [old for index, old in enumerate(merged) if index not in places]
         elif places:
-            merged[places[0]] = _merge_map(item, merged[places[0]], one)
+            merged[places[0]] = _merge_map(item, merged[places[0]], element)
         else:
-            merged.append(_merge_map(item, {}, one))
+            merged.append(_merge_map(item, {}, element))
     return _reordered(kind, merged, target, order)
 
 
@@ -121,19 +123,21 @@ def _reordered(kind: FieldType, merged: list[Any], target: list[Any], order: Any
         return merged
     merge_key = kind.merge_keys[0] if kind.merge_keys else None
 
-    def name(one: Any) -> Any:
-        return one.get(merge_key) if merge_key is not None and isinstance(one, dict) else one
+    def name(element: Any) -> Any:
+        return element.get(merge_key) if merge_key is not None and isinstance(element, dict) else element
 
-    ranks = {name(one): rank for rank, one in enumerate(order)}
-    ordered = sorted((one for one in merged if name(one) in ranks), key=lambda one: ranks[name(one)])
-    live_order = {name(one): place for place, one in enumerate(target)}
+    ranks = {name(element): rank for rank, element in enumerate(order)}
+    ordered = sorted(
+        (element for element in merged if name(element) in ranks), key=lambda element: ranks[name(element)]
+    )
+    live_order = {name(element): place for place, element in enumerate(target)}
     result: list[Any] = []
-    others = [one for one in merged if name(one) not in ranks]
-    for one in ordered:
-        place = live_order.get(name(one))
+    others = [element for element in merged if name(element) not in ranks]
+    for element in ordered:
+        place = live_order.get(name(element))
         while others and place is not None and live_order.get(name(others[0]), len(target)) < place:
             result.append(others.pop(0))
-        result.append(one)
+        result.append(element)
     return result + others
 
 

@@ -14,20 +14,20 @@ from gpushare_playground.apiserver.writes.writing import WriteOptions, Writer, c
 _SUCCESS: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
-def bind(store: Store, pod: Record, given: Object, now: WallClock) -> Object:
+def bind(store: Store, pod: Record, binding: Object, now: WallClock) -> Object:
     """Assign a pod to a node in one write: node name, condition, and the Binding's annotations and labels.
 
     Existing keys of the pod are overwritten, all others are kept. Raises ``ApiError`` 409 if the pod has a
     node, is being deleted, is gated, or is not the one (uid, resourceVersion) that the Binding refers to.
     """
-    metadata, target = given.get("metadata") or {}, given.get("target") or {}
-    found: list[errors.FieldError] = []
+    metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
+    field_errors: list[errors.FieldError] = []
     if target.get("kind", "Node") not in ("", "Node"):
-        found.append(errors.unsupported("target.kind", target["kind"], ("", "Node")))
+        field_errors.append(errors.unsupported("target.kind", target["kind"], ("", "Node")))
     if not target.get("name"):
-        found.append(errors.required("target.name"))
-    if found:
-        raise errors.invalid("Binding", "", pod.name, found)
+        field_errors.append(errors.required("target.name"))
+    if field_errors:
+        raise errors.invalid("Binding", "", pod.name, field_errors)
     if metadata.get("name", pod.name) != pod.name:
         raise errors.bad_request(
             f"name in URL ({pod.name}) does not match name in Binding object: {metadata['name']}"
@@ -49,8 +49,8 @@ def bind(store: Store, pod: Record, given: Object, now: WallClock) -> Object:
 def _check_bindable(pod: Record, wanted: Object) -> None:
     metadata, spec = pod.obj["metadata"], pod.obj["spec"]
 
-    def refusal(why: str) -> ApiError:
-        return errors.conflict("pods/binding", "", pod.name, why)
+    def refusal(reason: str) -> ApiError:
+        return errors.conflict("pods/binding", "", pod.name, reason)
 
     for word, key in (("UID", "uid"), ("ResourceVersion", "resourceVersion")):
         if wanted.get(key) and wanted[key] != metadata[key]:
@@ -69,26 +69,26 @@ def _check_bindable(pod: Record, wanted: Object) -> None:
 def _blocking_budget(store: Store, pod: Record) -> tuple[Record | None, int]:
     """The first disruption budget that selects the pod, and the number of those that do."""
     labels = pod.obj["metadata"].get("labels") or {}
-    found: list[Record] = []
+    matching: list[Record] = []
     for budget in store.items("poddisruptionbudgets.policy", pod.namespace):
         wanted = selector_requirements((budget.obj.get("spec") or {}).get("selector"))
         if wanted is not None and all(one.matches(labels) for one in wanted):
-            found.append(budget)
-    return (found[0] if found else None), len(found)
+            matching.append(budget)
+    return (matching[0] if matching else None), len(matching)
 
 
-def evict(store: Store, deleter: Deleter, resource: Resource, pod: Record, given: Object) -> Object:
+def evict(store: Store, deleter: Deleter, resource: Resource, pod: Record, eviction: Object) -> Object:
     """Delete a pod unless a disruption budget forbids it, which raises ``ApiError`` 429."""
     status = pod.obj.get("status") or {}
     counted = status.get("phase") not in ("Succeeded", "Failed", "Pending") and not pod.obj["metadata"].get(
         "deletionTimestamp"
     )
-    options = DeleteOptions.of(given.get("deleteOptions") or {}, {})
+    options = DeleteOptions.of(eviction.get("deleteOptions") or {}, {})
     if counted:
         budget, count = _blocking_budget(store, pod)
         if count > 1:
-            why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-            raise ApiError(500, "InternalError", why)
+            message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+            raise ApiError(500, "InternalError", message)
         if budget is not None:
             _take_from_budget(store, budget, options)
     deleter.delete(resource, pod.namespace, pod.name, options)
@@ -127,11 +127,11 @@ def scale_of(record: Record) -> Object:
     status: Object = {"replicas": (record.obj.get("status") or {}).get("replicas", 0)}
     if selector:
         status["selector"] = selector
-    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    copied = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
-        "metadata": {key: metadata[key] for key in kept if key in metadata},
+        "metadata": {key: metadata[key] for key in copied if key in metadata},
         "spec": {"replicas": spec.get("replicas", 0)},
         "status": status,
     }
@@ -143,8 +143,8 @@ def set_scale(
     """Write a ``Scale``'s replicas to its workload. Raises ``ApiError`` 422 for an invalid number, 409 if stale."""
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
-        found = [errors.invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")]
-        raise errors.invalid("Scale", "autoscaling", record.name, found)
+        field_errors = [errors.invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")]
+        raise errors.invalid("Scale", "autoscaling", record.name, field_errors)
     wanted = (scale.get("metadata") or {}).get("resourceVersion")
     if wanted and wanted != record.obj["metadata"]["resourceVersion"]:
         raise errors.conflict(resource.plural, resource.group, record.name, errors.MODIFIED)

@@ -57,38 +57,38 @@ _LABEL_VALUE_TEXT: Final = (
 
 def check_labels(labels: Any, path: str) -> list[FieldError]:
     """Keys and values of a map of labels."""
-    found: list[FieldError] = []
+    field_errors: list[FieldError] = []
     for key, value in (labels or {}).items():
         if not is_label_key(key):
-            found.append(invalid_value(path, key, _LABEL_KEY_TEXT))
+            field_errors.append(invalid_value(path, key, _LABEL_KEY_TEXT))
         if not isinstance(value, str) or not is_label_value(value):
             detail = "must be no more than 63 bytes" if len(str(value)) > 63 else _LABEL_VALUE_TEXT
-            found.append(invalid_value(path, value, detail))
-    return found
+            field_errors.append(invalid_value(path, value, detail))
+    return field_errors
 
 
 def check_metadata(resource: Resource, metadata: Object) -> list[FieldError]:
     """Name, labels, annotations, owners and finalizers."""
     name = metadata.get("name", "")
-    found = [] if name else [required("metadata.name", "name or generateName is required")]
+    field_errors = [] if name else [required("metadata.name", "name or generateName is required")]
     if name:
-        found += check_name(resource, name)
-    found += check_labels(metadata.get("labels"), "metadata.labels")
+        field_errors += check_name(resource, name)
+    field_errors += check_labels(metadata.get("labels"), "metadata.labels")
     annotations = metadata.get("annotations") or {}
-    found += [
+    field_errors += [
         invalid_value("metadata.annotations", key, _LABEL_KEY_TEXT)
         for key in annotations
         if not is_label_key(key.lower())
     ]
     size = sum(len(key) + len(value) for key, value in annotations.items() if isinstance(value, str))
     if size > _ANNOTATIONS_MAX:
-        found.append(
+        field_errors.append(
             FieldError("FieldValueTooLong", "metadata.annotations", "may not be more than 262144 bytes")
         )
     controllers = 0
     for index, owner in enumerate(metadata.get("ownerReferences") or ()):
         path = f"metadata.ownerReferences[{index}]"
-        found += [
+        field_errors += [
             invalid_value(f"{path}.{key}", "", f"{key} must not be empty")
             for key in ("apiVersion", "kind", "name", "uid")
             if not owner.get(key)
@@ -96,8 +96,8 @@ def check_metadata(resource: Resource, metadata: Object) -> list[FieldError]:
         controllers += bool(owner.get("controller"))
     if controllers > 1:
         detail = "Only one reference can have Controller set to true"
-        found.append(invalid_value("metadata.ownerReferences", controllers, detail))
-    return found
+        field_errors.append(invalid_value("metadata.ownerReferences", controllers, detail))
+    return field_errors
 
 
 def _check_selector(obj: Object) -> list[FieldError]:
@@ -106,19 +106,21 @@ def _check_selector(obj: Object) -> list[FieldError]:
     selector = spec.get("selector")
     if not selector:
         return [required("spec.selector")]
-    found: list[FieldError] = []
-    for index, one in enumerate(selector.get("matchExpressions") or ()):
-        if one.get("operator") not in ("In", "NotIn", "Exists", "DoesNotExist"):
+    field_errors: list[FieldError] = []
+    for index, expression in enumerate(selector.get("matchExpressions") or ()):
+        if expression.get("operator") not in ("In", "NotIn", "Exists", "DoesNotExist"):
             path = f"spec.selector.matchExpressions[{index}].operator"
-            found.append(invalid_value(path, one.get("operator"), "not a valid selector operator"))
-    if found:
-        return found
+            field_errors.append(
+                invalid_value(path, expression.get("operator"), "not a valid selector operator")
+            )
+    if field_errors:
+        return field_errors
     requirements = selector_requirements(selector) or ()
     if not requirements:
         detail = f"empty selector is invalid for {obj.get('kind', 'workload').lower()}"
         return [invalid_value("spec.selector", {}, detail)]
     labels = (spec["template"].get("metadata") or {}).get("labels") or {}
-    if not all(one.matches(labels) for one in requirements):
+    if not all(expression.matches(labels) for expression in requirements):
         detail = "`selector` does not match template `labels`"
         return [invalid_value("spec.template.metadata.labels", labels, detail)]
     return []
@@ -133,22 +135,22 @@ def _not_negative(obj: Object, *names: str) -> list[FieldError]:
 
 
 def _check_replicated(obj: Object) -> list[FieldError]:
-    found = _not_negative(obj, "replicas", "minReadySeconds", "revisionHistoryLimit")
-    found += _check_selector(obj)
-    found += check_template(obj["spec"]["template"], "spec.template", ("Always",))
-    return found
+    field_errors = _not_negative(obj, "replicas", "minReadySeconds", "revisionHistoryLimit")
+    field_errors += _check_selector(obj)
+    field_errors += check_template(obj["spec"]["template"], "spec.template", ("Always",))
+    return field_errors
 
 
 def _check_job(obj: Object) -> list[FieldError]:
-    found = _not_negative(obj, "parallelism", "completions", "backoffLimit", "ttlSecondsAfterFinished")
+    field_errors = _not_negative(obj, "parallelism", "completions", "backoffLimit", "ttlSecondsAfterFinished")
     template = obj["spec"]["template"]
     if (template.get("spec") or {}).get("restartPolicy") == "Always":
-        found.append(unsupported("spec.template.spec.restartPolicy", "Always", ("OnFailure", "Never")))
-    found += check_template(template, "spec.template", ("OnFailure", "Never", "Always"))
+        field_errors.append(unsupported("spec.template.spec.restartPolicy", "Always", ("OnFailure", "Never")))
+    field_errors += check_template(template, "spec.template", ("OnFailure", "Never", "Always"))
     if obj["spec"].get("completionMode") not in ("NonIndexed", "Indexed"):
         mode = obj["spec"].get("completionMode")
-        found.append(unsupported("spec.completionMode", mode, ("NonIndexed", "Indexed")))
-    return found
+        field_errors.append(unsupported("spec.completionMode", mode, ("NonIndexed", "Indexed")))
+    return field_errors
 
 
 def _check_lease(obj: Object) -> list[FieldError]:
@@ -161,20 +163,20 @@ def _check_lease(obj: Object) -> list[FieldError]:
 def _check_custom_definition(obj: Object) -> list[FieldError]:
     spec = obj["spec"]
     wanted = spec.get("names") or {}
-    found = [required(f"spec.{key}") for key in ("group", "scope") if not spec.get(key)]
-    found += [required(f"spec.names.{key}") for key in ("plural", "kind") if not wanted.get(key)]
+    field_errors = [required(f"spec.{key}") for key in ("group", "scope") if not spec.get(key)]
+    field_errors += [required(f"spec.names.{key}") for key in ("plural", "kind") if not wanted.get(key)]
     versions = spec.get("versions") or []
     if not versions:
-        found.append(required("spec.versions"))
+        field_errors.append(required("spec.versions"))
     elif sum(bool(version.get("storage")) for version in versions) != 1:
         detail = "must have exactly one version marked as storage version"
-        found.append(invalid_value("spec.versions", [one.get("name") for one in versions], detail))
+        field_errors.append(invalid_value("spec.versions", [one.get("name") for one in versions], detail))
     if spec.get("scope") not in (None, "", "Namespaced", "Cluster"):
-        found.append(unsupported("spec.scope", spec["scope"], ("Cluster", "Namespaced")))
-    if not found and obj["metadata"].get("name") != f"{wanted['plural']}.{spec['group']}":
+        field_errors.append(unsupported("spec.scope", spec["scope"], ("Cluster", "Namespaced")))
+    if not field_errors and obj["metadata"].get("name") != f"{wanted['plural']}.{spec['group']}":
         detail = 'must be spec.names.plural+"."+spec.group'
-        found.append(invalid_value("metadata.name", obj["metadata"].get("name"), detail))
-    return found
+        field_errors.append(invalid_value("metadata.name", obj["metadata"].get("name"), detail))
+    return field_errors
 
 
 _BY_STORAGE: Final[dict[str, Callable[[Object], list[FieldError]]]] = {
@@ -190,9 +192,9 @@ _BY_STORAGE: Final[dict[str, Callable[[Object], list[FieldError]]]] = {
 
 def check_new(resource: Resource, obj: Object) -> list[FieldError]:
     """All errors of an object that is to be created or to replace another."""
-    found = check_metadata(resource, obj["metadata"])
+    field_errors = check_metadata(resource, obj["metadata"])
     function = _BY_STORAGE.get(resource.storage)
-    return found if function is None else found + function(obj)
+    return field_errors if function is None else field_errors + function(obj)
 
 
 _IMMUTABLE: Final = "field is immutable"
@@ -215,7 +217,7 @@ def check_update(resource: Resource, old: Object, new: Object) -> list[FieldErro
     if storage == "pods":
         return check_pod_update(old, new)
     old_spec, new_spec = old.get("spec") or {}, new.get("spec") or {}
-    found = [
+    field_errors = [
         invalid_value(f"spec.{name}", new_spec.get(name), _IMMUTABLE)
         for name in _FROZEN.get(storage, ())
         if old_spec.get(name) != new_spec.get(name)
@@ -229,5 +231,5 @@ def check_update(resource: Resource, old: Object, new: Object) -> list[FieldErro
         if changed:
             allowed = ", ".join(f"'{name}'" for name in sorted(_STATEFUL_SET_FREE - {"minReadySeconds"}))
             detail = f"updates to statefulset spec for fields other than {allowed} and 'minReadySeconds' are forbidden"
-            found.append(forbidden_field("spec", detail))
-    return found
+            field_errors.append(forbidden_field("spec", detail))
+    return field_errors

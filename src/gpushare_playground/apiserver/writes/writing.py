@@ -77,21 +77,21 @@ class Writer:
         self._now = now
         self._quotas = ResourceQuotas(store)
 
-    def take_in(self, resource: Resource, given: Object, validation: str) -> tuple[Object, list[str]]:
+    def take_in(self, resource: Resource, body: Object, validation: str) -> tuple[Object, list[str]]:
         """A client's object in settled form, with warnings. Raises ``ApiError`` 400 if it is invalid."""
         kind = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
-        if given.get("kind", resource.kind) != resource.kind:
+        if body.get("kind", resource.kind) != resource.kind:
             raise errors.bad_request(
-                f"{kind}: the object provided is a {given.get('kind')!r}, expected {resource.kind!r}"
+                f"{kind}: the object provided is a {body.get('kind')!r}, expected {resource.kind!r}"
             )
-        if given.get("apiVersion", resource.api_version) != resource.api_version:
+        if body.get("apiVersion", resource.api_version) != resource.api_version:
             raise errors.bad_request(
-                f"the API version in the data ({given.get('apiVersion')}) does not match"
+                f"the API version in the data ({body.get('apiVersion')}) does not match"
                 f" the expected API version ({resource.api_version})"
             )
         try:
             # Kinds without a table keep their parts unchanged; these must not be shared with the store.
-            fresh = given if resource.schema is not None else copy.deepcopy(given)
+            fresh = body if resource.schema is not None else copy.deepcopy(body)
             settled, unknown = settle(resource.schema, fresh)
         except FieldTypeError as error:
             raise errors.bad_request(f"{kind}: {error}") from None
@@ -110,14 +110,14 @@ class Writer:
         self,
         resource: Resource,
         namespace: str,
-        given: Object,
+        body: Object,
         options: WriteOptions,
     ) -> Outcome:
         """Create an object.
 
         Raises ``ApiError``: 403 above a quota, 404 without the namespace, 409 if it exists, 422 if it is invalid.
         """
-        obj, warnings = self.take_in(resource, given, options.validation)
+        obj, warnings = self.take_in(resource, body, options.validation)
         metadata = obj["metadata"]
         space = self._namespace_of(resource, namespace, metadata)
         generated = not metadata.get("name") and bool(metadata.get("generateName"))
@@ -131,9 +131,9 @@ class Writer:
         if resource.storage == "pods":
             admit_priority(self._store, obj)
         self._start(resource, namespace, obj)
-        found = check_new(resource, obj) + check_custom(resource, obj)
-        if found:
-            raise errors.invalid(resource.kind, resource.group, metadata.get("name", ""), found)
+        field_errors = check_new(resource, obj) + check_custom(resource, obj)
+        if field_errors:
+            raise errors.invalid(resource.kind, resource.group, metadata.get("name", ""), field_errors)
         self._admission.validate(review)
         name = metadata["name"]
         if self._store.get(resource.storage, namespace, name) is not None:
@@ -225,13 +225,13 @@ class Writer:
         resource: Resource,
         namespace: str,
         name: str,
-        given: Object,
+        body: Object,
         options: WriteOptions,
         subresource: str = "",
     ) -> Outcome:
         """Replace an object, its ``status``, or (``resize``) its requests. Raises ``ApiError``: 404, 409 on a stale version, 422."""
         old = self.present(resource, namespace, name)
-        obj, warnings = self.take_in(resource, given, options.validation)
+        obj, warnings = self.take_in(resource, body, options.validation)
         return self._update(resource, old, obj, options, subresource, warnings, patched=False)
 
     def patch(
@@ -270,11 +270,11 @@ class Writer:
                 if subresource == "resize"
                 else check_update(resource, old.obj, obj)
             )
-            found = check + check_new(resource, obj)
-            found += check_custom(resource, obj)
-            found += self._check_finalizers(before, metadata)
-            if found:
-                raise errors.invalid(resource.kind, resource.group, old.name, found)
+            field_errors = check + check_new(resource, obj)
+            field_errors += check_custom(resource, obj)
+            field_errors += self._check_finalizers(before, metadata)
+            if field_errors:
+                raise errors.invalid(resource.kind, resource.group, old.name, field_errors)
         if resource.generation and _without(obj, "metadata", "status") != _without(
             old.obj, "metadata", "status"
         ):
@@ -289,9 +289,9 @@ class Writer:
             self._finish_deletion(resource, record)
         return Outcome(record, warnings=warnings)
 
-    def admit_binding(self, resource: Resource, given: Object, user: str) -> None:
+    def admit_binding(self, resource: Resource, binding: Object, user: str) -> None:
         """Call admission for a Binding of a pod. Raises ``ApiError``."""
-        self._admission.validate(Review(resource, {}, given, user, subresource="binding"))
+        self._admission.validate(Review(resource, {}, binding, user, subresource="binding"))
 
     def _check_identity(self, resource: Resource, old: Record, metadata: Object, *, patched: bool) -> None:
         before = old.obj["metadata"]
@@ -306,16 +306,16 @@ class Writer:
             )
         uid = metadata.get("uid") or before["uid"]
         if uid != before["uid"]:
-            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {before['uid']}"
-            raise errors.conflict(resource.plural, resource.group, old.name, why)
-        asked = metadata.get("resourceVersion", "")
-        if asked in ("", "0"):
+            reason = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {before['uid']}"
+            raise errors.conflict(resource.plural, resource.group, old.name, reason)
+        base_revision = metadata.get("resourceVersion", "")
+        if base_revision in ("", "0"):
             if not patched and (resource.custom or resource.storage in _NEEDS_REVISION):
-                found = [
+                field_errors = [
                     errors.invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
                 ]
-                raise errors.invalid(resource.kind, resource.group, old.name, found)
-        elif asked != before["resourceVersion"]:
+                raise errors.invalid(resource.kind, resource.group, old.name, field_errors)
+        elif base_revision != before["resourceVersion"]:
             raise errors.conflict(resource.plural, resource.group, old.name, errors.MODIFIED)
 
     def _merge_parts(self, resource: Resource, old: Object, new: Object, subresource: str) -> Object:

@@ -101,14 +101,14 @@ class Allocator:
 
     def _requested(self, pod: Pod, container: Container) -> dict[str, int]:
         """Plugins' resources in the container's limits, in no particular order; others are not allocated here."""
-        asked = {}
+        requested = {}
         for name, amount in container.limits.items():
             if name in self.book.resources:
                 try:
-                    asked[name] = parse_amount(amount, f"pod {pod.key}, container {container.name}")
+                    requested[name] = parse_amount(amount, f"pod {pod.key}, container {container.name}")
                 except InvalidQuantity as error:
                     raise DeviceUnavailable(name, str(error)) from None
-        return asked
+        return requested
 
     def _held(self, pod: Pod, container: Container, resource: str) -> bool:
         return any(grant.resource == resource for grant in self.book.of_container(pod.uid, container.name))
@@ -116,10 +116,10 @@ class Allocator:
     async def _allocate(
         self, pod: Pod, container: Container, reusable: dict[str, Devices], *, running: bool
     ) -> None:
-        given = False
-        asked = self._requested(pod, container)
-        for resource in self.book.in_any_order(asked):
-            amount = asked[resource]
+        changed = False
+        requested = self._requested(pod, container)
+        for resource in self.book.in_any_order(requested):
+            amount = requested[resource]
             if not self.book.needs(pod.uid, container.name, resource, amount, already_running=running):
                 continue
             try:
@@ -130,8 +130,8 @@ class Allocator:
                 self.book.release()
                 raise
             self.book.put(Grant(pod.uid, container.name, resource, frozenset(devices), response))
-            given = True
-        if given:
+            changed = True
+        if changed:
             self.save()
 
     async def _choose(self, resource: str, amount: int, reusable: Devices) -> list[str]:
@@ -154,13 +154,13 @@ def options_of(grants: Collection[Grant]) -> DeviceOptions:
     options = DeviceOptions()
     cdi: list[str] = []
     for grant in grants:
-        answer = pb.ContainerAllocateResponse.FromString(grant.response)
-        for mine, theirs in ((options.envs, answer.envs), (options.annotations, answer.annotations)):
-            for key, value in theirs.items():
-                mine.setdefault(key, value)
-        for mount in answer.mounts:
+        response = pb.ContainerAllocateResponse.FromString(grant.response)
+        for merged, added in ((options.envs, response.envs), (options.annotations, response.annotations)):
+            for key, value in added.items():
+                merged.setdefault(key, value)
+        for mount in response.mounts:
             options.mounts.setdefault(mount.container_path, mount.host_path)
-        for device in answer.devices:
+        for device in response.devices:
             options.devices.setdefault(device.container_path, device.host_path)
-        cdi += [one.name for one in answer.cdi_devices]
+        cdi += [one.name for one in response.cdi_devices]
     return DeviceOptions(options.envs, options.mounts, options.devices, options.annotations, tuple(cdi))

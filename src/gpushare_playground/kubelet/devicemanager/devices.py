@@ -73,14 +73,14 @@ class DeviceBook:
 
     def expire(self, now: float, grace_s: float) -> list[str]:
         """Drop resources whose plugin has been absent for ``grace_s``; returns their names."""
-        gone = [
+        expired = [
             name
             for name, resource in self.resources.items()
             if resource.gone_since is not None and now - resource.gone_since > grace_s
         ]
-        for name in gone:
+        for name in expired:
             del self.resources[name]
-        return gone
+        return expired
 
     def capacity(self) -> dict[str, int]:
         """Devices of each resource, healthy or not."""
@@ -156,14 +156,14 @@ class DeviceBook:
             )
         if already_running or (held is None and amount == 0):
             return False
-        known = self.resources.get(resource)
-        if known is None:
+        registered = self.resources.get(resource)
+        if registered is None:
             raise DeviceUnavailable(resource, f"cannot allocate unregistered device {resource}")
-        if not known.healthy:
+        if not registered.healthy:
             raise DeviceUnavailable(
                 resource, f"no healthy devices present; cannot allocate unhealthy devices {resource}"
             )
-        if held is not None and not held.devices <= known.healthy:
+        if held is not None and not held.devices <= registered.healthy:
             raise DeviceUnavailable(
                 resource,
                 f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}",
@@ -172,7 +172,7 @@ class DeviceBook:
 
     def reuse(self, resource: str, amount: int, reusable: Devices) -> list[str]:
         """Up to ``amount`` of the devices that an init container of the same pod no longer needs."""
-        return self._some(reusable & self.resources[resource].healthy, amount)
+        return self._pick(reusable & self.resources[resource].healthy, amount)
 
     def free(self, resource: str, needed: int) -> list[str]:
         """All free healthy devices, in random order; raises ``DeviceUnavailable`` if too few."""
@@ -183,7 +183,7 @@ class DeviceBook:
                 f"requested number of devices unavailable for {resource}. "
                 f"Requested: {needed}, Available: {len(available)}",
             )
-        return self._some(available, len(available))
+        return self._pick(available, len(available))
 
     def in_any_order(self, resources: Iterable[str]) -> list[str]:
         """``resources`` in the order in which the kubelet handles them, which iterates over a map: in random order."""
@@ -191,5 +191,5 @@ class DeviceBook:
         self._shuffle(shuffled)
         return shuffled
 
-    def _some(self, devices: Iterable[str], most: int) -> list[str]:
-        return self.in_any_order(devices)[:most]
+    def _pick(self, devices: Iterable[str], count: int) -> list[str]:
+        return self.in_any_order(devices)[:count]

@@ -74,7 +74,7 @@ class Plugins(rpc.RegistrationServicer):
         self._wants_pre_start: dict[str, bool] = {}
         self._ended: set[asyncio.Task[None]] = set()
         self._server: aio.Server | None = None
-        self._news = asyncio.Event()
+        self._changed_event = asyncio.Event()
 
     async def start(self) -> None:
         """Remove old sockets (not the checkpoint) and serve; raises ``BadSettings``."""
@@ -104,10 +104,10 @@ class Plugins(rpc.RegistrationServicer):
 
     async def wait_for_change(self, timeout_s: float) -> bool:
         """Wait until any plugin reports a change; ``False`` after ``timeout_s`` seconds without one."""
-        self._news.clear()
+        self._changed_event.clear()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._news.wait()
+                await self._changed_event.wait()
         except TimeoutError:
             return False
         return True
@@ -184,11 +184,13 @@ class Plugins(rpc.RegistrationServicer):
         await endpoint.channel.close(None)
 
     def _notify(self) -> None:
-        self._news.set()
+        self._changed_event.set()
         self._changed()
 
     # --- calls -----------------------------------------------------------------------------------
-    async def preferred(self, resource: str, available: list[str], must: list[str], size: int) -> set[str]:
+    async def preferred(
+        self, resource: str, available: list[str], required: list[str], size: int
+    ) -> set[str]:
         """The devices among ``available`` that the plugin prefers; empty if it has no preference.
 
         Raises ``DeviceUnavailable`` if the call fails.
@@ -198,15 +200,15 @@ class Plugins(rpc.RegistrationServicer):
             return set()
         request = pb.PreferredAllocationRequest()
         request.container_requests.add(
-            available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
+            available_deviceIDs=available, must_include_deviceIDs=required, allocation_size=size
         )
         try:
-            answer = await _response(endpoint.stub.GetPreferredAllocation(request, timeout=CALL_TIMEOUT_S))
+            result = await _response(endpoint.stub.GetPreferredAllocation(request, timeout=CALL_TIMEOUT_S))
         except aio.AioRpcError as error:
             raise DeviceUnavailable(
                 resource, f"device plugin GetPreferredAllocation rpc failed with err: {go_error(error)}"
             ) from None
-        return {one for response in answer.container_responses[:1] for one in response.deviceIDs}
+        return {one for response in result.container_responses[:1] for one in response.deviceIDs}
 
     async def allocate(self, resource: str, devices: list[str]) -> bytes:
         """The plugin's response for one container, encoded; raises ``DeviceUnavailable``."""
@@ -216,12 +218,12 @@ class Plugins(rpc.RegistrationServicer):
         request = pb.AllocateRequest()
         request.container_requests.add(devices_ids=devices)
         try:
-            answer = await _response(endpoint.stub.Allocate(request, timeout=CALL_TIMEOUT_S))
+            result = await _response(endpoint.stub.Allocate(request, timeout=CALL_TIMEOUT_S))
         except aio.AioRpcError as error:
             raise DeviceUnavailable(resource, go_error(error)) from None
-        if not answer.container_responses:
-            raise DeviceUnavailable(resource, f"no containers return in allocation response {answer}")
-        encoded: bytes = answer.container_responses[0].SerializeToString()
+        if not result.container_responses:
+            raise DeviceUnavailable(resource, f"no containers return in allocation response {result}")
+        encoded: bytes = result.container_responses[0].SerializeToString()
         return encoded
 
     async def pre_start(self, resource: str, devices: list[str]) -> None:

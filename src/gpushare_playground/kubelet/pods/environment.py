@@ -61,14 +61,14 @@ async def manifest_environment(
         if variable.value_from is None:
             variables[variable.name] = expand(variable.value, variables)
         else:
-            found = await _from_source(pod, container, variable, addresses, source)
-            if found is not None:
-                variables[variable.name] = found
+            value = await _from_source(pod, container, variable, addresses, source)
+            if value is not None:
+                variables[variable.name] = value
     return variables
 
 
 async def _all_of(pod: Pod, container: Container, each: EnvFrom, source: ObjectSource) -> dict[str, str]:
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     kinds: tuple[tuple[SourceKind, KeySelector | None], ...] = (
         ("ConfigMap", each.config_map_ref),
         ("Secret", each.secret_ref),
@@ -78,10 +78,10 @@ async def _all_of(pod: Pod, container: Container, each: EnvFrom, source: ObjectS
             data = await source(kind, pod.metadata.namespace, selector.name)
             if data is None and not selector.optional:
                 raise _missing(container, f'{kind.lower()} "{selector.name}" not found')
-            found |= {
+            variables |= {
                 each.prefix + key: value.decode(errors="replace") for key, value in (data or {}).items()
             }
-    return found
+    return variables
 
 
 async def _from_source(

@@ -103,8 +103,8 @@ def make_plan(pod: Pod, states: Mapping[str, ContainerState], now: float) -> Pla
         return plan
     for container in pod.spec.containers:
         state = states[container.name]
-        ended = state.exit_code
-        if not state.running and (ended is None or restarts_after(pod, container, ended)):
+        code = state.exit_code
+        if not state.running and (code is None or restarts_after(pod, container, code)):
             _due(plan, container, state, now)
     return plan
 

@@ -78,9 +78,9 @@ class PodWorker:
         """The object changed."""
         if self._written:
             # Our last write is newer than the watch's version of it.
-            ours = {one["type"]: one for one in self._written["conditions"]}
-            others = [one for one in pod.status.conditions or () if one.get("type") not in ours]
-            pod.status.conditions = [*ours.values(), *others]
+            own_conditions = {one["type"]: one for one in self._written["conditions"]}
+            others = [one for one in pod.status.conditions or () if one.get("type") not in own_conditions]
+            pod.status.conditions = [*own_conditions.values(), *others]
             pod.status.start_time = self._written["startTime"]
         self.pod = pod
         self._wake_up()
@@ -124,7 +124,7 @@ class PodWorker:
         await self._adopt()
         while True:
             self._wake.clear()
-            seen = self._changes
+            seen_changes = self._changes
             try:
                 wait_s = await self._step()
                 self._backoff.reset()
@@ -138,7 +138,7 @@ class PodWorker:
                 )
             if self.done:
                 return
-            if self._changes == seen:
+            if self._changes == seen_changes:
                 with suppress(TimeoutError):
                     # Not wait_for: in Python 3.11 it loses a cancellation that coincides with the event.
                     async with asyncio.timeout(RESYNC_S if wait_s is None else wait_s):
@@ -146,8 +146,8 @@ class PodWorker:
 
     async def _adopt(self) -> None:
         """Adopt the containers of an earlier kubelet process, and request admission."""
-        found = await self._node.containers.adopt(self.pod.uid, self._ended)
-        for name, attempts in found.items():
+        adopted = await self._node.containers.adopt(self.pod.uid, self._ended)
+        for name, attempts in adopted.items():
             state = self.states.get(name)
             if state is None:
                 continue

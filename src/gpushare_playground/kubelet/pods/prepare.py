@@ -90,15 +90,15 @@ class Preparer:
         """The data of a ConfigMap or Secret; raises ``StartFailed`` if the server does not return it."""
         path = f"/api/v1/namespaces/{segment(namespace)}/{kind.lower()}s/{segment(name)}"
         try:
-            found: dict[str, Any] = json.loads(await self._session.request("GET", path))
+            content: dict[str, Any] = json.loads(await self._session.request("GET", path))
         except ApiError as error:
             if error.not_found:
                 return None
             raise StartFailed(name, "CreateContainerConfigError", str(error)) from None
         except (KubeError, ValueError) as error:
             raise StartFailed(name, "CreateContainerConfigError", str(error)) from None
-        binary = {key: base64.b64decode(value) for key, value in (found.get("binaryData") or {}).items()}
-        data = found.get("data") or {}
+        binary = {key: base64.b64decode(value) for key, value in (content.get("binaryData") or {}).items()}
+        data = content.get("data") or {}
         if kind == "Secret":
             return {key: base64.b64decode(value) for key, value in data.items()}
         return {**binary, **{key: value.encode() for key, value in data.items()}}

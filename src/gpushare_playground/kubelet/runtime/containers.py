@@ -80,8 +80,8 @@ class Attempt:
     @property
     def container_id(self) -> str:
         """A unique name for this start, in the format of container runtimes."""
-        said = f"{self.pod_uid}/{self.folder.parent.name}/{self.number}"
-        return hashlib.sha256(said.encode()).hexdigest()
+        identity = f"{self.pod_uid}/{self.folder.parent.name}/{self.number}"
+        return hashlib.sha256(identity.encode()).hexdigest()
 
     @property
     def pod_uid(self) -> str:

@@ -16,17 +16,17 @@ PROC = Path("/proc")
 
 def belonging(roots: Mapping[int, str], parents: Mapping[int, int]) -> dict[int, str]:
     """Each process that is one of ``roots`` or descends from one, with the value of that root."""
-    found: dict[int, str] = {}
+    owners: dict[int, str] = {}
     for process in parents:
         line, here = [], process
-        while here in parents and here not in found:
+        while here in parents and here not in owners:
             line.append(here)
-            found[here] = roots.get(here, "")
+            owners[here] = roots.get(here, "")
             if here in roots:
                 break
             here = parents[here]
-        found |= dict.fromkeys(line, found.get(here, ""))
-    return {pid: whose for pid, whose in found.items() if whose}
+        owners |= dict.fromkeys(line, owners.get(here, ""))
+    return {pid: whose for pid, whose in owners.items() if whose}
 
 
 def parents(proc: Path = PROC) -> dict[int, int]:

@@ -50,8 +50,8 @@ def find_nvidia_smi(settings: Settings) -> Path | None:
         unpacked = settings.fakegpu_lib.parent / "system" / "usr" / "bin" / "nvidia-smi"
         if unpacked.is_file():
             return unpacked
-    found = shutil.which("nvidia-smi")
-    return Path(found) if found else None
+    path = shutil.which("nvidia-smi")
+    return Path(path) if path else None
 
 
 def _refusal(text: str) -> list[str]:
