@@ -57,16 +57,16 @@ async def _run(options: SimpleNamespace, unit: MemoryUnit) -> int:
     main_task = asyncio.current_task()
     assert main_task is not None
 
-    staying, asked = False, 0
+    staying, signals = False, 0
 
     def on_signal() -> None:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
+        nonlocal signals
+        signals += 1
+        if signals == 1:
             print("Ending: every process and container of the playground goes …", flush=True)
-        elif asked == 2:
+        elif signals == 2:
             print("It is ending; Ctrl-C once more gives that up, and leaves its folder.", flush=True)
-        if asked > 2 or (asked == 1 and not staying):
+        if signals > 2 or (signals == 1 and not staying):
             main_task.cancel()
         stop.set()
 

@@ -121,8 +121,8 @@ class Expectations:
 
     def deleted(self, item: Json) -> None:
         """We requested ``item``'s deletion."""
-        seen = self._cache.by_uid(uid_of(item))
-        if seen is not None and not is_deleting(seen):
+        cached = self._cache.by_uid(uid_of(item))
+        if cached is not None and not is_deleting(cached):
             self._deleted[uid_of(item)] = self._monotonic() + self._patience_s
 
     def owned(self, owner_uid: str) -> list[Json]:

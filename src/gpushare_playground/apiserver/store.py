@@ -38,11 +38,11 @@ Clock = Callable[[], float]
 
 
 class HistoryGone(LookupError):
-    """The requested revision ``asked`` is older than ``oldest``, the oldest one in the history."""
+    """The ``requested`` revision is older than ``oldest``, the oldest one in the history."""
 
     def __init__(self, requested: int, oldest: int) -> None:
         super().__init__(f"too old resource version: {requested} ({oldest})")
-        self.asked = requested
+        self.requested = requested
         self.oldest = oldest
 
 
@@ -129,39 +129,39 @@ class Store:
         self._listeners.append(listener)
 
     def _of(self, collection: str) -> _Collection:
-        found = self._collections.get(collection)
-        if found is None:
-            found = self._collections[collection] = _Collection()
-        return found
+        held = self._collections.get(collection)
+        if held is None:
+            held = self._collections[collection] = _Collection()
+        return held
 
     def get(self, collection: str, namespace: str, name: str) -> Record | None:
         """The object, or None; O(1). ``namespace`` is ``""`` for cluster-wide kinds."""
-        found = self._collections.get(collection)
-        return None if found is None else found.objects.get(namespace, {}).get(name)
+        held = self._collections.get(collection)
+        return None if held is None else held.objects.get(namespace, {}).get(name)
 
     def items(self, collection: str, namespace: str | None = None) -> list[Record]:
         """The objects of one namespace, or of all (None), ordered by namespace and name."""
-        found = self._collections.get(collection)
-        if found is None:
+        held = self._collections.get(collection)
+        if held is None:
             return []
         if namespace is not None:
-            here = found.objects.get(namespace, {})
+            here = held.objects.get(namespace, {})
             return [here[name] for name in sorted(here)]
         return [
             here[name]
-            for space in sorted(found.objects)
-            for here in (found.objects[space],)
+            for space in sorted(held.objects)
+            for here in (held.objects[space],)
             for name in sorted(here)
         ]
 
     def count(self, collection: str, namespace: str | None = None) -> int:
         """The number of objects that ``items`` would return."""
-        found = self._collections.get(collection)
-        if found is None:
+        held = self._collections.get(collection)
+        if held is None:
             return 0
         if namespace is not None:
-            return len(found.objects.get(namespace, {}))
-        return sum(map(len, found.objects.values()))
+            return len(held.objects.get(namespace, {}))
+        return sum(map(len, held.objects.values()))
 
     def put(self, collection: str, namespace: str, name: str, obj: Object) -> Record:
         """Create or replace an object. The store owns ``obj`` from now on, and sets its resourceVersion."""
@@ -241,11 +241,11 @@ class Store:
 
     def snapshot(self, collection: str, namespace: str | None, revision: int) -> list[Record]:
         """A stored list. Raises ``SnapshotGone`` if it is too old or was evicted."""
-        found = self._snapshots.get((collection, namespace, revision))
-        if found is None or self._clock() - found.made_at > SNAPSHOT_AGE_S:
+        snapshot = self._snapshots.get((collection, namespace, revision))
+        if snapshot is None or self._clock() - snapshot.made_at > SNAPSHOT_AGE_S:
             self._snapshots.pop((collection, namespace, revision), None)
             raise SnapshotGone(f"no list of {collection} at {revision} is remembered")
-        return found.records
+        return snapshot.records
 
 
 class Cursor:
@@ -263,11 +263,11 @@ class Cursor:
         start = self._position - self._held.dropped
         if start < 0:
             raise HistoryGone(self.revision, self._held.gone_revision + 1)
-        found = self._held.history[start : start + limit]
-        if found:
-            self._position += len(found)
-            self.revision = found[-1].revision
-        return found
+        changes = self._held.history[start : start + limit]
+        if changes:
+            self._position += len(changes)
+            self.revision = changes[-1].revision
+        return changes
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait until a change is pending; False if ``timeout_s`` has passed first."""
@@ -288,13 +288,13 @@ class Cursor:
 @contextlib.contextmanager
 def all_changes(store: Store) -> Iterator[list[tuple[str, Change]]]:
     """Collect every change of a store while the block runs; for tests and tools in the same process."""
-    seen: list[tuple[str, Change]] = []
+    changes: list[tuple[str, Change]] = []
 
     def note(collection: str, change: Change) -> None:
-        seen.append((collection, change))
+        changes.append((collection, change))
 
     store.listen(note)
     try:
-        yield seen
+        yield changes
     finally:
         store._listeners.remove(note)  # noqa: SLF001 - the pair of listen() above

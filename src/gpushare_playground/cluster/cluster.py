@@ -103,7 +103,9 @@ class Cluster:
 
     def gpus_of(self, node: str) -> gpus.GpuNode:
         """The GPUs with which a node was started."""
-        return gpus.preset(next(one.preset for one in self.nodes if one.name == node), node)
+        return gpus.preset(
+            next(description.preset for description in self.nodes if description.name == node), node
+        )
 
     # --- lifecycle ------------------------------------------------------------------------------
 
@@ -160,9 +162,9 @@ class Cluster:
 
     async def _stop(self) -> None:
         # Kubelets end first, while the API server can still receive their final writes; containers by record.
-        ours = [part for name, part in self.parts.items() if name not in self.control.parts]
-        await asyncio.gather(*(part.stop() for part in ours if part.name not in self.control.last))
-        await asyncio.gather(*(part.stop() for part in ours))
+        own_parts = [part for name, part in self.parts.items() if name not in self.control.parts]
+        await asyncio.gather(*(part.stop() for part in own_parts if part.name not in self.control.last))
+        await asyncio.gather(*(part.stop() for part in own_parts))
         await self.control.stop()
         await asyncio.to_thread(remove_state, self.state)
 
@@ -258,10 +260,10 @@ class Cluster:
 
     # --- waiting ----------------------------------------------------------------------------------
 
-    async def _step(self, what: str, ready: Awaitable[None]) -> None:
+    async def _step(self, step: str, ready: Awaitable[None]) -> None:
         started_s = time.monotonic()
         await ready
-        self._report(f"{what}: ready ({time.monotonic() - started_s:.1f} s)")
+        self._report(f"{step}: ready ({time.monotonic() - started_s:.1f} s)")
 
     async def kubeconfig_ready(self) -> None:
         """Wait until the API server responds."""
@@ -306,17 +308,17 @@ class Cluster:
             except (OSError, KubeError, ValueError):
                 pass  # not yet
             if time.monotonic() > deadline_s:
-                words = "\n\n".join(f"{name}:\n{self.parts[name].last_words()}" for name in parts)
-                raise ClusterError(f"{problem} after {_START_S:.0f} s. Its log ends so:\n{words}")
+                logs = "\n\n".join(f"{name}:\n{self.parts[name].log_tail()}" for name in parts)
+                raise ClusterError(f"{problem} after {_START_S:.0f} s. Its log ends so:\n{logs}")
             await asyncio.sleep(_POLL_S)
 
 
 async def _is_ready(port: int) -> bool:
     reader, writer = await asyncio.open_connection(LOOPBACK, port)
     writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    answer = await reader.read()
+    response = await reader.read()
     writer.close()
-    return b" 200 " in answer[:20]
+    return b" 200 " in response[:20]
 
 
 def _offers(node: Node, unit: MemoryUnit) -> bool:

@@ -78,7 +78,7 @@ class Part:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def last_words(self, lines: int = 12) -> str:
+    def log_tail(self, lines: int = 12) -> str:
         """The end of its log, for a message."""
         with suppress(OSError):
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])

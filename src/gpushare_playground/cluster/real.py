@@ -135,13 +135,13 @@ class RealControl:
         )
         try:
             async with asyncio.timeout(_KUBECTL_S):
-                said, _ = await process.communicate()
+                output, _ = await process.communicate()
         except TimeoutError:
             process.kill()
             await process.wait()
             raise ClusterError(f"{path} is not applied after {_KUBECTL_S:.0f} s") from None
         if process.returncode:
-            raise ClusterError(f"{path} cannot be applied: {said.decode().strip()}")
+            raise ClusterError(f"{path} cannot be applied: {output.decode().strip()}")
 
     async def _rules(self, version: tuple[int, int]) -> Path:
         if self._chart is None or not self._has_chart:
@@ -161,29 +161,29 @@ class RealControl:
 
     async def _admission_ready(self, rules: Sequence[Path]) -> None:
         """Wait until the policies are active, which the API server shows only in its response to a pod."""
-        asked = {names.GPU_MEMORY: "1Gi"} if self._has_chart else {names.GPU_MEM: "1"}
+        request = {names.GPU_MEMORY: "1Gi"} if self._has_chart else {names.GPU_MEM: "1"}
         units = str(self._counting.units_of_mib(1024)) if self._has_chart else "1"
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": "trial"},
-            "spec": {"containers": [{"name": "c", "image": "none", "resources": {"limits": asked}}]},
+            "spec": {"containers": [{"name": "c", "image": "none", "resources": {"limits": request}}]},
         }
         async with Session(load_access(str(self.kubeconfig))) as session:
             for _ in range(int(_ADMISSION_S / _POLL_S)):
                 with suppress(KubeError):
-                    answer = await session.request(
+                    raw = await session.request(
                         "POST",
                         "/api/v1/namespaces/default/pods",
                         params={"dryRun": "All"},
                         body=json.dumps(pod).encode(),
                     )
-                    spec = json.loads(answer)["spec"]
+                    spec = json.loads(raw)["spec"]
                     limits = spec["containers"][0]["resources"]["limits"]
                     if spec.get("schedulerName") == names.SCHEDULER_NAME and limits == {names.GPU_MEM: units}:
                         return
                 await asyncio.sleep(_POLL_S)
         raise ClusterError(
-            f"a pod that asks for {', '.join(asked)} does not get {units} {names.GPU_MEM} and {names.SCHEDULER_NAME} after {_ADMISSION_S:.0f} s; "
+            f"a pod that asks for {', '.join(request)} does not get {units} {names.GPU_MEM} and {names.SCHEDULER_NAME} after {_ADMISSION_S:.0f} s; "
             f"look at the policies in {', '.join(map(str, rules))}"
         )

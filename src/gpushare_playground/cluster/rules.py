@@ -40,12 +40,12 @@ async def rendered(command: Sequence[str], into: Path) -> Path:
     )
     try:
         async with asyncio.timeout(_HELM_S):
-            printed, said = await process.communicate()
+            printed, errors = await process.communicate()
     except TimeoutError:
         process.kill()
         await process.wait()
         raise ClusterError(f"{command[0]} does not render the chart within {_HELM_S:.0f} s") from None
     if process.returncode:
-        raise ClusterError(f"the chart's admission rules cannot be rendered: {said.decode().strip()}")
+        raise ClusterError(f"the chart's admission rules cannot be rendered: {errors.decode().strip()}")
     await asyncio.to_thread(into.write_bytes, printed)
     return into

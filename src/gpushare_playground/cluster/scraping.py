@@ -15,10 +15,10 @@ class Targets:
         self.path = state / FILE
         self._groups: list[dict[str, object]] = []
 
-    def add(self, address: str, job: str, *more: str, **labels: str) -> None:
-        """``http://ADDRESS/metrics`` exists from now on, and so do the pages ``more``, by their paths."""
+    def add(self, address: str, job: str, *paths: str, **labels: str) -> None:
+        """``http://ADDRESS/metrics`` exists from now on, and so do the pages ``paths``, by their paths."""
         self._groups.append({"targets": [address], "labels": {"job": job, **labels}})
-        for path in more:
+        for path in paths:
             # With its own label, as in the chart's PodMonitor: otherwise both pages would write to one series "up".
             path_labels = {"__metrics_path__": path, "metrics_path": path}
             self._groups.append({"targets": [address], "labels": {"job": job, **labels, **path_labels}})

@@ -63,7 +63,10 @@ class Deployments:
         item = self._deployments.get(key)
         if item is None or is_deleting(item):
             return None
-        owned = {name_of(one): self._sets.newer(one) for one in self._made.owned(uid_of(item))}
+        owned = {
+            name_of(replica_set): self._sets.newer(replica_set)
+            for replica_set in self._made.owned(uid_of(item))
+        }
         name = f"{name_of(item)}-{template_hash(spec_of(item).get('template'))}"
         new = owned.pop(name, None)
         old = sorted(owned.values(), key=_revision)
@@ -126,23 +129,23 @@ class Deployments:
     async def _resize(self, item: Json, new: Json, old: list[Json]) -> Json:
         replicas = int(spec_of(item).get("replicas", 1))
         strategy = spec_of(item).get("strategy") or {}
-        sizes = [_size(one) for one in old]
+        sizes = [_size(replica_set) for replica_set in old]
         if strategy.get("type") == "Recreate":
-            left = sum(len(list(self._pods.controlled_by(uid_of(one)))) for one in old)
-            wanted = recreate(replicas, _size(new), sizes, left)
+            old_pods = sum(len(list(self._pods.controlled_by(uid_of(replica_set)))) for replica_set in old)
+            wanted = recreate(replicas, _size(new), sizes, old_pods)
         else:
             wanted = roll(_limits(item), _size(new), sizes)
-        for one in (new, *old):
-            if name_of(one) in wanted:
-                scaled = await self._scale(item, one, wanted[name_of(one)])
-                new = scaled if one is new else new
+        for replica_set in (new, *old):
+            if name_of(replica_set) in wanted:
+                scaled = await self._scale(item, replica_set, wanted[name_of(replica_set)])
+                new = scaled if replica_set is new else new
         return new
 
-    async def _scale(self, item: Json, one: Json, replicas: int) -> Json:
-        before = int(spec_of(one).get("replicas", 0))
+    async def _scale(self, item: Json, replica_set: Json, replicas: int) -> Json:
+        before = int(spec_of(replica_set).get("replicas", 0))
         change = {"metadata": {"annotations": _sizes_noted(item)}, "spec": {"replicas": replicas}}
-        scaled = await self._sets.merge(one, change)
-        self._record_scaling(item, name_of(one), before, replicas)
+        scaled = await self._sets.merge(replica_set, change)
+        self._record_scaling(item, name_of(replica_set), before, replicas)
         return scaled
 
     def _record_scaling(self, item: Json, name: str, before: int, replicas: int) -> None:
@@ -156,14 +159,18 @@ class Deployments:
         )
 
     async def _drop_history(self, item: Json, old: list[Json]) -> None:
-        keep = int(spec_of(item).get("revisionHistoryLimit", 10))
-        idle = [one for one in old if not spec_of(one).get("replicas") and not status_of(one).get("replicas")]
-        for one in idle[: max(len(idle) - keep, 0)]:
-            await self._objects.delete(REPLICA_SETS, one)
+        limit = int(spec_of(item).get("revisionHistoryLimit", 10))
+        idle = [
+            replica_set
+            for replica_set in old
+            if not spec_of(replica_set).get("replicas") and not status_of(replica_set).get("replicas")
+        ]
+        for replica_set in idle[: max(len(idle) - limit, 0)]:
+            await self._objects.delete(REPLICA_SETS, replica_set)
 
     async def _report(self, item: Json, new: Json | None, old: list[Json]) -> None:
         now = self._clock.time_ns()
-        sets = [*([new] if new is not None else []), *(self._sets.newer(one) for one in old)]
+        sets = [*([new] if new is not None else []), *(self._sets.newer(replica_set) for replica_set in old)]
         status = _counts(item, new, sets)
         conditions = with_condition(status_of(item).get("conditions") or [], _available(item, status, now))
         if new is not None:
@@ -199,18 +206,18 @@ def _first_size(item: Json, name: str, old: list[Json]) -> int:
     """The replicas with which a new ReplicaSet is created."""
     if _recreates(item):
         return 0
-    return roll(_limits(item), SetSize(name, 0, 0), [_size(one) for one in old]).get(name, 0)
+    return roll(_limits(item), SetSize(name, 0, 0), [_size(replica_set) for replica_set in old]).get(name, 0)
 
 
 def _sizes_noted(item: Json) -> dict[str, str]:
     """Annotations of a ReplicaSet with its Deployment's size."""
     limits = _limits(item)
-    most = limits.replicas + (0 if _recreates(item) else limits.surge)
-    return {DESIRED: str(limits.replicas), MOST: str(most)}
+    most_pods = limits.replicas + (0 if _recreates(item) else limits.surge)
+    return {DESIRED: str(limits.replicas), MOST: str(most_pods)}
 
 
 def _sum(sets: Iterable[Json], count: str) -> int:
-    return sum(int(status_of(one).get(count) or 0) for one in sets)
+    return sum(int(status_of(replica_set).get(count) or 0) for replica_set in sets)
 
 
 def _counts(item: Json, new: Json | None, sets: list[Json]) -> Json:

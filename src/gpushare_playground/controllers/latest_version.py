@@ -18,7 +18,7 @@ class LatestVersions:
         self._objects = objects
         self._cache = cache
         self._written: dict[str, Json] = {}
-        cache.listen(self._seen)
+        cache.listen(self._drop_outdated)
 
     def get(self, key: str) -> Json | None:
         """The object at ``key``, ``None`` if it is gone."""
@@ -28,7 +28,7 @@ class LatestVersions:
         return self.newer(cached)
 
     def newer(self, cached: Json) -> Json:
-        """``seen``, or a newer version that we wrote."""
+        """``cached``, or a newer version that we wrote."""
         written = self._written.get(uid_of(cached))
         return written if written is not None and version_of(written) > version_of(cached) else cached
 
@@ -48,7 +48,7 @@ class LatestVersions:
             self._written[uid_of(item)] = item
         return item
 
-    def _seen(self, old: Json | None, new: Json | None) -> None:
+    def _drop_outdated(self, old: Json | None, new: Json | None) -> None:
         item = new if new is not None else old
         if item is None:
             return

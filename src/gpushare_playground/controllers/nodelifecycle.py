@@ -61,7 +61,7 @@ class NodeLifecycle:
         change: Json = {}
         taints = spec_of(node).get("taints") or []
         wanted = taints_of(node, time_text(self._clock.time_ns()))
-        if {_identity(one) for one in wanted} != {_identity(one) for one in taints}:
+        if {_identity(taint) for taint in wanted} != {_identity(taint) for taint in taints}:
             change["spec"] = {"taints": wanted or None}
         if _TTL not in annotations_of(node):
             change["metadata"] = {"annotations": {_TTL: "0"}}
@@ -102,10 +102,10 @@ def taints_of(node: Json, now: str) -> list[Json]:
         for one in spec_of(node).get("taints") or ()
         if one.get("key") not in _OURS or one.get("effect") != "NoSchedule" or one["key"] in wanted
     ]
-    there = {one["key"] for one in others if one.get("effect") == "NoSchedule"}
+    existing = {one["key"] for one in others if one.get("effect") == "NoSchedule"}
     return [
         *others,
-        *({"key": key, "effect": "NoSchedule", "timeAdded": now} for key in sorted(wanted - there)),
+        *({"key": key, "effect": "NoSchedule", "timeAdded": now} for key in sorted(wanted - existing)),
     ]
 
 

@@ -49,7 +49,7 @@ class PodControl:
         self._pods = pods
         self._expectations = expectations
         self._recorder = recorder
-        self._tried: dict[str, int] = {}
+        self._name_attempts: dict[str, int] = {}
         self._created_note = _NOTES.get(kind.name, _NOTES[""])[0]
         self._deleted_note = _NOTES.get(kind.name, _NOTES[""])[1]
 
@@ -65,13 +65,13 @@ class PodControl:
         """Create the pod that ``make(name)`` returns, under a new name that begins with ``prefix``."""
         uid = uid_of(owner)
         while True:
-            number = self._tried.get(uid, 0)
+            number = self._name_attempts.get(uid, 0)
             name = generated_name(prefix, f"{uid}/{number}")
             taken = self._pods.get(f"{namespace_of(owner)}/{name}") is not None
             if not taken and await self._create(owner, make(name)):
-                self._tried[uid] = number + 1
+                self._name_attempts[uid] = number + 1
                 return
-            self._tried[uid] = number + 1
+            self._name_attempts[uid] = number + 1
 
     async def create_named(self, owner: Json, pod: Json) -> None:
         """Create ``pod`` under its own name; an existing pod of the owner with that name is accepted."""
@@ -105,7 +105,7 @@ class PodControl:
 
     def forget(self, owner_uid: str) -> None:
         """The owner is gone."""
-        self._tried.pop(owner_uid, None)
+        self._name_attempts.pop(owner_uid, None)
 
     def _record(self, owner: Json, kind: Literal["Normal", "Warning"], reason: str, note: str) -> None:
         self._recorder.record(

@@ -44,7 +44,7 @@ def _resolved(amount: int | str, replicas: int, *, up: bool) -> int:
 def roll(limits: Limits, new: SetSize, old: list[SetSize]) -> dict[str, int]:
     """The next sizes of a rolling update, for the sets that change. ``old`` is ordered oldest first."""
     sizes: dict[str, int] = {}
-    total = new.replicas + sum(one.replicas for one in old)
+    total = new.replicas + sum(old_set.replicas for old_set in old)
     if new.replicas > limits.replicas:
         sizes[new.name] = limits.replicas
     elif new.replicas < limits.replicas:
@@ -57,18 +57,18 @@ def roll(limits: Limits, new: SetSize, old: list[SetSize]) -> dict[str, int]:
 
 def _shrink(limits: Limits, new: SetSize, old: list[SetSize]) -> dict[str, int]:
     """First the old pods that are not available anyway, then as many available ones as the limit allows."""
-    total = new.replicas + sum(one.replicas for one in old)
+    total = new.replicas + sum(old_set.replicas for old_set in old)
     least = limits.replicas - limits.unavailable
     budget = total - least - max(new.replicas - new.available, 0)
-    sizes = {one.name: one.replicas for one in old}
-    for one in old:
-        idle = min(max(one.replicas - one.available, 0), max(budget, 0))
-        sizes[one.name] -= idle
+    sizes = {old_set.name: old_set.replicas for old_set in old}
+    for old_set in old:
+        idle = min(max(old_set.replicas - old_set.available, 0), max(budget, 0))
+        sizes[old_set.name] -= idle
         budget -= idle
-    spare = new.available + sum(one.available for one in old) - least
-    for one in old:
-        cut = max(min(sizes[one.name], spare, budget), 0)
-        sizes[one.name] -= cut
+    spare = new.available + sum(old_set.available for old_set in old) - least
+    for old_set in old:
+        cut = max(min(sizes[old_set.name], spare, budget), 0)
+        sizes[old_set.name] -= cut
         spare -= cut
         budget -= cut
     return sizes
@@ -76,11 +76,11 @@ def _shrink(limits: Limits, new: SetSize, old: list[SetSize]) -> dict[str, int]:
 
 def recreate(replicas: int, new: SetSize, old: list[SetSize], old_pods: int) -> dict[str, int]:
     """The next sizes if all old pods must be gone before the first new one starts."""
-    sizes = {one.name: 0 for one in old if one.replicas}
+    sizes = {old_set.name: 0 for old_set in old if old_set.replicas}
     if not sizes and not old_pods and new.replicas != replicas:
         sizes[new.name] = replicas
     return sizes
 
 
 def _size(name: str, new: SetSize, old: list[SetSize]) -> int:
-    return next(one.replicas for one in (new, *old) if one.name == name)
+    return next(candidate.replicas for candidate in (new, *old) if candidate.name == name)

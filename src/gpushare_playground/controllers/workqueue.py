@@ -40,7 +40,7 @@ class WorkQueue:
 
     def __init__(self) -> None:
         self._waiting: deque[str] = deque()
-        self._known: set[str] = set()
+        self._waiting_or_active: set[str] = set()
         self._active: set[str] = set()
         self._again: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -53,8 +53,8 @@ class WorkQueue:
             timer.cancel()
         if key in self._active:
             self._again.add(key)
-        elif key not in self._known:
-            self._known.add(key)
+        elif key not in self._waiting_or_active:
+            self._waiting_or_active.add(key)
             self._waiting.append(key)
             self._ready.set()
 
@@ -78,7 +78,7 @@ class WorkQueue:
             self._ready.clear()
             await self._ready.wait()
         key = self._waiting.popleft()
-        self._known.discard(key)
+        self._waiting_or_active.discard(key)
         self._active.add(key)
         return key
 

@@ -71,7 +71,7 @@ def _auditing(policy: Path | None, state: Path) -> Sequence[str]:
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    ended = stop_event()
+    stop = stop_event()
     components = options.component or COMPONENTS
     plane = ControlPlane(
         options.binaries,
@@ -83,7 +83,7 @@ async def _serve(options: argparse.Namespace) -> None:
     )
     async with plane:
         print(f"ready {plane.kubeconfig}", flush=True)
-        await ended.wait()
+        await stop.wait()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -240,10 +240,10 @@ class ControlPlane:
             if part.restarts - ends >= _ENDS_BEFORE_GIVING_UP:
                 break
             await asyncio.sleep(_POLL_S)
-        words = self.parts[name].last_words()
+        log_end = self.parts[name].log_tail()
         raise ControlPlaneError(
             f"{name} does not get ready after {time.monotonic() - started_s:.0f} s ({problem}). "
-            f"Its log {self.parts[name].log} ends so:\n{words}"
+            f"Its log {self.parts[name].log} ends so:\n{log_end}"
         )
 
     # --- certificates -----------------------------------------------------------------------------

@@ -29,10 +29,10 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--count", type=int, help="number of GPUs, where PRESET is a model (default: 1)")
     parser.add_argument("--check", type=Path, metavar="FILE", help="have the fake driver read a description")
-    given = parser.parse_args(arguments)
-    if (given.preset is None) == (given.check is None):
+    options = parser.parse_args(arguments)
+    if (options.preset is None) == (options.check is None):
         parser.error("name one PRESET, or a FILE to --check")
-    return given
+    return options
 
 
 def _check(file: Path) -> int:
@@ -54,11 +54,11 @@ def _check(file: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0, or 1 with one line on stderr."""
-    given = _arguments(arguments)
-    if given.check is not None:
-        return _check(given.check)
+    options = _arguments(arguments)
+    if options.check is not None:
+        return _check(options.check)
     try:
-        sys.stdout.write(render(preset(given.preset, given.node, count=given.count)))
+        sys.stdout.write(render(preset(options.preset, options.node, count=options.count)))
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1

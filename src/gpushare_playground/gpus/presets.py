@@ -56,9 +56,9 @@ class _Model:
 
 
 def _clocks(
-    now: int, most: int, memory: tuple[int, int], video: tuple[int, int]
+    now: int, maximum: int, memory: tuple[int, int], video: tuple[int, int]
 ) -> dict[str, tuple[int, int]]:
-    return {"graphics": (now, most), "sm": (now, most), "memory": memory, "video": video}
+    return {"graphics": (now, maximum), "sm": (now, maximum), "memory": memory, "video": video}
 
 
 _V100_CLOCKS: Final = _clocks(135, 1530, (877, 877), (555, 1372))

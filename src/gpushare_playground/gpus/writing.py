@@ -24,7 +24,7 @@ def _switches(gpu: Gpu) -> Iterator[str]:
 
 
 def _gpu(gpu: Gpu) -> Iterator[str]:
-    said: tuple[tuple[str, object], ...] = (
+    properties: tuple[tuple[str, object], ...] = (
         ("model", gpu.model),
         ("uuid", gpu.uuid),
         ("pci", gpu.pci),
@@ -49,7 +49,7 @@ def _gpu(gpu: Gpu) -> Iterator[str]:
         ("ecc", gpu.ecc),
         ("nvswitch", gpu.nvswitch or None),
     )
-    for key, value in said:
+    for key, value in properties:
         if value is not None and value != "":
             yield f"{key} {' '.join(map(str, value)) if isinstance(value, tuple) else value}"
     yield from _switches(gpu)

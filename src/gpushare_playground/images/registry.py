@@ -154,17 +154,17 @@ def read_description(file: Path) -> list[Image]:
     return [_image(one, file) for one in described.image]
 
 
-def _image(one: _Described, file: Path) -> Image:
+def _image(described: _Described, file: Path) -> Image:
     here = file.parent.resolve()
-    if not one.names:
+    if not described.names:
         raise MalformedImage(str(file), "an image has no name; give names = [...]")
-    files = {inside: here / name for inside, name in one.files.items()}
+    files = {inside: here / name for inside, name in described.files.items()}
     for inside, path in files.items():
         if not path.is_file():
             raise MalformedImage(str(file), f"{inside} is to be {path}, which is no file")
     places: dict[str, Any] = {"python": sys.executable, "here": str(here)}
     programs = {}
-    for name, line in one.programs.items():
+    for name, line in described.programs.items():
         if "/" in name or not name:
             raise MalformedImage(str(file), f"{name!r} is no name of a command")
         try:
@@ -174,12 +174,12 @@ def _image(one: _Described, file: Path) -> Image:
         if not programs[name]:
             raise MalformedImage(str(file), f"{name} has an empty command line")
     return Image(
-        tuple(one.names),
-        one.about,
-        tuple(one.command),
-        tuple(one.args),
-        one.workdir,
-        one.env,
+        tuple(described.names),
+        described.about,
+        tuple(described.command),
+        tuple(described.args),
+        described.workdir,
+        described.env,
         files,
         programs,
     )

@@ -194,9 +194,9 @@ class Kubelet:
                     await self._node_known.wait()
             await self._await_plugins()
             self._last_admitted = pod.uid
-            await self.allocator.admit(pod, [one.uid for one in self._active_pods()], running)
+            await self.allocator.admit(pod, [other.uid for other in self._active_pods()], running)
             assert self._node is not None
-            others = [one.pod for one in self._workers.values() if one.admitted and one.active]
+            others = [other.pod for other in self._workers.values() if other.admitted and other.active]
             check_fit(pod, others, self._with_devices(self._node.allocatable or self._node.own))
 
     def _with_devices(self, allocatable: Any) -> dict[str, Any]:

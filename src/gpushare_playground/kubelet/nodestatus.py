@@ -173,12 +173,12 @@ class NodeStatus:
 
     def _conditions(self, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
         now = rfc3339(self._clock.time_ns())
-        before_by_type = {one.get("type"): one for one in before}
-        ours = []
+        before_by_type = {condition.get("type"): condition for condition in before}
+        own_conditions = []
         for kind, holds, reason, message in _HEALTHY:
             last = before_by_type.pop(kind, {})
             since = last.get("lastTransitionTime") if last.get("status") == holds else None
-            ours.append(
+            own_conditions.append(
                 {
                     "type": kind,
                     "status": holds,
@@ -188,7 +188,7 @@ class NodeStatus:
                     "lastTransitionTime": since or now,
                 }
             )
-        return [*before_by_type.values(), *ours]
+        return [*before_by_type.values(), *own_conditions]
 
 
 def node_info() -> dict[str, str]:

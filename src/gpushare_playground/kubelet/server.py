@@ -59,10 +59,10 @@ class Server:
                 site = web.TCPSite(self._runner, address, candidate, ssl_context=self._tls)
                 await site.start()
             except OSError as error:
-                fault = error
+                failure = error
                 continue
             return int(self._runner.addresses[0][1])
-        raise BadSettings(f"address {address}:{port}", f"cannot be listened on: {fault.strerror}")
+        raise BadSettings(f"address {address}:{port}", f"cannot be listened on: {failure.strerror}")
 
     async def stop(self) -> None:
         """Close all connections and end every command."""
@@ -85,14 +85,14 @@ class Server:
         if request.path != "/healthz" and not self._is_authorised(request):
             return web.Response(status=401, text="Unauthorized")
         try:
-            answer: web.StreamResponse = await handler(request)
+            response: web.StreamResponse = await handler(request)
         except Waiting as error:
             return web.Response(status=400, text=str(error))
         except NotRunning as error:
             return web.Response(status=404, text=str(error))
         except ValueError as error:
             return web.Response(status=400, text=f"bad option: {error}")
-        return answer
+        return response
 
     def _is_authorised(self, request: web.Request) -> bool:
         # OpenSSL has verified that the authority signed it; nodes and users also have its certificates.
@@ -147,12 +147,12 @@ class Server:
         socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=0)
         await socket.prepare(request)
         try:
-            await self._run_beside(request, socket, streams, command)
+            await self._run_command(request, socket, streams, command)
         finally:
             await socket.close()
         return socket
 
-    async def _run_beside(
+    async def _run_command(
         self, request: web.Request, socket: web.WebSocketResponse, streams: Streams, command: list[str]
     ) -> None:
         session = ExecSession(socket, streams)

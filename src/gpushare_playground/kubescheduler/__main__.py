@@ -38,8 +38,8 @@ async def serve(
     """
     async with Session(load_access(kubeconfig)) as session, aiohttp.ClientSession() as http:
         recorders = {
-            one: EventRecorder(session, controller=one, instance=f"{one}-{os.getpid()}")
-            for one in (DEFAULT_SCHEDULER, name)
+            profile: EventRecorder(session, controller=profile, instance=f"{profile}-{os.getpid()}")
+            for profile in (DEFAULT_SCHEDULER, name)
         }
         pods, nodes = Cache(), Cache()
         extender = Extender(extender_url, http)
@@ -65,7 +65,7 @@ async def serve(
 
 async def _while_leading(lead: Lead, scheduler: KubeScheduler) -> None:
     await lead.acquire()
-    await run_together([lead.keep(), scheduler.run()])
+    await run_together([lead.renew(), scheduler.run()])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -55,19 +55,19 @@ async def choose(
         else:
             feasible.append(state)
     total = len(nodes)
-    kept = feasible
+    feasible_nodes = feasible
     unresolvable: set[str] = set()
     if extender is not None and feasible:
-        kept = await _ask(extender, pod, feasible, reasons, unresolvable)
-    if not kept:
+        feasible_nodes = await _ask(extender, pod, feasible, reasons, unresolvable)
+    if not feasible_nodes:
         message = f"{fit_error(total, reasons.values())} {aftermath(pod, wanted, nodes, unresolvable)}"
-        raise Unschedulable(message, by_extender=len(kept) != len(feasible))
-    if len(kept) == 1:
-        return Choice(kept[0].name, 1)
-    points = score(wanted, kept)
+        raise Unschedulable(message, by_extender=len(feasible_nodes) != len(feasible))
+    if len(feasible_nodes) == 1:
+        return Choice(feasible_nodes[0].name, 1)
+    points = score(wanted, feasible_nodes)
     if extender is not None:
-        points = await _add_extender_points(extender, pod, kept, points)
-    return Choice(best(kept, points, chance).name, len(kept))
+        points = await _add_extender_points(extender, pod, feasible_nodes, points)
+    return Choice(best(feasible_nodes, points, chance).name, len(feasible_nodes))
 
 
 async def _ask(
@@ -90,9 +90,9 @@ async def _add_extender_points(
     extender: Extender, pod: Json, nodes: list[NodeState], points: list[int]
 ) -> list[int]:
     try:
-        more = await extender.prioritize(pod, [state.name for state in nodes])
+        extender_points = await extender.prioritize(pod, [state.name for state in nodes])
     except ExtenderError as error:
         # kube-scheduler also continues without them.
         _log.warning("%s: no points from the extender: %s", key_of(pod), error)
         return points
-    return [point + more.get(state.name, 0) for state, point in zip(nodes, points, strict=True)]
+    return [point + extender_points.get(state.name, 0) for state, point in zip(nodes, points, strict=True)]

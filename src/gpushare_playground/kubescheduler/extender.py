@@ -64,9 +64,9 @@ class Extender:
             raise ExtenderError(f"{self._prefix}/filter: {error}") from None
         if result.error:
             raise ExtenderError(result.error)
-        known = set(nodes)
+        sent = set(nodes)
         for name in result.node_names or ():
-            if name not in known:
+            if name not in sent:
                 raise ExtenderError(
                     f'extender "{self._url}" claims a filtered node "{name}" '
                     "which is not found in the input node list"
@@ -81,7 +81,7 @@ class Extender:
         except msgspec.DecodeError as error:
             raise ExtenderError(f"{self._prefix}/prioritize: {error}") from None
         scale = WEIGHT * (MAX_NODE_SCORE // MAX_PRIORITY)
-        return {one.host: one.score * scale for one in listed}
+        return {entry.host: entry.score * scale for entry in listed}
 
     async def bind(self, pod: Json, node: str) -> None:
         """Bind the pod to ``node``."""

@@ -40,7 +40,7 @@ class Lead:
         self._clock = clock
         self._duration_s = duration_s
         self._retry_s = duration_s / 7.5
-        self._seen: tuple[str, float] = ("", 0.0)
+        self._last_version: tuple[str, float] = ("", 0.0)
 
     async def acquire(self) -> None:
         """Return once the lease is ours."""
@@ -48,7 +48,7 @@ class Lead:
             await self._clock.sleep(self._retry_s)
         logger.info("%s leads (lease %s/%s)", self._holder, NAMESPACE, self._name)
 
-    async def keep(self) -> None:
+    async def renew(self) -> None:
         """Renew it until cancelled; raises ``LeadLost``."""
         renewed_s = self._clock.monotonic()
         while True:
@@ -90,10 +90,10 @@ class Lead:
 
     def _is_stale(self, lease: dict[str, Any]) -> bool:
         version, now_s = str(lease["metadata"]["resourceVersion"]), self._clock.monotonic()
-        if self._seen[0] != version:
-            self._seen = (version, now_s)
+        if self._last_version[0] != version:
+            self._last_version = (version, now_s)
         duration_s = float(lease["spec"].get("leaseDurationSeconds") or self._duration_s)
-        return now_s > self._seen[1] + duration_s
+        return now_s > self._last_version[1] + duration_s
 
     def _spec(self, before: dict[str, Any]) -> dict[str, Any]:
         now = f"{datetime.fromtimestamp(self._clock.time_ns() / 1e9, UTC):%Y-%m-%dT%H:%M:%S.%f}Z"

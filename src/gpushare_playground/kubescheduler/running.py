@@ -97,10 +97,10 @@ class KubeScheduler:
             self._pod_gone(old, new)
             return
         if spec_of(new).get("nodeName"):
-            known = old is not None and spec_of(old).get("nodeName")
+            was_bound = old is not None and spec_of(old).get("nodeName")
             self.occupancy.place(new)
             self._remove_from_queues(uid_of(new))
-            self._happened(Event.POD_CHANGED if known else Event.POD_PLACED)
+            self._happened(Event.POD_CHANGED if was_bound else Event.POD_PLACED)
             return
         profile = self.profiles.get(str(spec_of(new).get("schedulerName") or DEFAULT_SCHEDULER))
         if profile is None:
@@ -126,7 +126,10 @@ class KubeScheduler:
 
 def _node_properties(node: Json) -> tuple[object, ...]:
     """The properties of a node that matter for scheduling: not its heartbeats."""
-    conditions = {one.get("type"): one.get("status") for one in status_of(node).get("conditions") or ()}
+    conditions = {
+        condition.get("type"): condition.get("status")
+        for condition in status_of(node).get("conditions") or ()
+    }
     return (
         status_of(node).get("allocatable"),
         dict(labels_of(node)),

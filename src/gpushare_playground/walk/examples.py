@@ -112,9 +112,9 @@ async def several_gpus(story: Story, cluster: Cluster) -> None:
     table = await story.type(f"kubectl inspect cgpu {CORE_MEM}")
     shown = row(table, CORE_MEM).split()[2:6]
     story.expect("two GPUs give 4 of 15 GiB each", ["0/15", "0/15", "4/15", "4/15"], sorted(shown))
-    seen = await story.type("kubectl exec job/tensorflow-mnist-multigpu -- gpu-usage")
+    output = await story.type("kubectl exec job/tensorflow-mnist-multigpu -- gpu-usage")
     totals = [
-        line.rpartition(" of ")[2].partition(",")[0] for line in seen.splitlines() if line.startswith("GPU")
+        line.rpartition(" of ")[2].partition(",")[0] for line in output.splitlines() if line.startswith("GPU")
     ]
     story.expect("the container sees its share of both", ["4309 MiB", "4309 MiB"], totals)
     story.notice("The label ack.gpushare.placement requests a free GPU and allocates all of it.")

@@ -30,15 +30,15 @@ async def no_more_memory(story: Story, cluster: Cluster) -> None:
     )
     story.expect("the node of example 5 holds its containers", "preload", _line(held, CORE_MEM), within=True)
     story.notice("Programs load gpushare's libraries before the driver's, and see only their share:")
-    seen = await story.type(f"kubectl exec {_POD} -- gpu-usage")
-    story.expect(f"NVML tells of {_GIVEN_MIB} MiB", f"of {_GIVEN_MIB} MiB", seen, within=True)
+    usage = await story.type(f"kubectl exec {_POD} -- gpu-usage")
+    story.expect(f"NVML tells of {_GIVEN_MIB} MiB", f"of {_GIVEN_MIB} MiB", usage, within=True)
     await _nvidia_smi(story)
     refused = await story.type(f"kubectl exec {_POD} -- take-memory")
     story.expect(f"CUDA tells of {_GIVEN_MIB} MiB too", f"tells of {_GIVEN_MIB} MiB", refused, within=True)
     story.expect("what goes above is refused", "CUDA_ERROR_OUT_OF_MEMORY", refused, within=True)
     story.notice("On the node that shares without isolation a container of 4 GiB is trusted to keep to them:")
-    seen = await story.type("kubectl exec job/tensorflow-mnist-share -- gpu-usage")
-    story.expect("it sees the whole GPU", "of 16384 MiB", seen, within=True)
+    usage = await story.type("kubectl exec job/tensorflow-mnist-share -- gpu-usage")
+    story.expect("it sees the whole GPU", "of 16384 MiB", usage, within=True)
     output = await story.type("kubectl exec job/tensorflow-mnist-share -- take-memory --most_mib=8192")
     story.expect("it can take 8 GiB", "taken: 8192 MiB", output, within=True)
 
@@ -66,15 +66,15 @@ async def no_more_compute(story: Story, cluster: Cluster) -> None:
     free = await story.type_while(
         "kubectl logs job/cuda-sample-no-limit --tail=1", lambda text: not _LATER.match(text)
     )
-    least, most = (_rate(free) * percent / 100 for percent in (_LEAST, _MOST))
+    lowest, highest = (_rate(free) * percent / 100 for percent in (_LEAST, _MOST))
     limited = await story.type_while(
-        f"kubectl logs {_POD} --tail=1", lambda text: not least < _rate(text) < most
+        f"kubectl logs {_POD} --tail=1", lambda text: not lowest < _rate(text) < highest
     )
     percent = 100 * _rate(limited) / max(_rate(free), 1e-9)
     story.expect(
         f"with 30% it does {percent:.0f}% of the copies ({_LEAST} to {_MOST} are taken for 30)",
         expected=True,
-        actual=least < _rate(limited) < most,
+        actual=lowest < _rate(limited) < highest,
     )
     await story.type("kubectl delete -f no-limit.yaml")
 
@@ -153,10 +153,10 @@ def _all_work(text: str) -> bool:
     """Whether each sample shows one GPU with three processes, each using about its share, and the others idle."""
     busy = [int(percent) for percent in _BUSY.findall(text)]
     processes = [(int(mib), int(percent)) for mib, percent in _PROCESS.findall(text)]
-    looks = len(processes) // 3
+    samples = len(processes) // 3
     return (
-        len(processes) == 3 * looks > 0
+        len(processes) == 3 * samples > 0
         and all(_LEAST <= percent <= _MOST for _, percent in processes)
         and all(mib <= _GIVEN_MIB for mib, _ in processes)
-        and sum(percent >= 3 * _LEAST for percent in busy) == looks
+        and sum(percent >= 3 * _LEAST for percent in busy) == samples
     )

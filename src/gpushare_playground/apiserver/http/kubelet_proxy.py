@@ -35,7 +35,7 @@ _RELAYED_HEADERS: Final = ("Content-Type",)
 def kubelet_address(node: Object) -> str | None:
     """``HOST:PORT`` of a node's kubelet; None if the Node does not have it."""
     status = node.get("status") or {}
-    addresses = {one.get("type"): one.get("address") for one in status.get("addresses") or ()}
+    addresses = {address.get("type"): address.get("address") for address in status.get("addresses") or ()}
     port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port")
     host = addresses.get("InternalIP")
     if not host or not port:
@@ -90,7 +90,8 @@ class KubeletProxy:
         if node is None:
             raise errors.not_found("nodes", "", name)
         addresses = {
-            one["type"]: one["address"] for one in (node.obj.get("status") or {}).get("addresses") or ()
+            address["type"]: address["address"]
+            for address in (node.obj.get("status") or {}).get("addresses") or ()
         }
         host = addresses.get("InternalIP", "")
         if not port.isdecimal() or not host:
@@ -101,10 +102,10 @@ class KubeletProxy:
         # The session's default Authorization is for kubelets.
         headers = {**passed_on(request.headers), "Authorization": ""}
         try:
-            async with self._session.get(url, params=request.query, headers=headers) as answer:
-                body = await answer.read()
+            async with self._session.get(url, params=request.query, headers=headers) as upstream:
+                body = await upstream.read()
                 return web.Response(
-                    status=answer.status, body=body, headers=_response_headers(answer.headers)
+                    status=upstream.status, body=body, headers=_response_headers(upstream.headers)
                 )
         except aiohttp.ClientError as error:
             raise ApiError(503, "ServiceUnavailable", f"error trying to reach service: {error}", {}) from None
@@ -112,7 +113,8 @@ class KubeletProxy:
     def _container(self, request: web.BaseRequest, pod: Record) -> str:
         spec = pod.obj["spec"]
         groups: list[list[str]] = [
-            [one["name"] for one in spec.get(key) or ()] for key in ("containers", "initContainers")
+            [container["name"] for container in spec.get(key) or ()]
+            for key in ("containers", "initContainers")
         ]
         wanted = request.query.get("container", "")
         if wanted:
@@ -156,16 +158,16 @@ class KubeletProxy:
         url = f"{self._base(pod)}/containerLogs/{quote(pod.namespace)}/{quote(pod.name)}/{quote(container)}"
         params = {name: request.query[name] for name in _LOG_OPTIONS if name in request.query}
         try:
-            async with self._session.get(url, params=params) as answer:
-                if answer.status != 200:
-                    text = (await answer.text())[:2000].strip()
-                    reason = "NotFound" if answer.status == 404 else "BadRequest"
-                    code = answer.status if answer.status in (400, 404) else 500
+            async with self._session.get(url, params=params) as upstream:
+                if upstream.status != 200:
+                    text = (await upstream.text())[:2000].strip()
+                    reason = "NotFound" if upstream.status == 404 else "BadRequest"
+                    code = upstream.status if upstream.status in (400, 404) else 500
                     raise ApiError(code, reason if code != 500 else "InternalError", text)
-                response = web.StreamResponse(headers=_response_headers(answer.headers))
+                response = web.StreamResponse(headers=_response_headers(upstream.headers))
                 response.enable_chunked_encoding()
                 await response.prepare(request)
-                async for chunk in answer.content.iter_any():
+                async for chunk in upstream.content.iter_any():
                     await response.write(chunk)
                 await response.write_eof()
                 return response

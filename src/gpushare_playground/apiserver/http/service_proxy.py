@@ -26,10 +26,10 @@ async def pass_on(
     if request.method != "GET":
         raise errors.method_not_allowed()
     scheme, service, port = _parts(name)
-    found = store.get("services", namespace, service)
-    if found is None:
+    record = store.get("services", namespace, service)
+    if record is None:
         raise errors.not_found("services", "", service)
-    address = _endpoint(store, namespace, service, _named(found.obj, port))
+    address = _endpoint(store, namespace, service, _named(record.obj, port))
     if address is None:
         raise ApiError(503, "ServiceUnavailable", f'no endpoints available for service "{name}"')
     url = f"{scheme}://{address}/{path}"
@@ -37,10 +37,10 @@ async def pass_on(
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(url, params=request.query, headers=passed_on(request.headers)) as answer,
+            session.get(url, params=request.query, headers=passed_on(request.headers)) as upstream,
         ):
-            headers = {one: answer.headers[one] for one in _RELAYED if one in answer.headers}
-            return web.Response(status=answer.status, body=await answer.read(), headers=headers)
+            headers = {header: upstream.headers[header] for header in _RELAYED if header in upstream.headers}
+            return web.Response(status=upstream.status, body=await upstream.read(), headers=headers)
     except (aiohttp.ClientError, TimeoutError) as error:
         raise ApiError(
             503, "ServiceUnavailable", f"error trying to reach service: {str(error) or 'it does not answer'}"
@@ -67,14 +67,16 @@ def _parts(name: str) -> tuple[str, str, str]:
 def _named(service: Object, port: str) -> str:
     """The name of a port that is specified by the Service's number, which may differ from the endpoint's."""
     ports = (service.get("spec") or {}).get("ports") or ()
-    return next((one.get("name") or "" for one in ports if str(one.get("port")) == port), port)
+    return next(
+        (candidate.get("name") or "" for candidate in ports if str(candidate.get("port")) == port), port
+    )
 
 
 def _endpoint(store: Store, namespace: str, service: str, port: str) -> str | None:
     record = store.get("endpoints", namespace, service)
-    found = []
+    addresses = []
     for subset in (record.obj.get("subsets") or ()) if record is not None else ():
-        for one in subset.get("ports") or ():
-            if port in ("", one.get("name")):
-                found += [f"{at['ip']}:{one['port']}" for at in subset.get("addresses") or ()]
-    return found[secrets.randbelow(len(found))] if found else None
+        for endpoint_port in subset.get("ports") or ():
+            if port in ("", endpoint_port.get("name")):
+                addresses += [f"{at['ip']}:{endpoint_port['port']}" for at in subset.get("addresses") or ()]
+    return addresses[secrets.randbelow(len(addresses))] if addresses else None

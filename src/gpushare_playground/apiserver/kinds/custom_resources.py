@@ -15,7 +15,8 @@ def resources_of(definition: Object) -> list[Resource]:
     spec = definition["spec"]
     group, names = spec["group"], spec["names"]
     stored = next(
-        (one["name"] for one in spec["versions"] if one.get("storage")), spec["versions"][0]["name"]
+        (candidate["name"] for candidate in spec["versions"] if candidate.get("storage")),
+        spec["versions"][0]["name"],
     )
     resources: list[Resource] = []
     for version in spec["versions"]:
@@ -40,7 +41,7 @@ def resources_of(definition: Object) -> list[Resource]:
                 columns=tuple(version.get("additionalPrinterColumns") or ()),
                 validation=(version.get("schema") or {}).get("openAPIV3Schema"),
                 selectable=tuple(
-                    one["jsonPath"].lstrip(".") for one in version.get("selectableFields") or ()
+                    field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or ()
                 ),
             )
         )

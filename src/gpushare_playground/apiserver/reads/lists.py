@@ -42,7 +42,7 @@ def _read_token(token: str) -> tuple[int, int]:
         raise errors.bad_request("continue key is not valid") from None
 
 
-def asked_revision(query: Mapping[str, str], store: Store) -> int | None:
+def requested_revision(query: Mapping[str, str], store: Store) -> int | None:
     """``resourceVersion`` of the query. Raises ``ApiError``: 400 if malformed, 504 if in the future."""
     revision = whole_number(query, "resourceVersion")
     if revision is not None and revision > store.revision:
@@ -108,7 +108,7 @@ class Reader:
             except SnapshotGone:
                 raise errors.expired(_TOO_OLD) from None
         else:
-            requested = asked_revision(query, self._store)
+            requested = requested_revision(query, self._store)
             records, revision = self._store.items(storage, namespace), self._store.revision
             if query.get("resourceVersionMatch") == "Exact" and requested != revision:
                 raise errors.expired(f"The resourceVersion for the provided list is too old: {requested}")

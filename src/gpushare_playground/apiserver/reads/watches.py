@@ -18,7 +18,7 @@ from gpushare_playground.apiserver.errors import ApiError, Object
 from gpushare_playground.apiserver.kinds import convert
 from gpushare_playground.apiserver.kinds.resources import Resource
 from gpushare_playground.apiserver.kinds.selectors import Predicate
-from gpushare_playground.apiserver.reads.lists import Reader, asked_revision, partial_metadata, selection
+from gpushare_playground.apiserver.reads.lists import Reader, partial_metadata, requested_revision, selection
 from gpushare_playground.apiserver.store import (
     ADDED,
     DELETED,
@@ -145,7 +145,7 @@ class Watcher:
         )
         bookmarks = is_true(query, "allowWatchBookmarks")
         timeout_s = whole_number(query, "timeoutSeconds") or random.randint(*_LONGEST_S)  # noqa: S311
-        requested = asked_revision(query, self._store)
+        requested = requested_revision(query, self._store)
         wants_initial = _wants_initial(query, requested)
         refusal: ApiError | None = None
         cursor: Cursor | None = None

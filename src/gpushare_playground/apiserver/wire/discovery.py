@@ -40,10 +40,10 @@ _SUBRESOURCE_KINDS: Final[dict[str, tuple[str, str, str, tuple[str, ...]]]] = {
 
 
 def _groups(registry: Registry) -> dict[str, list[str]]:
-    found = registry.groups()
+    groups = registry.groups()
     for group, version in REVIEWS:
-        found.setdefault(group, [version])
-    return found
+        groups.setdefault(group, [version])
+    return groups
 
 
 def aggregated(registry: Registry, *, core: bool) -> Object:
@@ -60,7 +60,8 @@ def aggregated(registry: Registry, *, core: bool) -> Object:
                         {
                             "version": version,
                             "resources": [
-                                _aggregated_resource(one) for one in registry.serving(group, version)
+                                _aggregated_resource(resource)
+                                for resource in registry.serving(group, version)
                             ]
                             + [
                                 _aggregated_review(group, version, plural, kind)
@@ -96,7 +97,7 @@ def _aggregated_review(group: str, version: str, plural: str, kind: str) -> Obje
 
 def _aggregated_resource(resource: Resource) -> Object:
     own = _kind(resource.group, resource.version, resource.kind)
-    found: Object = {
+    document: Object = {
         "resource": resource.plural,
         "responseKind": own,
         "scope": "Namespaced" if resource.namespaced else "Cluster",
@@ -104,9 +105,9 @@ def _aggregated_resource(resource: Resource) -> Object:
         "verbs": list(resource.verbs),
     }
     if resource.short_names:
-        found["shortNames"] = list(resource.short_names)
+        document["shortNames"] = list(resource.short_names)
     if resource.categories:
-        found["categories"] = list(resource.categories)
+        document["categories"] = list(resource.categories)
     subresources = []
     for name in sorted(resource.subresources):
         group, version, kind, verbs = _SUBRESOURCE_KINDS[name]
@@ -118,5 +119,5 @@ def _aggregated_resource(resource: Resource) -> Object:
             }
         )
     if subresources:
-        found["subresources"] = subresources
-    return found
+        document["subresources"] = subresources
+    return document

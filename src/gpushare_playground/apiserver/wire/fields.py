@@ -118,8 +118,8 @@ METADATA: Final = _OBJECT["metadata"]
 
 def struct_fields(type_name: str | None) -> dict[str, FieldType]:
     """Fields of a type; for a kind that is not in the table, those that all objects have."""
-    known = table().get(type_name) if type_name else None
-    return known.fields if known is not None else _OBJECT
+    struct = table().get(type_name) if type_name else None
+    return struct.fields if struct is not None else _OBJECT
 
 
 class FieldTypeError(ValueError):
@@ -130,7 +130,7 @@ class FieldTypeError(ValueError):
         self.path = path
 
 
-def settle(type_name: str | None, given: Object) -> tuple[Object, list[str]]:
+def settle(type_name: str | None, obj: Object) -> tuple[Object, list[str]]:
     """An object in the form in which it is stored, and the paths of its unknown fields.
 
     Typed kinds lose unknown fields, nulls and empty maps and lists, and quantities become canonical,
@@ -139,19 +139,19 @@ def settle(type_name: str | None, given: Object) -> tuple[Object, list[str]]:
     """
     unknown: list[str] = []
     if type_name is not None and type_name in table():
-        return _settle_struct(table()[type_name].fields, given, "", unknown), unknown
-    settled = dict(given)
-    if "metadata" in given:
-        settled["metadata"] = _settle(METADATA, given["metadata"], "metadata", unknown)
+        return _settle_struct(table()[type_name].fields, obj, "", unknown), unknown
+    settled = dict(obj)
+    if "metadata" in obj:
+        settled["metadata"] = _settle(METADATA, obj["metadata"], "metadata", unknown)
     return settled, unknown
 
 
-def _settle_struct(fields: dict[str, FieldType], given: Any, path: str, unknown: list[str]) -> Object:
-    if not isinstance(given, dict):
-        raise FieldTypeError(path, _mismatch(given, path, "object"))
-    kept: Object = {}
+def _settle_struct(fields: dict[str, FieldType], obj: Any, path: str, unknown: list[str]) -> Object:
+    if not isinstance(obj, dict):
+        raise FieldTypeError(path, _mismatch(obj, path, "object"))
+    result: Object = {}
     prefix = f"{path}." if path else ""
-    for name, value in given.items():
+    for name, value in obj.items():
         expected = fields.get(name)
         if expected is None:
             unknown.append(prefix + name)
@@ -159,8 +159,8 @@ def _settle_struct(fields: dict[str, FieldType], given: Any, path: str, unknown:
             settled = _settle(expected, value, prefix + name, unknown)
             droppable = expected.form in ("map", "list") and not expected.required
             if settled or not droppable:
-                kept[name] = settled
-    return kept
+                result[name] = settled
+    return result
 
 
 def _settle(expected: FieldType, value: Any, path: str, unknown: list[str]) -> Any:
@@ -177,12 +177,14 @@ def _settle(expected: FieldType, value: Any, path: str, unknown: list[str]) -> A
         if not isinstance(value, dict):
             raise FieldTypeError(path, _mismatch(value, path, "object"))
         return {
-            key: _settle(item, "" if one is None and item.name == "str" else one, f"{path}[{key}]", unknown)
-            for key, one in value.items()
+            key: _settle(
+                item, "" if element is None and item.name == "str" else element, f"{path}[{key}]", unknown
+            )
+            for key, element in value.items()
         }
     if not isinstance(value, list):
         raise FieldTypeError(path, _mismatch(value, path, "array"))
-    return [_settle(item, one, f"{path}[{index}]", unknown) for index, one in enumerate(value)]
+    return [_settle(item, element, f"{path}[{index}]", unknown) for index, element in enumerate(value)]
 
 
 def _settle_scalar(kind: str, value: Any, path: str) -> Any:
@@ -207,10 +209,10 @@ def _settle_scalar(kind: str, value: Any, path: str) -> Any:
 
 
 def _mismatch(value: Any, path: str, expected: str) -> str:
-    given = {dict: "object", list: "array", str: "string", bool: "bool", type(None): "null"}.get(
+    json_type = {dict: "object", list: "array", str: "string", bool: "bool", type(None): "null"}.get(
         type(value), "number"
     )
-    return f"json: cannot unmarshal {given} into field {path} of type {expected}"
+    return f"json: cannot unmarshal {json_type} into field {path} of type {expected}"
 
 
 _NUMBER_AND_SUFFIX: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eEinumkKMGTP]*[-+]?\d*", re.ASCII)

@@ -101,9 +101,9 @@ def _own_schema(resource: Resource, needed: set[str]) -> tuple[str, Object]:
     else:
         reversed_group = ".".join(reversed((resource.group or "core").split(".")))
         name = f"{reversed_group}.{resource.version}.{resource.kind}"
-        given: Object = dict(resource.validation or {"x-kubernetes-preserve-unknown-fields": True})
-        own: Object = {**_struct_schema(None, needed), **given}
-        own["properties"] = {**_struct_schema(None, needed)["properties"], **given.get("properties", {})}
+        validation: Object = dict(resource.validation or {"x-kubernetes-preserve-unknown-fields": True})
+        own: Object = {**_struct_schema(None, needed), **validation}
+        own["properties"] = {**_struct_schema(None, needed)["properties"], **validation.get("properties", {})}
         own["properties"]["metadata"] = _struct_schema(None, needed)["properties"]["metadata"]
         schema = own
     schema["x-kubernetes-group-version-kind"] = [_group_version_kind(resource)]
@@ -128,7 +128,7 @@ def document_v3(registry: Registry, group: str, version: str) -> Object | None:
         paths[path + "/{name}"] = {
             action: _operation(resource, action, name) for action in ("get", "put", "patch", "delete")
         }
-    while missing := [one for one in needed if _schema_name(one) not in schemas]:
+    while missing := [needed_name for needed_name in needed if _schema_name(needed_name) not in schemas]:
         for type_name in missing:
             schemas[_schema_name(type_name)] = _struct_schema(type_name, needed)
     return {
@@ -145,7 +145,10 @@ def index_v3(registry: Registry) -> Object:
     for group, versions in registry.groups().items():
         for version in versions:
             path = f"apis/{group}/{version}" if group else f"api/{version}"
-            listed = [(one.plural, one.kind, one.validation) for one in registry.serving(group, version)]
+            listed = [
+                (resource.plural, resource.kind, resource.validation)
+                for resource in registry.serving(group, version)
+            ]
             digest = hashlib.sha256(orjson.dumps(listed)).hexdigest()[:32].upper()
             paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
     return {"paths": paths}

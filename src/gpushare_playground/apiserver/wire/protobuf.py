@@ -86,10 +86,10 @@ def _text(data: Any) -> str:
 
 
 def _time(data: Any, *, micro: bool) -> str | None:
-    found = {number: value for number, value in _parts(data) if isinstance(value, int)}
-    if not found:
+    numbers = {number: value for number, value in _parts(data) if isinstance(value, int)}
+    if not numbers:
         return None
-    seconds, nanos = _signed(found.get(1, 0)), found.get(2, 0)
+    seconds, nanos = _signed(numbers.get(1, 0)), numbers.get(2, 0)
     moment = datetime.fromtimestamp(seconds, UTC)
     if micro:
         return moment.replace(microsecond=nanos // 1000).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -111,8 +111,8 @@ def _scalar(kind: str, value: Any) -> Any:
         case "quantity":
             return next((_text(one) for number, one in _parts(value) if number == 1), "0")
         case "intstr":
-            found = dict(_parts(value))
-            return _text(found[3]) if found.get(1) == 1 and 3 in found else _signed(found.get(2, 0))
+            fields = dict(_parts(value))
+            return _text(fields[3]) if fields.get(1) == 1 and 3 in fields else _signed(fields.get(2, 0))
     return _text(value)
 
 
@@ -134,28 +134,28 @@ def _value(kind: FieldType, value: Any, depth: int) -> Any:
 
 
 def _struct(plan: _Plan, data: Any, depth: int) -> Object:
-    found: Object = {}
+    decoded_fields: Object = {}
     for number, value in _parts(data):
         place = plan.get(number)
         if place is None:
             continue
         if isinstance(place, dict):
-            found |= _struct(place, value, depth + 1)
+            decoded_fields |= _struct(place, value, depth + 1)
             continue
         name, kind = place
         if kind.form == "map":
             entry = dict(_parts(value))
             item = kind.item or ANY
             decoded = _value(item, entry[2], depth) if 2 in entry else ("" if item.name == "str" else None)
-            found.setdefault(name, {})[_text(entry.get(1, b""))] = decoded
+            decoded_fields.setdefault(name, {})[_text(entry.get(1, b""))] = decoded
         elif kind.form == "list":
-            found.setdefault(name, []).extend(_elements(kind.item or ANY, value, depth))
+            decoded_fields.setdefault(name, []).extend(_elements(kind.item or ANY, value, depth))
         else:
             decoded = _value(kind, value, depth)
             # Go also writes zeros of plain fields; JSON omits them.
             if decoded is not None and (decoded or kind.keeps_zero or kind.required or kind.form != "scalar"):
-                found[name] = decoded
-    return found
+                decoded_fields[name] = decoded
+    return decoded_fields
 
 
 def _elements(item: FieldType, value: Any, depth: int) -> list[Any]:
@@ -163,8 +163,8 @@ def _elements(item: FieldType, value: Any, depth: int) -> list[Any]:
         packed: list[Any] = []
         position = 0
         while position < len(value):
-            one, position = _varint(value, position)
-            packed.append(_scalar(item.name, one))
+            element, position = _varint(value, position)
+            packed.append(_scalar(item.name, element))
         return packed
     return [_value(item, value, depth)]
 
@@ -184,10 +184,10 @@ def decode(body: bytes, schema_of: SchemaOf) -> Object:
         envelope = dict(_parts(memoryview(body)[len(_MAGIC) :]))
         type_meta = {number: _text(value) for number, value in _parts(envelope.get(1, b""))}
         api_version, kind = type_meta.get(1, ""), type_meta.get(2, "")
-        found: Object = {"apiVersion": api_version, "kind": kind}
+        obj: Object = {"apiVersion": api_version, "kind": kind}
         schema = schema_of(api_version, kind)
         if schema is not None:
-            found |= _struct(_plan(schema), cast("Any", envelope.get(2, b"")), 0)
+            obj |= _struct(_plan(schema), cast("Any", envelope.get(2, b"")), 0)
     except (ValueError, KeyError, TypeError, struct.error, OverflowError) as error:
         raise bad_request(f"the body is not valid protobuf: {error}") from None
-    return found
+    return obj

@@ -39,15 +39,15 @@ class AccountTokens:
         self._now = now
         self._secret = secrets.token_bytes(32)
 
-    def request(self, account: Record, given: Object) -> Object:
+    def request(self, account: Record, body: Object) -> Object:
         """The response to a TokenRequest for that account; raises ``ApiError`` for less than ten minutes."""
-        spec = given.get("spec") or {}
+        spec = body.get("spec") or {}
         seconds = spec.get("expirationSeconds") or _USUAL_S
         if seconds < _LEAST_S:
-            fault = errors.invalid_value(
+            field_error = errors.invalid_value(
                 "spec.expirationSeconds", seconds, "may not specify a duration less than 10 minutes"
             )
-            raise errors.invalid("TokenRequest", "authentication.k8s.io", account.name, [fault])
+            raise errors.invalid("TokenRequest", "authentication.k8s.io", account.name, [field_error])
         now = self._now()
         ends_s = int(now.timestamp()) + seconds
         claims = {
@@ -83,7 +83,9 @@ class AccountTokens:
         if not hmac.compare_digest(signature.encode(), self._sign(payload).encode()):
             return {"user": {}, "error": "[invalid bearer token]"}
         claims = json.loads(base64.urlsafe_b64decode(payload))
-        audiences = [one for one in claims["aud"] if one in (spec.get("audiences") or ["playground"])]
+        audiences = [
+            audience for audience in claims["aud"] if audience in (spec.get("audiences") or ["playground"])
+        ]
         if not audiences:
             return {
                 "user": {},
@@ -101,32 +103,32 @@ class AccountTokens:
 
 
 def review(
-    tokens: AccountTokens, group: str, version: str, plural: str, given: Object, user: str
+    tokens: AccountTokens, group: str, version: str, plural: str, body: Object, user: str
 ) -> Object | None:
     """The response to a review; None for a path that is not a review."""
     kinds = dict(REVIEWS.get((group, version), ()))
     if plural not in kinds:
         return None
-    answer: Object = {
+    response: Object = {
         "kind": kinds[plural],
         "apiVersion": f"{group}/{version}",
         "metadata": {"creationTimestamp": None},
-        "spec": given.get("spec") or {},
+        "spec": body.get("spec") or {},
     }
     match plural:
         case "selfsubjectaccessreviews" | "subjectaccessreviews":
-            answer["status"] = _ALLOWED
+            response["status"] = _ALLOWED
         case "selfsubjectrulesreviews":
-            answer["status"] = {
+            response["status"] = {
                 "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
                 "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
                 "incomplete": False,
             }
         case "tokenreviews":
-            answer["status"] = tokens.review(answer["spec"])
+            response["status"] = tokens.review(response["spec"])
         case _:
-            answer.pop("spec")
-            answer["status"] = {
+            response.pop("spec")
+            response["status"] = {
                 "userInfo": {"username": user, "groups": ["system:masters", "system:authenticated"]}
             }
-    return answer
+    return response

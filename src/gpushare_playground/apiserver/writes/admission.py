@@ -70,11 +70,11 @@ CountingFn = Callable[[], Counting]
 
 def _pod_in(resource: Resource, obj: Object) -> Pod | None:
     """The pod that ``obj`` is, or that its template describes."""
-    found = _template_in(resource, obj)
-    if found is None:
+    template_obj = _template_in(resource, obj)
+    if template_obj is None:
         return None
     try:
-        template = msgspec.convert(found, Template)
+        template = msgspec.convert(template_obj, Template)
     except msgspec.ValidationError as error:
         raise _refused(resource, obj, Refusal("gpushare", f"cannot be read: {error}", invalid=True)) from None
     return Pod(metadata=template.metadata, spec=template.spec)
@@ -87,19 +87,19 @@ def _template_in(resource: Resource, obj: Object) -> Object | None:
     if resource.storage not in _WORKLOADS:
         return None
     spec = obj.get("spec")
-    found = spec.get("template") if isinstance(spec, dict) else None
-    return found if isinstance(found, dict) else None
+    template = spec.get("template") if isinstance(spec, dict) else None
+    return template if isinstance(template, dict) else None
 
 
 def _refused(resource: Resource, obj: Object, refusal: Refusal) -> ApiError:
-    why = f"ValidatingAdmissionPolicy '{refusal.policy}' with binding '{refusal.policy}' denied request: {refusal.message}"
+    message = f"ValidatingAdmissionPolicy '{refusal.policy}' with binding '{refusal.policy}' denied request: {refusal.message}"
     name = (obj.get("metadata") or {}).get("name", "")
     kind = qualified(resource.plural, resource.group)
     code, reason = (422, "Invalid") if refusal.invalid else (403, "Forbidden")
-    details: Object = {"name": name, "kind": resource.plural, "causes": [{"message": why}]}
+    details: Object = {"name": name, "kind": resource.plural, "causes": [{"message": message}]}
     if resource.group:
         details["group"] = resource.group
-    return ApiError(code, reason, f'{kind} "{name}" is forbidden: {why}', details)
+    return ApiError(code, reason, f'{kind} "{name}" is forbidden: {message}', details)
 
 
 def _excluded(review: Review) -> bool:
@@ -152,9 +152,11 @@ def check_requests(counting: CountingFn, writers: Collection[str] = ()) -> Valid
         may_have_node = False
         if not ending:
             # Whether the user may write records on pods is checked separately.
-            found = pod.metadata.annotations or {}
-            pod.metadata.annotations = {name: text for name, text in found.items() if name not in RECORDS}
-            recorded = pod.metadata.annotations != found
+            annotations = pod.metadata.annotations or {}
+            pod.metadata.annotations = {
+                name: text for name, text in annotations.items() if name not in RECORDS
+            }
+            recorded = pod.metadata.annotations != annotations
             may_have_node = recorded or review.old is not None or review.user in writers
         for refusal in judge(pod, counting(), may_have_node=may_have_node).refusals:
             named = Refusal(f"{refusal.policy}{ending}", refusal.message, refusal.invalid)
@@ -173,17 +175,17 @@ def warn_of_typos(counting: CountingFn) -> Validating:
         if pod is None:
             return
         ending = "" if review.resource.storage == "pods" else "-templates"
-        found = None
+        mistakes = None
         if review.old is not None and not ending:
             before = _pod_in(review.resource, review.old)
-            ending, found = "-bound", [] if before is None else mistakes_of_change(pod, before)
+            ending, mistakes = "-bound", [] if before is None else mistakes_of_change(pod, before)
         elif review.old is not None:
             # Templates are reviewed whenever they change.
             now, then = (_template_in(review.resource, obj) for obj in (review.obj, review.old))
             if now == then:
                 return
         named = f"gpushare-mistakes{ending}"
-        for text in mistakes_of(pod, counting().unit) if found is None else found:
+        for text in mistakes_of(pod, counting().unit) if mistakes is None else mistakes:
             review.warnings.append(
                 f"Validation failed for ValidatingAdmissionPolicy '{named}' with binding '{named}': {text}"
             )
@@ -203,7 +205,7 @@ def log_admitted(review: Review) -> None:
 
 def guard_records(writers: Collection[str]) -> Validating:
     """A function that lets only the users ``writers`` write allocation records; raises ``ApiError``."""
-    known = Writers(frozenset(writers), agent="", scheduler="")
+    allowed = Writers(frozenset(writers), agent="", scheduler="")
 
     def guard(review: Review) -> None:
         if review.resource.storage not in ("pods", "nodes") or review.user in writers:
@@ -225,7 +227,7 @@ def guard_records(writers: Collection[str]) -> Validating:
                 object=_only(now),
                 old_object=_only(before),
             )
-            refusal = refused_write(request, known)
+            refusal = refused_write(request, allowed)
         if refusal is None:
             return
         ending = "-bindings" if binding else "-nodes" if review.resource.storage == "nodes" else ""
@@ -235,8 +237,10 @@ def guard_records(writers: Collection[str]) -> Validating:
 
 
 def _annotations(obj: Object | None) -> dict[str, str]:
-    found: dict[str, str] | None = None if obj is None else (obj.get("metadata") or {}).get("annotations")
-    return found or {}
+    annotations: dict[str, str] | None = (
+        None if obj is None else (obj.get("metadata") or {}).get("annotations")
+    )
+    return annotations or {}
 
 
 def _only(annotations: Mapping[str, str]) -> msgspec.Raw:

@@ -83,16 +83,17 @@ def _request_limits(container: Object) -> None:
 
 def _outlast_short_outages(spec: Object) -> None:
     """The admission plugin DefaultTolerationSeconds: a node may be unavailable for five minutes before its pods are evicted."""
-    given = list(spec.get("tolerations") or ())
+    tolerations = list(spec.get("tolerations") or ())
     added = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _OUTAGE_S}
         for key in _OUTAGES
         if not any(
-            one.get("key", "") in ("", key) and one.get("effect", "") in ("", "NoExecute") for one in given
+            toleration.get("key", "") in ("", key) and toleration.get("effect", "") in ("", "NoExecute")
+            for toleration in tolerations
         )
     ]
     if added:
-        spec["tolerations"] = [*given, *added]
+        spec["tolerations"] = [*tolerations, *added]
 
 
 def _pod(pod: Object) -> None:
@@ -251,15 +252,15 @@ def apply_defaults(storage: str, obj: Object) -> None:
 def qos_class(spec: Object) -> str:
     """Guaranteed, Burstable or BestEffort, from CPU and memory of all containers."""
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-    asked, guaranteed = False, True
+    has_requests, guaranteed = False, True
     for container in containers:
         resources = container.get("resources") or {}
         limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
         for name in _COMPUTE:
-            asked = asked or limits.get(name, "0") != "0" or requests.get(name, "0") != "0"
+            has_requests = has_requests or limits.get(name, "0") != "0" or requests.get(name, "0") != "0"
             if limits.get(name, "0") == "0" or requests.get(name, limits.get(name)) != limits[name]:
                 guaranteed = False
-    if not asked:
+    if not has_requests:
         return "BestEffort"
     return "Guaranteed" if guaranteed else "Burstable"
 

@@ -44,8 +44,8 @@ class DeleteOptions:
             grace = int(text)
         policy = options.get("propagationPolicy") or query.get("propagationPolicy")
         if policy not in (None, "Background"):
-            found = [errors.unsupported("propagationPolicy", policy, ("Background",))]
-            raise errors.invalid("DeleteOptions", "meta.k8s.io", "", found)
+            field_errors = [errors.unsupported("propagationPolicy", policy, ("Background",))]
+            raise errors.invalid("DeleteOptions", "meta.k8s.io", "", field_errors)
         conditions = options.get("preconditions") or {}
         return cls(
             grace_s=grace,
@@ -103,15 +103,13 @@ class Deleter:
     @staticmethod
     def _check_preconditions(resource: Resource, record: Record, options: DeleteOptions) -> None:
         metadata = record.obj["metadata"]
-        for word, asked, present in (
+        for word, required, present in (
             ("UID", options.uid, metadata["uid"]),
             ("ResourceVersion", options.revision, metadata["resourceVersion"]),
         ):
-            if asked is not None and asked != present:
-                why = (
-                    f"Precondition failed: {word} in precondition: {asked}, {word} in object meta: {present}"
-                )
-                raise errors.conflict(resource.plural, resource.group, record.name, why)
+            if required is not None and required != present:
+                reason = f"Precondition failed: {word} in precondition: {required}, {word} in object meta: {present}"
+                raise errors.conflict(resource.plural, resource.group, record.name, reason)
 
     def _mark(self, resource: Resource, record: Record, grace_s: int, options: DeleteOptions) -> Record:
         metadata = dict(record.obj["metadata"])

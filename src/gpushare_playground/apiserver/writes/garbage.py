@@ -146,10 +146,10 @@ class GarbageCollector:
         if record is None:
             return
         metadata = dict(record.obj["metadata"])
-        kept = [owner for owner in metadata.get("ownerReferences") or () if owner["uid"] not in uids]
+        remaining = [owner for owner in metadata.get("ownerReferences") or () if owner["uid"] not in uids]
         metadata.pop("ownerReferences", None)
-        if kept:
-            metadata["ownerReferences"] = kept
+        if remaining:
+            metadata["ownerReferences"] = remaining
         self._store.put(*key, {**record.obj, "metadata": metadata})
 
     def _empty(self, namespace: str) -> None:
@@ -157,15 +157,15 @@ class GarbageCollector:
         space = self._store.get("namespaces", "", namespace)
         if space is None or "deletionTimestamp" not in space.obj["metadata"]:
             return
-        left = False
+        not_empty = False
         for collection in self._store.collections():
             if collection == "namespaces":
                 continue
             for record in self._store.items(collection, namespace):
                 if "deletionTimestamp" not in record.obj["metadata"]:
                     self._delete((collection, namespace, record.name))
-            left = left or self._store.count(collection, namespace) > 0
-        if not left and not space.obj["metadata"].get("finalizers"):
+            not_empty = not_empty or self._store.count(collection, namespace) > 0
+        if not not_empty and not space.obj["metadata"].get("finalizers"):
             self._store.remove("namespaces", "", namespace)
 
     def _drop_old_events(self) -> None:

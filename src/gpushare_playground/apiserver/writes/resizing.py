@@ -40,9 +40,9 @@ def _other_requests(spec: Object) -> list[Object]:
     """The requests of its containers for all other resources."""
     return [
         {
-            which: rest
+            which: amounts_left
             for which in ("limits", "requests", "claims")
-            if (rest := _without_resized((container.get("resources") or {}).get(which)))
+            if (amounts_left := _without_resized((container.get("resources") or {}).get(which)))
         }
         for field in _LISTS
         for container in spec.get(field) or ()

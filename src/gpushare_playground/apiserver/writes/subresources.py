@@ -72,7 +72,7 @@ def _blocking_budget(store: Store, pod: Record) -> tuple[Record | None, int]:
     matching: list[Record] = []
     for budget in store.items("poddisruptionbudgets.policy", pod.namespace):
         wanted = selector_requirements((budget.obj.get("spec") or {}).get("selector"))
-        if wanted is not None and all(one.matches(labels) for one in wanted):
+        if wanted is not None and all(requirement.matches(labels) for requirement in wanted):
             matching.append(budget)
     return (matching[0] if matching else None), len(matching)
 

@@ -140,7 +140,9 @@ class Writer:
             raise errors.already_exists(resource.plural, resource.group, name)
         if resource.storage == "pods":
             self._quotas.admit(obj)
-        return Outcome(self._keep(resource, namespace, name, obj, options), True, warnings + review.warnings)
+        return Outcome(
+            self._store_record(resource, namespace, name, obj, options), True, warnings + review.warnings
+        )
 
     def _namespace_of(self, resource: Resource, namespace: str, metadata: Object) -> dict[str, str]:
         """Labels of the namespace of a new object; checks that it accepts new objects."""
@@ -203,7 +205,7 @@ class Writer:
             if status is not None:
                 obj["status"] = status
 
-    def _keep(
+    def _store_record(
         self, resource: Resource, namespace: str, name: str, obj: Object, options: WriteOptions
     ) -> Record:
         if options.dry_run:
@@ -284,7 +286,7 @@ class Writer:
         metadata["resourceVersion"] = before["resourceVersion"]
         if obj == old.obj:
             return Outcome(old, warnings=warnings)
-        record = self._keep(resource, old.namespace, old.name, obj, options)
+        record = self._store_record(resource, old.namespace, old.name, obj, options)
         if not options.dry_run:
             self._finish_deletion(resource, record)
         return Outcome(record, warnings=warnings)
@@ -355,13 +357,15 @@ class Writer:
         if not before.get("deletionTimestamp"):
             return []
         added = [
-            one for one in metadata.get("finalizers") or () if one not in (before.get("finalizers") or ())
+            finalizer
+            for finalizer in metadata.get("finalizers") or ()
+            if finalizer not in (before.get("finalizers") or ())
         ]
         if not added:
             return []
         detail = (
             "no new finalizers can be added if the object is being deleted, found new finalizers"
-            f" []string{{{', '.join(chr(34) + one + chr(34) for one in added)}}}"
+            f" []string{{{', '.join(chr(34) + finalizer + chr(34) for finalizer in added)}}}"
         )
         return [errors.forbidden_field("metadata.finalizers", detail)]
 

@@ -50,12 +50,12 @@ class CopyLoop:
 
     def run(self, seconds: float) -> float:
         """Continue for this time; returns the copies per second."""
-        begun = time.perf_counter()
+        start_s = time.perf_counter()
         for copies in itertools.count(1):
             self._gpu.copy_in(self._target, self._source, self._size_mib)
             self._gpu.compute(self._look_s)
             self._gpu.keep_ahead()
-            passed = time.perf_counter() - begun
+            passed = time.perf_counter() - start_s
             if passed >= seconds:
                 return copies / passed
         raise AssertionError("counting does not end")
@@ -64,9 +64,9 @@ class CopyLoop:
 def _copy_here(number: int, size_mib: int, pause_s: float) -> None:
     """A copy within this machine's own memory, and a pause that saves CPU time."""
     source = bytes(size_mib << 20)
-    begun = time.perf_counter()
+    start_s = time.perf_counter()
     bytearray(source)
-    rate = len(source) / max(time.perf_counter() - begun, 1e-9) / 1e9
+    rate = len(source) / max(time.perf_counter() - start_s, 1e-9) / 1e9
     print(f"round {number}: {rate:.2f} GB/s within this machine's own memory, not a GPU's", flush=True)
     time.sleep(pause_s)
 

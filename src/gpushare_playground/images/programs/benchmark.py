@@ -21,14 +21,14 @@ def main(arguments: list[str] | None = None) -> int:
     gpu = place_to_work(holds_mib=64)
     neuron = Neuron(seed=2, batch_size=options.batch_size)
     print("Step\tPoints/sec (on the CPU)\ttotal_loss", flush=True)
-    begun = time.monotonic()
+    start_s = time.monotonic()
     for batch in range(1, options.num_batches + 1):
         neuron.step()
         if gpu is not None:
             gpu.compute(0.002)
             gpu.keep_ahead()
         if batch == 1 or batch % options.display_every == 0:
-            rate = batch * options.batch_size / max(time.monotonic() - begun, 1e-9)
+            rate = batch * options.batch_size / max(time.monotonic() - start_s, 1e-9)
             print(f"{batch}\t{rate:.1f}\t{neuron.loss:.3f}", flush=True)
         time.sleep(options.pause_s)
     return 0

@@ -34,7 +34,7 @@ def write_checkpoint(path: Path, book: DeviceBook) -> None:
             }
             for grant in book.grants()
         ],
-        "RegisteredDevices": {name: sorted(one.healthy) for name, one in book.resources.items()},
+        "RegisteredDevices": {name: sorted(resource.healthy) for name, resource in book.resources.items()},
     }
     write_whole(path, json.dumps({"Data": data, "Checksum": _checksum(data)}, separators=(",", ":")))
 
@@ -69,7 +69,7 @@ def _grant(entry: Mapping[str, Any]) -> Grant:
         pod_uid=str(entry["PodUID"]),
         container=str(entry["ContainerName"]),
         resource=str(entry["ResourceName"]),
-        devices=frozenset(str(one) for ids in entry["DeviceIDs"].values() for one in ids),
+        devices=frozenset(str(device) for ids in entry["DeviceIDs"].values() for device in ids),
         response=base64.b64decode(entry["AllocResp"], validate=True),
     )
 

@@ -84,11 +84,13 @@ class DeviceBook:
 
     def capacity(self) -> dict[str, int]:
         """Devices of each resource, healthy or not."""
-        return {name: len(one.healthy) + len(one.unhealthy) for name, one in self.resources.items()}
+        return {
+            name: len(resource.healthy) + len(resource.unhealthy) for name, resource in self.resources.items()
+        }
 
     def allocatable(self) -> dict[str, int]:
         """Healthy devices of each resource."""
-        return {name: len(one.healthy) for name, one in self.resources.items()}
+        return {name: len(resource.healthy) for name, resource in self.resources.items()}
 
     # --- grants ----------------------------------------------------------------------------------
     def put(self, grant: Grant) -> None:

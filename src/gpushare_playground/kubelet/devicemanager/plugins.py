@@ -156,22 +156,22 @@ class Plugins(rpc.RegistrationServicer):
         As in the real kubelet (1.28 to 1.36): a plugin that registers for a resource replaces the previous one, whose list
         is still followed; and whichever of their lists ends, the connection of the last registered one is closed.
         """
-        fault = "the plugin ended its device list"
+        cause = "the plugin ended its device list"
         try:
-            async for answer in endpoint.stub.ListAndWatch(pb.Empty()):
+            async for listed in endpoint.stub.ListAndWatch(pb.Empty()):
                 self._book.listed(
-                    endpoint.resource, {one.ID: one.health == _HEALTHY for one in answer.devices}
+                    endpoint.resource, {device.ID: device.health == _HEALTHY for device in listed.devices}
                 )
-                _log.info("devices listed (resource %s, devices %s)", endpoint.resource, len(answer.devices))
+                _log.info("devices listed (resource %s, devices %s)", endpoint.resource, len(listed.devices))
                 self._notify()
         except aio.AioRpcError as error:
-            fault = go_error(error)
+            cause = go_error(error)
         if endpoint in self._replaced:
             self._replaced.remove(endpoint)
             await endpoint.channel.close(None)
         last = self._endpoints.pop(endpoint.resource, None)
         if last is not None:
-            _log.warning("plugin is gone (resource %s, fault %s)", endpoint.resource, fault)
+            _log.warning("plugin is gone (resource %s, fault %s)", endpoint.resource, cause)
             self._book.disconnected(endpoint.resource, self._monotonic())
             self._notify()
             await last.channel.close(None)
@@ -208,7 +208,7 @@ class Plugins(rpc.RegistrationServicer):
             raise DeviceUnavailable(
                 resource, f"device plugin GetPreferredAllocation rpc failed with err: {go_error(error)}"
             ) from None
-        return {one for response in result.container_responses[:1] for one in response.deviceIDs}
+        return {device for response in result.container_responses[:1] for device in response.deviceIDs}
 
     async def allocate(self, resource: str, devices: list[str]) -> bytes:
         """The plugin's response for one container, encoded; raises ``DeviceUnavailable``."""

@@ -60,11 +60,11 @@ class PodResources(rpc.PodResourcesListerServicer):
         self, request: pb.AllocatableResourcesRequest, context: Any
     ) -> pb.AllocatableResourcesResponse:
         """Every healthy device, allocated or not."""
-        answer = pb.AllocatableResourcesResponse()
+        response = pb.AllocatableResourcesResponse()
         for name, resource in self._book.resources.items():
             for device in sorted(resource.healthy):
-                answer.devices.add(resource_name=name, device_ids=[device])
-        return answer
+                response.devices.add(resource_name=name, device_ids=[device])
+        return response
 
     def _pod(self, pod: Pod) -> pb.PodResources:
         listed = [*(one for one in pod.init_containers if one.sidecar), *pod.spec.containers]

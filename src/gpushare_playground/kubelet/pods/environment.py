@@ -104,12 +104,12 @@ async def _from_source(
         if data is not None and selector.key in data:
             return data[selector.key].decode(errors="replace")
         if not selector.optional:
-            what = (
+            problem = (
                 f'{kind.lower()} "{selector.name}" not found'
                 if data is None
                 else f"couldn't find key {selector.key} in {kind} {pod.metadata.namespace}/{selector.name}"
             )
-            raise _missing(container, what)
+            raise _missing(container, problem)
     return None
 
 
@@ -146,5 +146,5 @@ def _resource_value(pod: Pod, container: Container, path: str, name: str) -> str
         raise _missing(container, str(error)) from None
 
 
-def _missing(container: Container, what: str) -> StartFailed:
-    return StartFailed(container.name, "CreateContainerConfigError", what)
+def _missing(container: Container, problem: str) -> StartFailed:
+    return StartFailed(container.name, "CreateContainerConfigError", problem)

@@ -72,6 +72,6 @@ def _amounts(requested: Mapping[str, Quantity], pod: Pod) -> Amounts:
         raise Rejected(f"pod {pod.key}", "UnexpectedAdmissionError", str(error)) from None
 
 
-def _add(total: Amounts, more: Mapping[str, Fraction]) -> None:
-    for name, amount in more.items():
+def _add(total: Amounts, amounts: Mapping[str, Fraction]) -> None:
+    for name, amount in amounts.items():
         total[name] = total.get(name, Fraction(0)) + amount

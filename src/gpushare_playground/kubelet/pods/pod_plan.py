@@ -86,16 +86,16 @@ def make_plan(pod: Pod, states: Mapping[str, ContainerState], now: float) -> Pla
     outcome = _outcome(pod, states)
     if outcome:
         return Plan(outcome=outcome)
-    begun = any(states[one.name].attempt is not None for one in pod.spec.containers)
+    apps_started = any(states[one.name].attempt is not None for one in pod.spec.containers)
     for container in pod.init_containers:
         state = states[container.name]
         if container.sidecar:
             if not state.running:
                 _due(plan, container, state, now)
-                if not begun:
+                if not apps_started:
                     return plan
             continue
-        if begun or state.exit_code == 0:
+        if apps_started or state.exit_code == 0:
             continue
         if state.running:
             return plan

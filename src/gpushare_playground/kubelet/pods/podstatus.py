@@ -183,14 +183,14 @@ def _condition(kind: str, reason: str, message: str, *, holds: bool) -> dict[str
     return condition
 
 
-def _merged(pod: Pod, ours: list[dict[str, Any]], now_ns: int) -> list[dict[str, Any]]:
+def _merged(pod: Pod, own: list[dict[str, Any]], now_ns: int) -> list[dict[str, Any]]:
     """Our conditions with the time of their last change, and those of others unchanged."""
     before = {one.get("type"): one for one in pod.status.conditions or ()}
-    for condition in ours:
-        known = before.get(condition["type"], {})
+    for condition in own:
+        previous = before.get(condition["type"], {})
         condition["lastProbeTime"] = None
         condition["lastTransitionTime"] = (
-            known.get("lastTransitionTime") if known.get("status") == condition["status"] else None
+            previous.get("lastTransitionTime") if previous.get("status") == condition["status"] else None
         ) or rfc3339(now_ns)
     others = [one for kind, one in before.items() if kind not in _OURS]
-    return [*ours, *others]
+    return [*own, *others]

@@ -174,7 +174,7 @@ class Containers:
 
         Those that still run are watched from now on.
         """
-        found: dict[str, list[Attempt]] = {}
+        last_starts: dict[str, list[Attempt]] = {}
         for folder in _folders(self._pods / pod_uid):
             attempts = []
             for number in sorted(int(one.name) for one in _folders(folder) if one.name.isdigit())[-2:]:
@@ -184,8 +184,8 @@ class Containers:
                     if attempt.ended is None:
                         self._watch(attempt, ended)
             if attempts:
-                found[folder.name] = attempts
-        return found
+                last_starts[folder.name] = attempts
+        return last_starts
 
     async def _read(self, attempt: Attempt) -> Attempt | None:
         """The recorded attempt; ``None`` for a start that never happened."""
@@ -289,8 +289,8 @@ def _note_failure(attempt: Attempt, message: str) -> None:
     attempt.ended = Ended(128, 0, now, "StartError", message)
     state = {"pid": 0, "start_ticks": 0, "shim": 0, "shim_ticks": 0, "started_ns": now}
     write_whole(attempt.folder / "state.json", json.dumps(state))
-    end = {"code": 128, "signal": 0, "finished_ns": now, "reason": "StartError", "message": message}
-    write_whole(attempt.folder / "exit.json", json.dumps(end))
+    record = {"code": 128, "signal": 0, "finished_ns": now, "reason": "StartError", "message": message}
+    write_whole(attempt.folder / "exit.json", json.dumps(record))
 
 
 def _alive(pid: int, ticks: int) -> bool:
@@ -298,8 +298,8 @@ def _alive(pid: int, ticks: int) -> bool:
 
 
 def _how_it_ended(attempt: Attempt) -> Ended:
-    end = read_json(attempt.folder / "exit.json")
-    if end is None:
+    record = read_json(attempt.folder / "exit.json")
+    if record is None:
         # The shim was killed, and the program with it: its exit code is unknown.
         return Ended(
             137,
@@ -308,8 +308,8 @@ def _how_it_ended(attempt: Attempt) -> Ended:
             "ContainerStatusUnknown",
             "The container could not be located when the pod was terminated",
         )
-    reason = end.get("reason") or ("Completed" if end["code"] == 0 else "Error")
-    return Ended(end["code"], end["signal"], end["finished_ns"], reason, end.get("message", ""))
+    reason = record.get("reason") or ("Completed" if record["code"] == 0 else "Error")
+    return Ended(record["code"], record["signal"], record["finished_ns"], reason, record.get("message", ""))
 
 
 def _modified_ns(path: Path) -> int:

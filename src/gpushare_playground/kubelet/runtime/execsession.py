@@ -39,7 +39,7 @@ class Streams:
     tty: bool = False
 
 
-def beside_arguments(launch: Launch, command: Sequence[str], *, tty: bool) -> list[str]:
+def exec_arguments(launch: Launch, command: Sequence[str], *, tty: bool) -> list[str]:
     """Arguments of the shim that start ``command`` in a container's environment and folder."""
     spec = {"argv": list(command), "env": dict(launch.env), "cwd": str(launch.cwd), "tty": tty}
     return ["--beside", json.dumps(spec)]
@@ -70,7 +70,7 @@ class ExecSession:
 
     async def run(self, launch: Launch, command: Sequence[str]) -> None:
         """Run ``command`` to its end, or to that of the connection."""
-        arguments = [*SHIM, *beside_arguments(launch, command, tty=self._streams.tty)]
+        arguments = [*SHIM, *exec_arguments(launch, command, tty=self._streams.tty)]
         if self._streams.tty:
             pumps = await self._start_on_terminal(arguments)
         else:
@@ -79,7 +79,7 @@ class ExecSession:
         assert process is not None
         if self._killed:  # its container ended while it was being started
             self.kill()
-        output = [asyncio.create_task(one) for one in pumps]
+        output = [asyncio.create_task(pump) for pump in pumps]
         listening = asyncio.create_task(self._listen())
         ending = asyncio.create_task(process.wait())
         try:
@@ -136,16 +136,20 @@ class ExecSession:
         return [self._pump(stream, channel) for stream, channel in pairs if stream is not None]
 
     async def _start_on_terminal(self, arguments: list[str]) -> list[Any]:
-        ours, theirs = pty.openpty()
+        terminal, command_side = pty.openpty()
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *arguments, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+                *arguments,
+                stdin=command_side,
+                stdout=command_side,
+                stderr=command_side,
+                start_new_session=True,
             )
         finally:
-            os.close(theirs)
-        os.set_blocking(ours, False)
-        self._input = ours
-        return [self._pump_terminal(ours)]
+            os.close(command_side)
+        os.set_blocking(terminal, False)
+        self._input = terminal
+        return [self._pump_terminal(terminal)]
 
     async def _pump(self, stream: asyncio.StreamReader, channel: int) -> None:
         while piece := await stream.read(_PIECE_BYTES):

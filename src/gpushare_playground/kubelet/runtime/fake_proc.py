@@ -46,18 +46,18 @@ class FakeProc:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._written: dict[int, str] = {}
-        self._begun = False
+        self._emptied = False
 
     def write(self, roots: Mapping[int, str]) -> None:
         """Write a file for each process that belongs to one of ``roots`` (PIDs and their cgroups), and no other."""
-        if not self._begun:
+        if not self._emptied:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir(parents=True)
-            self._begun = True
+            self._emptied = True
         if not roots and not self._written:
             return
         wanted = belonging(roots, parents()) if roots else {}
-        for pid in [one for one, cgroup in self._written.items() if wanted.get(one) != cgroup]:
+        for pid in [old for old, cgroup in self._written.items() if wanted.get(old) != cgroup]:
             shutil.rmtree(self._folder / str(pid), ignore_errors=True)
             del self._written[pid]
         for pid in wanted.keys() - self._written.keys():

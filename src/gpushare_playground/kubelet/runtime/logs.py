@@ -43,16 +43,16 @@ def parse_line(line: bytes, options: LogOptions) -> bytes | None:
 
 async def read_log(path: Path, options: LogOptions, running: Callable[[], bool]) -> AsyncIterator[bytes]:
     """The pieces of a log; with ``follow`` until the container ends or the client disconnects."""
-    left = options.limit_bytes
+    bytes_left = options.limit_bytes
     async for line in _lines(path, options, running):
         shown = parse_line(line, options)
         if shown is None:
             continue
-        if left is not None:
-            shown = shown[:left]
-            left -= len(shown)
+        if bytes_left is not None:
+            shown = shown[:bytes_left]
+            bytes_left -= len(shown)
         yield shown
-        if left == 0:
+        if bytes_left == 0:
             return
 
 
@@ -61,11 +61,11 @@ async def _lines(path: Path, options: LogOptions, running: Callable[[], bool]) -
     older = path.with_name(path.name + ".1")
     for file in (older, path) if older.exists() else (path,):
         with file.open("rb") as stream:
-            end = 0
+            offset = 0
             for line in stream:
                 if not line.endswith(b"\n"):
                     break  # still being written
-                end += len(line)
+                offset += len(line)
                 if tail is None:
                     yield line[:-1]
                 else:
@@ -73,25 +73,25 @@ async def _lines(path: Path, options: LogOptions, running: Callable[[], bool]) -
     for line in tail or ():
         yield line
     if options.follow:
-        async for line in _follow(path, end, running):
+        async for line in _follow(path, offset, running):
             yield line
 
 
 async def _follow(path: Path, offset: int, running: Callable[[], bool]) -> AsyncIterator[bytes]:
     """Lines after ``offset``; starts over if the file was rotated."""
-    begun = b""
+    unfinished = b""
     while True:
         last_round = not running()
         try:
             with path.open("rb") as stream:
                 if os.fstat(stream.fileno()).st_size < offset:
-                    offset, begun = 0, b""
+                    offset, unfinished = 0, b""
                 stream.seek(offset)
                 piece = stream.read()
                 offset = stream.tell()
         except FileNotFoundError:
             return
-        *whole, begun = (begun + piece).split(b"\n")
+        *whole, unfinished = (unfinished + piece).split(b"\n")
         for line in whole:
             yield line
         if last_round:

@@ -65,22 +65,22 @@ class Lines:
     def __init__(self, name: bytes, log: Log) -> None:
         self._name = name
         self._log = log
-        self._begun = b""
+        self._unfinished = b""
 
     def feed(self, piece: bytes) -> None:
         """Process what was read."""
-        *whole, self._begun = (self._begun + piece).split(b"\n")
+        *whole, self._unfinished = (self._unfinished + piece).split(b"\n")
         for line in whole:
             self._put(line, b"F")
-        while len(self._begun) > LONGEST_PIECE:
-            self._put(self._begun[:LONGEST_PIECE], b"P")
-            self._begun = self._begun[LONGEST_PIECE:]
+        while len(self._unfinished) > LONGEST_PIECE:
+            self._put(self._unfinished[:LONGEST_PIECE], b"P")
+            self._unfinished = self._unfinished[LONGEST_PIECE:]
 
     def end(self) -> None:
         """Write an unfinished line."""
-        if self._begun:
-            self._put(self._begun, b"F")
-            self._begun = b""
+        if self._unfinished:
+            self._put(self._unfinished, b"F")
+            self._unfinished = b""
 
     def _put(self, line: bytes, mark: bytes) -> None:
         while len(line) > LONGEST_PIECE:
@@ -121,15 +121,15 @@ def become(argv: list[str], env: dict[str, str], cwd: str) -> NoReturn:
     os.chdir(cwd)
     if "/" in argv[0]:
         os.execve(argv[0], argv, env)  # noqa: S606 - to become a program is what this is for
-    fault: OSError = FileNotFoundError(2, "executable file not found in $PATH")
+    failure: OSError = FileNotFoundError(2, "executable file not found in $PATH")
     for folder in env.get("PATH", os.defpath).split(os.pathsep):
         path = os.path.join(folder, argv[0])
         try:
             if os.access(path, os.X_OK) and not os.path.isdir(path):
                 os.execve(path, argv, env)  # noqa: S606
         except OSError as error:
-            fault = error
-    raise fault
+            failure = error
+    raise failure
 
 
 def launch(spec: dict[str, Any], out: int, err: int, report: int) -> NoReturn:
@@ -152,16 +152,16 @@ def launch(spec: dict[str, Any], out: int, err: int, report: int) -> NoReturn:
 
 def children(pid: int) -> list[int]:
     """Direct children of a process."""
-    found = []
+    pids = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat", "rb") as stream:
                     if int(stream.read().rpartition(b") ")[2].split()[1]) == pid:
-                        found.append(int(name))
+                        pids.append(int(name))
             except OSError:
                 continue
-    return found
+    return pids
 
 
 def sweep() -> None:
@@ -261,8 +261,8 @@ def run(folder: str) -> int:
     held = open(os.path.join(folder, "spec.json"))  # noqa: SIM115
     fcntl.flock(held, fcntl.LOCK_EX)
     spec = json.load(held)
-    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
-        signal.signal(one, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
         lifeline = open_lifeline(spec.get("lifeline"))
@@ -277,10 +277,10 @@ def run(folder: str) -> int:
         launch(spec, out_end, err_end, report)
     for fd in (out_end, err_end, report):
         os.close(fd)
-    fault = os.read(reported, 4096).decode(errors="replace")
-    if fault:
+    failure = os.read(reported, 4096).decode(errors="replace")
+    if failure:
         os.waitpid(pid, 0)
-        report_start({"error": fault})
+        report_start({"error": failure})
         return 1
     state = {
         "pid": pid,
@@ -298,12 +298,16 @@ def run(folder: str) -> int:
         os.set_blocking(fd, True)  # there are no writers left, so this ends
         drain_all(fd, lines)
     code = os.waitstatus_to_exitcode(status)
-    end = {"code": 128 - code if code < 0 else code, "signal": max(0, -code), "finished_ns": time.time_ns()}
-    write_json(os.path.join(folder, "exit.json"), end)
+    record = {
+        "code": 128 - code if code < 0 else code,
+        "signal": max(0, -code),
+        "finished_ns": time.time_ns(),
+    }
+    write_json(os.path.join(folder, "exit.json"), record)
     return 0
 
 
-def run_beside(text: str) -> NoReturn:
+def run_exec(text: str) -> NoReturn:
     """Become a further command in a container (``kubectl exec``); ends with the kubelet.
 
     ``text`` is JSON with ``argv``, ``env``, ``cwd`` and ``tty``. A command that cannot be started is reported
@@ -323,5 +327,5 @@ def run_beside(text: str) -> NoReturn:
 def main() -> NoReturn:
     """The program."""
     if sys.argv[1] == "--beside":
-        run_beside(sys.argv[2])
+        run_exec(sys.argv[2])
     os._exit(run(sys.argv[1]))  # nothing is left to be tidied up

@@ -100,7 +100,7 @@ def test_a_cursor_before_the_history_is_refused_with_the_oldest_revision():
         put(store, f"p{number}")
     with pytest.raises(HistoryGone) as error:
         store.watch("pods", 3)
-    assert (error.value.asked, error.value.oldest) == (3, 17)
+    assert (error.value.requested, error.value.oldest) == (3, 17)
     assert len(store.watch("pods", 16).pending()) == 5
 
 

@@ -77,7 +77,7 @@ async def test_who_renews_is_not_replaced() -> None:
     server, clock = Server(), Clock()
     first, second = lead(server, "a", clock), lead(server, "b", clock)
     await first.acquire()
-    keeping = asyncio.create_task(first.keep())
+    keeping = asyncio.create_task(first.renew())
     waiting = asyncio.create_task(second.acquire())
     for _ in range(200):
         await asyncio.sleep(0)
@@ -94,7 +94,7 @@ async def test_who_cannot_renew_gives_up_before_another_may_begin() -> None:
     started_s = clock.now_s
     server.away = True
     with pytest.raises(LeadLost):
-        await first.keep()
+        await first.renew()
     assert clock.now_s < started_s + 15
 
 
