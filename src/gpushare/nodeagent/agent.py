@@ -249,7 +249,7 @@ class Agent:
                 await self._access.remove()
                 await self._isolation.clear()
                 return False
-        # A newer one may have come meanwhile: an agent that is not ready gets SIGTERM before the next one is there.
+        # A newer one may have come meanwhile: an agent that is not ready gets SIGTERM before the next one starts.
         if self._handover.newest:
             await self._status.end()
             return False
@@ -286,7 +286,7 @@ class Agent:
         return [one for one in wanted if one not in servers or not servers[one].registered]
 
     def on_node(self, node: ReportingNode | None) -> None:
-        """The node as the watch shows it; ``None``: there is none."""
+        """The node as the watch shows it; ``None``: it does not exist."""
         first, self._node = self._node is None, node
         self._status.seen(node)
         if node is None:

@@ -1,6 +1,6 @@
 """The reason for each node that does not take a request, thousands of nodes at a time.
 
-The nodes are split by arrays, one reason after the other, the most final one first; the rest goes on to the next.
+The nodes are split by arrays, one reason after the other, the most final one first; the rest is passed to the next.
 Python code runs once per node only to concatenate texts.
 """
 

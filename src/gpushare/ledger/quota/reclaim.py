@@ -15,7 +15,7 @@ from gpushare.ledger.quota.accounting import Charge, QuotaBooks, below
 
 
 class Rule(Protocol):
-    """What counts besides room when pods are to be evicted for another."""
+    """What matters, apart from free resources, when pods are evicted for another."""
 
     @property
     def short(self) -> bool:

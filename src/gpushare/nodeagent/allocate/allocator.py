@@ -47,7 +47,7 @@ _T = TypeVar("_T")
 
 
 class GiveAccess(Protocol):
-    """``GpuAccess.give``."""
+    """That of ``GpuAccess.give``."""
 
     def __call__(self, uuids: Sequence[str], *, in_place: bool = False) -> Access:
         """How a container gets these GPUs (UUIDs); raises ``AllocationRefused``."""

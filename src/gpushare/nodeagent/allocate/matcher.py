@@ -2,7 +2,7 @@
 
 Known are the scheduler's decision for each bound pod (container → GPU, units), the kubelet's list of what containers have, and what
 was granted since. The kubelet admits one pod after the other, requests devices for its containers in the order in which they
-start, and gives an app container the IDs of a finished init container of its pod. So an ``Allocate`` of n units on GPU g
+start, and assigns an app container the IDs of a finished init container of its pod. So an ``Allocate`` of n units on GPU g
 is for a *next waiting* container that requests n and is expected on g; of several, for the pod that is being admitted, then
 for one that the kubelet lists, then for the oldest decision.
 

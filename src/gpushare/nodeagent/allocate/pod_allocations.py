@@ -121,7 +121,7 @@ class AllocatedPod(msgspec.Struct, frozen=True):
 
     @property
     def request_signature(self) -> tuple[object, ...]:
-        """Equal for pods with identical requests, which ``Allocate`` cannot tell apart."""
+        """Equal for pods with identical requests, which ``Allocate`` cannot distinguish."""
         request = self.request
         return (
             self.allocation.unit,

@@ -21,7 +21,7 @@ _LOOK_S: Final = 0.02
 async def handed_over(handover: Handover, servers: Sequence[ResourceServer], clock: Clock) -> bool:
     """Whether a newer agent keeps our connections with the kubelet; then ``servers`` will not close them.
 
-    Waits for one that is there and does not serve yet.
+    Waits for one that exists but does not serve yet.
     """
     until_s = clock.monotonic() + SUCCESSOR_S
     while not (kept := await _handed_over(handover, servers, clock)):

@@ -22,7 +22,7 @@ def suggestion_of(error: NodeAgentError) -> str:
     if isinstance(error, DriverMissing):
         return "Install the NVIDIA driver on the node and let the node agent see libnvidia-ml.so.1"
     code = error.code if isinstance(error, NvmlFailed) else 0
-    # The library is there: installing a driver would not help.
+    # The library exists: installing a driver would not help.
     if code == _NOT_LOADED:
         return (
             "The driver's library is there and its kernel module is not loaded: `nvidia-smi` as root on the node "

@@ -123,7 +123,7 @@ class Isolation:
         return backends[self._backing_in(mode).kind]
 
     def shimmed(self, content: bytes) -> bytes | None:
-        """A CDI spec with our libraries in place of the driver's; ``None`` if there is to be none."""
+        """A CDI spec with our libraries in place of the driver's; ``None`` if none is wanted."""
         release = self._readiness.release
         if release is None or self._intended.kind != "preload" or self._readiness.verdict.outcome == "failed":
             return None
@@ -212,7 +212,7 @@ class Isolation:
         self._keeper.look_soon()
 
     async def release(self, uid: str) -> None:
-        """Take away what the claim of that UID was given; raises ``OSError``."""
+        """Remove what was created for the claim with that UID; raises ``OSError``."""
         await self._keeper.release(uid)
 
     async def keep(self) -> None:
@@ -321,7 +321,7 @@ class Isolation:
 
     @property
     def _unfit(self) -> str:
-        """Why our libraries can isolate nobody. A missing driver is reported as that, and is not their fault."""
+        """Why our libraries cannot isolate any container. A missing driver is reported as that, and is not their fault."""
         return "" if self._readiness.lacks_driver and not self._driven else self._readiness.trouble
 
     def _changed(self) -> None:

@@ -16,7 +16,7 @@ class AskedIsolation(Enum):
     DRIVER = "driver"
 
 
-#: Compute that others leave idle: unused (hard), or for whoever can use it (idle).
+#: Compute that others leave idle: unused (hard), or available to any container (idle).
 CorePolicy = Literal["hard", "idle"]
 CORE_POLICIES: Final[tuple[CorePolicy, ...]] = ("hard", "idle")
 

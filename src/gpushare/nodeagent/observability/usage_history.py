@@ -2,10 +2,10 @@
 
 For each container and GPU: how often it was sampled there, its peak, the distribution of its use, from which any quantile is known to
 a sixteenth (for compute: over the samples in which it computed), how long it computed, and how long its threads waited for their
-share of compute. It is in memory only: the response of a restarted agent says since when it has data.
+share of compute. It is in memory only: the response of a restarted agent contains the time since which it has data.
 
 Time is divided into slices, recent ones short and older ones longer. A query for the last hours (``?window=SECONDS``) is answered
-from the slices that overlap them, and the response says from when on.
+from the slices that overlap them, and the response contains the start time.
 """
 
 import struct

@@ -58,7 +58,7 @@ def record_patch(
     recorded = pod.bound.annotations
     stamp = Stamp(pod.assume_time_ns, assigned=True)
     if _same_gpus(pod, actual) and not pod.by_index:
-        # Each generation of annotations that is there is marked, and otherwise left as its writer recorded it.
+        # Each existing generation of annotations is marked, and otherwise left as its writer recorded it.
         marks = {
             mark: "true"
             for mark, record in (
@@ -180,7 +180,7 @@ def _pod_share(
     containers: Mapping[str, tuple[GpuShare, ...]],
     on: list[ContainerRequest],
 ) -> GpuShare:
-    """What a pod holds of one GPU, by its containers that are there."""
+    """What a pod holds of one GPU, by its existing containers."""
     device_units = max(
         share.device_units for one in on for share in containers[one.name] if share.uuid == device.uuid
     )

@@ -48,7 +48,7 @@ class PodsOnNode:
         self._shown_since: set[str] | None = None
         """Pods that the informer has shown since a list was requested; ``None`` while none is."""
         self._others: set[str] = set()
-        """Pods (``namespace/name``) of the last list that request nothing of ours."""
+        """Pods (``namespace/name``) of the last list that request none of our resources."""
         self._ahead: set[str] = set()
         self.ahead = asyncio.Event()
         """Set while some pod was shown by a list only."""

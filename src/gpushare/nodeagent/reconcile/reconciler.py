@@ -219,7 +219,7 @@ class Reconciler:
         )
 
     def _is_shown(self, uid: str, change: RecordPatch) -> bool:
-        """Whether the watch shows it, or it decides nothing: where containers are, the kubelet says."""
+        """Whether the watch shows it, or it decides nothing, because the kubelet's list determines where containers are."""
         pod = self._book.pod(uid)
         recorded = {} if pod is None else pod.bound.annotations
         return (

@@ -74,7 +74,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Refused(Exception):
-    """Why a pod stays pending, in the words of its condition."""
+    """Why a pod stays pending, as in its condition."""
 
 
 class _NoEvents:

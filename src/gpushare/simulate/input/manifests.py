@@ -1,7 +1,7 @@
 """Manifests as a user would apply them, and the pods that their controllers would create.
 
 Admission applies first, as on a cluster: requests in people's units are converted to units, pods without a scheduler name are
-pointed to ours, and requests that can never be served are refused in admission's own words.
+pointed to ours, and requests that can never be met are rejected with admission's messages.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,7 +44,7 @@ _SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-n
 
 
 class Wished(msgspec.Struct, frozen=True):
-    """A pod to be created. ``refused`` says why admission refuses it; empty if it does not."""
+    """A pod to be created. ``refused``: why admission rejects it; empty if it does not."""
 
     pod: Json
     workload: str

@@ -118,7 +118,7 @@ def _assumptions(workload: ExistingPods) -> Iterator[str]:
 
 
 def _not_held(fates: Sequence[Fate]) -> Iterator[str]:
-    """Pods whose containers are not held to their share where they are placed, by reason."""
+    """Pods whose containers are not limited to their share on their node, by reason."""
     by_reason: dict[str, Counter[str]] = {}
     for fate in fates:
         if fate.not_held:

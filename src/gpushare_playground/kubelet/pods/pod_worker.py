@@ -330,7 +330,7 @@ class PodWorker:
         except ApiError as error:
             if not error.not_found and not error.conflict:
                 raise
-            return  # it is gone, or another has its name: the informer will tell
+            return  # it is gone, or another has its name: the informer will report it
         self._written = status
         self.pod.status.conditions = status["conditions"]
         self.pod.status.start_time = status["startTime"]

@@ -37,7 +37,7 @@ def statuses(pod: Json) -> Iterator[Json]:
 
 
 def status_of(pod: Json, container: str) -> Json:
-    """The status of one container; empty if there is none."""
+    """The status of one container; empty if it has none."""
     return next((status for status in statuses(pod) if status.get("name") == container), {})
 
 

@@ -36,7 +36,7 @@ def unused(
 ) -> list[str]:
     """The unused directories. ``known`` has the older ones first.
 
-    ``live``: UIDs of the node's pods; ``listed``: what the kubelet's list says that containers have.
+    ``live``: UIDs of the node's pods; ``listed``: the devices of containers in the kubelet's list.
     """
 
     def is_own(claimed: Claimed) -> bool:

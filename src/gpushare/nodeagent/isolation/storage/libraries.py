@@ -20,7 +20,7 @@ from gpushare.nodeagent.errors import NodeAgentError
 from gpushare.nodeagent.isolation.storage.directories import sync_folder
 from gpushare.nodeagent.isolation.storage.files import IN_CONTAINER, LIBRARIES
 
-#: The list of libraries that the dynamic linker loads first, whatever the environment says.
+#: The list of libraries that the dynamic linker loads first, regardless of the environment.
 PRELOAD: Final = "ld.so.preload"
 _NEW: Final = ".new-"
 _LEAVING: Final = ".gone-"

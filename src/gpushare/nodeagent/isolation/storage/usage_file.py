@@ -1,4 +1,4 @@
-"""What the usage file of a container says of it: ``struct region`` of isolation/files/region.h, read from the host's side.
+"""The content of a container's usage file: ``struct region`` of isolation/files/region.h, read from the host's side.
 
 A tenant may write anything into that file and truncate it: its values are only displayed, never trusted. It is read and not
 mapped, so that a truncated file is a short read and no signal.
@@ -44,7 +44,7 @@ class GpuUse(NamedTuple):
 
 
 def read_usage(folder: Path, gpus: int) -> list[GpuUse]:
-    """Of the first ``gpus`` GPUs in the order of ``limits``; none where no process has begun, or nothing can be read."""
+    """Of the first ``gpus`` GPUs in the order of ``limits``; empty if no process has started, or nothing can be read."""
     try:
         handle = os.open(folder / USAGE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -32,7 +32,7 @@ OUTSIDE: Final = Owner()
 
 
 def owner(cgroup: str) -> Owner:
-    """What the text of ``/proc/PID/cgroup`` says."""
+    """Parse the text of ``/proc/PID/cgroup``."""
     for line in cgroup.splitlines():
         found = _owner(line)
         if found is not None:

@@ -176,7 +176,7 @@ class GpuAccess:
         working = [gpu.uuid for gpu in gpus if gpu.healthy]
         choice = self.choice
         if choice is None or working or choice.trouble:
-            # A GPU that does not work may be missing from the spec, which says nothing about the others.
+            # A GPU that does not work may be missing from the spec, which does not affect the others.
             self._derived = derived(specs.descriptions, gpus, self._minors)
             reported = self._reported or Reported()
             choice = choose(self._asked, reported, self._derived, working, specs.faults)
