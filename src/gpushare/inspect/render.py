@@ -152,7 +152,7 @@ def _fragmentation(kubectl: Kubectl, options: Options, snapshot: Snapshot, clust
     def scheduler() -> "list[dict[str, Any]]":
         return pending_pods(kubectl, options.scheduler)
 
-    nodes, held, waiting = snapshot
+    nodes, held, waiting = snapshot.nodes, snapshot.pods, snapshot.waiting
     namespace = options.namespace
     if not options.output:
         return fragments(cluster, nodes, held, waiting, scheduler, namespace=namespace)

@@ -59,7 +59,7 @@ class Evictions:
 
         ``priority`` may differ by node. On a node that it does not name only terminating pods count as gone.
         """
-        at = self._books.stages.places(nodes)
+        at = self._books.column_cache.places(nodes)
         if isinstance(priority, int):
             stages = self._books.columns.eviction_stages(request, priority, at)
         else:

@@ -94,13 +94,13 @@ class SlicePublisher:
 
     def upsert(self, item: Published) -> None:
         """A slice of this node was added or changed."""
-        was_there = self.was_there
+        was_there = self.there
         self._published[item.name] = item
         self._changed(was_there)
 
     def remove(self, key: str, last: Published) -> None:
         """A slice of this node is gone."""
-        was_there = self.was_there
+        was_there = self.there
         self._published.pop(key, None)
         self._changed(was_there)
 

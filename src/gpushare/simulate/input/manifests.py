@@ -101,7 +101,7 @@ def manifests_of(
             for wished in making.of(_in_namespace(document, namespace)):
                 if len(pods) == MOST_PODS:
                     raise SimulateError(subject, f"more than {MOST_PODS} pods; simulate them in parts")
-                making.once(wished, subject)
+                making.add(wished, subject)
                 pods.append(wished)
         except (TypeError, AttributeError, KeyError, ValueError) as error:
             raise unreadable(document, subject, error) from None

@@ -49,7 +49,7 @@ def rules(facts: ClusterFacts) -> Iterator[Result]:
     server = server_minor(facts)
     if server is None or isinstance(facts.webhooks, Unread):
         reason = (
-            facts.webhooks.reason
+            facts.webhooks.why
             if isinstance(facts.webhooks, Unread)
             else "the API server's version cannot be read"
         )

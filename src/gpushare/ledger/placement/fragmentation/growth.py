@@ -96,8 +96,8 @@ class Growth:
         if last is not None and (last.kind, last.seen) == (_kind(request), self._columns.changes):
             positions = np.flatnonzero(last.at == column)
             if positions.size:
-                grown: list[int] = last.grown[:, positions[0]].tolist()
-                return grown
+                known: list[int] = last.grown[:, positions[0]].tolist()
+                return known
         at = np.array([column], np.intp)
         placed = self._place(request, at, self._fits(request, at))
         grown: list[int] = self._one_by_one(placed)[:, 0].tolist()
