@@ -103,9 +103,9 @@ void estimate_compare(unsigned place, uint64_t amount, uint64_t time_ns, bool su
     unsigned char near = atomic_load_explicit(&in_a_row[place], memory_order_relaxed);
     bool known = estimate_of(place, amount, &before_ns);
     bool longer = time_ns > 2 * before_ns && time_ns - before_ns > ODD_LEAST_NS;
-    /* The first of a kind may have run beside others. */
-    bool shorter = time_ns < before_ns / 2 && before_ns - time_ns > ODD_LEAST_NS && (sure || (rate & SURE));
-    if (known && visit && (longer || shorter))
+    bool shorter = time_ns < before_ns / 2 && before_ns - time_ns > ODD_LEAST_NS;
+    /* Others' work beside makes samples of even kinds differ, too. */
+    if (known && (longer || shorter) && (visit || !sure))
         return;
     if (known && (longer || shorter)) {
         if (!(atomic_fetch_or_explicit(&kinds[place].rate, UNEVEN, memory_order_relaxed) & UNEVEN))

@@ -17,8 +17,8 @@ bool estimate_of(unsigned place, uint64_t amount, uint64_t *time_ns);
 /* One piece took so long. `sure`: it had the GPU for itself; if not, it counts only where nothing better is known. */
 void estimate_learn(unsigned place, uint64_t amount, uint64_t time_ns, bool sure);
 
-/* Before that: whether such a measurement makes the kind uneven, or confirms what it is taken for. `visit`: others' work may be in it, so one
- * that differs says nothing of the kind. */
+/* Before that: whether such a measurement makes the kind uneven, or confirms what it is taken for. On a `visit`, or where it is not
+ * `sure`, others' work may be in it, so one that differs says nothing of the kind. */
 void estimate_compare(unsigned place, uint64_t amount, uint64_t time_ns, bool sure, bool visit);
 
 /* Whether pieces of this kind lately took very different times: what one of them took says little of the others then, and

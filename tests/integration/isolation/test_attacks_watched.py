@@ -172,7 +172,7 @@ class Node:
         self.watchdog = Watchdog(
             Watch("kill", GRACE_S, folder / "proc"),
             self.book,
-            tell=lambda *_: None,
+            report_on_node=lambda *_: None,
             events=self.events,
             metrics=Metrics(),
             clock=self.clock,

@@ -224,7 +224,7 @@ async def test_probes_have_an_address_of_their_own(tmp_path: Path, caplog: pytes
         async with http.get(f"{url}/readyz") as answer:
             assert (answer.status, await answer.text()) == (
                 503,
-                "not ready: nodes and pods and elastic quotas not read yet\n",
+                "not ready: nodes and pods and elastic quotas and ResourcePolicies not read yet\n",
             )
         async with http.post(f"{url}/gpushare/bind", json={}) as answer:
             assert answer.status == 405

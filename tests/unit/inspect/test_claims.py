@@ -87,9 +87,7 @@ def test_claims_count_on_their_gpus_and_are_listed_with_the_pods_that_use_them()
     )
     text, remarks = cluster.look()
     assert remarks == ()
-    assert (
-        "n     10.0.0.1   5/15                   2/15                   7/30                 50/200" in text
-    )
+    assert ["n", "10.0.0.1", "5/15", "2/15", "7/30", "50/200"] in [line.split() for line in text.splitlines()]
     text, _ = cluster.look("-d")
     rows = [line.split() for line in text.splitlines()]
     assert [
@@ -130,7 +128,7 @@ def test_claims_that_cannot_be_read_or_understood_are_warned_about() -> None:
     )
     _, remarks = Cluster([DRA], [claim("odd", (0, "x", 0)), claim("lost", (7, "1Gi", 0))]).look()
     assert remarks == (
-        "warning: ResourceClaim team/odd: memory 'x' is not a quantity; it is not counted",
+        "warning: ResourceClaim team/odd: memory: 'x' is not a quantity; write a number such as 3 or 2Ki; it is not counted",
         "warning: ResourceClaim team/lost holds 1024 MiB of GPU gpu-00000007, which node n has no longer",
     )
 

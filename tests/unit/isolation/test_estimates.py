@@ -97,9 +97,9 @@ def test_beside_sure_ones_a_longer_unsure_one_is_nothing_and_a_shorter_one_littl
     [
         ([(2, "sure"), (5, "sure")], True),
         ([(5, "sure"), (2, "sure")], True),
-        ([(5, "sure"), (2, "unsure")], True),
-        ([(2, "unsure"), (5, "unsure")], True),
-        ([(5, "unsure"), (2, "unsure")], False),  # the first one ran beside others
+        ([(5, "sure"), (2, "unsure")], False),  # others' work may be in it
+        ([(2, "unsure"), (5, "unsure")], False),
+        ([(5, "unsure"), (2, "sure")], True),
         ([(2, "sure"), (5, "visit"), (0.5, "visit")], False),
         ([(2, "sure"), (3.9, "sure"), (2.4, "sure")], False),
         ([(0.002, "sure"), (0.011, "sure")], False),  # as inexact as measurements are

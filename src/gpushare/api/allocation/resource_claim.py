@@ -4,7 +4,7 @@ Unknown fields and results of other drivers are skipped.
 """
 
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -50,10 +50,10 @@ class AllocationResult(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class OpaqueParameters(msgspec.Struct, frozen=True):
-    """Parameters for one driver, as JSON."""
+    """Parameters for one driver, as they are in the JSON."""
 
     driver: str = ""
-    parameters: msgspec.Raw = msgspec.Raw(b"{}")
+    parameters: Any = None
 
 
 class Configuration(msgspec.Struct, frozen=True):

@@ -67,9 +67,6 @@ class ShareConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 NO_CONFIG: Final = ShareConfig("gpushare.dev/v1", "ShareConfig")
 
 
-_CONFIG: Final = msgspec.json.Decoder(ShareConfig)
-
-
 def claim_uid(raw: bytes) -> str:
     """The UID of the claim in ``raw`` (JSON); raises ``msgspec.DecodeError``."""
     return decode_resource_claim(raw).metadata.uid
@@ -160,7 +157,7 @@ def _config(
                 f"its parameters for driver {names.DRA_DRIVER} are for some of its requests; a claim is one share, name none or all",
             )
         try:
-            config = _CONFIG.decode(one.opaque.parameters)
+            config = msgspec.convert(one.opaque.parameters or {}, ShareConfig)
         except msgspec.MsgspecError as error:
             raise _refused(claim, f"its parameters for driver {names.DRA_DRIVER}: {error}") from None
         merged = msgspec.structs.replace(
