@@ -20,6 +20,11 @@ matchConstraints:
       apiVersions: [v1]
       operations: [CREATE]
       resources: [{{ .resource }}]
+matchConditions:
+  - name: asks-for-shares
+    expression: >-
+      {{ .spec }}.devices.?requests.orValue([]).exists(r, r.?exactly.deviceClassName.orValue('') == 'gpushare.dev'
+        || r.?firstAvailable.orValue([]).exists(s, s.deviceClassName == 'gpushare.dev'))
 variables:
   - name: requests
     expression: {{ .spec }}.devices.?requests.orValue([])
