@@ -7,12 +7,9 @@ benchmarks.claims [--quick]``.
 import argparse
 from collections.abc import Callable
 
-import msgspec
-
 from benchmarks.api_server import GPUS_PER_NODE, node_name
-from benchmarks.in_use import NO_EVENTS, PODS_PER_GPU, UNITS, Figures, asks, cluster, p99, times_ms
+from benchmarks.in_use import PODS_PER_GPU, UNITS, Figures, asks, cluster, p99, quotas_of, times_ms
 from gpushare.api import names
-from gpushare.api.crd.elastic_quota_tree import decode_quota_tree
 from gpushare.ledger.preemption.victims import MOST_TRIED_BY_RULE, Plan, sequence_from
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.plugins.elastic_quota.quotas import Quotas
@@ -42,13 +39,7 @@ def lent(view: ClusterCache, nodes: int, taken_min: int) -> Quotas:
         ),
     ]
     most = {names.GPU_MEM: 3 * all_units}
-    root = {"name": "root", "min": most, "max": most, "children": leaves}
-    tree = {"metadata": {"name": "tree", "uid": "tree", "generation": 1}, "spec": {"root": root}}
-    quotas = Quotas(view, NO_EVENTS)
-    quotas.upsert(decode_quota_tree(msgspec.json.encode(tree)))
-    quotas.synced()
-    assert quotas.in_use
-    return quotas
+    return quotas_of(view, {"name": "root", "min": most, "max": most, "children": leaves})
 
 
 def _plans(view: ClusterCache, quotas: Quotas, all_names: list[str]) -> Callable[[int], Plan | None]:

@@ -9,7 +9,7 @@ import argparse
 import gc
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 
 import msgspec
@@ -208,9 +208,14 @@ def _quotas(view: ClusterCache) -> Quotas:
         "max": {names.GPU_MEM: 20_000_000},
         "children": leaves,
     }
-    written = {"metadata": {"name": "tree", "uid": "tree", "generation": 1}, "spec": {"root": root}}
+    return quotas_of(view, root)
+
+
+def quotas_of(view: ClusterCache, root: Mapping[str, object]) -> Quotas:
+    """Quotas with a tree of that root in force."""
+    tree = {"metadata": {"name": "tree", "uid": "tree", "generation": 1}, "spec": {"root": root}}
     quotas = Quotas(view, NO_EVENTS)
-    quotas.upsert(decode_quota_tree(msgspec.json.encode(written)))
+    quotas.upsert(decode_quota_tree(msgspec.json.encode(tree)))
     quotas.synced()
     assert quotas.in_use
     return quotas

@@ -1,5 +1,5 @@
 {{/*
-Mistakes in what pods say: valid for Kubernetes, but read by nobody or served by no node. They are told as warnings and hold
+Mistakes in what pods say: valid for Kubernetes, but read by nobody or served by no node. They are reported as warnings and hold
 nothing up (docs/decisions/0035). What each means is in src/gpushare/reasons/mistakes/, which says the same.
 
 The first templates are CEL without the optional types that Kubernetes 1.28 does not know: the webhook's conditions are made
