@@ -139,8 +139,8 @@ class Stream:
         self._redone: set[str] = set()
 
     def pod(self, name: str, units: int) -> Json:
-        # Two of three end by themselves, soon; the others run until they are deleted.
-        for_ever = self.chance.random() < 0.33
+        # Two of three end by themselves, soon, once the GPUs have been full: a slow machine would never fill them.
+        for_ever = self.chance.random() < 0.33 or len(self.waited) < WAITED
         return gpu_pod(
             name, units, "sleep", "infinity" if for_ever else f"{self.chance.uniform(0.1, 1.2):.2f}"
         )
