@@ -27,7 +27,7 @@ class Pace:
     """The longest wait for XIDs, which also bounds how long stopping takes."""
     probe_s: float = 5.0
     reopen_s: float = 30.0
-    """Delay after a failed probe until NVML is reopened, without which a lost GPU does not come back."""
+    """Least time between openings of NVML, without which a lost GPU does not come back and a new one is not found."""
     look_first_s: float = 1.0
     look_most_s: float = 15.0
     """Longest interval between attempts to find a driver."""

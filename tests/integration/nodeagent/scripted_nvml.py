@@ -49,6 +49,7 @@ class ScriptedNvml:
     unreadable: tuple[Unreadable, ...] = ()
     opened: int = 0
     threads: set[int] = field(default_factory=set)
+    enumerated: list[FoundGpu] = field(default_factory=list)
     _xids: "queue.Queue[XidEvent]" = field(default_factory=queue.Queue)
 
     def send_xid(self, uuid: str, xid: int) -> None:
@@ -69,7 +70,11 @@ class ScriptedNvml:
     def close(self) -> None:
         self.threads.add(threading.get_ident())
 
+    def gpus_changed(self) -> bool:
+        return self.gpus != self.enumerated
+
     def enumerate(self) -> Enumeration:
+        self.enumerated = list(self.gpus)
         return Enumeration(tuple(self.gpus), self.unreadable, dict(self.near))
 
     def probe(self, uuid: str) -> str:

@@ -1,8 +1,8 @@
 """Finds the node's GPUs and monitors their health, in its own thread: NVML calls block.
 
 The thread opens NVML (with back-off, while there is no driver or no GPU), then waits for XIDs, probes each GPU periodically, and
-passes a new ``Inventory`` to the event loop whenever something changed. A GPU that was found once stays in the inventory,
-unhealthy, when NVML no longer finds it.
+passes a new ``Inventory`` to the event loop whenever something changed. It opens NVML again when GPUs appeared, disappeared or changed
+their index or MIG mode. A GPU that was found once stays in the inventory, unhealthy, when NVML no longer finds it.
 """
 
 import asyncio
@@ -209,6 +209,7 @@ class GpuWatch:
     def _follow(self) -> Trouble | None:
         """Watch the GPUs of NVML until stopped or until NVML should be reopened; returns what is wrong if the driver fails."""
         opened_s = probe_at_s = watch_at_s = self._clock.monotonic()
+        changed = False
         while not self._stop.is_set():
             now_s = self._clock.monotonic()
             if now_s >= probe_at_s:
@@ -221,6 +222,7 @@ class GpuWatch:
                 except NvmlFailed as error:
                     # A failure of the driver, not of each GPU.
                     return self._without_driver(error)
+                changed = self._nvml.gpus_changed()
                 probe_at_s = now_s + self._pace.probe_s
             if self._look is not None and now_s >= watch_at_s:
                 self._look(self._nvml)
@@ -228,8 +230,10 @@ class GpuWatch:
             elif self._between is not None:
                 self._between(self._nvml)
             self._publish(None)
-            incomplete = bool(self._missing or self._unreadable) or self._health.failing
-            if incomplete and now_s - opened_s >= self._pace.reopen_s:
+            outdated = changed or bool(self._missing or self._unreadable) or self._health.failing
+            if outdated and now_s - opened_s >= self._pace.reopen_s:
+                if changed:
+                    logger.info("the driver has other GPUs than before; reopening NVML")
                 return None
             wait_s = min(self._pace.wait_s, max(0.0, probe_at_s - self._clock.monotonic()))
             events = self._nvml.wait_xids(wait_s)

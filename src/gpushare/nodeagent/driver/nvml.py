@@ -5,6 +5,7 @@
 
 import ctypes
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 _MIB: Final = 1 << 20
 _SYSFS_PCI: Final = Path("/sys/bus/pci/devices")
+#: A directory for each GPU that the kernel module drives (chapter "Using the /proc File System Interface" of NVIDIA's driver README).
+_PROCFS_GPUS: Final = Path("/proc/driver/nvidia/gpus")
 _MOST_EVENTS: Final = 64
 #: Seconds after a failure of XID events until they are requested again.
 _LISTEN_AGAIN_S: Final = 30.0
@@ -137,13 +140,23 @@ class Nvml(Protocol):
     def replaced(self) -> bool:
         """Whether the driver was removed, or another one installed, since ``open``."""
 
+    def gpus_changed(self) -> bool:
+        """Whether ``enumerate`` would now find other GPUs, or the same ones with other indices or in another MIG mode."""
+
 
 class DriverNvml:
-    """The real library, of the driver under ``root``. ``sysfs_pci`` is the kernel's directory of PCI devices."""
+    """The real library, of the driver under ``root``.
 
-    def __init__(self, root: Path = Path("/"), *, sysfs_pci: Path = _SYSFS_PCI) -> None:
+    ``sysfs_pci`` is the kernel's directory of PCI devices, ``procfs_gpus`` the kernel module's directory of GPUs.
+    """
+
+    def __init__(
+        self, root: Path = Path("/"), *, sysfs_pci: Path = _SYSFS_PCI, procfs_gpus: Path = _PROCFS_GPUS
+    ) -> None:
         self._driver = Driver(root)
         self._sysfs_pci = sysfs_pci
+        self._procfs_gpus = procfs_gpus
+        self._enumerated: object = None
         self._handles: dict[str, Any] = {}
         self._uuids: dict[int, str] = {}
         self._events: Any = None
@@ -177,6 +190,8 @@ class DriverNvml:
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise _failed("NVML", error) from None
+        # Before reading: a change meanwhile then counts as a change since.
+        self._enumerated = self._listing()
         gpus: list[FoundGpu] = []
         unreadable: list[Unreadable] = []
         self._handles.clear()
@@ -200,6 +215,24 @@ class DriverNvml:
     def replaced(self) -> bool:
         """Whether the driver was removed, or another one installed, since ``open``."""
         return self._driver.replaced()
+
+    def gpus_changed(self) -> bool:
+        """Whether ``enumerate`` would now find other GPUs, or the same ones with other indices or in another MIG mode."""
+        return self._listing() != self._enumerated
+
+    def _listing(self) -> object:
+        """What an enumeration depends on.
+
+        By NVML's documentation of ``nvmlDeviceDiscoverGpus`` the enumeration changes under a process that has it open. A GPU that
+        was bound to the driver in another way may be known to the kernel module only, until NVML is opened again.
+        """
+        count = _optional(pynvml.nvmlDeviceGetCount, 0)
+        identities = [_identity(index) for index in range(count)]
+        try:
+            bound = sorted(os.listdir(self._procfs_gpus))
+        except OSError:
+            bound = []
+        return identities, bound
 
     def processes(self) -> Sequence[GpuProcess]:
         """The processes on the GPUs, as far as the driver reports them. PIDs are those of this process's namespace."""
@@ -302,7 +335,7 @@ class DriverNvml:
             model=_optional(lambda: _str(pynvml.nvmlDeviceGetName(handle)), ""),
             pci_bus_id=bus_id,
             numa_node=self._numa_node(handle, bus_id),
-            mig=_optional(lambda: bool(pynvml.nvmlDeviceGetMigMode(handle)[0]), default=False),
+            mig=_is_in_mig_mode(handle),
             minor=_optional(lambda: int(pynvml.nvmlDeviceGetMinorNumber(handle)), -1),
             hardware=Hardware(
                 _ARCHITECTURES.get(_optional(lambda: pynvml.nvmlDeviceGetArchitecture(handle), -1), ""),
@@ -380,6 +413,19 @@ _RECOVERY: Final = {
     pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "the driver asks to drain and reset this GPU",
     pynvml.NVML_GPU_RECOVERY_ACTION_BUS_RESET: "the driver asks for a reset of this GPU's bus",
 }
+
+
+def _identity(index: int) -> tuple[str, bool] | None:
+    """UUID and MIG mode; ``None`` for a GPU that cannot be read."""
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        return _str(pynvml.nvmlDeviceGetUUID(handle)), _is_in_mig_mode(handle)
+    except pynvml.NVMLError:
+        return None
+
+
+def _is_in_mig_mode(handle: Any) -> bool:
+    return bool(_optional(lambda: pynvml.nvmlDeviceGetMigMode(handle)[0], 0))
 
 
 def _address(handle: Any) -> int:

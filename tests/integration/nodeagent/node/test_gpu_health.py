@@ -1,5 +1,7 @@
 """GPUs that break and mend, and nodes that have none."""
 
+from dataclasses import replace
+
 from gpushare.api import names
 from gpushare.api.node.device import Device, described_devices
 from gpushare.api.objects import decode_node
@@ -9,10 +11,14 @@ from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_nvml import gpu
 
 
-def device(world: World, index: int) -> Device:
+def devices(world: World) -> tuple[Device, ...]:
     found = described_devices(decode_node(world.api.objects["nodes", NODE]))
     assert found is not None
-    return found[2][index]
+    return tuple(found[2])
+
+
+def device(world: World, index: int) -> Device:
+    return devices(world)[index]
 
 
 async def test_a_driver_without_xid_events_is_watched_by_probes(world: World) -> None:
@@ -32,6 +38,34 @@ async def test_a_gpu_that_vanishes_stays_described_as_not_healthy(world: World) 
     assert world.kubelet.capacity(names.GPU_MEM) == 30
     world.nvml.gpus = [gpu(0), gpu(1)]
     world.nvml.faults.clear()
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30)
+
+
+async def test_a_gpu_that_appears_is_offered_and_running_pods_are_not_disturbed(world: World) -> None:
+    world.nvml.gpus = [gpu(0)]
+    await world.start()
+    await world.run_pod("a", 4, on=0)
+    await world.until_assigned("a")
+    registrations = list(world.kubelet.registrations)
+    # It is inserted before the other one in bus order.
+    first, moved = replace(gpu(1), index=0), replace(gpu(0), index=1)
+    world.nvml.gpus = [first, moved]
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30)
+    await world.changes.until(lambda: [one.uuid for one in devices(world)] == [first.uuid, moved.uuid])
+    await world.run_pod("b", 4, on=0)
+    await world.until_assigned("b")
+    # The pod keeps its GPU, and its record has the new index.
+    await world.changes.until(lambda: world.recorded("a").gpus[0].index == 1)
+    assert world.recorded("a").gpus[0].uuid == moved.uuid
+    assert world.recorded("b").gpus[0].uuid == first.uuid
+    assert world.kubelet.registrations == registrations
+
+
+async def test_a_gpu_that_leaves_mig_mode_is_offered(world: World) -> None:
+    world.nvml.gpus = [gpu(0), gpu(1, mig=True)]
+    await world.start()
+    assert world.kubelet.capacity(names.GPU_MEM) == 15
+    world.nvml.gpus = [gpu(0), gpu(1)]
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30)
 
 

@@ -226,6 +226,36 @@ def test_mig_mode_is_seen(driver: Driver) -> None:
     assert all(gpu.mig for gpu in nvml.enumerate().gpus)
 
 
+@pytest.mark.parametrize(
+    ("function", "answer"),
+    [
+        pytest.param("nvmlDeviceGetCount", lambda: 3, id="one more"),
+        pytest.param("nvmlDeviceGetCount", lambda: 1, id="one fewer"),
+        pytest.param("nvmlDeviceGetHandleByIndex", lambda index: handle_of(1 - index), id="other indices"),
+        pytest.param("nvmlDeviceGetMigMode", lambda handle: [index_of(handle), 0], id="MIG mode"),
+        pytest.param(
+            "nvmlDeviceGetHandleByIndex", fails(pynvml.NVML_ERROR_GPU_IS_LOST), id="one is not readable"
+        ),
+    ],
+)
+def test_gpus_that_change_are_noticed(driver: Driver, function: str, answer: Callable[..., Any]) -> None:
+    nvml = opened()
+    assert not nvml.gpus_changed()
+    driver.says(function, answer)
+    assert nvml.gpus_changed()
+    nvml.enumerate()
+    assert not nvml.gpus_changed()
+
+
+def test_a_gpu_that_only_the_kernel_module_has_is_noticed(driver: Driver, tmp_path: Path) -> None:
+    nvml = DriverNvml(procfs_gpus=tmp_path)
+    nvml.open()
+    nvml.enumerate()
+    assert not nvml.gpus_changed()
+    (tmp_path / "0000:3b:00.0").mkdir()
+    assert nvml.gpus_changed()
+
+
 def test_a_list_that_cannot_be_had_is_a_failure(driver: Driver) -> None:
     driver.says("nvmlDeviceGetCount", fails(pynvml.NVML_ERROR_UNKNOWN))
     nvml = DriverNvml()
