@@ -1,4 +1,5 @@
 """The node agent: a node's GPUs as Kubernetes resources, and for each container the GPU that the scheduler decided.
 
-It keeps no state on disk: everything is derived from the API server and the kubelet's pod resources.
+Everything is derived from the API server, the kubelet's pod resources and the files of isolated containers; only periods that it has
+promised, such as the one after an XID, are in a file of their own.
 """

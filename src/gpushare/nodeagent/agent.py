@@ -48,6 +48,7 @@ from gpushare.nodeagent.driver.telemetry import Readings
 from gpushare.nodeagent.isolation.backends.driver_limits import DriverLimits, due_of
 from gpushare.nodeagent.isolation.controller import Isolation
 from gpushare.nodeagent.isolation.options import AskedIsolation
+from gpushare.nodeagent.isolation.watchdog.violations import Use
 from gpushare.nodeagent.isolation.watchdog.watchdog import Watchdog
 from gpushare.nodeagent.memory_trim import settle, trim
 from gpushare.nodeagent.modes.rules import all_plugins, rules_of
@@ -55,6 +56,7 @@ from gpushare.nodeagent.node.condition import condition_of, mislabelled
 from gpushare.nodeagent.node.node_events import NodeEvents
 from gpushare.nodeagent.node.node_handler import NodeHandler, ReportingNode
 from gpushare.nodeagent.node.node_status import Advertised, NodeStatus
+from gpushare.nodeagent.node.period_file import PeriodFile, Periods
 from gpushare.nodeagent.node.startup_state import NodeAtStart
 from gpushare.nodeagent.node.watches import Watches
 from gpushare.nodeagent.observability.metrics import Metrics
@@ -146,6 +148,7 @@ class Agent:
         self._isolation.attend(self._access)
         self._readers = Readers(AccessReviews(session))
         self._history = UsageHistory(clock, self._isolation.directories)
+        self._periods = PeriodFile(isolation.folder.parent)
         self._watchdog = Watchdog(
             isolation.watch,
             self._book,
@@ -154,7 +157,7 @@ class Agent:
             metrics=self.metrics,
             clock=clock,
             on_change=self._converge,
-            on_used=self._history.take,
+            on_used=self._on_used,
         )
         self._list_pods = partial(self._client.list_pods, field_selector=f"spec.nodeName={settings.node}")
         self._allocator = Allocator(
@@ -207,7 +210,7 @@ class Agent:
             nvml,
             self._on_inventory,
             pace=settings.pace,
-            health=HealthBook(xid_recovery_s=settings.xid_recovery_s),
+            health=HealthBook(xid_recovery_s=settings.xid_recovery_s, xids=self._periods.read().xids),
             clock=clock,
             look=self._look,
             between=self._limits.look_at_new,
@@ -244,8 +247,9 @@ class Agent:
         Returns whether it keeps them. Then the process must exit without closing them.
         """
         if self._handover.newest:
-            there = self._access.there or self._isolation.there
+            there = self._access.there or self._isolation.there or self._periods.there
             if there and await permissions_are_gone(self._list_pods, self._clock):
+                self._periods.clear()
                 await self._access.remove()
                 await self._isolation.clear()
                 return False
@@ -353,6 +357,17 @@ class Agent:
         self._watchdog.look(nvml)
         self._limits.look(nvml)
 
+    def _on_used(self, uses: Sequence[Use]) -> None:
+        self._history.take(uses)
+        self._keep_periods()
+
+    def _keep_periods(self) -> None:
+        """Let the next agent continue what this one has promised for a period."""
+        if self._started and self._handover.newest and self._inventory is not None:
+            self._periods.write(
+                Periods(dict(self._inventory.xids), self._dra.lost_since_s, self._watchdog.overuse)
+            )
+
     def _plan_limits(self) -> None:
         wanted = self._started and self._handover.newest and self._isolation.by_driver
         self._limits.want(due_of(self._book) if wanted else ())
@@ -365,7 +380,8 @@ class Agent:
             logger.error("there is no node %s; waiting for it", self._settings.node)
         await self._access.decided.wait()
         await self._isolation.decided.wait()
-        await self._dra.adopt()
+        periods = self._periods.read()
+        await self._dra.adopt(periods.lost_since_s)
         tasks.create_task(self._handover.run())
         await self._handover.met.wait()
         self._book.set_node(self._present())
@@ -375,7 +391,7 @@ class Agent:
         tasks.create_task(self._allocator.confirm())
         tasks.create_task(self._isolation.keep())
         self._started = True
-        self._watchdog.start()
+        self._watchdog.start(periods.overuse)
         self._converge()
         for _ in range(self._to_start.qsize()):
             tasks.create_task(self._to_start.get_nowait().run())
@@ -469,6 +485,7 @@ class Agent:
                 else mislabelled(self._mislabelled),
             )
         )
+        self._keep_periods()
 
     def _offer_to_claims(self, node: NodeDevices) -> None:
         """Have the ResourceSlice of a node whose GPUs are allocated through claims; of another, none."""

@@ -30,7 +30,7 @@ isolation: docs/guide/isolation.md
 
 ROLE: Final = Role(
     "node-agent",
-    "Device plugin of one node: shares its NVIDIA GPUs as the node's label asks. Keeps no state on disk.",
+    "Device plugin of one node: shares its NVIDIA GPUs as the node's label asks.",
     (
         Option("node", TEXT, "name of this node", absent="none, it must be given", variables=("NODE_NAME",)),
         *ACCESS,

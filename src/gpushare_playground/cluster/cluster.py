@@ -221,8 +221,9 @@ class Cluster:
         with (self.state / "agents").open("a") as agents:
             agents.write(f"{node.name} {figures_at}\n")
         self._targets.add(figures_at, "gpushare-node-agent", "/metrics/dcgm", node=node.name)
+        agent += ["--isolation-dir", str(root / "isolation" / "containers")]
         if self._isolation is not None:
-            agent += ["--isolation", "auto", "--isolation-dir", str(root / "isolation" / "containers")]
+            agent += ["--isolation", "auto"]
             agent += ["--isolation-library-dir", str(self.state / "isolation")]
         self._add(
             f"node-agent {node.name}",

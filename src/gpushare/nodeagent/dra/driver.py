@@ -78,9 +78,11 @@ class DraDriver:
         self._lost_since: dict[str, float] = {}
         self._losing = asyncio.Event()
 
-    async def adopt(self) -> None:
-        """Load what earlier agents have prepared."""
+    async def adopt(self, lost_since_s: Mapping[str, float]) -> None:
+        """Load what earlier agents have prepared, and take over since when GPUs (UUIDs) do not respond."""
         await self._preparer.adopt()
+        self._lost_since = dict(lost_since_s)
+        self._losing.set()
         if self.claims:
             self._needed.set()
 
@@ -105,12 +107,17 @@ class DraDriver:
         self._publisher.want(owner, devices_of(gpus, hardware, most_shares, dead))
 
     def _dead(self, lost: Collection[str]) -> Collection[str]:
-        """GPUs that have not responded for ``EVICT_AFTER_S``; ``on_change`` is called when this may have changed."""
+        """GPUs that have not responded for ``EVICT_AFTER_S``; ``on_change`` is called when this has changed."""
         now_s = self._clock.monotonic()
         if not self._lost_since.keys() >= set(lost):
             self._losing.set()
         self._lost_since = {gpu: self._lost_since.get(gpu, now_s) for gpu in lost}
         return {gpu for gpu, since_s in self._lost_since.items() if now_s - since_s >= EVICT_AFTER_S}
+
+    @property
+    def lost_since_s(self) -> Mapping[str, float]:
+        """Since when GPUs (UUIDs) do not respond."""
+        return dict(self._lost_since)
 
     def rest(self) -> None:
         """Stop maintaining the slice, because a newer agent does."""
@@ -152,8 +159,13 @@ class DraDriver:
     async def _follow_losses(self) -> None:
         while True:
             await self._losing.wait()
-            self._losing.clear()
-            await self._clock.sleep(EVICT_AFTER_S)
+            now_s = self._clock.monotonic()
+            ages_s = (now_s - since_s for since_s in self._lost_since.values())
+            left_s = [EVICT_AFTER_S - age_s for age_s in ages_s if age_s < EVICT_AFTER_S]
+            if not left_s:
+                self._losing.clear()
+                continue
+            await self._clock.sleep(min(left_s))
             self._on_change()
 
     async def _sweep(self) -> None:

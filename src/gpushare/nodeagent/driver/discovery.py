@@ -18,7 +18,7 @@ from gpushare.api.node.topology import UNKNOWN, TopologyLevels, matrix
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.nodeagent.driver.driver_faults import suggestion_of
-from gpushare.nodeagent.driver.health import HealthBook
+from gpushare.nodeagent.driver.health import CriticalXid, HealthBook
 from gpushare.nodeagent.driver.nvml import (
     IN_MIG_MODE,
     NOT_FOUND,
@@ -64,6 +64,8 @@ class Inventory:
     """UUID and the driver's reserved memory, of each GPU that has any."""
     hardware: tuple[tuple[str, Hardware], ...] = ()
     """UUID and properties of each of ``devices``."""
+    xids: tuple[tuple[str, CriticalXid], ...] = ()
+    """UUID and last critical XID of each GPU that is unhealthy because of one."""
 
     @property
     def is_gpus_own(self) -> bool:
@@ -264,6 +266,7 @@ class GpuWatch:
             self._unreadable,
             tuple((uuid, reserved_mib) for uuid in uuids if (reserved_mib := self._known[uuid].reserved_mib)),
             tuple((uuid, self._known[uuid].hardware) for uuid in uuids),
+            tuple(self._health.xids.items()),
         )
         if inventory != self._published:
             self._published = inventory

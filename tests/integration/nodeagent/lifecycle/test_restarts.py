@@ -68,6 +68,27 @@ async def test_ids_stay_when_the_driver_numbers_the_gpus_otherwise(world: World)
     assert world.recorded("a").gpus[0].uuid == gpu(0).uuid
 
 
+async def test_a_gpu_with_an_xid_stays_out_of_service_until_it_was_without_one_for_long_enough(
+    world: World,
+) -> None:
+    world.use(xid_recovery_s=1000.0)
+    await world.start()
+    world.nvml.send_xid(gpu(0).uuid, 79)
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15)
+    await world.changes.until(lambda: world.api.told("GPUUnhealthy"))
+    for _ in range(2):
+        await world.stop()
+        await world.start()
+        assert world.kubelet.allocatable(names.GPU_MEM) == 15
+    assert len(world.api.told("GPUUnhealthy")) == 1
+    assert not world.api.told("GPURecovered")
+    await world.stop()
+    world.use(xid_recovery_s=0.05)
+    await world.start()
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30)
+    await world.changes.until(lambda: world.api.told("GPURecovered"))
+
+
 async def test_the_api_server_away_at_start_is_waited_for(world: World) -> None:
     world.api.refusing = True
     await world.start(ready=False)

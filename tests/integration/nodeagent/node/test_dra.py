@@ -141,6 +141,14 @@ async def test_claims_leave_a_gpu_that_stays_lost_and_keep_one_with_an_xid(
     )
     assert taints(world)[FIRST] == ("gpushare.dev/unhealthy", "critical-error-XID-48", "NoSchedule")
     assert len(slices(world)[0]["spec"]["devices"]) == 2
+    written, before = len(writes(world)), taints(world)
+    await world.stop()
+    kubelet = kubelet_of(world)
+    await world.start(ready=False)
+    await kubelet.register()
+    agent = world.agent
+    await world.changes.until(lambda: not agent.missing())
+    assert (len(writes(world)), taints(world)) == (written, before), "the agent that follows goes on with it"
 
 
 async def test_the_kubelet_is_told_the_health_of_gpus_when_it_changes_and_as_long_as_it_does_not(

@@ -54,6 +54,7 @@ async def command(
         *(sys.executable, "-m", "gpushare", "node-agent", "--node", NODE, "--kubeconfig", str(kubeconfig)),
         *("--kubelet-dir", str(world.kubelet.plugins_dir)),
         *("--pod-resources", str(world.kubelet.resources_socket), "--health-period", "0.05"),
+        *("--isolation-dir", str(world.settings.isolation.folder)),
         *options,
         env={
             **os.environ,

@@ -56,6 +56,17 @@ def test_a_second_xid_begins_the_wait_anew() -> None:
     assert book.reason(GPU) == "critical error XID 94"
 
 
+def test_another_process_continues_the_wait_after_an_xid() -> None:
+    before = HealthBook(xid_recovery_s=300.0)
+    before.take_xid(GPU, 48, 1000.0)
+    book = HealthBook(xid_recovery_s=300.0, xids=before.xids)
+    for at in (1100.0, 1299.0):
+        book.take_probe(GPU, "", at)
+        assert book.reason(GPU) == "critical error XID 48"
+    book.take_probe(GPU, "", 1300.0)
+    assert (book.reason(GPU), book.xids) == ("", {})
+
+
 @given(st.sampled_from(sorted(APPLICATION_XIDS)))
 def test_what_applications_cause_does_not_count(xid: int) -> None:
     book = HealthBook()

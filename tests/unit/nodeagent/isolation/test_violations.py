@@ -173,6 +173,32 @@ def test_who_is_above_most_of_the_time_is_due_though_it_comes_below_before_each_
         assert ("memory", "default/a", True) not in found
 
 
+def continued(before: Overuse, now_s: float) -> Overuse:
+    overuse = Overuse(30.0)
+    overuse.restore(before.states(), now_s)
+    return overuse
+
+
+def test_another_process_continues_the_grace_period_and_adds_no_time_that_nobody_watched() -> None:
+    overuse = Overuse(30.0)
+    judged(overuse, 0.0, (A, 5000, 0))
+    judged(overuse, 25.0, (A, 5000, 0))
+    overuse = continued(overuse, 45.0)
+    # It was reported by the previous one.
+    assert judged(overuse, 46.0, (A, 5000, 0)) == []
+    assert judged(overuse, 50.0, (A, 5000, 0)) == [("memory", "default/a", True)]
+
+
+def test_after_a_long_time_without_a_watchdog_the_grace_period_begins_again() -> None:
+    overuse = Overuse(30.0)
+    judged(overuse, 0.0, (A, 5000, 0))
+    judged(overuse, 25.0, (A, 5000, 0))
+    overuse = continued(overuse, 25.0 + 30.0 + 25.0)
+    assert judged(overuse, 81.0, (A, 5000, 0)) == [("memory", "default/a", False)]
+    assert judged(overuse, 110.0, (A, 5000, 0)) == []
+    assert judged(overuse, 111.0, (A, 5000, 0)) == [("memory", "default/a", True)]
+
+
 def test_compute_is_told_only_when_it_lasts_and_only_where_it_was_given() -> None:
     overuse = Overuse(30.0)
     assert judged(overuse, 0.0, (A, 0, 99), (B, 0, 99)) == []

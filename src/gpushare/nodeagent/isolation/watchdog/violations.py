@@ -109,9 +109,11 @@ class Finding(NamedTuple):
     due: bool
 
 
-class _Above(msgspec.Struct):
+class OveruseState(msgspec.Struct):
     """How long a holder has been above its share, less how long it has been below it since; as of ``at_s``."""
 
+    holder: Holder
+    what: What
     spent_s: float
     at_s: float
     above: bool
@@ -126,8 +128,25 @@ class Overuse:
 
     def __init__(self, grace_s: float) -> None:
         self._grace_s = grace_s
-        self._above: dict[tuple[Holder, What], _Above] = {}
+        self._above: dict[tuple[Holder, What], OveruseState] = {}
         self._reported: dict[tuple[Holder, What], float] = {}
+
+    def states(self) -> tuple[OveruseState, ...]:
+        """All that ``restore`` needs in another process."""
+        return tuple(map(msgspec.structs.replace, self._above.values()))
+
+    def restore(self, states: Iterable[OveruseState], now_s: float) -> None:
+        """Continue after nobody watched for a while: up to the grace period counts neither way, the rest as time below the share.
+
+        So a holder gains nothing by the end of the watching process, and is not accused of what nobody saw.
+        """
+        for state in states:
+            below_s = max(0.0, now_s - state.at_s - self._grace_s)
+            spent_s = max(0.0, state.spent_s - below_s)
+            if spent_s or not below_s:
+                self._above[state.holder, state.what] = OveruseState(
+                    state.holder, state.what, spent_s, now_s, state.above and not below_s
+                )
 
     def judge(self, uses: Iterable[Use], now_s: float) -> list[Finding]:
         """New findings, in the order of ``uses``. Due ones are repeated once per grace period while they last."""
@@ -142,7 +161,7 @@ class Overuse:
         self._count(over.keys(), now_s)
         findings = []
         for key, use in over.items():
-            state = self._above.setdefault(key, _Above(0.0, now_s, above=False))
+            state = self._above.setdefault(key, OveruseState(*key, 0.0, now_s, above=False))
             if state.above and state.spent_s >= self._grace_s:
                 state.spent_s = 0.0
                 findings.append(Finding(key[1], use, due=True))

@@ -25,6 +25,7 @@ from gpushare.nodeagent.isolation.watchdog.violations import (
     GpuProcess,
     Holder,
     Overuse,
+    OveruseState,
     Seen,
     Use,
     seen,
@@ -71,7 +72,7 @@ class NodeEventRecorder(Protocol):
 
 
 class Watchdog:
-    """``on_change`` is called when ``foreign_mib`` changed for some GPU, ``on_used`` with the use in each sample."""
+    """``on_change`` is called when ``foreign_mib`` changed for some GPU, ``on_used`` with the use in each sample, after it was judged."""
 
     def __init__(
         self,
@@ -103,10 +104,14 @@ class Watchdog:
         self._began_s = 0.0
         self._overused_s: dict[tuple[str, ...], float] = {}
 
-    def start(self) -> None:
-        """The node's pods are known: evaluate samples from now on, beginning with the last."""
+    def start(self, overuse: Iterable[OveruseState] = ()) -> None:
+        """The node's pods are known: evaluate samples from now on, beginning with the last.
+
+        ``overuse`` is that of the previous agent.
+        """
         self._evaluating = True
         self._began_s = self._clock.monotonic()
+        self._overuse.restore(overuse, self._began_s)
         self._evaluate()
 
     def attend(self) -> None:
@@ -136,6 +141,11 @@ class Watchdog:
         self._metrics.last_sample.set(value=0.0)
 
     @property
+    def overuse(self) -> tuple[OveruseState, ...]:
+        """Which containers are, or were a moment ago, above their share."""
+        return self._overuse.states()
+
+    @property
     def is_sampling(self) -> bool:
         """Whether the processes on the GPUs that this agent allocates are known; never with ``policy`` off."""
         return self._evaluating and self._last is not None and bool(self._book.node.mode.resources)
@@ -163,10 +173,10 @@ class Watchdog:
         sample = seen(*self._last, self.holder_of) if node.mode.shares_memory else Seen((), {})
         sampled_s = self._clock.time_ns() // 10**9 if node.mode.shares_memory else 0
         self._metrics.last_sample.set(value=float(sampled_s))
-        self._on_used(sample.uses)
         if node.mode.isolated:
             for finding in self._overuse.judge(sample.uses, self._clock.monotonic()):
                 self._act(finding)
+        self._on_used(sample.uses)
         self._note_foreign(node, sample.foreign)
 
     def holder_of(self, whose: Owner, gpu: str) -> Holder | None:
