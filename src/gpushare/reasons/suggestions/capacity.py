@@ -68,7 +68,7 @@ def _foreign_use(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> 
         devices = tuple(structs.replace(device, foreign_mib=0) for device in node.devices)
         if not refusal(ledger, request, structs.replace(node, devices=devices)):
             uses = "; ".join(device.foreign_text for device in node.devices if device.foreign_mib)
-            return f"; node {node.name} would take it if what is used there outside of pods' shares were free: {uses}"
+            return f"; node {node.name} would take it without this: {uses}"
     return ""
 
 

@@ -29,8 +29,8 @@ async def test_reason_and_suggestion_name_the_memory_and_what_uses_it(browser: B
     assert one.category == "memory"
     assert one.reason == f"no single GPU has 12 GiB free (largest free: 6 GiB on GPU 0); {USE}"
     assert one.suggestion == (
-        "a GPU with 12 GiB free: the nearest has 6 GiB free, GPU 0 of node n; node n would take it if what is used there outside of "
-        f"pods' shares were free: {USE}"
+        "a GPU with 12 GiB free: the nearest has 6 GiB free, GPU 0 of node n; node n would take it without this: "
+        f"{USE}"
     )
 
 
@@ -41,7 +41,7 @@ async def test_it_is_suggested_where_a_gpu_is_full_by_it(browser: Browser, world
     (one,) = world.decisions.waiting()
     use = f"{15 * GIB} MiB of GPU 0 are used without an allocation"
     assert one.reason == f"no single GPU has 1 GiB free (every GPU is full); {use}"
-    assert one.suggestion.endswith(f"if what is used there outside of pods' shares were free: {use}")
+    assert one.suggestion.endswith(f"without this: {use}")
 
 
 async def test_it_is_not_suggested_where_its_end_would_not_do(browser: Browser, world: World) -> None:
@@ -49,7 +49,7 @@ async def test_it_is_not_suggested_where_its_end_would_not_do(browser: Browser, 
     await give(browser, world, "there", "n", 13)
     await ask(browser, world, "waits", "n", mem=4)
 
-    assert "used there outside" not in suggestion(world)
+    assert "without this" not in suggestion(world)
 
 
 async def test_nodes_that_lack_memory_are_one_group_whatever_uses_it(browser: Browser, world: World) -> None:
