@@ -59,6 +59,7 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
     if options.node is None and not options.fragmentation:
         remarks += [printable(remark) for remark in _whole_gpu_remarks(snapshot.nodes, cluster)]
     remarks += [f"warning: {printable(remark)}" for node in cluster.nodes for remark in node.out_of_service]
+    remarks += [f"warning: {printable(remark)}" for node in cluster.nodes for remark in node.foreign_use]
     remarks += [f"warning: {printable(node.not_isolated)}" for node in cluster.nodes if node.not_isolated]
     if options.fragmentation:
         return Shown(_fragmentation(kubectl, options, snapshot, cluster), tuple(remarks))

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from gpushare.api.node.device import NodeDevices
 from gpushare.ledger.arrays import ColumnCache, Index
 from gpushare.ledger.columns import NO_NODE, Columns
-from gpushare.ledger.fit.reasons import standing_refusals, unhealthy_text
+from gpushare.ledger.fit.multi_gpu_refusals import GpuNotes
+from gpushare.ledger.fit.reasons import shortage_note, standing_refusals, unhealthy_text
 from gpushare.ledger.fit.refusals import Refusals
 from gpushare.ledger.node_book import UNKNOWN_CPU_MILLI, GpuBook, NodeBook, same_gpus
 from gpushare.ledger.placement.topology_sets import Nearness
@@ -52,7 +53,10 @@ class Books:
         self._drop_unused_gpus(book)
         self.columns.write_node(book)
         self.refusals.set_node(
-            book.column, book.standing, unhealthy_text(node.devices), node.mode.one_gpu_text
+            book.column,
+            book.standing,
+            GpuNotes(unhealthy_text(node.devices), shortage_note(node.devices)),
+            node.mode.one_gpu_text,
         )
         self._restore_allocations(book, lifted)
 

@@ -39,7 +39,7 @@ _NODE_LINES: Final = {
     "max_pods": (np.int32, 0),
     "largest_units": (np.int32, 0),
     "healthy_units": (np.int32, SHUT),
-    "unhealthy": (np.int32, 0),
+    "noted": (np.int32, 0),
     "memory_pods": (np.int32, 0),
     "core_pods": (np.int32, 0),
     "placement": (np.int32, 0),
@@ -74,8 +74,8 @@ class Columns:
     """Units of the largest GPU."""
     healthy_units: Ints
     """Units of the largest GPU in service; ``SHUT`` without one."""
-    unhealthy: Ints
-    """GPUs out of service: unhealthy or cordoned."""
+    noted: Ints
+    """1 if a GPU is out of service, or used without an allocation: refusals for lack of memory or compute say so."""
     memory_pods: Ints
     core_pods: Ints
     """Pods with memory alone, and pods with compute too; nominated pods included."""
@@ -147,7 +147,7 @@ class Columns:
         self.max_pods[column] = devices.max_pods or 0
         self.largest_units[column] = max((gpu.units for gpu in node.present), default=0)
         self.healthy_units[column] = max(healthy, default=SHUT)
-        self.unhealthy[column] = len(node.present) - len(healthy)
+        self.noted[column] = any(not gpu.in_service or gpu.foreign_mib for gpu in devices.devices)
         self.placement[column] = number_of(devices.placement)
         self.by_fragments[column] = devices.placement is Placement.FRAGMENTATION
         self.free_cpu_milli[column] = node.free_cpu_milli

@@ -354,7 +354,7 @@ class Agent:
     def _look(self, nvml: Nvml) -> None:
         """Sample readings, processes and driver limits; called in NVML's thread."""
         self._readings.look(nvml)
-        self._watchdog.look(nvml)
+        self._watchdog.look(nvml, {uuid: reading.used_mib for uuid, reading in self._readings.last.items()})
         self._limits.look(nvml)
 
     def _on_used(self, uses: Sequence[Use]) -> None:
@@ -420,7 +420,11 @@ class Agent:
                 device = msgspec.structs.replace(device, total_mib=usable_mib)
             foreign_mib = self._watchdog.foreign_mib(device.uuid)
             if foreign_mib:
-                device = msgspec.structs.replace(device, foreign_mib=min(foreign_mib, device.total_mib))
+                device = msgspec.structs.replace(
+                    device,
+                    foreign_mib=min(foreign_mib, device.total_mib),
+                    foreign_by=self._watchdog.foreign_by(device.uuid),
+                )
             if device.uuid in contexts_mib:
                 device = msgspec.structs.replace(device, context_mib=contexts_mib[device.uuid])
             why = lacking.get(device.uuid) or kept.get(device.uuid)

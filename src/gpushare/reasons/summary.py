@@ -173,9 +173,10 @@ def _group(head: str, refusals: list[_Refusal]) -> Group:
 
 def _head(text: str) -> str:
     """The start of a reason, without the parts that differ between nodes."""
+    text = text.partition("; ")[0]
     head, _, rest = text.partition(" (")
     # Brackets in the middle of a sentence belong to it.
-    return (text if "), " in rest else head).partition("; ")[0][:LONGEST_TEXT]
+    return (text if "), " in rest else head)[:LONGEST_TEXT]
 
 
 def reason_text(summary: Summary) -> str:

@@ -179,6 +179,13 @@ async def test_a_pod_on_a_broken_gpu_is_told_so_of_that_share() -> None:
         assert (its["healthy"], its["reason"]) == wanted, "its node's page says the same"
 
 
+async def test_memory_that_is_used_without_an_allocation_comes_with_what_uses_it() -> None:
+    shown = await shown_cluster()
+    shown.add(described("k", gpu("k", 0, foreign_mib=9024, foreign_by="process 4711 (in no pod)")))
+    (its,) = (await ask(shown, "node", name="k"))["gpus"]
+    assert (its["foreign_mib"], its["foreign_by"]) == (9024, "process 4711 (in no pod)")
+
+
 async def test_a_gpu_that_waits_for_the_pod_that_holds_it_is_well() -> None:
     shown = await shown_cluster()
     why = "held whole by pod default/whole until it ends"

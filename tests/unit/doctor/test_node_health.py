@@ -85,3 +85,19 @@ def test_who_drains_a_node_whose_gpus_are_lost_is_told_to_open_it_again() -> Non
         finding.suggestion.index(one) for one in ("`kubectl drain n1 ", "then `kubectl uncordon n1`")
     )
     assert drain < uncordon
+
+
+def test_memory_that_is_used_without_an_allocation_is_a_warning_that_names_what_uses_it() -> None:
+    gpus = (
+        Device(0, "GPU-1", 16160, foreign_mib=9024, foreign_by="process 4711 (in no pod)"),
+        Device(1, "GPU-2", 16160),
+    )
+    facts = sound(nodes=[node_of(gpus=gpus, allocatable={"aliyun.com/gpu-mem": "30"})])
+    (finding,) = [one for one in examine(facts, CHECKS) if one.state != "ok"]
+    assert (finding.state, finding.subject, finding.message) == (
+        "warning",
+        "node n1",
+        "9024 MiB of GPU 0 are used without an allocation by process 4711 (in no pod), and are not allocated to pods",
+    )
+    assert "`kubectl describe node n1`" in finding.suggestion
+    assert "`nvidia-smi -r -i 0`" in finding.suggestion

@@ -158,7 +158,8 @@ class NaiveLedger:
         if full := self.full(node):
             return full, False
         text = self._short(request, node, healthy, asked_mib)
-        return text and (text + (f"; {note}" if note else ""), False)
+        shortage = reasons.shortage_note(node.devices)
+        return text and (text + (f"; {shortage}" if shortage else ""), False)
 
     def _short(
         self, request: Request, node: NodeDevices, healthy: list[Device], asked_mib: int
@@ -207,7 +208,8 @@ class NaiveLedger:
         free = [device for device in large if self.has_memory(node, device, request.memory_units)]
         if request.whole_device:
             free = [device for device in free if self.is_untouched(node.name, device)]
-        more = f"; {note}" if note else ""
+        shortage = reasons.shortage_note(node.devices)
+        more = f"; {shortage}" if shortage else ""
         if len(free) < count:
             indices = [device.index for device in free]
             return reasons.too_few_free(request, asked_mib, indices) + more, False

@@ -416,7 +416,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert not self.ledger._books.nodes
         assert not self.ledger._books.absent
         assert not self.ledger._books.refusals._against
-        assert not self.ledger._books.refusals._unhealthy
+        assert not self.ledger._books.refusals._notes
         assert self.ledger._books.columns.width <= len(NAMES) + 1
 
 

@@ -144,7 +144,7 @@ REFUSED: dict[str, tuple[NodeDevices, tuple[Request, ...], Request, str, bool]] 
         with_others(node("n1", T4), 0, 64),
         (),
         asks(4, whole=True),
-        "needs a GPU with 4 GiB or more that nobody uses, no GPU is free",
+        "needs a GPU with 4 GiB or more that nobody uses, no GPU is free; 64 MiB of GPU 0 are used without an allocation",
         False,
     ),
     "no GPU is as large as the whole one": (

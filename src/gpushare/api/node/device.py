@@ -50,7 +50,9 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     pci_bus_id: str = msgspec.field(name="pci", default="")
     numa_node: int = msgspec.field(name="numa", default=-1)
     foreign_mib: int = msgspec.field(name="foreign", default=0)
-    """MiB used by processes without an allocation of ours; not allocated to pods."""
+    """MiB used without an allocation of ours; not allocated to pods."""
+    foreign_by: str = msgspec.field(name="foreignBy", default="")
+    """What uses them, as text; agents of earlier versions do not say."""
     context_mib: int = msgspec.field(name="context", default=0)
     """Measured MiB of a CUDA context in a container with isolation; 0: not measured yet."""
     cordoned: bool = False
@@ -58,6 +60,14 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     kept_back: bool = msgspec.field(name="kept", default=False)
     """Whether it works, but is not allocated until pods have ended that hold it from before a change of the node's mode
     (``reason`` names one). ``healthy`` is then false, too, for readers of earlier versions."""
+
+    @property
+    def foreign_text(self) -> str:
+        """What is used without an allocation, and by what; empty if nothing is."""
+        if not self.foreign_mib:
+            return ""
+        users = f" by {self.foreign_by}" if self.foreign_by else ""
+        return f"{self.foreign_mib} MiB of GPU {self.index} are used without an allocation{users}"
 
     @property
     def is_faulty(self) -> bool:

@@ -57,6 +57,7 @@ class GpuDetail(msgspec.Struct, frozen=True):
     total_mib: int
     allocated_mib: int
     foreign_mib: int
+    foreign_by: str
     total_units: int
     used_units: int
     allocated_core: int
@@ -141,6 +142,7 @@ def node_detail(
                 total_mib=gpu.total_mib,
                 allocated_mib=gpu.used_mib,
                 foreign_mib=gpu.foreign_mib,
+                foreign_by=device.foreign_by,
                 total_units=gpu.total_units,
                 used_units=gpu.used_units,
                 allocated_core=gpu.used_core,

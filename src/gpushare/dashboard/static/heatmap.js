@@ -387,6 +387,7 @@ export class HeatMap {
       lines: [
         ["Memory allocated", `${gib(figure("allocated_mib"))} of ${gib(total)} (${percent(share(figure("allocated_mib"), total))})`],
         ["Memory used", gib(figure("used_mib"))],
+        ...(figure("foreign_mib") > 0 ? [["Used without an allocation", gib(figure("foreign_mib"))]] : []),
         ["Compute allocated", figure("allocated_core") === UNKNOWN ? "not shared" : percent(figure("allocated_core"))],
         ["Compute used", percent(figure("busy_percent"))],
         ["Pods", count(figure("pods"))],

@@ -14,7 +14,7 @@ function bar(gpu) {
   const all = Math.max(gpu.total_mib, gpu.allocated_mib + gpu.foreign_mib, 1), width = (mib) => `${(100 * mib) / all}%`;
   return h("div", { class: "bar", role: "img", "aria-label": `${gib(gpu.allocated_mib)} of ${gib(gpu.total_mib)} allocated` },
     gpu.pods.map((pod, at) => h("span", { class: `part part-${at % 6}`, title: `${pod.pod}: ${gib(pod.mib)}`, style: { width: width(pod.mib) } })),
-    gpu.foreign_mib > 0 && h("span", { class: "part foreign", title: `processes from outside: ${gib(gpu.foreign_mib)}`, style: { width: width(gpu.foreign_mib) } }),
+    gpu.foreign_mib > 0 && h("span", { class: "part foreign", title: `used without an allocation: ${gib(gpu.foreign_mib)}`, style: { width: width(gpu.foreign_mib) } }),
     gpu.used_mib !== UNKNOWN && h("span", { class: "really", title: `used: ${gib(gpu.used_mib)}`, style: { left: width(Math.min(gpu.used_mib, all)) } }));
 }
 
@@ -25,12 +25,12 @@ function gpuCard(store, node, gpu, alone) {
       h(alone ? "h1" : "h2", null, alone ? `GPU ${gpu.index}` : h("a", { href: to.gpu(node.name, gpu.index) }, `GPU ${gpu.index}`)), badge(state, kind),
       h("span", { class: "quiet model" }, gpu.model || "GPU")),
     gpu.reason && h("p", { class: gpu.healthy ? "note warn" : "note bad" }, gpu.reason),
+    gpu.foreign_mib > 0 && h("p", { class: "note warn" }, `${gib(gpu.foreign_mib)} are used without an allocation${gpu.foreign_by && ` by ${gpu.foreign_by}`}, and are not free`),
     bar(gpu),
     h("dl", { class: alone ? "facts wide" : "facts" },
       fact("Memory allocated", `${gib(gpu.allocated_mib)} of ${gib(gpu.total_mib)}`), fact("Memory used", gib(gpu.used_mib)),
       fact("Compute allocated", node.gives_core ? percent(gpu.allocated_core) : "not shared"), fact("Compute used", percent(gpu.busy_percent)),
       store.keptOn(node.name, gpu.index).map((one) => fact("Kept", keptText(one))),
-      gpu.foreign_mib > 0 && fact("From outside", gib(gpu.foreign_mib)),
       alone && [fact("Units", `${gpu.used_units} of ${gpu.total_units} (${node.unit})`), fact("UUID", h("code", null, gpu.uuid)), gpu.pci && fact("PCI", h("code", null, gpu.pci)), gpu.numa >= 0 && fact("NUMA node", gpu.numa)]),
     shares(gpu.pods, alone));
 }

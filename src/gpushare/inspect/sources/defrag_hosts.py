@@ -47,7 +47,7 @@ def _gpu(node: NodeUsage, gpu: GpuUsage, wanted: "Mapping[str, Container[str]]")
     cap = node.devices.max_pods
     return Gpu(
         device_index=gpu.device.index,
-        free_units=gpu.total_units - gpu.used_units,
+        free_units=gpu.free_units,
         free_core=100 - gpu.used_core_percent,
         spare_pods=NO_CAP if cap is None else cap - len(pods),
         pods=pods,

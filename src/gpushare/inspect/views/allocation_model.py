@@ -71,6 +71,14 @@ class GpuUsage(NamedTuple):
     used_mib: int
     used_core_percent: int
 
+    @property
+    def free_units(self) -> int:
+        """Units that can be allocated: what is used without an allocation is not free."""
+        free_mib = max(self.device.total_mib - self.used_mib - self.device.foreign_mib, 0)
+        # As the scheduler's ledger counts: the largest request whose MiB are at most the free ones.
+        room_units = ((free_mib + 1) * self.total_units - 1) // self.device.total_mib
+        return max(min(self.total_units - self.used_units, room_units), 0)
+
 
 class NodeUsage(NamedTuple):
     """One node. ``pods`` are ordered by their first GPU; pods without a GPU come last."""
@@ -109,6 +117,15 @@ class NodeUsage(NamedTuple):
             f"GPU {gpu.device.index} of node {self.name} is {_out_of_service_reason(gpu.device)}"
             for gpu in self.gpus
             if not gpu.device.in_service
+        )
+
+    @property
+    def foreign_use(self) -> tuple[str, ...]:
+        """Messages about memory that is used without an allocation, and therefore not free."""
+        return tuple(
+            f"node {self.name}: {gpu.device.foreign_text}: {gpu.free_units} of its {gpu.total_units} units can be allocated"
+            for gpu in self.gpus
+            if gpu.device.foreign_mib
         )
 
     @property

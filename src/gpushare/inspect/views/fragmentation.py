@@ -150,7 +150,7 @@ def _note(way: Way, reasons: "dict[str, str]") -> str:
 def _free_mib(cluster: ClusterUsage) -> "list[int]":
     """Free MiB of each GPU that has free memory."""
     free = (
-        (gpu.total_units - gpu.used_units) * node.unit.mib
+        gpu.free_units * node.unit.mib
         for node in cluster.nodes
         for gpu in node.gpus
         if not node.closed and gpu.device.in_service

@@ -53,7 +53,9 @@ class _Gpu(_Out, frozen=True):
     memory: _Memory
     core: _Core | None
     foreign_mib: int | msgspec.UnsetType = msgspec.field(name="foreignMiB", default=msgspec.UNSET)
-    """MiB used by processes without an allocation of ours; omitted if 0."""
+    """MiB used without an allocation of ours, and therefore not free; omitted if 0."""
+    foreign_by: str | msgspec.UnsetType = msgspec.UNSET
+    """What uses them, as text; omitted if there are none, or the node agent does not say."""
     cordoned: bool | msgspec.UnsetType = msgspec.UNSET
     """True if cordoned by annotation; omitted otherwise."""
 
@@ -196,6 +198,7 @@ def _gpu(gpu: GpuUsage, *, has_core: bool) -> _Gpu:
         memory=_Memory(gpu.used_units, gpu.total_units, gpu.used_mib, device.total_mib),
         core=_Core(gpu.used_core_percent, 100) if has_core else None,
         foreign_mib=device.foreign_mib or msgspec.UNSET,
+        foreign_by=device.foreign_by or msgspec.UNSET,
         cordoned=device.cordoned or msgspec.UNSET,
     )
 

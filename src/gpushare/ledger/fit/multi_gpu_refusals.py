@@ -28,17 +28,23 @@ class RefusalTexts(NamedTuple):
     hopeless: dict[str, str]
 
 
+class GpuNotes(NamedTuple):
+    """Texts on a node's GPUs: those out of service (``reasons.unhealthy_text``), and ``reasons.shortage_note``."""
+
+    unhealthy: str
+    shortage: str
+
+
 def explain(
     columns: Columns,
     request: Request,
     unit: MemoryUnit,
     group: Group,
-    unhealthy: Mapping[int, str],
+    notes: Mapping[int, GpuNotes],
     one_gpu: Mapping[int, str],
     not_full: Callable[[Group, dict[str, str]], Group],
 ) -> RefusalTexts:
-    """For nodes of one ``unit``, none of which takes ``request``. ``unhealthy`` has the texts on unhealthy GPUs by column,
-    ``one_gpu`` those of nodes that allocate one GPU per pod. ``not_full`` splits off full nodes."""
+    """For nodes of one ``unit``, none of which takes ``request``. ``notes`` are those on GPUs by column, ``one_gpu`` the texts of nodes that allocate one GPU per pod. ``not_full`` splits off full nodes."""
     texts = RefusalTexts({}, {})
     several = request.gpu_count > 1
     asked = min(request.memory_units, MOST_UNITS)
@@ -46,7 +52,7 @@ def explain(
     if several and not request.by_gpu:
         single, group = group.part(columns.one_gpu[group.at] == 1)
         texts.hopeless.update(zip(single.names, map(one_gpu.__getitem__, single.at.tolist()), strict=True))
-    group = _without_hopeless(columns, request, unit, group, unhealthy, texts)
+    group = _without_hopeless(columns, request, unit, group, notes, texts)
     if not request.by_gpu:
         others = (columns.memory_pods if request.wants_core else columns.core_pods)[group.at]
         mixed, group = group.part(others > 0)
@@ -84,9 +90,9 @@ def explain(
             lambda gpus: reasons.too_few_with_compute(request, asked_mib, gpus),
             texts.refused,
         )
-    sick, _ = group.part(columns.unhealthy[group.at] > 0)
-    for name, column in zip(sick.names, sick.at.tolist(), strict=True):
-        texts.refused[name] += f"; {unhealthy[column]}"
+    noted, _ = group.part(columns.noted[group.at] > 0)
+    for name, column in zip(noted.names, noted.at.tolist(), strict=True):
+        texts.refused[name] += f"; {notes[column].shortage}"
     return texts
 
 
@@ -95,7 +101,7 @@ def _without_hopeless(
     request: Request,
     unit: MemoryUnit,
     group: Group,
-    unhealthy: Mapping[int, str],
+    notes: Mapping[int, GpuNotes],
     texts: RefusalTexts,
 ) -> Group:
     """Split off the nodes that could not take the request even if empty; returns the others."""
@@ -125,9 +131,9 @@ def _without_hopeless(
     sick, group = group.part(healthy.sum(axis=0) < count)
     for name, column in zip(sick.names, sick.at.tolist(), strict=True):
         texts.hopeless[name] = (
-            reasons.only_unhealthy(asked_mib, unhealthy[column])
+            reasons.only_unhealthy(asked_mib, notes[column].unhealthy)
             if count == 1
-            else reasons.too_few_healthy(request, asked_mib, unhealthy[column])
+            else reasons.too_few_healthy(request, asked_mib, notes[column].unhealthy)
         )
     return group
 

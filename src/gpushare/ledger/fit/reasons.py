@@ -45,6 +45,12 @@ def unhealthy_text(devices: tuple[Device, ...]) -> str:
     return "; ".join(_out_of_service(device) for device in devices if not device.in_service)
 
 
+def shortage_note(devices: tuple[Device, ...]) -> str:
+    """Why less may be free than the pods on ``devices`` account for: those out of service, and what is used without an allocation."""
+    foreign = "; ".join(device.foreign_text for device in devices if device.in_service and device.foreign_mib)
+    return "; ".join(filter(None, (unhealthy_text(devices), foreign)))
+
+
 def _out_of_service(device: Device) -> str:
     if device.healthy:
         return f"GPU {device.index} is cordoned"

@@ -16,6 +16,7 @@ from gpushare.ledger.arrays import Ints, Places
 from gpushare.ledger.columns import NO_NODE, Columns
 from gpushare.ledger.fit import multi_gpu_refusals, reasons
 from gpushare.ledger.fit.group import Group
+from gpushare.ledger.fit.multi_gpu_refusals import GpuNotes
 from gpushare.ledger.fit.single_gpu import MOST_UNITS
 
 Texts = dict[str, str]
@@ -43,26 +44,26 @@ class Refusals:
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
         self._against: dict[int, tuple[str, str, str]] = {}
-        self._unhealthy: dict[int, str] = {}
+        self._notes: dict[int, GpuNotes] = {}
         self._one_gpu: dict[int, str] = {}
         self._largest = {unit: reasons.Parts(partial(_write_largest, unit)) for unit in _UNITS}
         self._nearest = {unit: reasons.Parts(partial(_write_nearest, unit)) for unit in _UNITS}
 
-    def set_node(self, column: int, standing: tuple[str, str, str], unhealthy: str, one_gpu: str) -> None:
-        """Record why the node takes no requests (for memory, for compute too, for a number of GPUs), which of its GPUs are
-        unhealthy, and why a pod gets one GPU only. Empty texts if nothing applies.
+    def set_node(self, column: int, standing: tuple[str, str, str], notes: GpuNotes, one_gpu: str) -> None:
+        """Record why the node takes no requests (for memory, for compute too, for a number of GPUs), notes on its GPUs, and why a
+        pod gets one GPU only. Empty texts if nothing applies.
         """
         self.forget_node(column)
         self._against[column] = standing
-        if unhealthy:
-            self._unhealthy[column] = unhealthy
+        if notes.shortage:
+            self._notes[column] = notes
         if one_gpu:
             self._one_gpu[column] = one_gpu
 
     def forget_node(self, column: int) -> None:
         """Clear the column."""
         self._against.pop(column, None)
-        self._unhealthy.pop(column, None)
+        self._notes.pop(column, None)
         self._one_gpu.pop(column, None)
 
     def explain(self, request: Request, names: list[str], at: Places) -> tuple[Texts, Texts]:
@@ -123,7 +124,7 @@ class Refusals:
         hopeless.update(zip(large.names, map(text_of.__getitem__, sizes), strict=True))
         sick, group = group.part(columns.healthy_units[group.at] < asked)
         for name, column in zip(sick.names, sick.at.tolist(), strict=True):
-            hopeless[name] = reasons.only_unhealthy(asked_mib, self._unhealthy[column])
+            hopeless[name] = reasons.only_unhealthy(asked_mib, self._notes[column].unhealthy)
         others = (columns.memory_pods if request.wants_core else columns.core_pods)[group.at]
         mixed, group = group.part(others > 0)
         counts = others[others > 0].tolist()
@@ -132,9 +133,9 @@ class Refusals:
         group = self._not_full(group, refused)
         if group.names:
             self._short(request, unit, group, refused)
-            sick, _ = group.part(columns.unhealthy[group.at] > 0)
-            for name, column in zip(sick.names, sick.at.tolist(), strict=True):
-                refused[name] += f"; {self._unhealthy[column]}"
+            noted, _ = group.part(columns.noted[group.at] > 0)
+            for name, column in zip(noted.names, noted.at.tolist(), strict=True):
+                refused[name] += f"; {self._notes[column].shortage}"
 
     def _not_full(self, group: Group, refused: Texts) -> Group:
         """Split off the nodes whose pod cap is reached; returns the others."""
@@ -142,7 +143,7 @@ class Refusals:
         full, group = group.part(columns.full[group.at] == 1)
         counts = (columns.memory_pods[full.at] + columns.core_pods[full.at]).tolist()
         for name, column, count in zip(full.names, full.at.tolist(), counts, strict=True):
-            note = self._unhealthy.get(column, "")
+            note = self._notes[column].unhealthy if column in self._notes else ""
             refused[name] = reasons.node_at_cap(count) + (f"; {note}" if note else "")
         return group
 
@@ -155,7 +156,7 @@ class Refusals:
         hopeless: Texts,
     ) -> None:
         texts = multi_gpu_refusals.explain(
-            self._columns, request, unit, group, self._unhealthy, self._one_gpu, self._not_full
+            self._columns, request, unit, group, self._notes, self._one_gpu, self._not_full
         )
         refused.update(texts.refused)
         hopeless.update(texts.hopeless)

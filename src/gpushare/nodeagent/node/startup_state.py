@@ -72,6 +72,7 @@ class NodeAtStart:
                 healthy=False,
                 reason=dead[device.index].why,
                 foreign_mib=0,
+                foreign_by="",
                 cordoned=False,
                 kept_back=False,
             )

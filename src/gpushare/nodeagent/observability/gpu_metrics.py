@@ -81,7 +81,7 @@ FAMILIES: Final[Families] = {
     "gpushare_gpu_exclusive_pods": ("gauge", "Pods that have the GPU exclusively.", _GPU),
     "gpushare_gpu_memory_unmanaged_bytes": (
         "gauge",
-        "Memory of the GPU that is kept back because processes without an allocation hold it.",
+        "Memory of the GPU that is used without an allocation, and therefore not allocated.",
         _GPU,
     ),
     "gpushare_gpu_unmanaged_processes": ("gauge", "Processes on the GPU without an allocation of it.", _GPU),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Final
 
 from msgspec import structs
@@ -25,6 +26,7 @@ _LARGEST: Final = re.compile(
 )
 _NEAREST: Final = re.compile(r"\(nearest: GPU (?P<gpu>\d+) with (?P<free>\d+ [GM]iB and (?P<amount>\d+)%)\)")
 _ONLY: Final = re.compile(r", only GPUs? (?P<gpus>\d[\d, and]*) (?:has|have|is|are)\b")
+_FOREIGN_MIB: Final = attrgetter("foreign_mib")
 _MOVES: Final = "`kubectl inspect cgpu --fragmentation` says whether a move would help"
 
 
@@ -47,15 +49,27 @@ def of_room(ledger: Ledger, request: Request, category: Category, texts: Mapping
     node = max(matching, key=lambda name: _nearness(matching[name]), default="")
     devices = ledger.node(node or next(iter(texts), ""))
     required = wanted(request, 0 if devices is None else devices.unit.mib)
+    foreign = _foreign_use(ledger, request, matching)
     if not node or (request.is_ordinary and not _nearness(matching[node])):
-        return f"{required}: all GPUs of the kind are full; pods that end, or one node more"
+        return f"{required}: all GPUs of the kind are full; pods that end, or one node more{foreign}"
     text = matching[node]
     advice = f"{required}: {_nearest(node, text)}{_compute_lack(ledger, request, node, text)}{_victims(ledger, request, node, text)}"
     if category is Category.MEMORY and request.is_ordinary:
         scattered = ledger.evictions.scattered(request, list(matching))
         if scattered:
             advice += f"; node {scattered[0]} has as much in all, on several GPUs: {_MOVES}"
-    return advice
+    return advice + foreign
+
+
+def _foreign_use(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> str:
+    """What is used without an allocation on a node that would take the pod otherwise."""
+    nodes = (node for node in map(ledger.node, texts) if node is not None)
+    for node in to_try((node for node in nodes if any(map(_FOREIGN_MIB, node.devices))), texts.get):
+        devices = tuple(structs.replace(device, foreign_mib=0) for device in node.devices)
+        if not refusal(ledger, request, structs.replace(node, devices=devices)):
+            uses = "; ".join(device.foreign_text for device in node.devices if device.foreign_mib)
+            return f"; node {node.name} would take it without this: {uses}"
+    return ""
 
 
 @lru_cache(maxsize=1024)

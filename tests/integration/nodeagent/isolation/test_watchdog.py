@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 from gpushare.api import names
 from gpushare.api.node.device import Device, described_devices
 from gpushare.api.objects import decode_node
+from gpushare.nodeagent.driver.telemetry import GpuReading
 from gpushare.nodeagent.isolation.options import Watch, WatchPolicy
 from gpushare.nodeagent.isolation.watchdog.cgroups import OUTSIDE, Owner
 from gpushare.nodeagent.isolation.watchdog.processes import kill, owners
@@ -92,7 +94,9 @@ async def test_a_container_above_its_share_is_told_of_on_the_pod_and_counted(wor
     assert agent.metrics.exceeded.value("memory") >= 1.0
     await world.changes.until(lambda: told.get("series", {}).get("count", 1) > 1, "counted when it goes on")
     assert len(world.api.told("GPUMemoryExceeded")) == 1
-    assert first_gpu(world).foreign_mib == 0
+    # What is used above a share is not free either.
+    await world.changes.until(lambda: first_gpu(world).foreign_mib == 128, "described")
+    assert first_gpu(world).foreign_by == "pod default/a (above its share)"
     uses(world)
     await world.changes.until(lambda: exported(world, "memory_used_bytes") == 0)
 
@@ -167,8 +171,8 @@ async def test_use_from_outside_is_told_and_kept_out_of_what_is_given(world: Wor
     told = world.api.told("UnmanagedGPUUsage")[0]
     assert told["regarding"]["kind"] == "Node"
     assert told["note"] == (
-        "GPU 0: 1500 MiB are used by processes without an allocation: 41 (in no pod), "
-        "42 (pod UID 2f1c3a5e-0d6b-4c2a-9a57-0b8f2f1d7e12). 1536 MiB are not allocated to pods"
+        "GPU 0: 1500 MiB are used without an allocation by process 41 (in no pod), "
+        "process 42 (pod UID 2f1c3a5e-0d6b-4c2a-9a57-0b8f2f1d7e12). 1536 MiB are not allocated to pods"
     )
     text = world.agent.metrics_pages.exposition().decode()
     assert re.search(
@@ -181,13 +185,48 @@ async def test_use_from_outside_is_told_and_kept_out_of_what_is_given(world: Wor
     await world.changes.until(lambda: world.api.told("UnmanagedGPUUsageResolved"), "told")
 
 
-async def test_processes_that_are_gone_or_serve_all_are_nobodys(world: World) -> None:
+async def test_processes_that_serve_all_are_not_foreign(world: World) -> None:
     watch(world)
     await world.start(mode="mps")
     process(world, 42, name="nvidia-cuda-mps")
     process(world, 43)
-    uses(world, (41, 5000, 0), (42, 5000, 0), (43, 100, 0))
+    uses(world, (42, 5000, 0), (43, 100, 0))
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 128, "described")
+
+
+async def test_memory_of_a_process_that_no_longer_exists_is_not_free_as_long_as_the_driver_counts_it(
+    world: World,
+) -> None:
+    watch(world)
+    await world.start(mode="cgpu")
+    process(world, 4711)
+    uses(world, (4711, 9000, 0))
+    await world.changes.until(lambda: first_gpu(world).foreign_by == "process 4711 (in no pod)", "described")
+    shutil.rmtree(world.folder / "proc" / "4711")
+    ended = "process 4711 (ended, its memory is not freed)"
+    await world.changes.until(lambda: first_gpu(world).foreign_by == ended, "described again")
+    assert first_gpu(world).foreign_mib == 9024
+    # The driver no longer lists the process, and still counts its memory.
+    uses(world)
+    world.nvml.told = {gpu(0).uuid: GpuReading(gpu(0).uuid, used_mib=9000)}
+    unlisted = "something that the driver does not list (9000 MiB)"
+    await world.changes.until(lambda: first_gpu(world).foreign_by == unlisted, "described once more")
+    assert first_gpu(world).foreign_mib == 9024
+    assert not world.api.told("UnmanagedGPUUsageResolved")
+    world.nvml.told = {gpu(0).uuid: GpuReading(gpu(0).uuid, used_mib=0)}
+    await world.changes.until(lambda: world.api.told("UnmanagedGPUUsageResolved"), "told")
+    assert (first_gpu(world).foreign_mib, first_gpu(world).foreign_by) == (0, "")
+
+
+async def test_memory_that_the_driver_counts_is_that_of_the_pods_that_use_it(world: World) -> None:
+    watch(world)
+    world.nvml.told = {gpu(0).uuid: GpuReading(gpu(0).uuid, used_mib=4016)}
+    await world.start(mode="cgpu")
+    admitted = await world.run_pod("a", 3, on=0)
+    process(world, 41, contained(admitted))
+    uses(world, (41, 3000, 0))
+    # 16 MiB are the driver's own, for the process.
+    await world.changes.until(lambda: first_gpu(world).foreign_mib == 1024, "described")
 
 
 async def test_one_that_starts_anew_knows_what_others_hold_before_it_advertises(world: World) -> None:
@@ -228,10 +267,12 @@ def sleeper() -> Any:
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open")
 def test_a_process_is_ended_only_while_it_is_whose_it_was(sleeper: Any) -> None:
-    whose = owners([sleeper.pid, 1 << 22])
-    assert list(whose) == [sleeper.pid]
+    found = owners([sleeper.pid, 1 << 22])
+    assert list(found) == [sleeper.pid]
+    whose = found[sleeper.pid]
+    assert whose is not None
     assert kill(sleeper.pid, Owner("another", "x")) == "the PID is another process's now"
     assert sleeper.poll() is None
-    assert kill(sleeper.pid, whose[sleeper.pid]) == ""
+    assert kill(sleeper.pid, whose) == ""
     assert sleeper.wait(10.0) == -9
     assert kill(sleeper.pid, OUTSIDE) == "No such process"

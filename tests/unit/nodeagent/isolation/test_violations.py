@@ -1,16 +1,24 @@
 """Whose processes are, who is above their share, and what others hold."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpushare.api.node.modes import MODES
+from gpushare.api.node.overuse_threshold import SLACK_MIB
 from gpushare.nodeagent.isolation.backend_selection import backing
 from gpushare.nodeagent.isolation.options import AskedIsolation
 from gpushare.nodeagent.isolation.watchdog.cgroups import OUTSIDE, Owner, container_cgroup, owner
 from gpushare.nodeagent.isolation.watchdog.violations import (
+    FOREIGN_LEAST_MIB,
+    UNLISTED_MIB,
+    Foreign,
     ForeignBook,
+    GpuMemory,
     GpuProcess,
     Holder,
     Overuse,
+    Seen,
     Use,
     seen,
 )
@@ -94,35 +102,104 @@ def test_pods_of_the_kubelets_own_files_have_uids_of_another_form() -> None:
 
 A = Holder("default/a", "ua", "c", "GPU-0", 2154, 30)
 B = Holder("default/b", "ub", "c", "GPU-0", 1000, 0)
-OWNERS = {1: Owner("ua", "x"), 2: Owner("ua", "x"), 3: Owner("ub", "y"), 4: OUTSIDE, 5: Owner("nobody", "z")}
+OWNERS = {
+    1: Owner("ua", "x"),
+    2: Owner("ua", "x"),
+    3: Owner("ub", "y"),
+    4: OUTSIDE,
+    5: Owner("nobody", "z"),
+    6: None,
+}
 
 
 def holder_of(whose: Owner, gpu: str) -> Holder | None:
     return {("ua", "GPU-0"): A, ("ub", "GPU-0"): B}.get((whose.pod_uid, gpu))
 
 
+def sample(
+    *processes: GpuProcess, used_mib: int | None = None, allocated_mib: int = 0, enforced: bool = False
+) -> Seen:
+    gpus = {"GPU-0": GpuMemory(used_mib, allocated_mib), "GPU-1": GpuMemory(None, 0)}
+    return seen(processes, OWNERS, holder_of, gpus, enforced=enforced)
+
+
 def test_uses_are_added_up_by_holder_and_the_rest_is_foreign() -> None:
-    found = seen(
-        [
-            GpuProcess("GPU-0", 1, 100, 10),
-            GpuProcess("GPU-0", 2, 200, -1),
-            GpuProcess("GPU-0", 3, -1, 50),
-            GpuProcess("GPU-0", 4, 300),
-            GpuProcess("GPU-0", 5, 500),
-            GpuProcess("GPU-0", 99, 9000),
-            GpuProcess("GPU-1", 1, 700),
-        ],
-        OWNERS,
-        holder_of,
+    found = sample(
+        GpuProcess("GPU-0", 1, 100, 10),
+        GpuProcess("GPU-0", 2, 200, -1),
+        GpuProcess("GPU-0", 3, -1, 50),
+        GpuProcess("GPU-0", 4, 300),
+        GpuProcess("GPU-0", 5, 500),
+        GpuProcess("GPU-0", 6, 5000),
+        GpuProcess("GPU-1", 1, 700),
     )
     assert [(use.holder, use.mib, use.untold, use.sm_percent, use.pids) for use in found.uses] == [
         (A, 300, 0, 10, [1, 2]),
         (B, 0, 1, 50, [3]),
     ]
-    assert found.foreign["GPU-0"].mib == 800
+    assert found.foreign["GPU-0"].total_mib == found.foreign["GPU-0"].certain_mib == 800
     assert found.foreign["GPU-0"].pids == {OUTSIDE: [4], Owner("nobody", "z"): [5]}
     # A GPU that was not given to it is foreign to a pod that holds another.
     assert found.foreign["GPU-1"].pids == {Owner("ua", "x"): [1]}
+
+
+def test_memory_of_a_process_that_has_ended_is_foreign_as_long_as_the_driver_lists_it() -> None:
+    found = sample(GpuProcess("GPU-0", 99, 9000)).foreign["GPU-0"]
+    assert (found.total_mib, found.certain_mib, found.ended_pids) == (9000, 0, [99])
+
+
+# What the driver takes beyond what it lists is 16 MiB for each process.
+@pytest.mark.parametrize(
+    ("used_mib", "unlisted_mib"), [(None, 0), (5900, 0), (5948, 0), (5949, 1), (9948, 4000)]
+)
+def test_memory_that_the_driver_counts_and_lists_for_no_process_is_foreign(
+    used_mib: int | None, unlisted_mib: int
+) -> None:
+    listed = [GpuProcess("GPU-0", pid, mib) for pid, mib in ((1, 900), (6, 3000), (4, 2000))]
+    foreign = sample(*listed, used_mib=used_mib, allocated_mib=3154).foreign["GPU-0"]
+    assert foreign.unlisted_mib == unlisted_mib
+    assert foreign.total_mib == 2000 + unlisted_mib
+    assert foreign.certain_mib == 2000
+
+
+def test_what_a_holder_uses_by_unknown_memory_is_its_own_up_to_its_share() -> None:
+    listed = [GpuProcess("GPU-0", 1, -1), GpuProcess("GPU-0", 3, 400)]
+    assert sample(*listed, used_mib=2154 + 400).foreign["GPU-0"].total_mib == 0
+    assert sample(*listed, used_mib=2154 + 400 + 32 + 1000).foreign["GPU-0"].total_mib == 1000
+
+
+def test_where_the_driver_lists_no_process_memory_is_that_of_the_pods_up_to_their_shares() -> None:
+    assert sample(used_mib=3000, allocated_mib=3154).foreign["GPU-0"].total_mib == 0
+    assert sample(used_mib=9000, allocated_mib=3154).foreign["GPU-0"].total_mib == 9000 - 3154
+
+
+@pytest.mark.parametrize(("enforced", "excess_mib"), [(True, 1846), (False, 0)])
+def test_memory_above_a_share_is_foreign_where_shares_are_enforced(enforced: bool, excess_mib: int) -> None:
+    listed = [GpuProcess("GPU-0", 1, 4000), GpuProcess("GPU-0", 3, 1010)]
+    foreign = sample(*listed, used_mib=5010, allocated_mib=3154, enforced=enforced).foreign["GPU-0"]
+    assert foreign.total_mib == foreign.certain_mib == excess_mib
+    assert foreign.excess_pods == (["default/a"] if enforced else [])
+
+
+@pytest.mark.parametrize("enforced", [True, False])
+@given(data=st.data())
+def test_what_can_be_allocated_is_never_more_than_what_the_driver_has_free(
+    data: st.DataObject, enforced: bool
+) -> None:
+    """Without what it takes for each process, what is too little to be published, and, without enforcement, what pods use above their share."""
+    total_mib, allocated_mib = 15360, A.mib + B.mib
+    processes = [
+        GpuProcess("GPU-0", pid, data.draw(st.integers(-1, 4000)))
+        for pid in data.draw(st.lists(st.sampled_from([1, 2, 3, 4, 5, 99]), unique=True))
+    ]
+    listed_mib = sum(max(process.mib, 0) for process in processes)
+    used_mib = data.draw(st.integers(min(listed_mib, total_mib), total_mib))
+    found = sample(*processes, used_mib=used_mib, allocated_mib=allocated_mib, enforced=enforced)
+    published_mib = ForeignBook().take("GPU-0", found.foreign["GPU-0"])
+    above_mib = sum(max(use.mib - use.holder.mib, 0) for use in found.uses)
+    allowance_mib = UNLISTED_MIB * len(processes) + FOREIGN_LEAST_MIB
+    allowance_mib += SLACK_MIB * len(found.uses) if enforced else above_mib
+    assert total_mib - allocated_mib - published_mib <= total_mib - used_mib + allowance_mib
 
 
 def judged(overuse: Overuse, now_s: float, *uses: tuple[Holder, int, int]) -> list[tuple[str, str, bool]]:
@@ -206,23 +283,34 @@ def test_compute_is_told_only_when_it_lasts_and_only_where_it_was_given() -> Non
     assert judged(overuse, 60.0, (A, 0, 40)) == []
 
 
+def published(book: ForeignBook, certain_mib: int = 0, unlisted_mib: int = 0) -> int:
+    return book.take("GPU-0", Foreign(certain_mib, unlisted_mib=unlisted_mib))
+
+
 def test_what_others_hold_rises_at_once_and_falls_slowly() -> None:
     book = ForeignBook()
-    assert not book.take({"GPU-0": 63})
-    assert book.take({"GPU-0": 65})
-    assert book.published("GPU-0") == 128
-    assert not book.take({"GPU-0": 100})
-    assert book.take({"GPU-0": 1000})
-    assert book.published("GPU-0") == 1024
-    assert not book.take({"GPU-0": 100})
-    assert not book.take({})
-    assert book.take({"GPU-0": 200})
-    # The most of the looks that found less.
-    assert book.published("GPU-0") == 256
-    for _ in range(2):
-        assert not book.take({})
-    assert book.take({})
+    assert [published(book, mib) for mib in (63, 65, 100, 1000)] == [0, 128, 128, 1024]
+    # The most of the samples that found less.
+    assert [published(book, mib) for mib in (100, 0, 200, 0, 0, 0)] == [1024, 1024, 256, 256, 256, 0]
     assert book.published("GPU-0") == 0
+    assert book.published("GPU-1") == 0
+
+
+def test_what_may_be_a_matter_of_the_moment_rises_only_when_it_lasts() -> None:
+    book = ForeignBook()
+    published(book)
+    assert [published(book, 0, mib) for mib in (9000, 0, 9000, 8000, 9000)] == [0, 0, 0, 0, 8000]
+    assert published(book, 8500, 0) == 8512
+
+
+def test_a_process_that_ends_and_leaves_its_memory_behind_changes_nothing() -> None:
+    book = ForeignBook()
+    held = [published(book, 9000) for _ in range(3)] + [published(book, 0, 9000) for _ in range(5)]
+    assert set(held) == {9024}
+
+
+def test_the_first_sample_counts_in_full() -> None:
+    assert published(ForeignBook(), 0, 9000) == 9024
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def _not_isolated(node: SeenNode) -> Iterator[Result]:
 
 
 def node_health(facts: ClusterFacts) -> Iterator[Result]:
-    """Whether nodes are ready, their GPUs are in service, and their containers are held to their share."""
+    """Whether nodes are ready, their GPUs are in service and used by pods only, and their containers are held to their share."""
     for node in gpu_nodes(facts):
         if not node.is_ready:
             yield fault(node.subject, "its kubelet is not ready", f"`kubectl describe node {node.name}`")
@@ -217,6 +217,8 @@ def node_health(facts: ClusterFacts) -> Iterator[Result]:
         for device in described.devices if described else ():
             if device.kept_back:
                 yield fine("", f"{node.subject}: GPU {device.index} ({device.uuid}) is {device.reason}")
+            if device.foreign_mib:
+                yield _used_without_allocation(node, device)
         if (
             condition is None
             or condition.status == "True"
@@ -230,6 +232,15 @@ def node_health(facts: ClusterFacts) -> Iterator[Result]:
             f"{names.CONDITION_READY} is {condition.status}: {condition.message}",
             _suggestion(facts, node, condition),
         )
+
+
+def _used_without_allocation(node: SeenNode, device: Device) -> Result:
+    return warning(
+        node.subject,
+        f"{device.foreign_text}, and are not allocated to pods",
+        f"end what uses them, which `kubectl describe node {node.name}` names as well (event UnmanagedGPUUsage); where no process is "
+        f"left, delete what runs on the GPU and reset it (`nvidia-smi -r -i {device.index}`), or reboot",
+    )
 
 
 def _lost(node: SeenNode, lost: Sequence[Device], *, all_of_them: bool) -> Iterator[Result]:

@@ -17,17 +17,16 @@ PROC: Final = Path("/proc")
 _MPS: Final = "nvidia-cuda-mps"
 
 
-def owners(pids: Iterable[int], proc: Path = PROC) -> dict[int, Owner]:
-    """The owner of each process, except those that are gone and NVIDIA's servers that this program runs."""
+def owners(pids: Iterable[int], proc: Path = PROC) -> dict[int, Owner | None]:
+    """The owner of each process; ``None`` for NVIDIA's servers that this program runs. Those that have ended are left out."""
     own_pod = _owner(os.getpid(), PROC)
-    found = {}
+    found: dict[int, Owner | None] = {}
     for pid in set(pids):
         whose = _owner(pid, proc)
         if whose is None:
             continue
         ours = not whose.pod_uid or (own_pod is not None and whose.pod_uid == own_pod.pod_uid)
-        if not (ours and _name(pid, proc) == _MPS):
-            found[pid] = whose
+        found[pid] = None if ours and _name(pid, proc) == _MPS else whose
     return found
 
 

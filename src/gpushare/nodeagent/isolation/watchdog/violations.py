@@ -4,6 +4,7 @@ It is computed from what the driver reports, not from what containers report: en
 outside of Kubernetes are not limited at all.
 """
 
+from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
@@ -18,6 +19,8 @@ FOREIGN_LEAST_MIB: Final = 64
 #: would be written on the node.
 FOREIGN_STEP_MIB: Final = 64
 FOREIGN_SAMPLES: Final = 3
+#: What the driver takes of a GPU for each process beyond what it lists for it: on an H200 a process that was listed with 518 MiB took 526.8.
+UNLISTED_MIB: Final = 16
 
 
 class GpuProcess(NamedTuple):
@@ -59,14 +62,52 @@ class Use(msgspec.Struct):
 
 
 class Foreign(msgspec.Struct):
-    """Unmanaged use of a GPU: processes without an allocation, by owner."""
+    """Memory of one GPU that is used without an allocation, in MiB."""
 
     mib: int = 0
+    """Used by processes without an allocation."""
     pids: dict[Owner, list[int]] = {}
+    """These processes, by owner."""
+    ended_mib: int = 0
+    """Used by processes that the driver still lists, and the kernel does not."""
+    ended_pids: list[int] = []
+    unlisted_mib: int = 0
+    """Used, as the driver reports for the whole GPU, by no process that it lists."""
+    excess_mib: int = 0
+    """Used by containers above their share, where shares are enforced."""
+    excess_pods: list[str] = []
+    """Pods of these containers."""
+
+    @property
+    def certain_mib(self) -> int:
+        """What is no matter of the moment at which a sample was taken: the rest may be that of a process that starts or ends."""
+        return self.mib + self.excess_mib
+
+    @property
+    def total_mib(self) -> int:
+        """All that is used without an allocation."""
+        return self.certain_mib + self.ended_mib + self.unlisted_mib
+
+    @property
+    def kinds(self) -> tuple[object, ...]:
+        """What uses the memory, without the figures and PIDs that change all the time."""
+        return (
+            frozenset(self.pids),
+            bool(self.ended_mib),
+            self.unlisted_mib >= FOREIGN_LEAST_MIB,
+            frozenset(self.excess_pods),
+        )
+
+
+class GpuMemory(NamedTuple):
+    """What the driver reports as used of a whole GPU without what it reserves (``None``: it does not), and all shares of it; in MiB."""
+
+    used_mib: int | None
+    allocated_mib: int
 
 
 class Seen(NamedTuple):
-    """One sample: what each holder uses, and unmanaged use by GPU."""
+    """One sample: what each holder uses, and use without an allocation by GPU."""
 
     uses: tuple[Use, ...]
     foreign: Mapping[str, Foreign]
@@ -74,27 +115,55 @@ class Seen(NamedTuple):
 
 def seen(
     processes: Iterable[GpuProcess],
-    owners: Mapping[int, Owner],
+    owners: Mapping[int, Owner | None],
     holder_of: Callable[[Owner, str], Holder | None],
+    gpus: Mapping[str, GpuMemory],
+    *,
+    enforced: bool,
 ) -> Seen:
-    """Attribute processes to holders. Those without an owner have ended meanwhile, or serve all."""
+    """Attribute the memory of ``gpus`` to holders. ``owners`` lacks processes that have ended, and has ``None`` for those that serve all.
+
+    ``enforced``: containers are held to their share, so that what they use above it counts as used without an allocation.
+    """
     uses: dict[Holder, Use] = {}
-    foreign: dict[str, Foreign] = {}
+    foreign = {gpu: Foreign() for gpu in gpus}
+    listed_mib: dict[str, int] = {}
     for process in processes:
-        owner = owners.get(process.pid)
+        unmanaged = foreign.get(process.gpu)
+        if unmanaged is None:
+            continue
+        mib = max(process.mib, 0)
+        listed_mib[process.gpu] = listed_mib.get(process.gpu, 0) + mib + UNLISTED_MIB
+        if process.pid not in owners:
+            unmanaged.ended_mib += mib
+            unmanaged.ended_pids.append(process.pid)
+            continue
+        owner = owners[process.pid]
         if owner is None:
             continue
         holder = holder_of(owner, process.gpu)
         if holder is None:
-            unmanaged = foreign.setdefault(process.gpu, Foreign())
-            unmanaged.mib += max(process.mib, 0)
+            unmanaged.mib += mib
             unmanaged.pids.setdefault(owner, []).append(process.pid)
             continue
         use = uses.setdefault(holder, Use(holder))
-        use.mib += max(process.mib, 0)
+        use.mib += mib
         use.untold += process.mib < 0
         use.sm_percent += max(process.sm_percent, 0)
         use.pids.append(process.pid)
+    for use in uses.values():
+        holder = use.holder
+        if use.untold:
+            # The driver does not report what they use: up to their share it is theirs.
+            listed_mib[holder.gpu] += max(holder.mib - use.mib, 0)
+        if enforced and is_over_memory(use.mib, holder.mib):
+            foreign[holder.gpu].excess_mib += use.mib - holder.mib
+            foreign[holder.gpu].excess_pods.append(holder.pod)
+    for gpu, memory in gpus.items():
+        if memory.used_mib is not None:
+            # A driver that lists no process at all may be unable to: then its memory is that of the pods with a share.
+            known_mib = listed_mib.get(gpu, memory.allocated_mib)
+            foreign[gpu].unlisted_mib = max(memory.used_mib - known_mib, 0)
     return Seen(tuple(uses.values()), foreign)
 
 
@@ -185,35 +254,28 @@ class Overuse:
 
 
 class ForeignBook:
-    """Unmanaged memory of each GPU as published: rounded, raised immediately and lowered slowly."""
+    """Memory of each GPU that is used without an allocation, as published: rounded, and changed only as far as the last samples agree.
+
+    It is raised immediately by what is certain, and lowered, or raised by the rest, only after ``FOREIGN_SAMPLES`` samples.
+    """
 
     def __init__(self) -> None:
-        self._reported: dict[str, int] = {}
-        self._lower: dict[str, list[int]] = {}
+        self._published_mib: dict[str, int] = {}
+        self._last_mib: dict[str, deque[int]] = {}
 
-    def take(self, held_mib: Mapping[str, int]) -> bool:
-        """Take in a sample of all GPUs, in MiB by UUID; whether ``published`` changed."""
-        before = dict(self._reported)
-        for gpu in self._reported.keys() | held_mib.keys():
-            now_mib = _rounded(held_mib.get(gpu, 0))
-            if now_mib >= self._reported.get(gpu, 0):
-                self._lower.pop(gpu, None)
-            else:
-                samples = self._lower.setdefault(gpu, [])
-                samples.append(now_mib)
-                if len(samples) < FOREIGN_SAMPLES:
-                    continue
-                now_mib = max(samples)
-                del self._lower[gpu]
-            if now_mib:
-                self._reported[gpu] = now_mib
-            else:
-                self._reported.pop(gpu, None)
-        return self._reported != before
+    def take(self, gpu: str, foreign: Foreign) -> int:
+        """Take in a sample of the GPU (UUID); returns what is published of it now, in MiB."""
+        last_mib = self._last_mib.setdefault(gpu, deque(maxlen=FOREIGN_SAMPLES))
+        last_mib.append(foreign.total_mib)
+        published_mib = max(self.published(gpu), _rounded(foreign.certain_mib), _rounded(min(last_mib)))
+        if len(last_mib) == FOREIGN_SAMPLES:
+            published_mib = min(published_mib, _rounded(max(last_mib)))
+        self._published_mib[gpu] = published_mib
+        return published_mib
 
     def published(self, gpu: str) -> int:
         """MiB of the GPU that are not to be allocated."""
-        return self._reported.get(gpu, 0)
+        return self._published_mib.get(gpu, 0)
 
 
 def _rounded(mib: int) -> int:

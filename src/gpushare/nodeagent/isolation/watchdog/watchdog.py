@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from gpushare.api.node.device import NodeDevices
 from gpushare.api.objects import ObjectReference
@@ -19,9 +19,11 @@ from gpushare.nodeagent.isolation.options import Watch
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner
 from gpushare.nodeagent.isolation.watchdog.processes import kill, owners
 from gpushare.nodeagent.isolation.watchdog.violations import (
+    FOREIGN_LEAST_MIB,
     Finding,
     Foreign,
     ForeignBook,
+    GpuMemory,
     GpuProcess,
     Holder,
     Overuse,
@@ -98,7 +100,11 @@ class Watchdog:
         self._end = end
         self._overuse = Overuse(watch.grace_s)
         self._foreign = ForeignBook()
-        self._last: tuple[Sequence[GpuProcess], Mapping[int, Owner]] | None = None
+        self._foreign_by: dict[str, tuple[tuple[object, ...], str]] = {}
+        """By GPU, what uses the published memory: kinds, and text."""
+        self._foreign_kinds: dict[str, tuple[object, ...]] = {}
+        """By GPU, the kinds in the last sample."""
+        self._last: _Sample | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._evaluating = False
         self._began_s = 0.0
@@ -118,20 +124,20 @@ class Watchdog:
         """Call in the event loop that is to get the samples."""
         self._loop = asyncio.get_running_loop()
 
-    def look(self, nvml: AsksNvml) -> None:
-        """Sample NVML and ``/proc``; called in NVML's thread."""
+    def look(self, nvml: AsksNvml, used_mib: Mapping[str, int | None]) -> None:
+        """Sample NVML and ``/proc``; called in NVML's thread. ``used_mib``: what is used of each GPU as a whole, sampled just before."""
         if self._watch.policy == "off" or self._loop is None:
             return
         processes = nvml.processes()
         process_owners = owners((process.pid for process in processes), self._watch.proc)
         try:
-            self._loop.call_soon_threadsafe(self.take, processes, process_owners)
+            self._loop.call_soon_threadsafe(self.take, _Sample(processes, process_owners, used_mib))
         except RuntimeError:
             logger.debug("the event loop has ended")
 
-    def take(self, processes: Sequence[GpuProcess], whose: Mapping[int, Owner]) -> None:
+    def take(self, sample: "_Sample") -> None:
         """Take in a sample."""
-        self._last = (processes, whose)
+        self._last = sample
         if self._evaluating:
             self._evaluate()
 
@@ -155,22 +161,26 @@ class Watchdog:
         """The last sample of the GPUs that this agent allocates; empty before the node's pods are known."""
         if not self.is_sampling or self._last is None:
             return ()
-        return tuple(self._last[0])
+        return tuple(self._last.processes)
 
     @property
-    def owners(self) -> Mapping[int, Owner]:
-        """Their owners, by PID."""
-        return self._last[1] if self._last is not None else {}
+    def owners(self) -> Mapping[int, Owner | None]:
+        """Their owners, by PID; ``None`` for NVIDIA's servers."""
+        return self._last.owners if self._last is not None else {}
 
     def foreign_mib(self, gpu: str) -> int:
         """Memory of the GPU that is not to be allocated."""
         return self._foreign.published(gpu)
 
+    def foreign_by(self, gpu: str) -> str:
+        """What uses that memory, as text."""
+        return self._foreign_by[gpu][1] if gpu in self._foreign_by else ""
+
     def _evaluate(self) -> None:
         if self._last is None:
             return
         node = self._book.node
-        sample = seen(*self._last, self.holder_of) if node.mode.shares_memory else Seen((), {})
+        sample = self._seen(node, self._last) if node.mode.shares_memory else Seen((), {})
         sampled_s = self._clock.time_ns() // 10**9 if node.mode.shares_memory else 0
         self._metrics.last_sample.set(value=float(sampled_s))
         if node.mode.isolated:
@@ -178,6 +188,16 @@ class Watchdog:
                 self._act(finding)
         self._on_used(sample.uses)
         self._note_foreign(node, sample.foreign)
+
+    def _seen(self, node: NodeDevices, sample: "_Sample") -> Seen:
+        held = self._book.held()
+        gpus = {
+            device.uuid: GpuMemory(
+                sample.used_mib.get(device.uuid), sum(share.mib for share in held.get(device.uuid, ()))
+            )
+            for device in node.devices
+        }
+        return seen(sample.processes, sample.owners, self.holder_of, gpus, enforced=node.mode.isolated)
 
     def holder_of(self, whose: Owner, gpu: str) -> Holder | None:
         """The owner's allocation of that GPU; ``None``: none."""
@@ -220,10 +240,11 @@ class Watchdog:
 
     def _kill(self, pids: Sequence[int]) -> str:
         """Kill processes; the result, for people."""
-        process_owners = self._last[1] if self._last is not None else {}
         ended, failed = [], []
         for pid in pids:
-            reason = self._end(pid, process_owners[pid], self._watch.proc)
+            whose = self.owners[pid]
+            assert whose is not None
+            reason = self._end(pid, whose, self._watch.proc)
             if reason:
                 failed.append(f"{pid} ({reason})")
             else:
@@ -260,41 +281,72 @@ class Watchdog:
             telling="each" if happens else self._telling((holder.uid, container, holder.gpu, reason)),
         )
 
-    def _note_foreign(self, node: NodeDevices, foreign: Mapping[str, Foreign]) -> None:
-        before = {device.uuid: self._foreign.published(device.uuid) for device in node.devices}
-        held = {uuid: unmanaged.mib for uuid, unmanaged in foreign.items() if uuid in before}
-        if not self._foreign.take(held):
-            return
+    def _note_foreign(self, node: NodeDevices, by_gpu: Mapping[str, Foreign]) -> None:
+        changed = False
         for device in node.devices:
-            published_mib = self._foreign.published(device.uuid)
-            unmanaged = foreign.get(device.uuid)
-            if published_mib > before[device.uuid] and unmanaged is not None:
+            foreign, before_mib = by_gpu.get(device.uuid, Foreign()), self._foreign.published(device.uuid)
+            published_mib = self._foreign.take(device.uuid, foreign)
+            described = self._describe(device.uuid, foreign, changed=published_mib != before_mib)
+            changed = changed or described or published_mib != before_mib
+            if published_mib > before_mib:
                 self._report_on_node(
                     REASON_FOREIGN,
-                    f"GPU {device.index}: {unmanaged.mib} MiB are used by processes without an allocation: "
-                    f"{_some(map(self._named, unmanaged.pids, unmanaged.pids.values()))}. {published_mib} MiB are not allocated to pods",
+                    f"GPU {device.index}: {foreign.total_mib} MiB are used without an allocation by {self.foreign_by(device.uuid)}. "
+                    f"{published_mib} MiB are not allocated to pods",
                     cause=foreign_cause(device.index),
-                    telling="standing" if before[device.uuid] else "come",
+                    telling="standing" if before_mib else "come",
                 )
-            elif before[device.uuid] and not published_mib:
+            elif before_mib and not published_mib:
                 self._report_on_node(
                     REASON_NO_FOREIGN,
-                    f"GPU {device.index}: no unmanaged process uses memory any more",
+                    f"GPU {device.index}: no memory is used without an allocation any more",
                     "Normal",
                     cause=foreign_cause(device.index),
                 )
-        self._on_change()
+        if changed:
+            self._on_change()
 
-    def _named(self, whose: Owner, pids: Sequence[int]) -> str:
-        listed = _some(map(str, pids))
+    def _describe(self, gpu: str, foreign: Foreign, *, changed: bool) -> bool:
+        """Write down what uses the published memory, if it has changed; returns whether it did.
+
+        Other processes of the same owner, or a moment's changes, are no reason to write the node again.
+        """
+        before, self._foreign_kinds[gpu] = self._foreign_kinds.get(gpu), foreign.kinds
+        if not self._foreign.published(gpu):
+            return self._foreign_by.pop(gpu, None) is not None
+        known = self._foreign_by.get(gpu)
+        lasting = known is None or known[0] != foreign.kinds == before
+        if not foreign.total_mib or not (changed or lasting):
+            return False
+        self._foreign_by[gpu] = foreign.kinds, self._users(foreign)
+        return known != self._foreign_by[gpu]
+
+    def _users(self, foreign: Foreign) -> str:
+        users = [_processes(pids, self._pod_of(whose)) for whose, pids in foreign.pids.items()]
+        if foreign.ended_mib:
+            users.append(_processes(foreign.ended_pids, "ended, its memory is not freed"))
+        users += [f"pod {pod} (above its share)" for pod in sorted(set(foreign.excess_pods))]
+        if foreign.unlisted_mib >= FOREIGN_LEAST_MIB:
+            users.append(f"something that the driver does not list ({foreign.unlisted_mib} MiB)")
+        return _some(users)
+
+    def _pod_of(self, whose: Owner) -> str:
         if not whose.pod_uid:
-            return f"{listed} (in no pod)"
+            return "in no pod"
         allocated = self._book.pod(whose.pod_uid)
-        return (
-            f"{listed} (pod {allocated.key})"
-            if allocated is not None
-            else f"{listed} (pod UID {whose.pod_uid})"
-        )
+        return f"pod {allocated.key}" if allocated is not None else f"pod UID {whose.pod_uid}"
+
+
+class _Sample(NamedTuple):
+    """Processes on the GPUs, their owners by PID, and what is used of each GPU (UUID) as a whole, in MiB."""
+
+    processes: Sequence[GpuProcess]
+    owners: Mapping[int, Owner | None]
+    used_mib: Mapping[str, int | None]
+
+
+def _processes(pids: Sequence[int], what: str) -> str:
+    return f"process{'' if len(pids) == 1 else 'es'} {_some(map(str, pids))} ({what})"
 
 
 def _some(texts: Iterable[str]) -> str:
