@@ -11,8 +11,9 @@ import numpy as np
 
 from gpushare.api.node.device import MAX_DEVICES
 from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.gpu_selection import GpuSelection
 from gpushare.api.request.request import Request
-from gpushare.ledger.arrays import Ints, Places
+from gpushare.ledger.arrays import Ints, Mask, Places
 from gpushare.ledger.columns import NO_NODE, Columns
 from gpushare.ledger.fit import multi_gpu_refusals, reasons
 from gpushare.ledger.fit.group import Group
@@ -77,13 +78,42 @@ class Refusals:
         if request.core_percent > 100:
             hopeless.update(dict.fromkeys(group.names, reasons.too_much_core(request.core_percent)))
             return refused, hopeless
+        if request.selection is None:
+            self._of_each_unit(self._columns, request, group, refused, hopeless)
+        else:
+            self._among_allowed(request, request.selection, group, refused, hopeless)
+        return refused, hopeless
+
+    def _among_allowed(
+        self, request: Request, selection: GpuSelection, group: Group, refused: Texts, hopeless: Texts
+    ) -> None:
+        """As if nodes had only the GPUs that the pod's annotations allow, with a note on the others."""
+        columns = self._columns
+        rules = columns.selection_rules(selection)
+        here = rules.take(group.at, axis=1)
+        by_node = list(zip(*here.tolist(), strict=True))
+        note_of = {gpus: reasons.excluded(selection, gpus) for gpus in set(by_node)}
+        notes = dict(zip(group.names, map(note_of.__getitem__, by_node), strict=True))
+        allowed: Ints = (here == 0).sum(axis=0)
+        too_few: Mask = (allowed < request.gpu_count) & (here > 0).any(axis=0)
+        few, rest = group.part(too_few)
+        for name, count in zip(few.names, allowed[too_few].tolist(), strict=True):
+            hopeless[name] = reasons.too_few_allowed(request, count, notes[name])
+        self._of_each_unit(columns.only(rules == 0), request, rest, refused, hopeless)
+        for name in rest.names:
+            if note := notes[name]:
+                texts = refused if name in refused else hopeless
+                texts[name] += f"; {note}"
+
+    def _of_each_unit(
+        self, columns: Columns, request: Request, group: Group, refused: Texts, hopeless: Texts
+    ) -> None:
         explain = self._of_unit if request.is_ordinary else self._of_unit_beyond_one_share
-        unit_mib = self._columns.unit_mib[group.at]
+        unit_mib = columns.unit_mib[group.at]
         for unit in _UNITS:
             of_unit, _ = group.part(unit_mib == unit.mib)
             if of_unit.names:
-                explain(request, unit, of_unit, refused, hopeless)
-        return refused, hopeless
+                explain(columns, request, unit, of_unit, refused, hopeless)
 
     def _standing(self, request: Request, group: Group, hopeless: Texts) -> Group:
         columns = self._columns
@@ -108,13 +138,13 @@ class Refusals:
 
     def _of_unit(
         self,
+        columns: Columns,
         request: Request,
         unit: MemoryUnit,
         group: Group,
         refused: Texts,
         hopeless: Texts,
     ) -> None:
-        columns = self._columns
         asked = min(request.memory_units, MOST_UNITS)
         asked_mib = request.memory_units * unit.mib
         large, group = group.part(columns.largest_units[group.at] < asked)
@@ -131,7 +161,7 @@ class Refusals:
         refused.update(zip(mixed.names, map(text_of.__getitem__, counts), strict=True))
         group = self._not_full(group, refused)
         if group.names:
-            self._short(request, unit, group, refused)
+            self._short(columns, request, unit, group, refused)
             sick, _ = group.part(columns.unhealthy[group.at] > 0)
             for name, column in zip(sick.names, sick.at.tolist(), strict=True):
                 refused[name] += f"; {self._unhealthy[column]}"
@@ -148,6 +178,7 @@ class Refusals:
 
     def _of_unit_beyond_one_share(
         self,
+        columns: Columns,
         request: Request,
         unit: MemoryUnit,
         group: Group,
@@ -155,14 +186,15 @@ class Refusals:
         hopeless: Texts,
     ) -> None:
         texts = multi_gpu_refusals.explain(
-            self._columns, request, unit, group, self._unhealthy, self._one_gpu, self._not_full
+            columns, request, unit, group, self._unhealthy, self._one_gpu, self._not_full
         )
         refused.update(texts.refused)
         hopeless.update(texts.hopeless)
 
-    def _short(self, request: Request, unit: MemoryUnit, group: Group, refused: Texts) -> None:
+    def _short(
+        self, columns: Columns, request: Request, unit: MemoryUnit, group: Group, refused: Texts
+    ) -> None:
         """Nodes that would take the request if enough were free."""
-        columns = self._columns
         asked = request.memory_units
         asked_mib = asked * unit.mib
         room = columns.room_units.take(group.at, axis=1)
@@ -182,10 +214,11 @@ class Refusals:
         text_of = {cap: reasons.at_cap(cap) for cap in set(caps)}
         refused.update(zip(capped.names, map(text_of.__getitem__, caps), strict=True))
         if busy.names:
-            self._no_compute(request, unit, busy, refused)
+            self._no_compute(columns, request, unit, busy, refused)
 
-    def _no_compute(self, request: Request, unit: MemoryUnit, group: Group, refused: Texts) -> None:
-        columns = self._columns
+    def _no_compute(
+        self, columns: Columns, request: Request, unit: MemoryUnit, group: Group, refused: Texts
+    ) -> None:
         fits = columns.fit_units.take(group.at, axis=1)
         core = np.where(fits >= request.memory_units, columns.free_core.take(group.at, axis=1), -1).astype(
             np.int64
