@@ -229,15 +229,21 @@ class Columns:
             else np.full_like(numbers, number_of(request.gpu_placement))
         )
 
-    def only(self, gpus: Mask) -> Self:
-        """A copy in which nodes have these ``gpus`` only, for reasons; it does not follow changes."""
+    def only(self, gpus: Mask, at: Places) -> Self:
+        """A copy in which the nodes in the columns ``at`` have these ``gpus`` only, for reasons about them; other columns are undefined."""
         copied = copy(self)
         for name in ("fit_units", "room_units", "units", "total_mib"):
-            setattr(copied, name, np.where(gpus, getattr(self, name), _GPU_PLANES[name][1]))
-        in_service = copied.room_units != SHUT
-        copied.largest_units = copied.units.max(axis=0, initial=0)
-        copied.healthy_units = np.where(in_service, copied.units, SHUT).max(axis=0, initial=SHUT)
-        copied.unhealthy = (gpus & ~in_service).sum(axis=0)
+            plane = getattr(self, name)
+            limited = np.empty_like(plane)
+            limited[:, at] = np.where(gpus, plane.take(at, axis=1), _GPU_PLANES[name][1])
+            setattr(copied, name, limited)
+        for name in ("largest_units", "healthy_units", "unhealthy"):
+            setattr(copied, name, np.empty_like(getattr(self, name)))
+        units = copied.units.take(at, axis=1)
+        in_service = copied.room_units.take(at, axis=1) != SHUT
+        copied.largest_units[at] = units.max(axis=0, initial=0)
+        copied.healthy_units[at] = np.where(in_service, units, SHUT).max(axis=0, initial=SHUT)
+        copied.unhealthy[at] = (gpus & ~in_service).sum(axis=0)
         return copied
 
     def eviction_stages(self, request: Request, priority: int | Ints, at: Places) -> Iterator[Places] | None:

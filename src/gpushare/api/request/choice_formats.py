@@ -21,7 +21,8 @@ def _list_of(entry: str) -> str:
 
 _POLICIES: Final = [placement.value for placement in Placement]
 _MODELS: Final = Format(
-    _list_of("[A-Za-z0-9]([A-Za-z0-9 ._-]*[A-Za-z0-9])?"), "models of GPUs, with commas between them: A10,L4"
+    _list_of(r"[A-Za-z0-9]([A-Za-z0-9\x20._-]*[A-Za-z0-9])?"),
+    "models of GPUs, with commas between them: A10,L4",
 )
 _ARCHITECTURES: Final = Format(
     _list_of("|".join(ARCHITECTURES)),

@@ -58,17 +58,11 @@ class GpuSelection(msgspec.Struct, frozen=True):
 
 
 class Rule(NamedTuple):
-    """A way in which a selection excludes GPUs, and how reasons say it of all GPUs of a node, of one and of several.
-
-    ``{}`` stands for what ``values`` returns.
-    """
+    """A way in which a selection excludes GPUs, and how reasons say it of all GPUs of a node, of one and of several."""
 
     annotation: str
     excludes: Callable[[GpuSelection, Device], bool]
-    all_gpus: str
-    one: str
-    several: str
-    values: Callable[[GpuSelection], str] = lambda selection: ""
+    texts: Callable[[GpuSelection], tuple[str, str, str]]
 
 
 def _is_model(model: str, wanted: tuple[str, ...]) -> bool:
@@ -96,84 +90,94 @@ def _size(mib: int) -> str:
 
 #: Position 0 stands for a GPU that the pod may have.
 RULES: Final[tuple[Rule, ...]] = (
-    Rule("", lambda selection, gpu: False, "", "", ""),
+    Rule(
+        "",
+        lambda selection, gpu: False,
+        lambda selection: ("", "", ""),
+    ),
     Rule(
         names.ANN_GPU_MODEL,
         lambda selection, gpu: bool(selection.models) and not _is_model(gpu.model, selection.models),
-        "no GPU is {}",
-        "is not {}",
-        "are not {}",
-        lambda selection: _either(selection.models),
+        lambda selection: (
+            f"no GPU is {_either(selection.models)}",
+            f"is not {_either(selection.models)}",
+            f"are not {_either(selection.models)}",
+        ),
     ),
     Rule(
         names.ANN_GPU_MODEL_EXCLUDE,
         lambda selection, gpu: bool(selection.models_excluded) and not gpu.model,
-        "every GPU is of unknown model",
-        "is of unknown model",
-        "are of unknown model",
+        lambda selection: ("every GPU is of unknown model", "is of unknown model", "are of unknown model"),
     ),
     Rule(
         names.ANN_GPU_MODEL_EXCLUDE,
         lambda selection, gpu: _is_model(gpu.model, selection.models_excluded),
-        "every GPU is {}",
-        "is {}",
-        "are {}",
-        lambda selection: _either(selection.models_excluded),
+        lambda selection: (
+            f"every GPU is {_either(selection.models_excluded)}",
+            f"is {_either(selection.models_excluded)}",
+            f"are {_either(selection.models_excluded)}",
+        ),
     ),
     Rule(
         names.ANN_GPU_ARCHITECTURE,
         lambda selection, gpu: (
             bool(selection.architectures) and gpu.architecture not in selection.architectures
         ),
-        "no GPU is {}",
-        "is not {}",
-        "are not {}",
-        lambda selection: _either(selection.architectures),
+        lambda selection: (
+            f"no GPU is {_either(selection.architectures)}",
+            f"is not {_either(selection.architectures)}",
+            f"are not {_either(selection.architectures)}",
+        ),
     ),
     Rule(
         names.ANN_GPU_ARCHITECTURE_EXCLUDE,
         lambda selection, gpu: bool(selection.architectures_excluded) and not gpu.architecture,
-        "every GPU is of unknown architecture",
-        "is of unknown architecture",
-        "are of unknown architecture",
+        lambda selection: (
+            "every GPU is of unknown architecture",
+            "is of unknown architecture",
+            "are of unknown architecture",
+        ),
     ),
     Rule(
         names.ANN_GPU_ARCHITECTURE_EXCLUDE,
         lambda selection, gpu: gpu.architecture in selection.architectures_excluded,
-        "every GPU is {}",
-        "is {}",
-        "are {}",
-        lambda selection: _either(selection.architectures_excluded),
+        lambda selection: (
+            f"every GPU is {_either(selection.architectures_excluded)}",
+            f"is {_either(selection.architectures_excluded)}",
+            f"are {_either(selection.architectures_excluded)}",
+        ),
     ),
     Rule(
         names.ANN_GPU_MEMORY_MIN,
         lambda selection, gpu: gpu.total_mib < selection.min_mib,
-        "every GPU has less than {}",
-        "has less than {}",
-        "have less than {}",
-        lambda selection: _size(selection.min_mib),
+        lambda selection: (
+            f"every GPU has less than {_size(selection.min_mib)}",
+            f"has less than {_size(selection.min_mib)}",
+            f"have less than {_size(selection.min_mib)}",
+        ),
     ),
     Rule(
         names.ANN_GPU_MEMORY_MAX,
         lambda selection, gpu: 0 < selection.max_mib < gpu.total_mib,
-        "every GPU has more than {}",
-        "has more than {}",
-        "have more than {}",
-        lambda selection: _size(selection.max_mib),
+        lambda selection: (
+            f"every GPU has more than {_size(selection.max_mib)}",
+            f"has more than {_size(selection.max_mib)}",
+            f"have more than {_size(selection.max_mib)}",
+        ),
     ),
     Rule(
         names.ANN_GPU_UUID,
         lambda selection, gpu: selection.uuid_rule(gpu.uuid) == UUID,
-        "no GPU is one of those listed",
-        "is not one of those listed",
-        "are not among those listed",
+        lambda selection: (
+            "no GPU is one of those listed",
+            "is not one of those listed",
+            "are not among those listed",
+        ),
     ),
     Rule(
         names.ANN_GPU_UUID_EXCLUDE,
         lambda selection, gpu: selection.uuid_rule(gpu.uuid) == UUID_EXCLUDE,
-        "every GPU is excluded",
-        "is excluded",
-        "are excluded",
+        lambda selection: ("every GPU is excluded", "is excluded", "are excluded"),
     ),
 )
 UUID: Final[int] = len(RULES) - 2

@@ -134,12 +134,9 @@ def excluded(selection: GpuSelection, rules: Sequence[int]) -> str:
     every = len(counts) == 1 and 0 not in rules
     parts = []
     for number, count in sorted(counts.items()):
-        rule = RULES[number]
-        what = (rule.all_gpus if every else rule.one if count == 1 else rule.several).format(
-            rule.values(selection)
-        )
-        subject = "" if every else f"{counted(count, 'GPU')} "
-        parts.append(f"{subject}{what} ({rule.annotation})")
+        all_gpus, one, several = RULES[number].texts(selection)
+        text = all_gpus if every else f"{counted(count, 'GPU')} {one if count == 1 else several}"
+        parts.append(f"{text} ({RULES[number].annotation})")
     return ", ".join(parts)
 
 

@@ -4,6 +4,7 @@ The nodes are split by arrays, one reason after the other, the most final one fi
 Python code runs once per node only to concatenate texts.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -25,6 +26,8 @@ _UNITS: Final = tuple(MemoryUnit)
 _PACK: Final = MAX_DEVICES
 _PACK_UNITS: Final = 1 << 32
 _LAST_INDEX: Final = MAX_DEVICES - 1
+#: Numbers of rules in a word, with 4 bits each, which leaves the sign alone.
+_NIBBLES: Final = 15
 
 
 def _write_largest(unit: MemoryUnit, key: int) -> str:
@@ -88,22 +91,23 @@ class Refusals:
         self, request: Request, selection: GpuSelection, group: Group, refused: Texts, hopeless: Texts
     ) -> None:
         """As if nodes had only the GPUs that the pod's annotations allow, with a note on the others."""
-        columns = self._columns
-        rules = columns.selection_rules(selection)
-        here = rules.take(group.at, axis=1)
-        by_node = list(zip(*here.tolist(), strict=True))
-        note_of = {gpus: reasons.excluded(selection, gpus) for gpus in set(by_node)}
-        notes = dict(zip(group.names, map(note_of.__getitem__, by_node), strict=True))
-        allowed: Ints = (here == 0).sum(axis=0)
-        too_few: Mask = (allowed < request.gpu_count) & (here > 0).any(axis=0)
+        rules = self._columns.selection_rules(selection, group.at)
+        allowed: Ints = (rules == 0).sum(axis=0)
+        too_few: Mask = (allowed < request.gpu_count) & (rules > 0).any(axis=0)
         few, rest = group.part(too_few)
-        for name, count in zip(few.names, allowed[too_few].tolist(), strict=True):
-            hopeless[name] = reasons.too_few_allowed(request, count, notes[name])
-        self._of_each_unit(columns.only(rules == 0), request, rest, refused, hopeless)
-        for name in rest.names:
-            if note := notes[name]:
-                texts = refused if name in refused else hopeless
-                texts[name] += f"; {note}"
+        texts = _texts_by_rules(
+            rules[:, too_few],
+            lambda gpus: reasons.too_few_allowed(request, gpus.count(0), reasons.excluded(selection, gpus)),
+        )
+        hopeless.update(zip(few.names, texts, strict=True))
+        if not rest.names:
+            return
+        rules = rules[:, ~too_few]
+        self._of_each_unit(self._columns.only(rules == 0, rest.at), request, rest, refused, hopeless)
+        notes = _texts_by_rules(rules, lambda gpus: reasons.excluded(selection, gpus))
+        for name, note in zip(rest.names, notes, strict=True):
+            if note:
+                (refused if name in refused else hopeless)[name] += f"; {note}"
 
     def _of_each_unit(
         self, columns: Columns, request: Request, group: Group, refused: Texts, hopeless: Texts
@@ -233,3 +237,21 @@ class Refusals:
         """Decreases with the GPU's index; added so that the lowest index wins among equals."""
         reversed_index: Ints = _LAST_INDEX - self._columns.index.take(group.at, axis=1)
         return reversed_index
+
+
+def _texts_by_rules(rules: Ints, write: Callable[[tuple[int, ...]], str]) -> list[str]:
+    """For each node a text by the rules (``Columns.selection_rules``) of its GPUs, written once for all nodes that are alike."""
+    # Packed into words: thousands of nodes have few distinct combinations.
+    nibbles = rules.astype(np.int64) + 1
+    words = [
+        (nibbles[start : start + _NIBBLES] << 4 * np.arange(min(_NIBBLES, len(rules) - start))[:, None]).sum(
+            axis=0
+        )
+        for start in range(0, len(rules), _NIBBLES)
+    ]
+    keys = list(zip(*(word.tolist() for word in words), strict=True))
+    text_of = {
+        key: write(tuple((word >> 4 * place & 15) - 1 for word in key for place in range(_NIBBLES)))
+        for key in set(keys)
+    }
+    return list(map(text_of.__getitem__, keys))
