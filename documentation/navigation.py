@@ -57,6 +57,7 @@ SECTIONS: Final = (
             ("Gangs", "guide/gangs.md"),
             ("Quotas", "guide/quotas.md"),
             ("Elastic quotas", "guide/elastic-quotas.md"),
+            ("GPU selection", "guide/gpu-selection.md"),
             ("Kueue", "guide/kueue.md"),
             ("Node group order", "guide/resource-policy.md"),
             ("Preemption", "guide/preemption.md"),

@@ -5,7 +5,7 @@ users on pods, bindings and nodes. ``says`` is the whole sentence of ours (the A
 where ``by`` is ``kubernetes``, a piece of what the API server itself answers before anybody of ours is asked.
 ``warns`` are sentences that go with what is taken or refused. ``units`` is what a pod of them asks for once it is stored, where it asked in people's units, counted as ``COUNTING`` says.
 Where several rules are broken the first of this order answers: MiB, percent, one way, card, less than a unit, compute's value, compute without memory, kinds, whole
-beside share, count as resource, the label for several GPUs (value, compute, parts), placement, the label for a GPU each, compute class, volumes, node, annotations.
+beside share, count as resource, the label for several GPUs (value, compute, parts), placement, the label for a GPU each, compute class, volumes, annotations that choose GPUs, node.
 """
 
 import copy
@@ -27,6 +27,7 @@ from tests.admission_words import (
     PodCase,
     box,
     carried_words,
+    choice_words,
     class_words,
     core_words,
     count_words,
@@ -40,6 +41,32 @@ from tests.admission_words import (
     uneven_words,
     whole_words,
 )
+
+#: Values of annotations that are taken, and refused.
+CHOSEN: Mapping[str, tuple[str, ...]] = {
+    names.ANN_GPU_MODEL: ("A10", "NVIDIA A100-SXM4-80GB, Tesla T4"),
+    names.ANN_GPU_MODEL_EXCLUDE: ("T4,P4",),
+    names.ANN_GPU_ARCHITECTURE: ("ampere, ada-lovelace",),
+    names.ANN_GPU_ARCHITECTURE_EXCLUDE: ("kepler",),
+    names.ANN_GPU_MEMORY_MIN: ("24Gi",),
+    names.ANN_GPU_MEMORY_MAX: ("16160Mi",),
+    names.ANN_GPU_UUID: ("GPU-1a2b-3c,MIG-4d",),
+    names.ANN_GPU_UUID_EXCLUDE: ("GPU-1",),
+    names.ANN_GPU_PLACEMENT: ("spread",),
+    names.ANN_NODE_PLACEMENT: ("fragmentation",),
+}
+WRONGLY_CHOSEN: Mapping[str, tuple[str, ...]] = {
+    names.ANN_GPU_MODEL: ("", "A10,,L4", "A10;L4"),
+    names.ANN_GPU_MODEL_EXCLUDE: ("-",),
+    names.ANN_GPU_ARCHITECTURE: ("Ampere",),
+    names.ANN_GPU_ARCHITECTURE_EXCLUDE: ("ada",),
+    names.ANN_GPU_MEMORY_MIN: ("24", "24GB"),
+    names.ANN_GPU_MEMORY_MAX: ("0Gi",),
+    names.ANN_GPU_UUID: ("0",),
+    names.ANN_GPU_UUID_EXCLUDE: ("GPU-1 GPU-2",),
+    names.ANN_GPU_PLACEMENT: ("Binpack",),
+    names.ANN_NODE_PLACEMENT: ("pack",),
+}
 
 PODS: tuple[PodCase, ...] = (
     *PEOPLES,
@@ -115,6 +142,49 @@ PODS: tuple[PodCase, ...] = (
     PodCase("whole-device", (box(mem="4"),), labels=PLACED, scheduler=OURS),
     PodCase("whole-device-with-compute", (box(mem="4", core="30"),), labels=PLACED, scheduler=OURS),
     PodCase("whole-devices", (box(mem="4"),), labels={COUNT: "2", **PLACED}, scheduler=OURS),
+    # --- which GPUs, and how they are filled
+    *(
+        PodCase(
+            f"{name.partition('/')[2]}-{number}", (box(mem="1"),), annotations={name: value}, scheduler=OURS
+        )
+        for name, values in CHOSEN.items()
+        for number, value in enumerate(values)
+    ),
+    *(
+        PodCase(
+            f"wrong-{name.partition('/')[2]}-{number}",
+            (box(mem="1"),),
+            annotations={name: value},
+            says=choice_words(name, value),
+        )
+        for name, values in WRONGLY_CHOSEN.items()
+        for number, value in enumerate(values)
+    ),
+    PodCase("choice-without-gpu", (box(cpu="1"),), annotations={names.ANN_GPU_MEMORY_MIN: "24"}),
+    PodCase(
+        "choice-of-whole-gpus",
+        (box(whole="1"),),
+        annotations={names.ANN_GPU_MODEL: "A10;L4"},
+        says=choice_words(names.ANN_GPU_MODEL, "A10;L4"),
+    ),
+    PodCase(
+        "choice-too-long",
+        (box(mem="1"),),
+        annotations={names.ANN_GPU_MODEL: "A" * 4097},
+        says="annotation gpushare.dev/gpu-model has 4097 characters, 4096 are the most: shorten it",
+    ),
+    PodCase(
+        "memory-bounds",
+        (box(mem="1"),),
+        annotations={names.ANN_GPU_MEMORY_MIN: "16384Mi", names.ANN_GPU_MEMORY_MAX: "16Gi"},
+        scheduler=OURS,
+    ),
+    PodCase(
+        "memory-bounds-crossed",
+        (box(mem="1"),),
+        annotations={names.ANN_GPU_MEMORY_MIN: "24Gi", names.ANN_GPU_MEMORY_MAX: "16Gi"},
+        says="annotation gpushare.dev/gpu-memory-min=24Gi is above gpushare.dev/gpu-memory-max=16Gi, so that every GPU is excluded; correct one of them",
+    ),
     # --- compute
     PodCase("compute-7", (box(mem="1", core="7"),), says=core_words(("c", "7"))),
     PodCase("compute-0", (box(mem="1", core="0"),), says=core_words(("c", "0"))),

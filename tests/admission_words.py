@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from gpushare.api import names
 from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request import choice_formats
 from gpushare.api.request.unit_conversion import Counting
 
 JsonObject = dict[str, Any]
@@ -139,6 +140,11 @@ def placement_words(value: str) -> str:
 def class_words(value: str) -> str:
     label = names.LABEL_POD_COMPUTE_CLASS
     return f"label {label} must be 'latency' or 'batch': it is '{value}'; correct it, or remove the label"
+
+
+def choice_words(name: str, value: str) -> str:
+    what = choice_formats.FORMATS[name].words
+    return f"annotation {name} must be {what}: it is '{value}'; correct it, or remove the annotation"
 
 
 def hiding_words(*mounted: tuple[str, str]) -> str:

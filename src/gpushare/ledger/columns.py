@@ -6,13 +6,16 @@ Column 0 stands for all unknown nodes and fits nothing.
 """
 
 from collections.abc import Iterator
-from typing import Final
+from copy import copy
+from typing import Final, Self
 
 import numpy as np
 
 from gpushare.api.node.device import Placement
+from gpushare.api.request.gpu_selection import GpuSelection
 from gpushare.api.request.request import Request
-from gpushare.ledger.arrays import Ints, Places
+from gpushare.ledger.arrays import Ints, Mask, Places
+from gpushare.ledger.gpu_kinds import NO_GPU, GpuKinds
 from gpushare.ledger.node_book import SHUT, UNKNOWN_CPU_MILLI, GpuBook, NodeBook
 from gpushare.ledger.placement.policies import number_of
 from gpushare.ledger.priorities import Lacking, Priorities, levels
@@ -33,6 +36,8 @@ _GPU_PLANES: Final = {
     "used_mib": (np.int64, 0),
     "taken_mib": (np.int64, 0),
     "total_mib": (np.int64, 0),
+    "kind": (np.int32, NO_GPU),
+    "uuid_hash": (np.int64, 0),
 }
 _NODE_LINES: Final = {
     "unit_mib": (np.int32, 0),
@@ -68,6 +73,9 @@ class Columns:
     taken_mib: Ints
     """What pods hold, are nominated for, and what unmanaged processes use."""
     total_mib: Ints
+    kind: Ints
+    """What selections see of the GPU (``ledger.gpu_kinds``), together with ``uuid_hash``."""
+    uuid_hash: Ints
     unit_mib: Ints
     max_pods: Ints
     largest_units: Ints
@@ -107,6 +115,7 @@ class Columns:
         self._forgotten = 0
         self.priorities = Priorities(gpus, nodes)
         """What pods of each priority hold."""
+        self._kinds = GpuKinds()
         for name, (dtype, empty) in _GPU_PLANES.items():
             setattr(self, name, np.full((gpus, nodes), empty, dtype))
         for name, (dtype, empty) in _NODE_LINES.items():
@@ -159,6 +168,8 @@ class Columns:
             self.units[gpu.row, column] = gpu.units
             self.index[gpu.row, column] = gpu.device.index
             self.total_mib[gpu.row, column] = gpu.device.total_mib
+            self.kind[gpu.row, column] = self._kinds.number_of(gpu.device)
+            self.uuid_hash[gpu.row, column] = hash(gpu.device.uuid)
             self.write_gpu(column, gpu)
         self.write_kinds(node)
 
@@ -198,6 +209,42 @@ class Columns:
             getattr(self, name)[column] = empty
         self.priorities.empty(column)
 
+    def selection_rules(self, selection: GpuSelection, at: Places | None = None) -> Ints:
+        """As ``GpuKinds.rules``, of the GPUs in the columns ``at`` (``None``: all)."""
+        if at is None:
+            return self._kinds.rules(selection, self.kind, self.uuid_hash)
+        return self._kinds.rules(selection, self.kind.take(at, axis=1), self.uuid_hash.take(at, axis=1))
+
+    def allowed(self, selection: GpuSelection, at: Places | None = None) -> Mask:
+        """The GPUs in the columns ``at`` (``None``: all) that a pod with ``selection`` may have."""
+        allowed: Mask = self.selection_rules(selection, at) == 0
+        return allowed
+
+    def placements(self, request: Request, at: Places | None = None) -> Ints:
+        """The numbers of the policies that choose GPUs for ``request`` on the nodes in the columns ``at`` (``None``: all)."""
+        numbers = self.placement if at is None else self.placement.take(at)
+        return (
+            numbers
+            if request.gpu_placement is None
+            else np.full_like(numbers, number_of(request.gpu_placement))
+        )
+
+    def only(self, gpus: Mask, at: Places) -> Self:
+        """A copy in which the nodes in the columns ``at`` have these ``gpus`` only, for reasons about them; other columns are undefined."""
+        copied = copy(self)
+        for name in ("fit_units", "room_units", "units", "total_mib"):
+            plane = getattr(self, name)
+            limited = np.empty_like(plane)
+            limited[:, at] = np.where(gpus, plane.take(at, axis=1), _GPU_PLANES[name][1])
+            setattr(copied, name, limited)
+        for name in ("largest_units", "healthy_units"):
+            setattr(copied, name, np.empty_like(getattr(self, name)))
+        units = copied.units.take(at, axis=1)
+        in_service = copied.room_units.take(at, axis=1) != SHUT
+        copied.largest_units[at] = units.max(axis=0, initial=0)
+        copied.healthy_units[at] = np.where(in_service, units, SHUT).max(axis=0, initial=SHUT)
+        return copied
+
     def eviction_stages(self, request: Request, priority: int | Ints, at: Places) -> Iterator[Places] | None:
         """Places in ``at`` that could take ``request`` after evicting pods below ``priority``, those with the least important pods first.
 
@@ -214,6 +261,8 @@ class Columns:
         if request.gpu_count > 1:
             closed = closed | (self.one_gpu.take(at) != 0)
         usable = (self.room_units.take(at, axis=1) != SHUT) & ~closed
+        if request.selection is not None:
+            usable &= self.allowed(request.selection, at)
         lacking = Lacking(
             total_mib=self.total_mib.take(at, axis=1) * usable,
             taken_mib=self.taken_mib.take(at, axis=1),

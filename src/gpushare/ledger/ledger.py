@@ -21,7 +21,7 @@ from gpushare.ledger.fit.single_gpu import FAR
 from gpushare.ledger.node_book import NodeBook
 from gpushare.ledger.nominations import Nominations
 from gpushare.ledger.placement.fragmentation.growth import Growth
-from gpushare.ledger.placement.policies import Candidate, chosen
+from gpushare.ledger.placement.policies import Candidate, chosen, placement_for
 from gpushare.ledger.placement.ranks import MAX_SCORE
 from gpushare.ledger.placement.score_cache import LeftOver
 from gpushare.ledger.placement.scoring import Scoring
@@ -35,7 +35,7 @@ class Ledger:
     """The allocations of all pods. Not thread-safe.
 
     ``node_policy`` says which nodes score highest: those with the least left over (binpack), with the most (spread), or those
-    where fragmentation grows least (fragmentation). On a node its own placement policy decides.
+    where fragmentation grows least (fragmentation). On a node its own placement policy decides. Requests may have other policies.
     """
 
     def __init__(self, *, node_policy: Placement = Placement.BINPACK) -> None:
@@ -265,7 +265,7 @@ class Ledger:
         if request.unit_mib not in (0, node.unit.mib):
             return []
         candidates = book.candidates(request)
-        if node.placement is Placement.FRAGMENTATION and not request.by_gpu:
+        if placement_for(request, node) is Placement.FRAGMENTATION and not request.by_gpu:
             grown = self._growth.by_gpu(request, book.column)
             candidates = (Candidate(*candidate[:-1], grown[candidate.row]) for candidate in candidates)
         return list(candidates)

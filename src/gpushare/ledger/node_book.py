@@ -201,6 +201,8 @@ class NodeBook:
             if request.whole_device and not gpu.is_untouched:
                 continue
             assert gpu.device is not None
+            if not request.allows(gpu.device):
+                continue
             total_mib = gpu.device.total_mib
             free_mib = total_mib - gpu.taken_mib
             asked_mib = granted_mib(total_mib, request.memory_units, gpu.units)
@@ -213,6 +215,8 @@ class NodeBook:
         for gpu in self.present:
             if gpu.room_units >= request.memory_units and gpu.is_untouched:
                 assert gpu.device is not None
+                if not request.allows(gpu.device):
+                    continue
                 yield Candidate(gpu.row, gpu.device.total_mib, 0, 0)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Final, NamedTuple
 
+from gpushare.api.node.device import Device
+from gpushare.api.request.gpu_selection import GpuSelection
 from gpushare.api.request.request import Request
 
 #: Pods that move for one, at most.
@@ -63,7 +65,8 @@ class Outlook(NamedTuple):
 class Occupant(NamedTuple):
     """A pod on a GPU: what names it, its units of the node's unit, MiB and percent there, and whether it may be moved.
 
-    ``nodes`` names those that it may go to from its own, hashable; ``None``: to any, as far as is known.
+    ``nodes`` names those that it may go to from its own, hashable; ``None``: to any, as far as is known. ``selection``: the GPUs that it may
+    have; ``None``: any.
     """
 
     key: str
@@ -72,6 +75,7 @@ class Occupant(NamedTuple):
     core_percent: int
     may_move: bool = True
     nodes: Container[str] | None = None
+    selection: GpuSelection | None = None
 
 
 class Gpu(NamedTuple):
@@ -82,6 +86,12 @@ class Gpu(NamedTuple):
     free_core: int
     spare_pods: int
     pods: tuple[Occupant, ...]
+    device: Device | None = None
+    """``None``: unknown, so that no pod with a selection goes there."""
+
+    def is_allowed(self, selection: GpuSelection | None) -> bool:
+        """Whether a pod with ``selection`` may have this GPU, whatever is free."""
+        return selection is None or (self.device is not None and selection.allows(self.device))
 
     def takes(self, units: int, core_percent: int, pods: int = 0) -> bool:
         """Whether a share fits beside ``pods`` others that are about to come."""
@@ -110,8 +120,8 @@ class Host(NamedTuple):
 
 
 Place = tuple[Host, Gpu]
-Shape = tuple[int, int, int, object]
-"""Units, MiB and percent of a pod, and the nodes that it may go to."""
+Shape = tuple[int, int, int, object, GpuSelection | None]
+"""Units, MiB and percent of a pod, and the nodes and GPUs that it may go to."""
 Places = dict[Shape, list[Place]]
 """The GPUs that take a pod of that shape, if no other comes."""
 
@@ -136,7 +146,8 @@ def outlook(hosts: Sequence[Host], request: Request, wanted: Container[str] | No
         now = room_now(host, request)
         if now is not None:
             return Outlook(now)
-        if looked == MOST_HOSTS or sum(max(gpu.free_units, 0) for gpu in host.gpus) < request.memory_units:
+        free_units = sum(max(gpu.free_units, 0) for gpu in host.gpus if gpu.is_allowed(request.selection))
+        if looked == MOST_HOSTS or free_units < request.memory_units:
             continue
         looked += 1
         best = cheaper_way(host, elsewhere, request, best)
@@ -145,7 +156,11 @@ def outlook(hosts: Sequence[Host], request: Request, wanted: Container[str] | No
 
 def room_now(host: Host, request: Request) -> Spot | None:
     """The first GPU of the node that takes the request as it is."""
-    fits = (gpu for gpu in host.gpus if gpu.takes(request.memory_units, request.core_percent))
+    fits = (
+        gpu
+        for gpu in host.gpus
+        if gpu.takes(request.memory_units, request.core_percent) and gpu.is_allowed(request.selection)
+    )
     gpu = next(fits, None) if host.spare_pods > 0 else None
     return None if gpu is None else Spot(host.name, gpu.device_index)
 
@@ -187,6 +202,8 @@ def cheaper_ways(
     looked = 0
     for gpu in host.gpus:
         yield best
+        if not gpu.is_allowed(request.selection):
+            continue
         source = Spot(host.name, gpu.device_index)
         may_move = [
             pod for pod in gpu.pods if pod.may_move and _placed((pod,), host, source, places) is not None
@@ -212,7 +229,7 @@ def cheaper_ways(
 
 
 def _shape(pod: Occupant) -> Shape:
-    return pod.units, pod.mib, pod.core_percent, pod.nodes
+    return pod.units, pod.mib, pod.core_percent, pod.nodes, pod.selection
 
 
 def _cheapest_first(pods: Sequence[Occupant], most: int) -> Iterator[tuple[Occupant, ...]]:
@@ -260,7 +277,7 @@ def _placed(pods: Iterable[Occupant], host: Host, source: Spot, places: Places) 
 def _takes(place: Place, host: Host, pod: Occupant) -> bool:
     other, gpu = place
     there = other.name == host.name or _welcome(other, host, pod, 0)
-    return there and gpu.takes(pod.units, pod.core_percent)
+    return there and gpu.takes(pod.units, pod.core_percent) and gpu.is_allowed(pod.selection)
 
 
 def _welcome(other: Host, host: Host, pod: Occupant, come: int) -> bool:

@@ -34,6 +34,8 @@ class Category(Enum):
     """Its binding is in progress, or failed."""
     UNIT = "unit"
     """Its request is in another memory unit than that of the nodes."""
+    SELECTION = "selection"
+    """Its annotations exclude the GPUs of the nodes."""
     SIZE = "size"
     """It requests more than any GPU, or any node, has."""
     NODE = "node"
@@ -80,6 +82,10 @@ _BEGINNINGS: Final = (
     (r"elastic quota ", Category.QUOTA),
     (r"the pod's binding to node |pod \S+ (?:was not|may be|is already) bound", Category.BINDING),
     (r"the request for .* was counted in units of ", Category.UNIT),
+    (
+        r"(?:no|every|\d+) GPUs? (?:is|are|has|have) .*\(gpushare\.dev/gpu-|asks for .* GPUs and may have ",
+        Category.SELECTION,
+    ),
     (r"asks for ", Category.SIZE),
 )
 _PATTERN: Final = re.compile("|".join(f"({beginning})" for beginning, _ in _BEGINNINGS))

@@ -142,14 +142,30 @@ class NaiveLedger:
             return reasons.other_unit(request, node.unit.mib), True
         if request.core_percent > 100:
             return reasons.too_much_core(request.core_percent), True
+        selection = request.selection
+        if selection is None:
+            return self._reason_of_gpus(request, node, node.devices)
+        allowed = tuple(device for device in node.devices if selection.allows(device))
+        rules = [selection.kind_rule(device) or selection.uuid_rule(device.uuid) for device in node.devices]
+        text = reasons.excluded(selection, rules)
+        if text and len(allowed) < request.gpu_count:
+            return reasons.too_few_allowed(request, len(allowed), text), True
+        found = self._reason_of_gpus(request, node, allowed)
+        return (f"{found[0]}; {text}", found[1]) if found and text else found
+
+    def _reason_of_gpus(
+        self, request: Request, node: NodeDevices, devices: tuple[Device, ...]
+    ) -> tuple[str, bool] | None:
+        """As if the node had only these GPUs, but for the note on those that are out of service."""
+        name = node.name
         if request.gpu_count > 1 or request.whole_device:
-            return self._reason_beyond_one_share(request, node)
+            return self._reason_beyond_one_share(request, node, devices)
         asked_mib = request.memory_units * node.unit.mib
-        largest = max(node.units_of(device) for device in node.devices)
+        largest = max(node.units_of(device) for device in devices)
         if request.memory_units > largest:
             return reasons.too_large(request, largest, node.unit), True
-        healthy = [device for device in node.devices if device.in_service]
-        note = reasons.unhealthy_text(node.devices)
+        healthy = [device for device in devices if device.in_service]
+        note = self._note(node, devices)
         if all(node.units_of(device) < request.memory_units for device in healthy):
             return reasons.only_unhealthy(asked_mib, note), True
         others = self.of_kind(name, core=not request.core_percent)
@@ -160,6 +176,11 @@ class NaiveLedger:
         text = self._short(request, node, healthy, asked_mib)
         shortage = reasons.shortage_note(node.devices)
         return text and (text + (f"; {shortage}" if shortage else ""), False)
+
+    @staticmethod
+    def _note(node: NodeDevices, devices: tuple[Device, ...]) -> str:
+        sick = any(not device.in_service for device in devices)
+        return reasons.unhealthy_text(node.devices) if sick else ""
 
     def _short(
         self, request: Request, node: NodeDevices, healthy: list[Device], asked_mib: int
@@ -182,19 +203,21 @@ class NaiveLedger:
         head = reasons.no_compute(asked_mib, request.core_percent)
         return head + reasons.nearest(free_mib, best.index, self.free_core(node, best))
 
-    def _reason_beyond_one_share(self, request: Request, node: NodeDevices) -> tuple[str, bool] | None:
+    def _reason_beyond_one_share(
+        self, request: Request, node: NodeDevices, devices: tuple[Device, ...]
+    ) -> tuple[str, bool] | None:
         count, asked_mib = request.gpu_count, request.memory_units * node.unit.mib
-        note = reasons.unhealthy_text(node.devices)
+        note = self._note(node, devices)
         if count > 1 and not node.mode.gives_several and not request.by_gpu:
             return node.mode.one_gpu_text, True
-        if len(node.devices) < count:
-            return reasons.too_few_gpus(count, len(node.devices)), True
-        large = [device for device in node.devices if node.units_of(device) >= request.memory_units]
+        if len(devices) < count:
+            return reasons.too_few_gpus(count, len(devices)), True
+        large = [device for device in devices if node.units_of(device) >= request.memory_units]
         if len(large) < count:
             if count > 1:
                 indices = [device.index for device in large]
                 return reasons.too_few_large(request, asked_mib, indices), True
-            largest = max(node.units_of(device) for device in node.devices)
+            largest = max(node.units_of(device) for device in devices)
             return reasons.too_large(request, largest, node.unit), True
         if sum(device.in_service for device in large) < count:
             if count > 1:
@@ -243,7 +266,8 @@ class NaiveLedger:
         fitting = [
             device
             for device in node.devices
-            if self.has_memory(node, device, request.memory_units)
+            if request.allows(device)
+            and self.has_memory(node, device, request.memory_units)
             and self.below_cap(node, device)
             and (not request.core_percent or self.has_core(node, device, request.core_percent))
             and (not request.whole_device or self.is_untouched(name, device))
@@ -253,7 +277,7 @@ class NaiveLedger:
 
     def wish(self, request: Request, name: str, device: Device) -> tuple[int, ...]:
         """The GPU for which this is least is the one that the node's placement wishes for."""
-        if self.nodes[name].placement is Placement.SPREAD:
+        if (request.gpu_placement or self.nodes[name].placement) is Placement.SPREAD:
             return -self.left_mib(request, name, device), len(self.pods(name, device.uuid))
         return (self.left_mib(request, name, device),)
 
@@ -295,6 +319,7 @@ class NaiveLedger:
         return self.free_mib(name, device) - asked
 
     def scores(self, request: Request, names: list[str], policy: Placement) -> list[int]:
+        policy = request.node_placement or policy
         fits = [name for name in names if self.reason(request, name) is None]
         worth = {name: self._worth(request, self.nodes[name], policy) for name in fits}
         order = sorted(set(worth.values()))
@@ -309,7 +334,7 @@ class NaiveLedger:
         chosen = self.chosen(request, name)
         least = self.least(node, chosen) if request.gpu_count > 1 else 0
         if request.by_gpu:
-            free = sum(self._would_do(node, device) for device in node.devices)
+            free = sum(request.allows(device) and self._would_do(node, device) for device in node.devices)
             return -least, sign * (free - request.gpu_count)
         left = floor(
             Fraction(sum(self.left_mib(request, name, device) for device in chosen), request.gpu_count)

@@ -14,6 +14,7 @@ from gpushare.api.node.device import Device, NodeDevices, Placement, index_uuid
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.topology import matrix
 from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.gpu_selection import GpuSelection
 from gpushare.api.request.request import Request
 from gpushare.ledger import Held, Ledger, Refused
 from gpushare.ledger.fit import multi_gpu
@@ -54,11 +55,13 @@ def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
                 index,
                 index_uuid(name, index) if by_index else f"{name}-{slot}",
                 size,
+                draw(st.sampled_from(("", "A10", "Tesla T4"))),
                 healthy=healthy,
                 reason="" if healthy else f"XID {slot}",
                 foreign_mib=draw(st.sampled_from((0, 0, 0, 100, 1024, 6000))) if odd else 0,
                 cordoned=odd and draw(st.integers(0, 7)) == 0,
                 numa_node=draw(st.sampled_from((-1, 0, 0, 1))),
+                architecture=draw(st.sampled_from(("", "ampere", "turing"))),
             )
         )
     pairs = draw(st.dictionaries(st.frozensets(st.integers(0, 3), min_size=2, max_size=2), st.integers(0, 3)))
@@ -83,12 +86,35 @@ nodes = names.flatmap(_nodes)
 amounts = st.one_of(
     st.integers(1, 3), st.integers(1, 3), st.integers(1, 6), st.integers(1, 45), st.just(2**40)
 )
-requests = st.one_of(
+any_gpu_requests = st.one_of(
     st.builds(asks, amounts, st.sampled_from((0, 0, 5, 30, 50, 100, 120))),
     st.builds(asks, amounts, gpus=st.integers(2, 4), whole=st.booleans()),
     st.builds(asks, amounts, st.sampled_from((30, 50, 100)), gpus=st.integers(2, 3)),
     st.builds(asks, amounts, st.sampled_from((0, 0, 30, 100)), whole=st.just(True)),
     st.builds(counts, st.sampled_from((1, 1, 2, 2, 3, 4, 2**40))),
+)
+_uuids = st.sampled_from(tuple(f"{name}-{slot}" for name in NAMES for slot in range(3)))
+selections = st.one_of(
+    st.builds(GpuSelection, models=st.just(("A10",))),
+    st.builds(GpuSelection, models_excluded=st.just(("T4",))),
+    st.builds(GpuSelection, architectures=st.just(("ampere", "hopper"))),
+    st.builds(GpuSelection, architectures_excluded=st.just(("turing",)), min_mib=st.just(2048)),
+    st.builds(GpuSelection, max_mib=st.just(3000)),
+    st.builds(GpuSelection, uuids=st.lists(_uuids, min_size=1, max_size=4).map(tuple)),
+    st.builds(GpuSelection, uuids_excluded=st.lists(_uuids, min_size=1, max_size=4).map(tuple)),
+)
+requests = st.one_of(
+    any_gpu_requests,
+    any_gpu_requests,
+    st.builds(
+        lambda request, selection: structs.replace(request, selection=selection), any_gpu_requests, selections
+    ),
+    st.builds(
+        lambda request, gpu, node: structs.replace(request, gpu_placement=gpu, node_placement=node),
+        any_gpu_requests,
+        st.sampled_from((None, *Placement)),
+        st.sampled_from((None, *Placement)),
+    ),
 )
 #: Most nodes take them once others have ended.
 small_requests = st.builds(asks, st.integers(1, 2), st.sampled_from((0, 0, 5, 30)))
@@ -198,6 +224,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for one in allocation.gpus:
             usage = next(gpu for gpu in self.ledger.usage(name).gpus if gpu.uuid == one.uuid)
             assert usage.healthy
+            assert request.allows(next(device for device in node.devices if device.uuid == one.uuid))
             assert one.uuid not in {device.uuid for device in node.devices if device.cordoned}
             assert usage.used_mib + usage.foreign_mib <= usage.total_mib
             assert usage.used_units <= usage.total_units
@@ -332,8 +359,9 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def what_is_kept_is_as_if_worked_out_anew(self) -> None:
-        for units, core, gpus, whole, by_gpu in list(self.ledger._left._cache):
+        for units, core, gpus, whole, by_gpu, selection, gpu, node in list(self.ledger._left._cache):
             request = counts(gpus) if by_gpu else asks(units, core, gpus=gpus, whole=whole)
+            request = structs.replace(request, selection=selection, gpu_placement=gpu, node_placement=node)
             anew = multi_gpu.left_over(self.ledger._books.columns, request, self.ledger._books.near)
             assert_array_equal(self.ledger._left.of(request), anew)
             if request.is_ordinary:

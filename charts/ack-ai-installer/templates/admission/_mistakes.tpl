@@ -18,8 +18,13 @@ of them, too.
 (!({{ . }} in ['gpushare.dev/admission', 'aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container', 'gpushare.dev/compute-class', 'gpushare.dev/stands-for'])
   && {{ include "gpushare.mistakes.key" . }})
 {{- end }}
+{{- define "gpushare.mistakes.userAnnotations" -}}
+['gpushare.dev/defragmentation', 'gpushare.dev/gpu-model', 'gpushare.dev/gpu-model-exclude', 'gpushare.dev/gpu-architecture',
+  'gpushare.dev/gpu-architecture-exclude', 'gpushare.dev/gpu-memory-min', 'gpushare.dev/gpu-memory-max', 'gpushare.dev/gpu-uuid',
+  'gpushare.dev/gpu-uuid-exclude', 'gpushare.dev/gpu-placement', 'gpushare.dev/node-placement']
+{{- end }}
 {{- define "gpushare.mistakes.annotation" -}}
-(!({{ . }} in ['gpushare.dev/defragmentation', 'gpushare.dev/allocation', 'gpushare.dev/also-holds', 'gpushare.dev/retry',
+(!({{ . }} in {{ include "gpushare.mistakes.userAnnotations" . }}) && !({{ . }} in ['gpushare.dev/allocation', 'gpushare.dev/also-holds', 'gpushare.dev/retry',
   'gpushare.dev/requested', 'gpushare.dev/room-made', 'gpushare.dev/stands-for', 'gpushare.dev/deletion-cost',
   'gpushare.dev/unit-labels', 'gpushare.dev/refused-since', 'gpushare.dev/config-checksum'])
   && {{ include "gpushare.mistakes.key" . }})
@@ -134,7 +139,7 @@ k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io
 {{/* CEL: what to do instead with label or annotation k. */}}
 {{- define "gpushare.mistakes.instead" -}}
 (k in ['gpushare.dev/admission', 'aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container', 'gpushare.dev/compute-class'] ? 'it is a label: write it under labels'
-  : k == 'gpushare.dev/defragmentation' ? 'it is an annotation: write it under annotations'
+  : k in {{ include "gpushare.mistakes.userAnnotations" . }} ? 'it is an annotation: write it under annotations'
   : k in ['aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage', 'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage']
     ? 'it is a resource: write it in the limits of a container'
   : k.startsWith('ack.node.gpu.') ? 'labels of nodes begin so: to choose nodes by one, write it under nodeSelector'

@@ -29,10 +29,34 @@ object.spec.template; what they mean is in docs/guide/admission.md.
     request.operation == 'CREATE'
     || ['aliyun.com/gpu-count', 'ack.gpushare.placement', 'gpushare.dev/gpu-per-container', 'gpushare.dev/compute-class'].exists(l,
       object.metadata.?labels[?l] != oldObject.metadata.?labels[?l])
+    || {{ include "gpushare.admission.choices" . | nindent 4 | trim }}.exists(c,
+      object.metadata.?annotations[?c.name] != oldObject.metadata.?annotations[?c.name])
 {{- else }}
 - name: has-another-template
   expression: request.operation == 'CREATE' || {{ .pod }} != {{ $old }}
 {{- end }}
+{{- end }}
+
+{{/* CEL: annotations by which a pod chooses GPUs and placement policies: the pattern of their values, and the same in words. As in
+src/gpushare/api/request/choice_formats.py. */}}
+{{- define "gpushare.admission.choices" -}}
+{{- $models := "'pattern': r'^ *([A-Za-z0-9]([A-Za-z0-9 ._-]*[A-Za-z0-9])?) *(, *([A-Za-z0-9]([A-Za-z0-9 ._-]*[A-Za-z0-9])?) *)*$', 'words': 'models of GPUs, with commas between them: A10,L4'" -}}
+{{- $list := list "kepler" "maxwell" "pascal" "volta" "turing" "ampere" "ada-lovelace" "hopper" "blackwell" "rubin" -}}
+{{- $any := join "|" $list -}}
+{{- $architectures := printf "'pattern': r'^ *(%s) *(, *(%s) *)*$', 'words': 'architectures of GPUs, with commas between them, of %s'" $any $any (join ", " $list) -}}
+{{- $memory := "'pattern': r'^[1-9][0-9]{0,7}(Mi|Gi)$', 'words': 'the memory of a GPU in Mi or Gi: 24Gi'" -}}
+{{- $uuids := "'pattern': r'^ *((GPU|MIG)-[0-9A-Za-z-]+) *(, *((GPU|MIG)-[0-9A-Za-z-]+) *)*$', 'words': 'UUIDs of GPUs, with commas between them: GPU-…,GPU-…'" -}}
+{{- $policy := "'pattern': r'^(binpack|spread|fragmentation)$', 'words': 'binpack, spread or fragmentation'" -}}
+[{'name': 'gpushare.dev/gpu-model', {{ $models }}},
+ {'name': 'gpushare.dev/gpu-model-exclude', {{ $models }}},
+ {'name': 'gpushare.dev/gpu-architecture', {{ $architectures }}},
+ {'name': 'gpushare.dev/gpu-architecture-exclude', {{ $architectures }}},
+ {'name': 'gpushare.dev/gpu-memory-min', {{ $memory }}},
+ {'name': 'gpushare.dev/gpu-memory-max', {{ $memory }}},
+ {'name': 'gpushare.dev/gpu-uuid', {{ $uuids }}},
+ {'name': 'gpushare.dev/gpu-uuid-exclude', {{ $uuids }}},
+ {'name': 'gpushare.dev/gpu-placement', {{ $policy }}},
+ {'name': 'gpushare.dev/node-placement', {{ $policy }}}]
 {{- end }}
 
 {{/* CEL: whether container c asks for memory, in whatever unit. */}}
@@ -56,6 +80,11 @@ object.spec.template; what they mean is in docs/guide/admission.md.
   expression: {{ .pod }}.?metadata.?labels[?'ack.gpushare.placement'].orValue('require-whole-device')
 - name: apart
   expression: {{ .pod }}.?metadata.?labels[?'gpushare.dev/gpu-per-container'].orValue('false')
+- name: annotations
+  expression: {{ .pod }}.?metadata.?annotations.orValue({})
+- name: choices
+  expression: >-
+    {{ include "gpushare.admission.choices" . | nindent 4 | trim }}.filter(c, c.name in variables.annotations)
 - name: computeClass
   expression: {{ .pod }}.?metadata.?labels[?'gpushare.dev/compute-class'].orValue('batch')
 {{- end }}
@@ -112,6 +141,10 @@ variables:
   - name: hiding
     expression: >-
       variables.withMemory.filter(c, c.?volumeMounts.orValue([]).exists(m, {{ include "gpushare.admission.overIsolation" . }}))
+  - name: longChoices
+    expression: variables.choices.filter(c, size(variables.annotations[c.name]) > 4096)
+  - name: wrongChoices
+    expression: variables.choices.filter(c, !variables.annotations[c.name].matches(c.pattern))
 validations:
   {{- include "gpushare.admission.peoplesUnits.validations" .root | nindent 2 }}
   - expression: size(variables.wrongCompute) == 0
@@ -206,6 +239,26 @@ validations:
       + variables.hiding.map(c, 'container ' + c.name + ' mounts '
         + c.volumeMounts.filter(m, {{ include "gpushare.admission.overIsolation" . }}).map(m, m.mountPath).join(', ')).join('; ')
       + '; mount them elsewhere'
+  - expression: size(variables.longChoices) == 0
+    reason: Invalid
+    messageExpression: >-
+      'annotation ' + variables.longChoices[0].name + ' has '
+      + string(size(variables.annotations[variables.longChoices[0].name])) + ' characters, 4096 are the most: shorten it'
+  - expression: size(variables.wrongChoices) == 0
+    reason: Invalid
+    messageExpression: >-
+      'annotation ' + variables.wrongChoices[0].name + ' must be ' + variables.wrongChoices[0].words + ': it is \''
+      + variables.annotations[variables.wrongChoices[0].name] + '\'; correct it, or remove the annotation'
+  - expression: >-
+      size(variables.wrongChoices) > 0
+      || !['gpushare.dev/gpu-memory-min', 'gpushare.dev/gpu-memory-max'].all(n, n in variables.annotations)
+      || !quantity(variables.annotations['gpushare.dev/gpu-memory-min'])
+        .isGreaterThan(quantity(variables.annotations['gpushare.dev/gpu-memory-max']))
+    reason: Invalid
+    messageExpression: >-
+      'annotation gpushare.dev/gpu-memory-min=' + variables.annotations['gpushare.dev/gpu-memory-min']
+      + ' is above gpushare.dev/gpu-memory-max=' + variables.annotations['gpushare.dev/gpu-memory-max']
+      + ', so that every GPU is excluded; correct one of them'
   # One that was exported from a cluster is refused for the records that it carries.
   - expression: >-
       {{ .pod }}.spec.?nodeName.orValue('') == '' || size(variables.withMemory) + size(variables.withWhole) == 0

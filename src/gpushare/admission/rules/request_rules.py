@@ -15,6 +15,7 @@ from gpushare.api import names
 from gpushare.api.errors import InvalidQuantity
 from gpushare.api.objects import Container, Pod
 from gpushare.api.quantity import MAX_AMOUNT, parse_quantity
+from gpushare.api.request import choice_formats
 from gpushare.api.request.unit_conversion import CONVERTED_RESOURCES, Counting
 
 #: Names of policies; see ``Refusal.policy``.
@@ -96,6 +97,8 @@ def judge(pod: Pod, counting: Counting = _PLAIN, *, may_have_node: bool = False)
     for rule in _RULES:
         if text := rule(asking, labels):
             return Verdict([Refusal(REQUESTS, text, invalid=True)])
+    if asking and (text := choice_formats.problem(pod.metadata.annotations or {})):
+        return Verdict([Refusal(REQUESTS, text, invalid=True)])
     if not may_have_node and (text := _bound_by_hand(pod)):
         return Verdict([Refusal(REQUESTS, text, invalid=True)])
     return Verdict()
@@ -125,7 +128,7 @@ def judged_alike(pod: Pod, before: Pod) -> bool:
         )
         and all(
             (pod.metadata.annotations or {}).get(name) == (before.metadata.annotations or {}).get(name)
-            for name in RECORDS
+            for name in (*RECORDS, *choice_formats.FORMATS)
         )
     )
 

@@ -21,6 +21,19 @@ ISOLATED_POD_CAP: Final = 16
 #: More GPUs than any node has; a description with more is a mistake.
 MAX_DEVICES: Final = 128
 _MAX_MIB: Final = 1 << 30
+#: NVIDIA's GPU architectures, as GPU feature discovery writes them in the node label ``nvidia.com/gpu.family``.
+ARCHITECTURES: Final = (
+    "kepler",
+    "maxwell",
+    "pascal",
+    "volta",
+    "turing",
+    "ampere",
+    "ada-lovelace",
+    "hopper",
+    "blackwell",
+    "rubin",
+)
 #: How users name a GPU: by index, UUID, or the substitute for a UUID (``index_uuid``).
 _CORDONED: Final = re.compile(r"0|[1-9][0-9]{0,2}|(GPU|MIG)-[0-9A-Za-z-]+|[^/]+/[0-9]+", re.ASCII)
 _T = TypeVar("_T")
@@ -60,6 +73,8 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     kept_back: bool = msgspec.field(name="kept", default=False)
     """Whether it works, but is not allocated until pods have ended that hold it from before a change of the node's mode
     (``reason`` names one). ``healthy`` is then false, too, for readers of earlier versions."""
+    architecture: str = msgspec.field(name="arch", default="")
+    """One of ``ARCHITECTURES``; empty if unknown."""
 
     @property
     def foreign_text(self) -> str:

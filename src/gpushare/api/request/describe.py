@@ -46,8 +46,14 @@ def asks_text(request: Request | None, unit_mib: int = 0) -> str:
     """
     if request is None:
         return ""
+    chosen = [] if request.selection is None else request.selection.written()
+    placements = {
+        names.ANN_GPU_PLACEMENT: request.gpu_placement,
+        names.ANN_NODE_PLACEMENT: request.node_placement,
+    }
+    chosen += [f"{name}: {policy.value}" for name, policy in placements.items() if policy is not None]
     if request.by_gpu:
-        return f"{names.GPU_WHOLE}: {request.gpu_count}"
+        return ", ".join([f"{names.GPU_WHOLE}: {request.gpu_count}", *chosen])
     parts = [units_text(request.memory_units * request.gpu_count, unit_mib)]
     if request.unit_mib:
         parts = [
@@ -61,7 +67,7 @@ def asks_text(request: Request | None, unit_mib: int = 0) -> str:
         parts.append(f"{names.LABEL_POD_GPU_COUNT}: {request.gpu_count}")
     if request.whole_device:
         parts.append(f"{names.LABEL_POD_PLACEMENT}: {names.POD_PLACEMENT_WHOLE_DEVICE}")
-    return ", ".join(parts)
+    return ", ".join(parts + chosen)
 
 
 def short_text(request: Request, unit: MemoryUnit) -> str:

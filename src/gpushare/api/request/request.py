@@ -10,8 +10,11 @@ import msgspec
 
 from gpushare.api import names
 from gpushare.api.errors import InvalidQuantity, InvalidRequest
+from gpushare.api.node.device import Device, Placement
 from gpushare.api.objects import Container, Pod, ResourceRequirements
 from gpushare.api.quantity import Quantity, parse_amount, parse_quantity
+from gpushare.api.request.choice_formats import FORMATS, problem
+from gpushare.api.request.gpu_selection import GpuSelection, selection_of
 from gpushare.api.request.unit_conversion import read_requested
 
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
@@ -48,7 +51,8 @@ class Request(msgspec.Struct, frozen=True):
     those that request GPUs, in start order, init containers first. ``cpu_milli``: CPU request in thousandths. ``unit_mib``: the unit that
     admission used to convert MiB or percent, so that only nodes with that unit fit; 0: any. ``by_gpu``: it requests whole GPUs by number,
     with ``aliyun.com/gpu``, on ``topology`` nodes, and each container gets its own. ``apart``: each container gets one of the GPUs, and
-    their requests are equal.
+    their requests are equal. ``selection``: which GPUs it may have; ``None``: any.
+    ``gpu_placement`` and ``node_placement``: the policy among the GPUs of a node and among nodes; ``None``: the node's and the cluster's.
     """
 
     memory_units: int
@@ -60,6 +64,9 @@ class Request(msgspec.Struct, frozen=True):
     unit_mib: int = 0
     by_gpu: bool = False
     apart: bool = False
+    selection: GpuSelection | None = None
+    gpu_placement: Placement | None = None
+    node_placement: Placement | None = None
 
     @property
     def wants_core(self) -> bool:
@@ -70,6 +77,10 @@ class Request(msgspec.Struct, frozen=True):
     def is_ordinary(self) -> bool:
         """Whether it requests a share of one GPU, as nearly all pods do."""
         return self.gpu_count == 1 and not self.whole_device
+
+    def allows(self, gpu: Device) -> bool:
+        """Whether the pod may have this GPU, whatever is free on it."""
+        return self.selection is None or self.selection.allows(gpu)
 
     def part_of(self, container: ContainerRequest) -> int:
         """The units that ``container`` requests on each of its GPUs."""
@@ -90,7 +101,12 @@ def request_of(pod: Pod) -> Request | None:
     Raises ``InvalidRequest`` (subject ``pod NAMESPACE/NAME``) if it violates the rules of spec §2: such a pod never fits any node.
     """
     request = unlabelled_request_of(pod)
-    if request is None or request.by_gpu:
+    if request is None:
+        return None
+    annotations = pod.metadata.annotations
+    if annotations and not FORMATS.keys().isdisjoint(annotations):
+        request = _with_choices(request, annotations, f"pod {pod.key}")
+    if request.by_gpu:
         return request
     requested = read_requested(pod)
     if requested is not None:
@@ -116,6 +132,18 @@ def request_of(pod: Pod) -> Request | None:
         memory_units=request.memory_units // gpu_count,
         gpu_count=gpu_count,
         whole_device=whole_device,
+    )
+
+
+def _with_choices(request: Request, annotations: dict[str, str], subject: str) -> Request:
+    if text := problem(annotations):
+        raise InvalidRequest(subject, text)
+    gpu, node = annotations.get(names.ANN_GPU_PLACEMENT), annotations.get(names.ANN_NODE_PLACEMENT)
+    return msgspec.structs.replace(
+        request,
+        selection=selection_of(annotations),
+        gpu_placement=None if gpu is None else Placement(gpu),
+        node_placement=None if node is None else Placement(node),
     )
 
 

@@ -12,6 +12,7 @@ from gpushare.dashboard.data.cluster import Cluster
 from gpushare.dashboard.data.details import asks_of
 from gpushare.dashboard.data.heatmap import State
 from gpushare.kubescheduler.required_nodes import WantedNodes, Wishes
+from gpushare.ledger.preemption.vacating import WantedGpus
 from gpushare.planning.defragmentation import Host, Outlook, cheaper_way, room_now, roomiest
 from gpushare.reasons.phrases import NOT_A_SHARE, other_obstacle_note
 from gpushare.scheduler.cache.pod_records import PodRecord
@@ -121,8 +122,8 @@ async def _outlook(cluster: Cluster, wishes: Wishes, record: PodRecord, request:
     def host_of(name: str) -> Host | None:
         return ledger.evictions.host(name, _any_pod, goes_to)
 
-    def goes_to(uid: str) -> WantedNodes | None:
-        return wishes.of(bound[uid].wish) if uid in bound else None
+    def goes_to(uid: str) -> WantedGpus:
+        return WantedGpus(wishes.of(bound[uid].wish), bound[uid].selection) if uid in bound else WantedGpus()
 
     names = await _eligible(sorted(cluster.nodes), wishes.of(record.wish))
     if fits := ledger.filter(request, names).fits:

@@ -39,6 +39,7 @@ def _gpu(node: NodeUsage, gpu: GpuUsage, wanted: "Mapping[str, Container[str]]")
             # Allocated in another unit: how many of this node's units its next request would be is unknown.
             may_move=len(pod.shares) == 1 and share.in_node_unit,
             nodes=wanted.get(f"{pod.namespace}/{pod.name}"),
+            selection=pod.selection,
         )
         for pod in node.pods
         for share in pod.shares
@@ -51,4 +52,5 @@ def _gpu(node: NodeUsage, gpu: GpuUsage, wanted: "Mapping[str, Container[str]]")
         free_core=100 - gpu.used_core_percent,
         spare_pods=NO_CAP if cap is None else cap - len(pods),
         pods=pods,
+        device=gpu.device,
     )

@@ -17,6 +17,7 @@ from gpushare.api.node.device import Device, NodeDevices, idle_cordons, mode_of,
 from gpushare.api.node.enforcement_text import isolation_failure
 from gpushare.api.objects import Node, Pod
 from gpushare.api.quantity import MemoryUnit, parse_amount
+from gpushare.api.request.gpu_selection import GpuSelection, bound_selection
 from gpushare.api.request.request import request_of, requests_share
 
 #: Label of ACK and its predecessors with a GPU's size, as nvidia-smi prints it: ``16160MiB``.
@@ -52,6 +53,7 @@ class PodUsage(NamedTuple):
     pending_units: int = 0
     pending_core_percent: int = 0
     claim: str = ""
+    selection: GpuSelection | None = None
 
     def units_on(self, device: Device) -> int:
         """Units that the pod holds on ``device``."""
@@ -335,7 +337,8 @@ def _pod_usage(pod: Pod, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu
     allocation = read_allocation(meta.annotations or {}, devices, subject)
     if allocation is not None:
         shares = _shares(allocation, devices, gpu_of, subject)
-        return PodUsage(meta.namespace, meta.name, meta.uid, pod.status.phase, shares)
+        selection = bound_selection(meta.annotations)
+        return PodUsage(meta.namespace, meta.name, meta.uid, pod.status.phase, shares, selection=selection)
     request = request_of(pod)
     if request is None or request.by_gpu:
         return None

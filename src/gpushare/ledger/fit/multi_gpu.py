@@ -38,17 +38,17 @@ def left_over(columns: Columns, request: Request, near: Nearness, at: Places | N
     total_mib = columns.total_mib.take(at, axis=-1)
     free_mib = total_mib - columns.taken_mib.take(at, axis=-1)
     left_mib = free_mib - total_mib * asked // np.maximum(columns.units.take(at, axis=-1), 1)
-    wish = wishes(columns, at, mask, left_mib)
+    wish = wishes(columns, request, at, mask, left_mib)
     chosen = near.chosen(columns.near.take(at), mask, wish, count)
     left: Ints = np.take_along_axis(left_mib, chosen, axis=0).sum(axis=0) // count
     left[mask.sum(axis=0) < count] = FAR
     return left
 
 
-def wishes(columns: Columns, at: Places, mask: Mask, left_mib: Ints) -> Ints:
-    """Rank the GPUs of the columns ``at`` by their node's placement policy, most preferred (least) first; ``FAR`` where not in ``mask``."""
+def wishes(columns: Columns, request: Request, at: Places, mask: Mask, left_mib: Ints) -> Ints:
+    """Rank the GPUs of the columns ``at`` by their placement policy, most preferred (least) first; ``FAR`` where not in ``mask``."""
     ranked = np.where(mask, left_mib, FAR)
-    for of_policy, wish in with_wishes(columns.placement.take(at)):
+    for of_policy, wish in with_wishes(columns.placements(request, at)):
         ranked = np.where(of_policy & mask, wish(left_mib, columns.pods.take(at, axis=-1)), ranked)
     return ranked
 
@@ -57,7 +57,8 @@ def fits(columns: Columns, request: Request, asked: int, at: Places) -> Mask:
     """GPUs of the columns ``at`` that take the request's share of ``asked`` units, alone or as one of several."""
     if request.by_gpu:
         closed = columns.no_whole.take(at) + columns.full.take(at) > 0
-        return (columns.room_units.take(at, axis=-1) >= asked) & untouched(columns, at) & ~closed
+        free = (columns.room_units.take(at, axis=-1) >= asked) & untouched(columns, at) & ~closed
+        return _allowed(columns, request, free, at)
     mask: Mask = columns.fit_units.take(at, axis=-1) >= asked
     others = columns.core_pods
     if request.wants_core:
@@ -68,4 +69,8 @@ def fits(columns: Columns, request: Request, asked: int, at: Places) -> Mask:
         mask &= columns.one_gpu.take(at) == 0
     if request.whole_device:
         mask &= untouched(columns, at)
-    return mask
+    return _allowed(columns, request, mask, at)
+
+
+def _allowed(columns: Columns, request: Request, gpus: Mask, at: Places) -> Mask:
+    return gpus if request.selection is None else gpus & columns.allowed(request.selection, at)

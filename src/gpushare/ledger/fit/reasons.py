@@ -1,5 +1,6 @@
 """Why a node does not take a request: every text that a person reads about a refusal."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
@@ -10,6 +11,8 @@ from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request import describe as asked
 from gpushare.api.request.describe import memory_text
+from gpushare.api.request.gpu_selection import RULES, GpuSelection
+from gpushare.api.request.pluralize import counted
 from gpushare.api.request.request import Request
 
 UNKNOWN_NODE: Final = "node is not known to the scheduler yet"
@@ -126,6 +129,28 @@ def largest_free(free_mib: int, gpu: int) -> str:
 def nearest(free_mib: int, gpu: int, core_percent: int) -> str:
     """Of the GPUs with enough memory, the one with the most free compute."""
     return f"(nearest: GPU {gpu} with {memory_text(free_mib)} and {core_percent}%)"
+
+
+def excluded(selection: GpuSelection, rules: Sequence[int]) -> str:
+    """GPUs of a node that the pod's annotations exclude: ``2 GPUs are not A10 (gpushare.dev/gpu-model)``; empty if there are none.
+
+    ``rules``: by GPU the position in ``gpu_selection.RULES``; 0 if the pod may have it, negative if there is no such GPU.
+    """
+    counts = Counter(rule for rule in rules if rule > 0)
+    every = len(counts) == 1 and 0 not in rules
+    parts = []
+    for number, count in sorted(counts.items()):
+        all_gpus, one, several = RULES[number].texts(selection)
+        text = all_gpus if every else f"{counted(count, 'GPU')} {one if count == 1 else several}"
+        parts.append(f"{text} ({RULES[number].annotation})")
+    return ", ".join(parts)
+
+
+def too_few_allowed(request: Request, allowed: int, note: str) -> str:
+    """The pod's annotations allow fewer GPUs of the node than it requests; ``note`` is from ``excluded``."""
+    if not allowed:
+        return note
+    return f"asks for {request.gpu_count} GPUs and may have {allowed} of this node: {note}"
 
 
 #: Requests for several GPUs.

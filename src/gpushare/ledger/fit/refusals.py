@@ -4,6 +4,7 @@ The nodes are split by arrays, one reason after the other, the most final one fi
 Python code runs once per node only to concatenate texts.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -11,8 +12,9 @@ import numpy as np
 
 from gpushare.api.node.device import MAX_DEVICES
 from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.gpu_selection import GpuSelection
 from gpushare.api.request.request import Request
-from gpushare.ledger.arrays import Ints, Places
+from gpushare.ledger.arrays import Ints, Mask, Places
 from gpushare.ledger.columns import NO_NODE, Columns
 from gpushare.ledger.fit import multi_gpu_refusals, reasons
 from gpushare.ledger.fit.group import Group
@@ -25,6 +27,8 @@ _UNITS: Final = tuple(MemoryUnit)
 _PACK: Final = MAX_DEVICES
 _PACK_UNITS: Final = 1 << 32
 _LAST_INDEX: Final = MAX_DEVICES - 1
+#: Numbers of rules in a word, with 4 bits each, which leaves the sign alone.
+_NIBBLES: Final = 15
 
 
 def _write_largest(unit: MemoryUnit, key: int) -> str:
@@ -78,13 +82,43 @@ class Refusals:
         if request.core_percent > 100:
             hopeless.update(dict.fromkeys(group.names, reasons.too_much_core(request.core_percent)))
             return refused, hopeless
+        if request.selection is None:
+            self._of_each_unit(self._columns, request, group, refused, hopeless)
+        else:
+            self._among_allowed(request, request.selection, group, refused, hopeless)
+        return refused, hopeless
+
+    def _among_allowed(
+        self, request: Request, selection: GpuSelection, group: Group, refused: Texts, hopeless: Texts
+    ) -> None:
+        """As if nodes had only the GPUs that the pod's annotations allow, with a note on the others."""
+        rules = self._columns.selection_rules(selection, group.at)
+        allowed: Ints = (rules == 0).sum(axis=0)
+        too_few: Mask = (allowed < request.gpu_count) & (rules > 0).any(axis=0)
+        few, rest = group.part(too_few)
+        texts = _texts_by_rules(
+            rules[:, too_few],
+            lambda gpus: reasons.too_few_allowed(request, gpus.count(0), reasons.excluded(selection, gpus)),
+        )
+        hopeless.update(zip(few.names, texts, strict=True))
+        if not rest.names:
+            return
+        rules = rules[:, ~too_few]
+        self._of_each_unit(self._columns.only(rules == 0, rest.at), request, rest, refused, hopeless)
+        notes = _texts_by_rules(rules, lambda gpus: reasons.excluded(selection, gpus))
+        for name, note in zip(rest.names, notes, strict=True):
+            if note:
+                (refused if name in refused else hopeless)[name] += f"; {note}"
+
+    def _of_each_unit(
+        self, columns: Columns, request: Request, group: Group, refused: Texts, hopeless: Texts
+    ) -> None:
         explain = self._of_unit if request.is_ordinary else self._of_unit_beyond_one_share
-        unit_mib = self._columns.unit_mib[group.at]
+        unit_mib = columns.unit_mib[group.at]
         for unit in _UNITS:
             of_unit, _ = group.part(unit_mib == unit.mib)
             if of_unit.names:
-                explain(request, unit, of_unit, refused, hopeless)
-        return refused, hopeless
+                explain(columns, request, unit, of_unit, refused, hopeless)
 
     def _standing(self, request: Request, group: Group, hopeless: Texts) -> Group:
         columns = self._columns
@@ -109,13 +143,13 @@ class Refusals:
 
     def _of_unit(
         self,
+        columns: Columns,
         request: Request,
         unit: MemoryUnit,
         group: Group,
         refused: Texts,
         hopeless: Texts,
     ) -> None:
-        columns = self._columns
         asked = min(request.memory_units, MOST_UNITS)
         asked_mib = request.memory_units * unit.mib
         large, group = group.part(columns.largest_units[group.at] < asked)
@@ -132,7 +166,7 @@ class Refusals:
         refused.update(zip(mixed.names, map(text_of.__getitem__, counts), strict=True))
         group = self._not_full(group, refused)
         if group.names:
-            self._short(request, unit, group, refused)
+            self._short(columns, request, unit, group, refused)
             noted, _ = group.part(columns.noted[group.at] > 0)
             for name, column in zip(noted.names, noted.at.tolist(), strict=True):
                 refused[name] += f"; {self._notes[column].shortage}"
@@ -149,6 +183,7 @@ class Refusals:
 
     def _of_unit_beyond_one_share(
         self,
+        columns: Columns,
         request: Request,
         unit: MemoryUnit,
         group: Group,
@@ -156,14 +191,15 @@ class Refusals:
         hopeless: Texts,
     ) -> None:
         texts = multi_gpu_refusals.explain(
-            self._columns, request, unit, group, self._notes, self._one_gpu, self._not_full
+            columns, request, unit, group, self._notes, self._one_gpu, self._not_full
         )
         refused.update(texts.refused)
         hopeless.update(texts.hopeless)
 
-    def _short(self, request: Request, unit: MemoryUnit, group: Group, refused: Texts) -> None:
+    def _short(
+        self, columns: Columns, request: Request, unit: MemoryUnit, group: Group, refused: Texts
+    ) -> None:
         """Nodes that would take the request if enough were free."""
-        columns = self._columns
         asked = request.memory_units
         asked_mib = asked * unit.mib
         room = columns.room_units.take(group.at, axis=1)
@@ -183,10 +219,11 @@ class Refusals:
         text_of = {cap: reasons.at_cap(cap) for cap in set(caps)}
         refused.update(zip(capped.names, map(text_of.__getitem__, caps), strict=True))
         if busy.names:
-            self._no_compute(request, unit, busy, refused)
+            self._no_compute(columns, request, unit, busy, refused)
 
-    def _no_compute(self, request: Request, unit: MemoryUnit, group: Group, refused: Texts) -> None:
-        columns = self._columns
+    def _no_compute(
+        self, columns: Columns, request: Request, unit: MemoryUnit, group: Group, refused: Texts
+    ) -> None:
         fits = columns.fit_units.take(group.at, axis=1)
         core = np.where(fits >= request.memory_units, columns.free_core.take(group.at, axis=1), -1).astype(
             np.int64
@@ -201,3 +238,21 @@ class Refusals:
         """Decreases with the GPU's index; added so that the lowest index wins among equals."""
         reversed_index: Ints = _LAST_INDEX - self._columns.index.take(group.at, axis=1)
         return reversed_index
+
+
+def _texts_by_rules(rules: Ints, write: Callable[[tuple[int, ...]], str]) -> list[str]:
+    """For each node a text by the rules (``Columns.selection_rules``) of its GPUs, written once for all nodes that are alike."""
+    # Packed into words: thousands of nodes have few distinct combinations.
+    nibbles = rules.astype(np.int64) + 1
+    words = [
+        (nibbles[start : start + _NIBBLES] << 4 * np.arange(min(_NIBBLES, len(rules) - start))[:, None]).sum(
+            axis=0
+        )
+        for start in range(0, len(rules), _NIBBLES)
+    ]
+    keys = list(zip(*(word.tolist() for word in words), strict=True))
+    text_of = {
+        key: write(tuple((word >> 4 * place & 15) - 1 for word in key for place in range(_NIBBLES)))
+        for key in set(keys)
+    }
+    return list(map(text_of.__getitem__, keys))

@@ -22,6 +22,8 @@ def left_over(columns: Columns, request: Request, at: Places | None = None) -> I
     """
     asked = min(request.memory_units, MOST_UNITS)
     gpus = _pick(columns.fit_units, at) >= asked
+    if request.selection is not None:
+        gpus &= columns.allowed(request.selection, at)
     others = columns.core_pods
     if request.wants_core:
         gpus &= _pick(columns.free_core, at) >= request.core_percent
@@ -32,7 +34,7 @@ def left_over(columns: Columns, request: Request, at: Places | None = None) -> I
     left_mib = free_mib - total_mib * asked // np.maximum(_pick(columns.units, at), 1)
     left_mib[~gpus] = FAR
     left: Ints = left_mib.min(axis=0)
-    for of_policy, wish in with_wishes(_pick(columns.placement, at)):
+    for of_policy, wish in with_wishes(columns.placements(request, at)):
         # argmin takes the lower index of equals, as placement.choose does. (The ranks of GPUs that do not fit are meaningless.)
         rows = np.where(gpus, wish(left_mib, _pick(columns.pods, at)), FAR).argmin(axis=0)
         left = np.where(of_policy, left_mib[rows, np.arange(left.size)], left)

@@ -107,10 +107,16 @@ def with_wishes(numbers: Ints) -> Iterator[tuple[Mask, ChoiceFn]]:
 def chosen(node: NodeDevices, candidates: list[Candidate], request: Request) -> Allocation | None:
     """The allocation of ``request`` on these candidates; ``None`` if they are not enough."""
     if request.gpu_count == 1 and not request.by_gpu:
-        row = choose(node.placement, candidates)
+        row = choose(placement_for(request, node), candidates)
         return None if row is None else allocate_on(node, node.devices[row], request)
     rows = choose_several(node, candidates, request)
     return None if rows is None else allocate_over(node, [node.devices[row] for row in rows], request)
+
+
+def placement_for(request: Request | None, node: NodeDevices) -> Placement:
+    """The policy that chooses GPUs of ``node`` for ``request`` (``None``: unknown): the request's, else the node's."""
+    chosen_by_pod = None if request is None else request.gpu_placement
+    return chosen_by_pod or node.placement
 
 
 def choose(placement: Placement, candidates: Iterable[Candidate]) -> int | None:
@@ -124,12 +130,12 @@ def choose_several(
 ) -> tuple[int, ...] | None:
     """The rows of as many GPUs as are requested; ``None`` if there are fewer candidates.
 
-    Chooses the GPUs whose farthest two are nearest to each other; of equal sets the one that the node's placement policy prefers,
+    Chooses the GPUs whose farthest two are nearest to each other; of equal sets the one that the placement policy prefers,
     if memory is requested, then what ``api.node.topology`` prefers. On nodes with more than ``MOST_GPUS`` only the policy decides,
     or the index where GPUs are counted.
     """
     # Where GPUs are counted all candidates are unused, so the policy cannot rank them.
-    preference = in_order if request.by_gpu else POLICIES[node.placement].prefers
+    preference = in_order if request.by_gpu else POLICIES[placement_for(request, node)].prefers
     ordered = sorted(candidates, key=preference)
     if len(ordered) < request.gpu_count:
         return None

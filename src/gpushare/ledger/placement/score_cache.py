@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from gpushare.api.node.device import Placement
+from gpushare.api.request.gpu_selection import GpuSelection
 from gpushare.api.request.request import Request
 from gpushare.ledger.arrays import Ints, Places
 from gpushare.ledger.columns import Columns
@@ -21,6 +22,10 @@ from gpushare.ledger.placement.worth import worth_of
 MOST_KEPT: Final = 256
 #: If more than this fraction of the columns changed all are computed: selecting columns costs more than computing them.
 PICKED_OF: Final = 4
+
+
+_Key = tuple[int, int, int, bool, bool, GpuSelection | None, Placement | None, Placement | None]
+"""Requests with the same key fit alike and rank nodes alike."""
 
 
 class _Cached:
@@ -41,7 +46,7 @@ class LeftOver:
         self._columns = columns
         self._near = near
         self.policy = policy
-        self._cache: dict[tuple[int, int, int, bool, bool], _Cached] = {}
+        self._cache: dict[_Key, _Cached] = {}
 
     def of(self, request: Request) -> Ints:
         """The current left-over MiB of each column; the caller must not modify the result."""
@@ -57,7 +62,7 @@ class LeftOver:
             left = left_over(columns, request, at)
         else:
             left = multi_gpu.left_over(columns, request, self._near, at)
-        return left, worth_of(columns, request, left, self.policy, at)
+        return left, worth_of(columns, request, left, request.node_placement or self.policy, at)
 
     def _of(self, request: Request) -> _Cached:
         columns = self._columns
@@ -67,6 +72,9 @@ class LeftOver:
             request.gpu_count,
             request.whole_device,
             request.by_gpu,
+            request.selection,
+            request.gpu_placement,
+            request.node_placement,
         )
         cached = self._cache.pop(key, None)
         changed = None if cached is None else columns.changed_since(cached.seen)

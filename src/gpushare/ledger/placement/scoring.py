@@ -11,16 +11,18 @@ from gpushare.ledger.columns import Columns
 from gpushare.ledger.fit import multi_gpu
 from gpushare.ledger.fit.single_gpu import FAR, MOST_UNITS
 from gpushare.ledger.placement.fragmentation.growth import Growth
+from gpushare.ledger.placement.policies import number_of
 from gpushare.ledger.placement.ranks import first_of_best, ranks, ranks_in_turn
 from gpushare.ledger.placement.score_cache import LeftOver
 from gpushare.ledger.placement.topology_sets import Nearness
 from gpushare.ledger.placement.worth import worth_of
 
+_FRAGMENTATION: Final = number_of(Placement.FRAGMENTATION)
 _NO_PLACES: Final[Places] = np.zeros(0, np.intp)
 
 
 class Scoring:
-    """Scores nodes by the policy of ``left``, from the figures of the ledger."""
+    """Scores nodes by the request's policy or that of ``left``, from the figures of the ledger."""
 
     def __init__(self, columns: Columns, left: LeftOver, growth: Growth, near: Nearness) -> None:
         self._columns = columns
@@ -55,12 +57,18 @@ class Scoring:
 
     def _worths(self, request: Request, at: Places) -> tuple[Ints, ...]:
         """The worth of each of the columns ``at``, least is best; the first array counts before the second."""
-        policy = self._left.policy
+        policy = request.node_placement or self._left.policy
         if policy is Placement.FRAGMENTATION and not request.by_gpu:
             growth = self._growth.of(request)
             return growth.grown.take(at), growth.left.take(at)
-        if not request.by_gpu and self._columns.by_fragments.any():
-            own = self._columns.by_fragments.take(at) == 1
+        if not request.by_gpu and self._some_by_fragments(request):
+            own = self._columns.placements(request, at) == _FRAGMENTATION
             left = np.where(own, self._growth.of(request).left.take(at), self._left.of(request).take(at))
             return (worth_of(self._columns, request, left, policy, at),)
         return (self._left.worth(request).take(at),)
+
+    def _some_by_fragments(self, request: Request) -> bool:
+        """Whether some node may choose GPUs for ``request`` by fragmentation."""
+        if request.gpu_placement is None:
+            return bool(self._columns.by_fragments.any())
+        return request.gpu_placement is Placement.FRAGMENTATION

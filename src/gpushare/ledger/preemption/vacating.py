@@ -4,9 +4,11 @@ Nodes are selected over the arrays; only selected nodes are read pod by pod.
 """
 
 from collections.abc import Callable, Container
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from gpushare.api.request.gpu_selection import GpuSelection
 from gpushare.api.request.request import Request
 from gpushare.ledger.arrays import Mask, Places
 from gpushare.ledger.columns import Columns
@@ -16,12 +18,23 @@ from gpushare.planning.defragmentation import MOST_ELSEWHERE, MOST_HOSTS, NO_CAP
 
 MayMoveFn = Callable[[str], bool]
 """Whether the pod with that UID may be moved."""
-WantedGpusFn = Callable[[str], Container[str] | None]
-"""The nodes (names) to which the pod with that UID may go; ``None``: to any, as far as is known."""
 
 
-def everywhere(uid: str) -> None:
-    """``None``: the nodes to which pods may go are unknown."""
+class WantedGpus(NamedTuple):
+    """To which nodes (names) a pod may go, and which GPUs it may have; ``None``: any, as far as is known."""
+
+    nodes: Container[str] | None = None
+    selection: GpuSelection | None = None
+
+
+WantedGpusFn = Callable[[str], WantedGpus]
+"""Where the pod with that UID may go."""
+_ANY_GPU: Final = WantedGpus()
+
+
+def everywhere(uid: str) -> WantedGpus:
+    """Nothing is known of what pods may have."""
+    return _ANY_GPU
 
 
 def host_of(
@@ -67,8 +80,8 @@ def _gpu_of(
         # A share that was allocated in another unit would be requested in other units, of which the number is unknown.
         as_requested = len(gpus) == 1 and share.device_units == gpu.units
         moves = as_requested and may_move(uid)
-        targets = wanted(uid) if moves else None
-        pods.append(Occupant(uid, share.units, share.mib, share.core_percent, moves, targets))
+        targets = wanted(uid) if moves else _ANY_GPU
+        pods.append(Occupant(uid, share.units, share.mib, share.core_percent, moves, *targets))
     free_mib = device.total_mib - gpu.taken_mib
     # Negative if more is held than the GPU has: at least so many units have to become free first.
     free_units = ((free_mib + 1) * gpu.units - 1) // device.total_mib
@@ -78,12 +91,15 @@ def _gpu_of(
         free_core=100 - gpu.used_core - gpu.nominated_core,
         spare_pods=NO_CAP if cap is None else cap - len(gpu.pods) - gpu.nominated_pods,
         pods=tuple(pods),
+        device=device,
     )
 
 
 def scattered(columns: Columns, request: Request, at: Places) -> Places:
     """Positions in ``at`` of columns that have room for ``request`` in total, the one that lacks least on one GPU first."""
     free = np.maximum(columns.room_units[:, at], 0)
+    if request.selection is not None:
+        free *= columns.allowed(request.selection, at)
     of_kind: Mask = (columns.memory_pods if request.wants_core else columns.core_pods).take(at) == 0
     enough = (free.sum(axis=0) >= request.memory_units) & of_kind & (columns.no_memory.take(at) == 0)
     if request.unit_mib:

@@ -152,7 +152,9 @@ class NodeAllocations:
         return held
 
     def has_room(self, pod: AllocatedPod, device: Device) -> bool:
-        """Whether the pod's part of one GPU fits on ``device`` beside all other allocations."""
+        """Whether the pod may have ``device``, and its part of one GPU fits there beside all other allocations."""
+        if not pod.request.allows(device):
+            return False
         wanted = pod.pod_share_on(device, self.node.unit)
         if not device.healthy or pod.request.memory_units > wanted.device_units:
             return False

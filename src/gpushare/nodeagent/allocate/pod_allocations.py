@@ -11,6 +11,7 @@ from gpushare.api.errors import InvalidRequest, MalformedAllocation
 from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.objects import ObjectReference, Pod, PodStatus
 from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.gpu_selection import bound_selection
 from gpushare.api.request.pluralize import counted
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request, unlabelled_request_of
 
@@ -121,13 +122,14 @@ class AllocatedPod(msgspec.Struct, frozen=True):
 
     @property
     def request_signature(self) -> tuple[object, ...]:
-        """Equal for pods with identical requests, which ``Allocate`` cannot distinguish."""
+        """Equal for pods with identical requests, which ``Allocate`` cannot distinguish, and that may have the same GPUs."""
         request = self.request
         return (
             self.allocation.unit,
             len(self.allocation.gpus),
             request.gpu_count,
             request.whole_device,
+            request.selection,
             *((one.kind, one.memory_units, one.core_percent) for one in request.containers),
         )
 
@@ -190,6 +192,9 @@ def bound_pod(pod: Pod) -> BoundPod | None:
     if labels.get(names.LABEL_POD_PLACEMENT) == names.POD_PLACEMENT_WHOLE_DEVICE:
         request = msgspec.structs.replace(request, whole_device=True)
     annotations = meta.annotations or {}
+    selection = bound_selection(annotations)
+    if selection is not None:
+        request = msgspec.structs.replace(request, selection=selection)
     compute_class = labels.get(names.LABEL_POD_COMPUTE_CLASS, "")
     return BoundPod(
         uid=meta.uid,

@@ -283,6 +283,7 @@ class GpuWatch:
             reason=reason,
             pci_bus_id=gpu.pci_bus_id,
             numa_node=gpu.numa_node,
+            architecture=gpu.hardware.architecture.lower().replace(" ", "-"),
         )
 
     def _in_loop(self, call: Callable[[], None]) -> None:

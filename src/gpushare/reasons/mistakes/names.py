@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from gpushare.api import names
+from gpushare.api.request.choice_formats import FORMATS
 from gpushare.api.request.unit_conversion import CONVERTED_RESOURCES
 
 #: Resources that containers may request; ``aliyun.com/gpu-count`` is handled separately.
@@ -27,8 +28,10 @@ _LABELS: Final = (
     names.LABEL_POD_COMPUTE_CLASS,
     names.LABEL_STANDS_FOR,
 )
+#: Annotations of pods that users set.
+_OF_USERS: Final = (names.ANN_DEFRAGMENTATION, *FORMATS)
 _ANNOTATIONS: Final = (
-    names.ANN_DEFRAGMENTATION,
+    *_OF_USERS,
     names.ANN_SHARE,
     names.ANN_ALSO,
     names.ANN_RETRY,
@@ -119,7 +122,7 @@ def instead(key: str) -> str:
         names.LABEL_POD_COMPUTE_CLASS,
     ):
         return "it is a label: write it under labels"
-    if key == names.ANN_DEFRAGMENTATION:
+    if key in _OF_USERS:
         return "it is an annotation: write it under annotations"
     if key in (names.GPU_MEM, names.GPU_CORE, *CONVERTED_RESOURCES):
         return "it is a resource: write it in the limits of a container"

@@ -162,14 +162,16 @@ def is_in(ledger: Ledger, name: str, mode: str) -> bool:
 
 
 def _mode_refuses(request: Request, node: NodeDevices) -> bool:
-    """Whether the node refuses the request because of its mode."""
-    if node.refusal:
+    """Whether the node refuses the request because of its mode, and not because of its GPUs."""
+    if node.refusal or sum(map(request.allows, node.devices)) < min(request.gpu_count, len(node.devices)):
         return False
     return not node.mode.serves(whole=request.by_gpu, core=request.wants_core, gpus=request.gpu_count)
 
 
 def _is_large_enough(request: Request, node: NodeDevices) -> bool:
-    large = sum(node.units_of(device) >= request.memory_units for device in node.devices)
+    large = sum(
+        node.units_of(device) >= request.memory_units and request.allows(device) for device in node.devices
+    )
     return large >= request.gpu_count and request.core_percent <= 100
 
 

@@ -8,7 +8,7 @@ from gpushare.api.node.modes import NodeMode
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
 from gpushare.reasons.categories import Category
-from gpushare.reasons.suggestions import capacity, mode_conflict, modes, sizes
+from gpushare.reasons.suggestions import capacity, mode_conflict, modes, selected_gpus, sizes
 
 _DESCRIBE: Final = (
     "`kubectl describe pod` tells what kube-scheduler found: taints, selectors, processors, volumes"
@@ -52,6 +52,8 @@ def of_nodes(
             return GENERAL[Category.UNIT]
         suggestion = modes.would_help(ledger, request, list(texts), of=of, elsewhere=elsewhere, lets=lets)
         return suggestion or GENERAL[category]
+    if category is Category.SELECTION:
+        return selected_gpus.other_gpus(map(ledger.node, texts))
     if category is Category.SIZE:
         wrong_unit = sizes.of_wrong_unit(request, map(ledger.node, texts))
         return wrong_unit or sizes.large_enough(ledger, request, texts, lets)

@@ -67,7 +67,8 @@ def holding(request: Request, nodes: Collection[NodeDevices], lets: AllowsFn) ->
     """The nodes with enough sufficiently large GPUs in service that the pod may use."""
     for node in nodes:
         large = (
-            device.in_service and node.units_of(device) >= request.memory_units for device in node.devices
+            device.in_service and node.units_of(device) >= request.memory_units and request.allows(device)
+            for device in node.devices
         )
         if (
             not node.refusal

@@ -23,7 +23,8 @@ def to_try(
     more: list[NodeDevices] = []
     for node in nodes:
         gpus = tuple(
-            (device.total_mib, device.healthy, device.cordoned, device.foreign_mib) for device in node.devices
+            (device.total_mib, device.model, device.healthy, device.cordoned, device.foreign_mib)
+            for device in node.devices
         )
         kind = (node.mode, node.unit, node.max_pods, node.max_node_pods, gpus, text_of(node.name))
         if kinds.setdefault(kind, node) is not node:

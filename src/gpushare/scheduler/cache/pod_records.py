@@ -11,6 +11,7 @@ from gpushare.api.allocation.annotations import is_allocated, read_allocation
 from gpushare.api.errors import InvalidRequest, MalformedAllocation
 from gpushare.api.objects import ObjectReference, Pod, decode_pod
 from gpushare.api.request.amounts import NOTHING, Amounts, amounts_of
+from gpushare.api.request.gpu_selection import GpuSelection, bound_selection
 from gpushare.api.request.pod_group import Gang, gang_of
 from gpushare.api.request.request import Request, cpu_milli_of, request_of, requests_share, wants_whole_device
 from gpushare.reasons.unscheduled import Unplaced, unplaced_of
@@ -56,6 +57,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     cpu_milli: int = 0
     whole_device: bool = False
     """Of a bound pod: whether its label requests whole GPUs."""
+    selection: GpuSelection | None = None
+    """Of a bound pod: the GPUs that it may have, if its annotations select some. A pending pod's is in ``request``."""
     amounts: Amounts = NOTHING
     """All requested resources, as quotas count them."""
     owner: str = ""
@@ -105,6 +108,7 @@ def _with_common_fields(record: PodRecord, pod: Pod) -> PodRecord:
         unplaced=_PLACED if pod.spec.node_name else unplaced_of(pod),
         ours=record.bystander and pod.spec.scheduler_name == names.SCHEDULER_NAME,
         whole_device=bool(pod.spec.node_name) and wants_whole_device(pod),
+        selection=bound_selection(pod.metadata.annotations) if pod.spec.node_name else None,
     )
 
 

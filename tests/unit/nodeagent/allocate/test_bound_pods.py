@@ -5,6 +5,7 @@ import pytest
 from gpushare.api import names
 from gpushare.api.errors import MalformedAllocation
 from gpushare.api.objects import decode_pod
+from gpushare.api.request.gpu_selection import GpuSelection
 from gpushare.nodeagent.allocate.pod_allocations import BoundPod, allocated_pod, bound_pod, decode_bound_pod
 from tests.unit.nodeagent.allocate.allocated_pods import APP, INIT, allocated, node_of, request, undescribed
 
@@ -32,6 +33,18 @@ def test_a_finished_pod_does_not_matter(phase: str) -> None:
 def test_a_request_that_can_never_be_met_does_not_matter() -> None:
     assert bound_pod(decode_pod(pod({names.GPU_CORE: "30"}))) is None
     assert bound_pod(decode_pod(pod({names.GPU_MEM: "1.5"}))) is None
+
+
+def test_the_selection_of_gpus_counts_unless_it_was_spoilt_after_the_binding() -> None:
+    made = pod({names.GPU_MEM: "3"})
+    made["metadata"] = {"name": "a", "uid": "u", "annotations": {names.ANN_GPU_MODEL: "A10"}}
+    bound = bound_pod(decode_pod(made))
+    assert bound is not None
+    assert bound.request.selection == GpuSelection(models=("A10",))
+    made["metadata"] = {"name": "a", "uid": "u", "annotations": {names.ANN_GPU_MODEL: ";"}}
+    bound = bound_pod(decode_pod(made))
+    assert bound is not None
+    assert bound.request.selection is None
 
 
 @pytest.mark.parametrize(("label", "known"), [("batch", "batch"), ("fast", "")])

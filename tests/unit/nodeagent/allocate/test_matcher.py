@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from gpushare.api import names
 from gpushare.api.node.device import NodeDevices
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
+from gpushare.api.request.gpu_selection import GpuSelection
 from gpushare.api.request.request import Request
 from gpushare.nodeagent.allocate.grant_log import UNLISTED_GRACE_S, Slot
 from gpushare.nodeagent.allocate.matcher import AllocateMatcher
@@ -115,6 +117,21 @@ def test_of_unequal_pods_none_is_moved() -> None:
     book.put(allocated(node, "pair", 0, request((APP, 3), (APP, 4))))
     with pytest.raises(AllocationRefused):
         Admitting(book).admit(single, on_gpu(book, 1))
+
+
+def test_a_pod_is_not_moved_to_a_gpu_that_its_annotations_exclude() -> None:
+    node = node_of(15360, 15360)
+    book = NodeAllocations(node)
+    selection = GpuSelection(uuids_excluded=(node.devices[1].uuid,))
+    choosy = allocated(node, "choosy", 0, msgspec.structs.replace(request((APP, 3)), selection=selection))
+    book.put(choosy)
+    with pytest.raises(AllocationRefused):
+        Admitting(book).admit(choosy, on_gpu(book, 1))
+    # Nor does it get the GPU of a pod that requests as much, and may have any.
+    book.put(allocated(node, "easy", 1, request((APP, 3))))
+    book.grants.observe({choosy.key: {}}, 0.0)
+    [match] = Admitting(book).admit(choosy)
+    assert (match.pod.bound.name, match.shares[0].index) == ("choosy", 0)
 
 
 def test_an_answer_that_the_kubelet_never_lists_is_forgotten_after_a_while() -> None:

@@ -460,10 +460,13 @@ async def test_hundreds_of_different_reasons_are_told_together(world: World) -> 
 
 
 def test_every_category_is_told_by_how_its_reasons_begin() -> None:
+    from gpushare.api.request.gpu_selection import UUID_EXCLUDE, GpuSelection
     from gpushare.api.request.request import Request
     from gpushare.ledger.fit import reasons
     from gpushare.reasons.categories import category_of
 
+    model = 1
+    selection = GpuSelection(models=("A10",))
     plain, core = Request(8, 0, ()), Request(8, 20, ())
     several, whole = Request(8, 0, (), 2), Request(8, 0, (), 2, whole_device=True)
     expected = {
@@ -481,6 +484,9 @@ def test_every_category_is_told_by_how_its_reasons_begin() -> None:
         reasons.no_room(8192) + reasons.largest_free(0, 0): Category.MEMORY,
         reasons.no_compute(8192, 30) + reasons.nearest(8192, 1, 10): Category.COMPUTE,
         reasons.too_few_gpus(2, 1): Category.SIZE,
+        reasons.excluded(selection, (model, model)): Category.SELECTION,
+        reasons.excluded(selection, (model, UUID_EXCLUDE, UUID_EXCLUDE)): Category.SELECTION,
+        reasons.too_few_allowed(several, 1, reasons.excluded(selection, (model, 0))): Category.SELECTION,
         reasons.too_few_large(several, 8192, (1,)): Category.SIZE,
         reasons.too_few_healthy(several, 8192, "GPU 0 is cordoned"): Category.HEALTH,
         reasons.too_few_free(several, 8192, ()): Category.MEMORY,

@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from gpushare.api.node.device import Placement
+from gpushare.api.request.gpu_selection import GpuSelection
 from gpushare.api.request.request import Request
 from gpushare.ledger.arrays import Ints, Mask, Places
 from gpushare.ledger.columns import Columns
@@ -17,9 +19,11 @@ from gpushare.ledger.node_book import SHUT, UNKNOWN_CPU_MILLI
 from gpushare.ledger.placement.fragmentation.measure import State, Weighed
 from gpushare.ledger.placement.fragmentation.served import OPEN_TO_CORE, OPEN_TO_MEMORY
 from gpushare.ledger.placement.fragmentation.workload_mix import Kind, Mix
+from gpushare.ledger.placement.policies import number_of
 from gpushare.ledger.placement.score_cache import MOST_KEPT, PICKED_OF
 from gpushare.ledger.placement.topology_sets import Nearness
 
+_FRAGMENTATION: Final = number_of(Placement.FRAGMENTATION)
 #: Columns that are computed together: intermediate results stay in the processor's cache.
 _BLOCK: Final = 2048
 
@@ -44,10 +48,14 @@ class _Placed(NamedTuple):
     left_mib: Ints
 
 
-class _ByGpu(NamedTuple):
-    """As of the change number ``seen``: how much fragments grow if a request of ``kind`` is put on each GPU of the columns ``at``."""
+_Key = tuple[Kind, GpuSelection | None, Placement | None]
+"""Requests with the same key fragment GPUs equally."""
 
-    kind: Kind
+
+class _ByGpu(NamedTuple):
+    """As of the change number ``seen``: how much fragments grow if a request with ``key`` is put on each GPU of the columns ``at``."""
+
+    key: _Key
     seen: int
     at: Places
     grown: Ints
@@ -62,7 +70,7 @@ class Growth:
         self._mix = Mix()
         self._weights = self._mix.weights
         self._weighed = Weighed(self._weights)
-        self._cache: dict[Kind, _Cached] = {}
+        self._cache: dict[_Key, _Cached] = {}
         # The last result: when identical pods follow each other, many get GPUs of the node that the last one changed.
         self._last: _ByGpu | None = None
 
@@ -74,7 +82,7 @@ class Growth:
         """The current values for each column; the caller must not modify them."""
         columns = self._columns
         self._renew()
-        key = _kind(request)
+        key = _key(request)
         cached = self._cache.pop(key, None)
         changed = None if cached is None else columns.changed_since(cached.seen)
         if cached is None or changed is None or len(changed) * PICKED_OF > cached.left.size:
@@ -93,7 +101,7 @@ class Growth:
         """For each GPU of one node, by how much fragments grow if the request, or one of its shares, is put on it."""
         self._renew()
         last = self._last
-        if last is not None and (last.kind, last.seen) == (_kind(request), self._columns.changes):
+        if last is not None and (last.key, last.seen) == (_key(request), self._columns.changes):
             positions = np.flatnonzero(last.at == column)
             if positions.size:
                 known: list[int] = last.grown[:, positions[0]].tolist()
@@ -146,9 +154,11 @@ class Growth:
 
     def _on_fitting(self, request: Request, at: Places, placed: _Placed) -> tuple[Ints, Ints]:
         grown = self._one_by_one(placed)
-        self._last = _ByGpu(_kind(request), self._columns.changes, at, grown)
-        own = self._columns.by_fragments.take(at) == 1
-        wish = None if own.all() else multi_gpu.wishes(self._columns, at, placed.gpus, placed.left_mib)
+        self._last = _ByGpu(_key(request), self._columns.changes, at, grown)
+        own = self._columns.placements(request, at) == _FRAGMENTATION
+        wish = (
+            None if own.all() else multi_gpu.wishes(self._columns, request, at, placed.gpus, placed.left_mib)
+        )
         if request.gpu_count == 1:
             order = np.where(grown == grown.min(axis=0), placed.left_mib, FAR)
             if wish is not None:
@@ -231,6 +241,10 @@ def _ranked(grown: Ints, left_mib: Ints) -> Ints:
     places = np.zeros(order.shape, np.int64)
     np.put_along_axis(places, order[1:], steps.cumsum(axis=0), axis=0)
     return places
+
+
+def _key(request: Request) -> _Key:
+    return _kind(request), request.selection, request.gpu_placement
 
 
 def _kind(request: Request) -> Kind:

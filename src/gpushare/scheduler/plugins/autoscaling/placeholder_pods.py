@@ -296,9 +296,9 @@ class PlaceholderPods:
         return node is not None and bool(node.devices)
 
     def _sum_suffices(self, request: Request, nodes: list[str]) -> bool:
-        """Whether the GPUs of one of the nodes together have enough, which is what cluster-autoscaler checks."""
+        """Whether the GPUs of one of the nodes together have enough, which is what cluster-autoscaler checks: it knows no GPU's model."""
         total_request = msgspec.structs.replace(
-            request, memory_units=request.memory_units * request.gpu_count
+            request, memory_units=request.memory_units * request.gpu_count, selection=None
         )
         with_enough_memory = self._ledger.evictions.scattered(total_request, nodes)
         core_percent = request.core_percent * request.gpu_count

@@ -24,6 +24,7 @@ from gpushare.api.request.request import Request, request_of
 from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
+from gpushare.ledger.preemption.vacating import WantedGpus
 from gpushare.ledger.preemption.victims import Rank
 from gpushare.planning.defragmentation import Host, Move, Outlook, cheaper_ways, room_now, roomiest
 from gpushare.process.log_setup import about
@@ -328,16 +329,20 @@ class Defragmenter:
                 and uid not in unmovable
             )
 
+        def wanted(uid: str) -> WantedGpus:
+            other = self._view.bound.get(uid)
+            return WantedGpus(selection=None if other is None else other.selection)
+
         roomy: list[Host] = []
         for name in self._ledger.evictions.roomiest():
-            host = self._ledger.evictions.host(name, may_move)
+            host = self._ledger.evictions.host(name, may_move, wanted)
             if host is not None:
                 roomy.append(host)
             await asyncio.sleep(0)
         targets = roomiest(roomy)
         best = Outlook(None)
         for name in self._ledger.evictions.scattered(request, nodes):
-            host = self._ledger.evictions.host(name, may_move)
+            host = self._ledger.evictions.host(name, may_move, wanted)
             if host is None:
                 continue
             if room_now(host, request) is not None:

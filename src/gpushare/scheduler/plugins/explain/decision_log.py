@@ -20,7 +20,7 @@ from gpushare.api.node.device import Placement
 from gpushare.api.request.request import Request
 from gpushare.kube.clock import Clock
 from gpushare.ledger import Verdict
-from gpushare.ledger.placement.policies import Candidate
+from gpushare.ledger.placement.policies import Candidate, placement_for
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.cycle_state import CycleState
@@ -303,7 +303,9 @@ class DecisionLog:
             decision = self._of[uid] = Decision(uid, pending.pod)
             self._uid_of[pending.pod] = uid
             decision.request = pending.request
-        decision.placed = Placed(node, devices.placement, candidates, self._clock.time_ns() / 1e9)
+        decision.placed = Placed(
+            node, placement_for(decision.request, devices), candidates, self._clock.time_ns() / 1e9
+        )
 
     def _note(self, uid: str, key: str) -> Decision:
         decision = self._of.get(uid)

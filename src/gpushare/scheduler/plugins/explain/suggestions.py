@@ -26,6 +26,7 @@ _NODE_CATEGORIES: Final = frozenset(
         Category.PODS,
         Category.KINDS,
         Category.HEALTH,
+        Category.SELECTION,
         Category.SIZE,
         Category.NODE,
     }

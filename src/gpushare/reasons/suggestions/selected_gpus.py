@@ -1,0 +1,27 @@
+"""Suggestions for pods whose annotations exclude the GPUs of every node."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.request.describe import memory_text
+
+#: Kinds of GPUs that are listed.
+_MOST_KINDS: Final = 4
+
+
+def other_gpus(nodes: Iterable[NodeDevices | None]) -> str:
+    """Names the kinds of GPUs that ``nodes`` have, so that a misspelt model is obvious."""
+    kinds = Counter(_kind(device) for node in nodes if node is not None for device in node.devices)
+    listed = [f"{count} × {kind}" for kind, count in kinds.most_common(_MOST_KINDS)]
+    more = [f"{len(kinds) - _MOST_KINDS} more kinds"] if len(kinds) > _MOST_KINDS else []
+    return (
+        "a node with GPUs that its annotations allow, or other annotations in its template: "
+        f"these nodes have {', '.join(listed + more) or 'no GPUs'}"
+    )
+
+
+def _kind(device: Device) -> str:
+    details = ", ".join(filter(None, (device.architecture, memory_text(device.total_mib))))
+    return f"{device.model or 'unknown model'} ({details})"
