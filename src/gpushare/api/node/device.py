@@ -10,6 +10,7 @@ import msgspec
 from gpushare.api import names
 from gpushare.api.errors import InvalidQuantity, MalformedDevices
 from gpushare.api.node.modes import MODES, NodeMode
+from gpushare.api.node.shared_event_texts import NO_WORKING_GPU
 from gpushare.api.node.topology import TopologyLevels, triangle, untriangle
 from gpushare.api.objects import Node
 from gpushare.api.quantity import MemoryUnit, parse_amount
@@ -231,12 +232,14 @@ def node_devices(
     near: TopologyLevels = ()
     if described is not None:
         mode, unit, devices, near = described
+        refusal = refusal or driver_fault(node)
         if mode is not labelled and not refusal:
             refusal = f"node is switching from {mode.value} to {labelled.value}"
     else:
         devices = _foreign_devices(node, unit)
         mode = labelled if labelled is not NodeMode.DEFAULT else NodeMode.SHARE
         if not devices:
+            refusal = refusal or driver_fault(node)
             if not labelled.shares_memory and not refusal:
                 return None
             refusal = (
@@ -260,6 +263,14 @@ def node_devices(
         near=near,
         isolation=(node.metadata.annotations or {}).get(names.ANN_ISOLATION, ""),
     )
+
+
+def driver_fault(node: Node) -> str:
+    """Why no GPU of ``node`` works, as its node agent reports in the condition ``GPUShareReady``; empty if one may."""
+    ready = node.condition(names.CONDITION_READY)
+    if ready is None or ready.status != "False" or ready.reason not in NO_WORKING_GPU:
+        return ""
+    return f"node has no working GPU ({ready.message})"
 
 
 def idle_cordons(node: Node, devices: tuple[Device, ...]) -> str:

@@ -177,7 +177,13 @@ def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> st
             structs.replace(device, healthy=True, cordoned=False, kept_back=False) for device in node.devices
         )
         changed, head = structs.replace(node, devices=devices), "GPUs that are back in service"
-        if texts[node.name].startswith("the kubelet offers "):
+        if node.refusal:
+            changed = structs.replace(changed, refusal="")
+            head, detail = "a working driver", f"node {node.name} (`gpushare doctor` says what to do)"
+            if not devices:
+                advice = advice or f"{head}: {detail}"
+                continue
+        elif texts[node.name].startswith("the kubelet offers "):
             changed, head = node, "GPUs that their kubelet offers again"
         elif texts[node.name].startswith("the kubelet has "):
             changed, head = node, "the end of pods that hold GPUs without a record"
