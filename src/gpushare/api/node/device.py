@@ -1,7 +1,7 @@
 """A node's GPUs, mode and memory unit, and the annotation that records them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Final, NamedTuple, TypeVar
 
@@ -109,6 +109,17 @@ class NodeDevices(msgspec.Struct, frozen=True):
     def device_at(self, index: int) -> Device | None:
         """The GPU with NVML's ``index``, if the node has it."""
         return next((device for device in self.devices if device.index == index), None)
+
+    def gpu_names(self, uuids: Collection[str]) -> str:
+        """GPUs for people, by their present index: ``GPU 0`` or ``GPU 0 and GPU 1``; those that the node does not have by UUID.
+
+        The index in a record may be that of an earlier order.
+        """
+        known = [device for device in self.devices if device.uuid in uuids]
+        unknown = sorted(set(uuids) - {device.uuid for device in known})
+        return " and ".join(
+            [*(f"GPU {device.index}" for device in known), *(f"GPU {uuid}" for uuid in unknown)]
+        )
 
     def device_of(self, uuid: str, index: int) -> Device | None:
         """The GPU of a record with ``uuid`` and ``index``, if the node has it.

@@ -174,6 +174,10 @@ class Refusals:
         refused.update(
             zip(no_room.names, [head + parts[key] for key in largest[short].tolist()], strict=True)
         )
+        partly_full = (largest[short] < _PACK) & (columns.unhealthy[no_room.at] > 0)
+        for name, column in zip(*no_room.part(partly_full)[0], strict=True):
+            gpus = int((columns.total_mib[:, column] > 0).sum())
+            refused[name] = head + reasons.full_in_service(gpus - int(columns.unhealthy[column]), gpus)
         if not group.names:
             return
         fits = columns.fit_units.take(group.at, axis=1)

@@ -24,6 +24,7 @@ _LARGEST: Final = re.compile(
     r"\(largest free: (?P<free>(?P<amount>\d+) (?P<unit>[GM])iB) on GPU (?P<gpu>\d+)\)"
 )
 _NEAREST: Final = re.compile(r"\(nearest: GPU (?P<gpu>\d+) with (?P<free>\d+ [GM]iB and (?P<amount>\d+)%)\)")
+_FULL_IN_SERVICE: Final = "(every GPU in service is full: "
 _ONLY: Final = re.compile(r", only GPUs? (?P<gpus>\d[\d, and]*) (?:has|have|is|are)\b")
 _MOVES: Final = "`kubectl inspect cgpu --fragmentation` says whether a move would help"
 
@@ -48,6 +49,8 @@ def of_room(ledger: Ledger, request: Request, category: Category, texts: Mapping
     devices = ledger.node(node or next(iter(texts), ""))
     required = wanted(request, 0 if devices is None else devices.unit.mib)
     if not node or (request.is_ordinary and not _nearness(matching[node])):
+        if any(_FULL_IN_SERVICE in text for text in matching.values()):
+            return f"{required}: all GPUs of the kind that are in service are full; pods that end, GPUs that are back in service, or one node more"
         return f"{required}: all GPUs of the kind are full; pods that end, or one node more"
     text = matching[node]
     advice = f"{required}: {_nearest(node, text)}{_compute_lack(ledger, request, node, text)}{_victims(ledger, request, node, text)}"

@@ -43,9 +43,9 @@ REASON_NO_FOREIGN: Final = "UnmanagedGPUUsageResolved"
 _MOST_NAMED: Final = 5
 
 
-def foreign_cause(index: int) -> str:
-    """The cause by which ``UnmanagedGPUUsage`` events of different GPUs are distinguished."""
-    return f"GPU {index}"
+def foreign_cause(uuid: str) -> str:
+    """The cause by which ``UnmanagedGPUUsage`` events of different GPUs are distinguished, also after their indices have changed."""
+    return f"GPU {uuid}"
 
 
 class AsksNvml(Protocol):
@@ -263,7 +263,7 @@ class Watchdog:
                     REASON_FOREIGN,
                     f"GPU {device.index}: {unmanaged.mib} MiB are used by processes without an allocation: "
                     f"{_some(map(self._named, unmanaged.pids, unmanaged.pids.values()))}. {published_mib} MiB are not allocated to pods",
-                    cause=foreign_cause(device.index),
+                    cause=foreign_cause(device.uuid),
                     telling="standing" if before[device.uuid] else "come",
                 )
             elif before[device.uuid] and not published_mib:
@@ -271,7 +271,7 @@ class Watchdog:
                     REASON_NO_FOREIGN,
                     f"GPU {device.index}: no unmanaged process uses memory any more",
                     "Normal",
-                    cause=foreign_cause(device.index),
+                    cause=foreign_cause(device.uuid),
                 )
         self._on_change()
 
