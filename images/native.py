@@ -16,7 +16,10 @@ from images.python import Wheel
 SOURCES: Final = Path(__file__).parent.parent / "isolation"
 #: Where the node agent looks for them (``--isolation-library-dir``).
 PLACE: Final = "usr/lib/gpushare/isolation"
-FILES: Final = ("arbiter", "libcuda.so.1", "libnvidia-ml.so.1", "libcuda.so", "libnvidia-ml.so")
+FILES: Final = (
+    *("arbiter", "libcuda.so.1", "libnvidia-ml.so.1", "libcuda.so", "libnvidia-ml.so"),
+    *("libgpushare-optional-cuda.so.1", "libgpushare-optional-nvml.so.1"),
+)
 #: Not so long as a slow machine with other work takes, and not for good.
 _BUILD_S: Final = 600.0
 

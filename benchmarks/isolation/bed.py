@@ -15,7 +15,7 @@ from typing import Self
 
 from benchmarks.isolation.peer import Peer
 from benchmarks.isolation.running import alive, line, say
-from gpushare.nodeagent.isolation.storage.files import LIBRARIES
+from gpushare.nodeagent.isolation.storage.files import DELIVERED, LIBRARIES
 from gpushare_playground import gpus
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ class Bed:
         self._libraries = self.folder / "libraries"
         self._libraries.mkdir()
         for name, library in {
-            **{name: BUILT / "open" / name for name in LIBRARIES},
+            **{name: BUILT / "open" / name for name in DELIVERED},
             "libgpushare-driver-cuda.so": FAKEGPU / "libcuda.so.1",
             "libgpushare-driver-nvml.so": FAKEGPU / "libnvidia-ml.so.1",
         }.items():

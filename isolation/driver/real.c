@@ -19,10 +19,11 @@ static const char *const names[FUNCTIONS] = {
 
 _Atomic(void *) real_functions[FUNCTIONS];
 
+/* NVML: "not supported", "library not found". CUDA: "not supported", "no device". */
 #ifdef LIBRARY_NVML
-enum { NOT_SUPPORTED = 3 };
+enum { NOT_SUPPORTED = 3, NO_DRIVER = 12 };
 #else
-enum { NOT_SUPPORTED = 801 };
+enum { NOT_SUPPORTED = 801, NO_DRIVER = 100 };
 #endif
 
 /* Stands for a function that the driver lacks. Callers pass arguments that it does not look at, which the calling
@@ -32,10 +33,16 @@ static int absent(void)
     return NOT_SUPPORTED;
 }
 
+/* Stands for every function in a container without a driver. */
+static int driverless(void)
+{
+    return NO_DRIVER;
+}
+
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
 static void *driver;
 
-/* The library is there already: it is a dependency of this one, and the loader knows it by the name in DT_NEEDED. */
+/* Loaded already, if it is there: it is an optional dependency (see the Makefile), which the loader knows by this name. */
 static void open_driver(void)
 {
     driver = dlopen(DRIVER_LIBRARY, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
@@ -53,12 +60,13 @@ void *real_resolve(enum function function)
 {
     void *found = real_symbol(names[function]);
     if (!found)
-        found = (void *)absent;
+        found = driver ? (void *)absent : (void *)driverless;
     atomic_store_explicit(&real_functions[function], found, memory_order_relaxed);
     return found;
 }
 
 bool real_exists(enum function function)
 {
-    return real_function(function) != (void *)absent;
+    void *found = real_function(function);
+    return found != (void *)absent && found != (void *)driverless;
 }

@@ -14,7 +14,8 @@
  *
  * REAL(symbol) is the driver's function, looked up once in the library that this one depends on, never in the program's own scope
  * (where it would find us). Where the driver is too old to have it, REAL is a function that returns
- * CUDA_ERROR_NOT_SUPPORTED (in the NVML library, the error of that meaning). */
+ * CUDA_ERROR_NOT_SUPPORTED (in the NVML library, the error of that meaning); without a driver, one that returns
+ * CUDA_ERROR_NO_DEVICE (NVML_ERROR_LIBRARY_NOT_FOUND). */
 #ifndef ISOLATION_DRIVER_REAL_H
 #define ISOLATION_DRIVER_REAL_H
 

@@ -4,7 +4,7 @@
 
 #define RUN_DIRECTORY "/run/gpushare"
 
-/* By this name the driver's library is a dependency of ours (see the Makefile). */
+/* By this name the driver's library is an optional dependency of ours (see the Makefile). */
 #ifdef GPUSHARE_RUN_FROM_ENVIRONMENT
 #ifdef LIBRARY_NVML
 #define DRIVER_LIBRARY "libgpushare-driver-nvml.so"

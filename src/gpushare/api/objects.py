@@ -178,12 +178,22 @@ class NodeAddress(msgspec.Struct, gc=False):
     address: str = ""
 
 
+class NodeCondition(msgspec.Struct, gc=False):
+    """One of a node's conditions; ``status`` is True, False or Unknown."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
 class NodeStatus(msgspec.Struct, rename="camel", gc=False):
     """``status`` of a node."""
 
     capacity: ResourceQuantities | None = None
     allocatable: ResourceQuantities | None = None
     addresses: list[NodeAddress] | None = None
+    conditions: list[NodeCondition] | None = None
 
 
 class NodeSpec(msgspec.Struct, gc=False):
@@ -200,6 +210,10 @@ class Node(msgspec.Struct, gc=False):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+    def condition(self, kind: str) -> NodeCondition | None:
+        """The node's condition of that type."""
+        return next((one for one in self.status.conditions or () if one.type == kind), None)
 
 
 class ObjectReference(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):

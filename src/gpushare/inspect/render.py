@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from gpushare.api import names
+from gpushare.api.node.device import driver_fault
 from gpushare.api.node.modes import MODES, mode_giving
 from gpushare.api.objects import Node
 from gpushare.inspect.arguments import Options
@@ -52,10 +53,12 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
             encoded(cluster, output_format, reservations, namespace=options.namespace), tuple(remarks)
         )
     if not cluster.nodes:
-        remarks.append(
-            _not_described(snapshot.nodes)
-            or f"no node has {names.GPU_MEM}; label nodes with GPUs {names.LABEL_MODE}={_sharing()}"
-        )
+        if undescribed := _not_described(snapshot.nodes):
+            remarks.append(undescribed)
+        elif not any(map(driver_fault, snapshot.nodes)):
+            remarks.append(
+                f"no node has {names.GPU_MEM}; label nodes with GPUs {names.LABEL_MODE}={_sharing()}"
+            )
     if options.node is None and not options.fragmentation:
         remarks += [printable(remark) for remark in _whole_gpu_remarks(snapshot.nodes, cluster)]
     remarks += [f"warning: {printable(remark)}" for node in cluster.nodes for remark in node.out_of_service]
@@ -131,6 +134,7 @@ def _not_described(nodes: Sequence[Node]) -> str:
         for node in nodes
         if (mode := (node.metadata.labels or {}).get(names.LABEL_MODE, "")) in MODES
         and MODES[mode].resources
+        and not driver_fault(node)
         and names.ANN_DEVICES not in (node.metadata.annotations or {})
     ]
     if not undescribed:

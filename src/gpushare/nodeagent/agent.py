@@ -141,6 +141,7 @@ class Agent:
         self._access = GpuAccess(
             settings.container_runtime,
             CdiFolders(settings.cdi_folders),
+            dev=settings.host_root / "dev",
             look_s=settings.pace.cdi_s,
             on_change=self._on_access,
             shimmed=self._isolation.shimmed,

@@ -76,7 +76,7 @@ _BEGINNINGS: Final = (
     (r"node already has |every GPU with room already has ", Category.PODS),
     (r"node has \d+ pods? with GPU memory", Category.KINDS),
     (r"no GPU that could hold |asks for .*, too few of them are in service ", Category.HEALTH),
-    (r"the kubelet (?:has|offers) ", Category.HEALTH),
+    (r"the kubelet (?:has|offers) |node has no working GPU ", Category.HEALTH),
     (r"ResourcePolicy ", Category.POLICY),
     (r"gang ", Category.GANG),
     (r"elastic quota ", Category.QUOTA),

@@ -10,6 +10,8 @@ PARTS: Final = (
     "open/libnvidia-ml.so.1",
     "open/libcuda.so",
     "open/libnvidia-ml.so",
+    "open/libgpushare-optional-cuda.so.1",
+    "open/libgpushare-optional-nvml.so.1",
     "arbiter",
 )
 

@@ -29,7 +29,8 @@ MOUNTS: Final = """
 set -e
 fixed() { touch "$2"; mount --bind "$1" "$2"; mount -o remount,ro,bind "$2"; }
 mount -t tmpfs -o mode=755 gpushare /run
-mkdir -p /run/gpushare/driver
+mkdir -p /run/gpushare/driver /run/gpushare/lib
+for library in "$3"/libgpushare-optional-*.so.1; do fixed "$library" "/run/gpushare/lib/${library##*/}"; done
 fixed "$1/limits" /run/gpushare/limits
 touch /run/gpushare/usage
 mount --bind "$1/usage" /run/gpushare/usage
@@ -45,7 +46,6 @@ export LD_LIBRARY_PATH=/run/system
 """
 #: As with NVIDIA's older runtime, which brings the driver's own libraries itself.
 PRELOADED: Final = """
-mkdir /run/gpushare/lib
 cp "$2"/lib*.so.1 /run/system/
 for library in $(cat "$3/ld.so.preload"); do fixed "$3/${library##*/}" "$library"; done
 [ -e /etc/ld.so.preload ] || mount -t overlay overlay -o lowerdir=/etc,upperdir="$4",workdir="$5" /etc

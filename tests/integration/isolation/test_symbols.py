@@ -208,14 +208,21 @@ def test_glibc_2_17_is_new_enough(library: str) -> None:
 
 
 @pytest.mark.parametrize("library", ["cuda", "nvml"])
-def test_the_drivers_library_is_a_dependency_by_its_path(library: str) -> None:
-    listed = subprocess.run(
-        ["readelf", "-dW", build("libraries") / f"{LIBRARIES[library]}.1"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=True,
+def test_the_drivers_library_is_an_optional_dependency_at_fixed_places(library: str) -> None:
+    optional = f"libgpushare-optional-{library}.so.1"
+    ours, between = (
+        subprocess.run(
+            ["readelf", "-dW", build("libraries") / name],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        ).stdout
+        for name in (f"{LIBRARIES[library]}.1", optional)
     )
-    assert f"Shared library: [/run/gpushare/driver/{LIBRARIES[library]}]" in listed.stdout
-    assert f"Library soname: [{LIBRARIES[library]}.1]" in listed.stdout
-    assert "NODELETE" in listed.stdout
+    assert re.findall(r"Shared library: \[(.*)\]", ours) == [optional, "libc.so.6"]
+    assert f"Library soname: [{LIBRARIES[library]}.1]" in ours
+    assert "Library rpath: [/run/gpushare/lib:$ORIGIN]" in ours
+    assert "NODELETE" in ours
+    assert "NEEDED" not in between
+    assert f"Auxiliary library: [/run/gpushare/driver/{LIBRARIES[library]}]" in between

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpushare.nodeagent.isolation.storage.files import OPTIONAL
 from gpushare_playground import gpus
 from tests.integration.whole.world import CHECKOUT, DRIVER, World, run, shared_node, until
 
@@ -98,7 +99,8 @@ async def test_what_the_node_lacks_is_named(seen: World, host: Path, tmp_path: P
 async def test_libraries_that_do_not_hold_are_named(seen: World, host: Path, tmp_path: Path) -> None:
     folder = tmp_path / "libraries"
     folder.mkdir()
-    shutil.copy(LIBRARIES / "arbiter", folder)
+    for name in ("arbiter", *OPTIONAL.values()):
+        shutil.copy(LIBRARIES / name, folder)
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
         shutil.copy(DRIVER / name, folder)  # which hold nobody to a limit
         shutil.copy(DRIVER / name, folder / name.removesuffix(".1"))

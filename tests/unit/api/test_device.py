@@ -17,8 +17,9 @@ from gpushare.api.node.device import (
 )
 from gpushare.api.node.modes import MODES, NodeMode
 from gpushare.api.node.topology import matrix
-from gpushare.api.objects import Node, decode_node
+from gpushare.api.objects import Node, NodeCondition, decode_node
 from gpushare.api.quantity import MemoryUnit
+from gpushare.reasons.categories import Category, category_of
 
 T4 = Device(0, "GPU-a", 15360, "Tesla T4")
 
@@ -148,6 +149,55 @@ def test_a_node_that_is_not_ready_for_pods_says_why(spec: Node, refusal: str) ->
     read = node_devices(spec)
     assert read is not None
     assert read.refusal == refusal
+
+
+NOT_LOADED = "NVML: Driver Not Loaded. `nvidia-smi` as root on the node loads it"
+SHARED = {"ack.node.gpu.schedule": "share"}
+
+
+def with_condition(spec: Node, status: str = "False", reason: str = "DriverFailed") -> Node:
+    """As after a node agent's report that no GPU works."""
+    spec.status.conditions = [
+        NodeCondition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+        NodeCondition("GPUShareReady", status, reason, NOT_LOADED),
+    ]
+    return spec
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(node(SHARED), id="the agent started without a driver"),
+        pytest.param(
+            node(SHARED, devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (T4,))),
+            id="the driver failed later",
+        ),
+        pytest.param(node({"ack.node.gpu.schedule": "topology"}), id="a node of whole GPUs"),
+    ],
+)
+@pytest.mark.parametrize("reason", ["DriverFailed", "DriverNotFound", "NoGPU"])
+def test_a_node_without_a_working_driver_says_what_its_agent_found(spec: Node, reason: str) -> None:
+    read = node_devices(with_condition(spec, reason=reason))
+    assert read is not None
+    assert read.refusal == f"node has no working GPU ({NOT_LOADED})"
+    assert category_of(read.refusal) is Category.HEALTH
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"), [("True", "Sharing"), ("Unknown", "AgentStopped"), ("False", "GPUUnhealthy")]
+)
+def test_other_conditions_leave_the_node_as_it_is_described(status: str, reason: str) -> None:
+    described = node(SHARED, devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (T4,)))
+    read = node_devices(with_condition(described, status, reason))
+    assert read is not None
+    assert read.refusal == ""
+
+
+def test_a_condition_that_our_agent_left_says_nothing_of_another_agents_gpus() -> None:
+    foreign = node(capacity={"aliyun.com/gpu-mem": "60", "aliyun.com/gpu-count": "4"})
+    read = node_devices(with_condition(foreign))
+    assert read is not None
+    assert read.refusal == ""
 
 
 @pytest.mark.parametrize(

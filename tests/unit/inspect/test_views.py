@@ -190,6 +190,21 @@ async def test_a_pod_whose_gpu_is_out_of_service_is_told_so_and_that_what_it_use
     assert document["record"]["holds"]["gpus"][0]["outOfService"] == "GPU 0 is unhealthy: GPU is lost"
 
 
+@pytest.mark.parametrize("others", [True, False], ids=["another took its index", "the driver does not work"])
+async def test_a_pod_whose_gpu_is_gone_from_the_node_is_told_so(
+    others: bool, browser: Browser, world: World
+) -> None:
+    node = gpu_node("n1", 8 * GIB)
+    world.add_node(node)
+    await give(browser, world, "pod", "n1", 6)
+    gone = node.devices[0]
+    other = msgspec.structs.replace(gone, uuid="GPU-another")
+    refusal = "" if others else "node has no working GPU (NVML: Driver Not Loaded)"
+    world.add_node(msgspec.structs.replace(node, devices=(other,) if others else (), refusal=refusal))
+    cause = f"GPU {gone.uuid} is not on the node any more" if others else refusal
+    assert f"Out of service: {cause}. The pod" in why(cluster(world), options("--why", "pod"), PLAIN).text
+
+
 async def test_to_a_pod_that_holds_a_gpu_from_before_a_change_of_mode_nothing_is_out_of_service(
     browser: Browser, world: World
 ) -> None:

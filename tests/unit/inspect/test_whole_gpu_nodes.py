@@ -21,19 +21,20 @@ def whole(name: str) -> Node:
 
 
 class _Read:
-    """What was read: nodes, and no pods."""
+    """What was read: nodes, or one alone, and no pods."""
 
-    def __init__(self, *nodes: Node) -> None:
-        self._nodes = nodes
+    def __init__(self, *nodes: Node, alone: bool) -> None:
+        listed = [msgspec.to_builtins(node) for node in nodes]
+        self._answer = listed[0] if alone else {"items": listed}
 
     def finish(self) -> tuple[bytes, bytes]:
-        return json.dumps(
-            {"items": [msgspec.to_builtins(one) for one in self._nodes]}
-        ).encode(), b'{"items": []}'
+        return json.dumps(self._answer).encode(), b'{"items": []}'
 
 
 def shown(*nodes: Node, words: tuple[str, ...] = ()) -> tuple[str, tuple[str, ...]]:
-    found = look(Kubectl(program="none"), parse(words), cast("Round", _Read(*nodes)))
+    options = parse(words)
+    read = _Read(*nodes, alone=options.node is not None)
+    found = look(Kubectl(program="none"), options, cast("Round", read))
     return found.text, found.remarks
 
 

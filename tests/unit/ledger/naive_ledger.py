@@ -189,6 +189,8 @@ class NaiveLedger:
         if not roomy:
             best = max(healthy, key=lambda device: (self.room_units(node, device), -device.index))
             free_mib = self.room_units(node, best) * node.unit.mib
+            if not free_mib and len(healthy) < len(node.devices):
+                return reasons.no_room(asked_mib) + reasons.full_in_service(len(healthy), len(node.devices))
             return reasons.no_room(asked_mib) + reasons.largest_free(free_mib, best.index)
         open_to_pods = [device for device in roomy if self.below_cap(node, device)]
         if not open_to_pods:

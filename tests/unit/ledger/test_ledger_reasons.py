@@ -39,6 +39,13 @@ CASES: dict[str, Case] = {
     "a full node says so": case(
         node("n1", T4), asks(1), "no single GPU has 1 GiB free (every GPU is full)", asks(15)
     ),
+    "GPUs out of service are not called full": case(
+        node("n1", T4, T4, T4, T4, sick={1: "GPU is lost", 2: "GPU is lost", 3: "XID 79"}),
+        asks(1),
+        "no single GPU has 1 GiB free (every GPU in service is full: 1 of 4); GPU 1 is unhealthy: GPU is lost; "
+        "GPU 2 is unhealthy: GPU is lost; GPU 3 is unhealthy: XID 79",
+        asks(15),
+    ),
     "in units of 128 MiB the sizes are those of the units": case(
         node("n1", T4, unit=MemoryUnit.MIB_128),
         asks(17),

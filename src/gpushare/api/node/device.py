@@ -1,7 +1,7 @@
 """A node's GPUs, mode and memory unit, and the annotation that records them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Final, NamedTuple, TypeVar
 
@@ -10,6 +10,7 @@ import msgspec
 from gpushare.api import names
 from gpushare.api.errors import InvalidQuantity, MalformedDevices
 from gpushare.api.node.modes import MODES, NodeMode
+from gpushare.api.node.shared_event_texts import NO_WORKING_GPU
 from gpushare.api.node.topology import TopologyLevels, triangle, untriangle
 from gpushare.api.objects import Node
 from gpushare.api.quantity import MemoryUnit, parse_amount
@@ -134,6 +135,17 @@ class NodeDevices(msgspec.Struct, frozen=True):
         """The GPU with NVML's ``index``, if the node has it."""
         return next((device for device in self.devices if device.index == index), None)
 
+    def gpu_names(self, uuids: Collection[str]) -> str:
+        """GPUs for people, by their present index: ``GPU 0`` or ``GPU 0 and GPU 1``; those that the node does not have by UUID.
+
+        The index in a record may be that of an earlier order.
+        """
+        known = [device for device in self.devices if device.uuid in uuids]
+        unknown = sorted(set(uuids) - {device.uuid for device in known})
+        return " and ".join(
+            [*(f"GPU {device.index}" for device in known), *(f"GPU {uuid}" for uuid in unknown)]
+        )
+
     def device_of(self, uuid: str, index: int) -> Device | None:
         """The GPU of a record with ``uuid`` and ``index``, if the node has it.
 
@@ -256,12 +268,14 @@ def node_devices(
     near: TopologyLevels = ()
     if described is not None:
         mode, unit, devices, near = described
+        refusal = refusal or driver_fault(node)
         if mode is not labelled and not refusal:
             refusal = f"node is switching from {mode.value} to {labelled.value}"
     else:
         devices = _foreign_devices(node, unit)
         mode = labelled if labelled is not NodeMode.DEFAULT else NodeMode.SHARE
         if not devices:
+            refusal = refusal or driver_fault(node)
             if not labelled.shares_memory and not refusal:
                 return None
             refusal = (
@@ -285,6 +299,14 @@ def node_devices(
         near=near,
         isolation=(node.metadata.annotations or {}).get(names.ANN_ISOLATION, ""),
     )
+
+
+def driver_fault(node: Node) -> str:
+    """Why no GPU of ``node`` works, as its node agent reports in the condition ``GPUShareReady``; empty if one may."""
+    ready = node.condition(names.CONDITION_READY)
+    if ready is None or ready.status != "False" or ready.reason not in NO_WORKING_GPU:
+        return ""
+    return f"node has no working GPU ({ready.message})"
 
 
 def idle_cordons(node: Node, devices: tuple[Device, ...]) -> str:

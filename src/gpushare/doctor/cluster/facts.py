@@ -17,15 +17,6 @@ Json = dict[str, Any]
 SERVICE_LABEL = "kubernetes.io/service-name"
 
 
-class Condition(msgspec.Struct, frozen=True):
-    """One of a node's conditions."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-
-
 class _Info(msgspec.Struct, rename="camel", frozen=True):
     kubelet_version: str = ""
 
@@ -35,7 +26,6 @@ class _NodeSpec(msgspec.Struct, frozen=True):
 
 
 class _NodeStatus(msgspec.Struct, rename="camel", frozen=True):
-    conditions: list[Condition] | None = None
     node_info: _Info = _Info()
 
 
@@ -75,10 +65,8 @@ class SeenNode(msgspec.Struct, frozen=True):
     @property
     def is_ready(self) -> bool:
         """Whether its kubelet reports that it is ready."""
-        return any(
-            condition.type == "Ready" and condition.status == "True"
-            for condition in self.details.status.conditions or ()
-        )
+        ready = self.node.condition("Ready")
+        return ready is not None and ready.status == "True"
 
 
 class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from gpushare.doctor.findings import Unread
 from gpushare.doctor.node.facts import Disk, NodeFacts, SeenDriver
 from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.isolation.selftest.selftest import driver_files, try_libraries
-from gpushare.nodeagent.isolation.storage.files import LIBRARIES
+from gpushare.nodeagent.isolation.storage.files import DELIVERED
 from gpushare.nodeagent.isolation.storage.libraries import Release
 from gpushare.nodeagent.reconcile.pod_resources import KubeletPodResources
 from gpushare.nodeagent.runtime.cdi.spec_dirs import CdiFolders
@@ -142,7 +142,7 @@ async def _listing_trouble(path: Path, timeout_s: float) -> str:
 
 
 def _missing(folder: Path) -> tuple[str, ...]:
-    return tuple(str(folder / name) for name in (*LIBRARIES, _ARBITER) if not (folder / name).is_file())
+    return tuple(str(folder / name) for name in (*DELIVERED, _ARBITER) if not (folder / name).is_file())
 
 
 def _names_in(folder: Path) -> list[str]:

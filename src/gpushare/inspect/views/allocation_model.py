@@ -13,7 +13,7 @@ from gpushare.api.allocation.allocation import Allocation, GpuShare
 from gpushare.api.allocation.annotations import read_allocation
 from gpushare.api.allocation.resource_claim import ResourceClaim, device_name
 from gpushare.api.errors import InvalidQuantity, ModelError
-from gpushare.api.node.device import Device, NodeDevices, idle_cordons, mode_of, node_devices
+from gpushare.api.node.device import Device, NodeDevices, driver_fault, idle_cordons, mode_of, node_devices
 from gpushare.api.node.enforcement_text import isolation_failure
 from gpushare.api.objects import Node, Pod
 from gpushare.api.quantity import MemoryUnit, parse_amount
@@ -215,6 +215,8 @@ def usage_of(
             continue
         if usage is not None:
             shown.append(usage)
+        elif fault := driver_fault(node):
+            warnings.append(f"node {node.metadata.name}: {fault}")
     return ClusterUsage(tuple(shown), tuple(warnings))
 
 

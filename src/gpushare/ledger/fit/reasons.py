@@ -62,6 +62,11 @@ def _out_of_service(device: Device) -> str:
     return f"GPU {device.index} is unhealthy" + (f": {device.reason}" if device.reason else "")
 
 
+def gone_text(uuid: str) -> str:
+    """A GPU that a pod holds and its node does not have any more."""
+    return f"GPU {uuid} is not on the node any more"
+
+
 def too_large(request: Request, largest_units: int, unit: MemoryUnit) -> str:
     """The request is larger than every GPU of the node, often because it was written in bytes or MiB."""
     asked_mib = request.memory_units * unit.mib
@@ -124,6 +129,11 @@ def no_compute(asked_mib: int, core_percent: int) -> str:
 def largest_free(free_mib: int, gpu: int) -> str:
     """The GPU with the most free memory."""
     return f"(largest free: {memory_text(free_mib)} on GPU {gpu})" if free_mib else "(every GPU is full)"
+
+
+def full_in_service(in_service: int, gpus: int) -> str:
+    """All GPUs in service are full, and others are not in service."""
+    return f"(every GPU in service is full: {in_service} of {gpus})"
 
 
 def nearest(free_mib: int, gpu: int, core_percent: int) -> str:

@@ -20,6 +20,7 @@ from gpushare.ledger.fit import multi_gpu_refusals, reasons
 from gpushare.ledger.fit.group import Group
 from gpushare.ledger.fit.multi_gpu_refusals import GpuNotes
 from gpushare.ledger.fit.single_gpu import MOST_UNITS
+from gpushare.ledger.node_book import SHUT
 
 Texts = dict[str, str]
 _UNITS: Final = tuple(MemoryUnit)
@@ -211,6 +212,13 @@ class Refusals:
         refused.update(
             zip(no_room.names, [head + parts[key] for key in largest[short].tolist()], strict=True)
         )
+        present = columns.units.take(no_room.at, axis=1) > 0
+        in_service = (present & (room[:, short] != SHUT)).sum(axis=0)
+        gpus = present.sum(axis=0)
+        for place in np.flatnonzero((largest[short] < _PACK) & (in_service < gpus)).tolist():
+            refused[no_room.names[place]] = head + reasons.full_in_service(
+                int(in_service[place]), int(gpus[place])
+            )
         if not group.names:
             return
         fits = columns.fit_units.take(group.at, axis=1)

@@ -292,7 +292,7 @@ class Allocator:
         return Injection(
             memory_envs(grant) | added.envs,
             added.mounts,
-            added.devices,
+            (*access.devices, *added.devices),
             added.annotations | dict(access.annotations or {}),
             (*access.cdi_devices, *added.cdi_devices),
         )

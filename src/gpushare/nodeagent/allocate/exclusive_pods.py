@@ -19,7 +19,7 @@ from gpushare.nodeagent.allocate.grant_log import DeviceListing, DevicesByContai
 from gpushare.nodeagent.allocate.pod_allocations import BoundPod
 from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds, in_order
 from gpushare.nodeagent.errors import UnknownDeviceId
-from gpushare.nodeagent.reconcile.allocation_patch import RecordPatch
+from gpushare.nodeagent.reconcile.allocation_patch import RecordPatch, correction_note
 
 
 class ExclusivePod(NamedTuple):
@@ -188,7 +188,10 @@ def _record_patch(
     if not actual.gpus or (recorded is not None and _gpus_of(recorded) == _gpus_of(actual)):
         return None
     return RecordPatch(
-        dict(allocation_annotations(actual, request, Stamp(0, assigned=True))), _note(recorded, actual)
+        dict(allocation_annotations(actual, request, Stamp(0, assigned=True))),
+        f"the kubelet allocated {node.gpu_names([share.uuid for share in actual.gpus])}, which is recorded now"
+        if recorded is None
+        else correction_note(recorded, actual, node),
     )
 
 
@@ -202,15 +205,3 @@ def _gpus_of(allocation: Allocation) -> tuple[object, ...]:
         return frozenset((share.uuid, share.index) for share in shares)
 
     return of(allocation.gpus), {name: of(shares) for name, shares in allocation.containers.items()}
-
-
-def _note(recorded: Allocation | None, actual: Allocation) -> str:
-    def text(allocation: Allocation) -> str:
-        return " and ".join(f"GPU {share.index}" for share in allocation.gpus)
-
-    if recorded is None:
-        return f"the kubelet allocated {text(actual)}, which is recorded now"
-    if {share.uuid for share in recorded.gpus} == {share.uuid for share in actual.gpus}:
-        return ""
-    was = "was" if len(recorded.gpus) == 1 else "were"
-    return f"{text(recorded)} {was} decided, the kubelet allocated {text(actual)}; the record was corrected"

@@ -92,7 +92,7 @@ class AllocateMatcher:
             node = self._allocations.node
             raise AllocationRefused(
                 f"node {node.name}",
-                f"{gpu_names(gpus, node)} {'has' if len(gpus) == 1 else 'have'} {counted(len(chosen), 'free device')} of "
+                f"{node.gpu_names(gpus)} {'has' if len(gpus) == 1 else 'have'} {counted(len(chosen), 'free device')} of "
                 f"{resource} where {amount} {'is' if amount == 1 else 'are'} wanted",
             )
         grants.preference = Preference(uid, frozenset(chosen), now_s)
@@ -247,23 +247,16 @@ def refusal(
     waiting: Sequence[Waiting],
 ) -> AllocationRefused:
     """That no pod can get ``amount`` devices, ``per_gpu`` (UUID) as many; ``waiting`` request as many."""
-    of = f" of {gpu_names(per_gpu, node)}" if per_gpu else ""
+    of = f" of {node.gpu_names(per_gpu)}" if per_gpu else ""
     if len(per_gpu) > 1:
-        on = ", ".join(f"{count} on {gpu_names([uuid], node)}" for uuid, count in per_gpu.items())
+        on = ", ".join(f"{count} on {node.gpu_names([uuid])}" for uuid, count in per_gpu.items())
         of = f" with devices on several GPUs ({on})"
     text = f"no pod bound to node {node.name} waits for {amount_text(resource, amount)}{of}"
     if waiting:
-        where = ", ".join(f"{one.pod.key} on {gpu_names(one.expected, node)}" for one in waiting[:3])
+        where = ", ".join(f"{one.pod.key} on {node.gpu_names(one.expected)}" for one in waiting[:3])
         more = f" and {len(waiting) - 3} more" if len(waiting) > 3 else ""
         text += f"; the scheduler decided for {where}{more}, and no other GPU has room"
     return AllocationRefused("", text, tuple(one.pod.uid for one in waiting))
-
-
-def gpu_names(gpus: Collection[str], node: NodeDevices) -> str:
-    """GPUs (UUIDs) for people: ``GPU 0`` or ``GPU 0 and GPU 1``; unknown ones by UUID."""
-    known = [device for device in node.devices if device.uuid in gpus]
-    unknown = sorted(set(gpus) - {device.uuid for device in known})
-    return " and ".join([*(f"GPU {device.index}" for device in known), *(f"GPU {uuid}" for uuid in unknown)])
 
 
 def remaining_gpu_sets(identical: Iterable[Position]) -> Counter[frozenset[str]]:

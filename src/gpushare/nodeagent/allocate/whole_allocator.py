@@ -44,6 +44,7 @@ class WholeAllocator:
             raise self._allocator.refused(resource, len(ids), refusal) from None
         return Injection(
             envs={names.ENV_VISIBLE_DEVICES: ",".join(uuids)},
+            devices=access.devices,
             annotations=dict(access.annotations or {}),
             cdi_devices=access.cdi_devices,
         )

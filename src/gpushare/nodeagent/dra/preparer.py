@@ -140,7 +140,8 @@ class ClaimPreparer:
         """CDI names by GPU, and what is added to all of them, for containers that are not limited."""
         uuids = [share.uuid for share in shares]
         cdi_names = {uuid: self._give([uuid], in_place=False).cdi_devices for uuid in uuids}
-        return cdi_names, Injection({names.ENV_VISIBLE_DEVICES: ",".join(uuids)})
+        devices = self._give(uuids, in_place=False).devices
+        return cdi_names, Injection({names.ENV_VISIBLE_DEVICES: ",".join(uuids)}, devices=devices)
 
     async def _injection(self, grant: Grant) -> tuple[dict[str, tuple[str, ...]], Injection]:
         """CDI names by GPU, and what is added to all of them."""
@@ -148,9 +149,12 @@ class ClaimPreparer:
         in_place = backend.in_place
         uuids = [share.uuid for share in grant.shares]
         cdi_names = {uuid: self._give([uuid], in_place=in_place).cdi_devices for uuid in uuids}
+        devices = self._give(uuids, in_place=in_place).devices
         added = await backend.inject(grant, in_place=in_place)
         compute = core_envs(grant) if grant.shares[0].core_percent else {}
-        return cdi_names, Injection(memory_envs(grant) | compute | added.envs, added.mounts, added.devices)
+        return cdi_names, Injection(
+            memory_envs(grant) | compute | added.envs, added.mounts, (*devices, *added.devices)
+        )
 
     async def _read(self, claim: ClaimReference) -> bytes:
         try:

@@ -53,7 +53,8 @@ def condition_of(
 
     # If none of the earlier GPUs is found any more, these are out of service.
     if inventory.trouble is not None and not inventory.is_gpus_own:
-        return condition("False", inventory.trouble.reason, inventory.trouble.note)
+        # Alone: other programs print it as the reason why the node takes nothing.
+        return _condition("False", inventory.trouble.reason, inventory.trouble.note)
     if access:
         return condition("False", REASON_NO_CDI, access)
     if isolation:

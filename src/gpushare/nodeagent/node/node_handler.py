@@ -17,20 +17,10 @@ class NodeInfo(msgspec.Struct, rename="camel", gc=False):
     kubelet_version: str = ""
 
 
-class NodeCondition(msgspec.Struct, gc=False):
-    """One of the node's conditions."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-
-
 class ReportingStatus(NodeStatus, rename="camel", gc=False):
     """``status`` of a node, with its software."""
 
     node_info: NodeInfo | None = None
-    conditions: list[NodeCondition] | None = None
 
 
 class ReportingNode(Node, gc=False):
@@ -41,10 +31,8 @@ class ReportingNode(Node, gc=False):
     @property
     def ready(self) -> Condition | None:
         """Our condition on the node object."""
-        for one in self.status.conditions or ():
-            if one.type == names.CONDITION_READY:
-                return Condition(one.status, one.reason, one.message)
-        return None
+        ready = self.condition(names.CONDITION_READY)
+        return None if ready is None else Condition(ready.status, ready.reason, ready.message)
 
     @property
     def reported(self) -> Reported:

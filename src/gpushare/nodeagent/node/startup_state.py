@@ -39,10 +39,10 @@ class NodeAtStart:
     def reasons(self) -> list[str]:
         """The event reasons, with their cause if they have one, of the faults that the node object shows."""
         reason = self.condition.reason
-        foreign = [device.index for device in self.devices.values() if device.foreign_mib]
+        foreign = [device.uuid for device in self.devices.values() if device.foreign_mib]
         return [
             REASON_NO_ISOLATION if reason == REASON_NOT_HELD else reason,
-            *(f"{REASON_FOREIGN} {foreign_cause(index)}" for index in foreign),
+            *(f"{REASON_FOREIGN} {foreign_cause(uuid)}" for uuid in foreign),
         ]
 
     @property

@@ -75,13 +75,18 @@ def record_patch(
     fresh = allocation_annotations(actual, pod.request, stamp)
     stale = {name: None for name in ALLOCATION_ANNOTATIONS if name in recorded and name not in fresh}
     stale[names.ANN_ALSO] = None  # the watch may not have shown it yet
-    before, after = _gpu_text(pod.allocation), _gpu_text(actual)
-    note = (
-        f"{before} {_was(pod.allocation)} decided, the kubelet allocated {after}; the record was corrected"
-        if before != after
-        else ""
+    return RecordPatch({**fresh, **stale}, correction_note(pod.allocation, actual, node))
+
+
+def correction_note(recorded: Allocation, actual: Allocation, node: NodeDevices) -> str:
+    """That a pod was allocated other GPUs than recorded; empty if only their indices have changed, which is no news for the pod."""
+    decided, allocated = _uuids(recorded, node), _uuids(actual, node)
+    if decided == allocated:
+        return ""
+    return (
+        f"{node.gpu_names(decided)} {_was(recorded)} decided, the kubelet allocated {node.gpu_names(allocated)}; "
+        "the record was corrected"
     )
-    return RecordPatch({**fresh, **stale}, note)
 
 
 def announcement(pod: AllocatedPod, change: RecordPatch) -> RecordPatch | None:
@@ -111,11 +116,11 @@ def relocation_patch(
     if actual is None:
         raise AssertionError(f"{[one.uuid for one in devices]} are not all GPUs of {node.name}")
     fresh = allocation_annotations(actual, pod.request, Stamp(pod.assume_time_ns, assigned=False))
-    before, after = _gpu_text(pod.allocation), _gpu_text(actual)
+    before, after = _uuids(pod.allocation, node), _uuids(actual, node)
     return RecordPatch(
         fresh,
-        f"{before} {_was(pod.allocation)} decided, but went to a pod with an identical request; "
-        f"{after} {'is' if len(devices) == 1 else 'are'} decided instead",
+        f"{node.gpu_names(before)} {_was(pod.allocation)} decided, but went to a pod with an identical request; "
+        f"{node.gpu_names(after)} {'is' if len(devices) == 1 else 'are'} decided instead",
         decides=True,
     )
 
@@ -205,7 +210,7 @@ def _was(allocation: Allocation) -> str:
     return "was" if len(allocation.gpus) == 1 else "were"
 
 
-def _gpu_text(allocation: Allocation) -> str:
-    return " and ".join(
-        f"GPU {share.index}" for share in sorted(allocation.gpus, key=lambda share: share.index)
-    )
+def _uuids(allocation: Allocation, node: NodeDevices) -> set[str]:
+    """The UUIDs of its GPUs; a record by index names the GPU that has it."""
+    devices = {share.uuid: node.device_of(share.uuid, share.index) for share in allocation.gpus}
+    return {uuid if device is None else device.uuid for uuid, device in devices.items()}

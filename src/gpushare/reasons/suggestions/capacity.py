@@ -25,6 +25,7 @@ _LARGEST: Final = re.compile(
     r"\(largest free: (?P<free>(?P<amount>\d+) (?P<unit>[GM])iB) on GPU (?P<gpu>\d+)\)"
 )
 _NEAREST: Final = re.compile(r"\(nearest: GPU (?P<gpu>\d+) with (?P<free>\d+ [GM]iB and (?P<amount>\d+)%)\)")
+_FULL_IN_SERVICE: Final = "(every GPU in service is full: "
 _ONLY: Final = re.compile(r", only GPUs? (?P<gpus>\d[\d, and]*) (?:has|have|is|are)\b")
 _FOREIGN_MIB: Final = attrgetter("foreign_mib")
 _MOVES: Final = "`kubectl inspect cgpu --fragmentation` says whether a move would help"
@@ -51,6 +52,8 @@ def of_room(ledger: Ledger, request: Request, category: Category, texts: Mapping
     required = wanted(request, 0 if devices is None else devices.unit.mib)
     foreign = _foreign_use(ledger, request, matching)
     if not node or (request.is_ordinary and not _nearness(matching[node])):
+        if any(_FULL_IN_SERVICE in text for text in matching.values()):
+            return f"{required}: all GPUs of the kind that are in service are full; pods that end, GPUs that are back in service, or one node more{foreign}"
         return f"{required}: all GPUs of the kind are full; pods that end, or one node more{foreign}"
     text = matching[node]
     advice = f"{required}: {_nearest(node, text)}{_compute_lack(ledger, request, node, text)}{_victims(ledger, request, node, text)}"
@@ -191,7 +194,13 @@ def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> st
             structs.replace(device, healthy=True, cordoned=False, kept_back=False) for device in node.devices
         )
         changed, head = structs.replace(node, devices=devices), "GPUs that are back in service"
-        if texts[node.name].startswith("the kubelet offers "):
+        if node.refusal:
+            changed = structs.replace(changed, refusal="")
+            head, detail = "a working driver", f"node {node.name} (`gpushare doctor` says what to do)"
+            if not devices:
+                advice = advice or f"{head}: {detail}"
+                continue
+        elif texts[node.name].startswith("the kubelet offers "):
             changed, head = node, "GPUs that their kubelet offers again"
         elif texts[node.name].startswith("the kubelet has "):
             changed, head = node, "the end of pods that hold GPUs without a record"

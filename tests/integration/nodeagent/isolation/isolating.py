@@ -15,6 +15,7 @@ from tests.integration.nodeagent.scripted_kubelet import Admitted
 
 SHIMS = ("libcuda.so.1", "libnvidia-ml.so.1")
 LIBRARIES = (*SHIMS, "libcuda.so", "libnvidia-ml.so")
+DELIVERED = (*LIBRARIES, "libgpushare-optional-cuda.so.1", "libgpushare-optional-nvml.so.1")
 
 
 def install(world: World, **options: Any) -> None:
@@ -22,7 +23,7 @@ def install(world: World, **options: Any) -> None:
     driver = world.folder / "driver" / "usr" / "lib64"
     for folder in (world.folder / "image", driver):
         folder.mkdir(parents=True, exist_ok=True)
-        for name in LIBRARIES if folder.name == "image" else SHIMS:
+        for name in DELIVERED if folder.name == "image" else SHIMS:
             (folder / name).write_text(f"{name} of {folder.name}")
     world.use(
         isolation=replace(world.settings.isolation, **{"asked": AskedIsolation.AUTO, **options}),

@@ -14,7 +14,7 @@ from gpushare.api import names
 from gpushare.nodeagent.isolation.storage.directories import USAGE_BYTES
 from tests.integration.nodeagent.cluster_objects import NODE, node
 from tests.integration.nodeagent.conftest import World
-from tests.integration.nodeagent.isolation.isolating import LIBRARIES
+from tests.integration.nodeagent.isolation.isolating import DELIVERED
 from tests.integration.nodeagent.scripted_kubelet import AdmissionFailed, Admitted
 from tests.randomized import rounds, seeds
 
@@ -70,7 +70,7 @@ async def test_isolated_containers_keep_their_files_over_kills_and_nothing_else_
     rng = chance(5)
     for folder in ("image", "driver/usr/lib64"):
         (world.folder / folder).mkdir(parents=True)
-        for library in LIBRARIES:
+        for library in DELIVERED:
             (world.folder / folder / library).write_text(library)
     world.api.put("nodes", NODE, node("cgpu"))
     agent = AgentProcess(world, "1GiB", str(world.folder))

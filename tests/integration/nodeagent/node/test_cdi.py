@@ -91,6 +91,47 @@ async def test_whole_gpus_come_by_cdi_too(world: World) -> None:
     }
 
 
+def with_device_nodes(world: World) -> None:
+    """A host that has the driver's device nodes."""
+    dev = world.folder / "host" / "dev"
+    dev.mkdir(parents=True)
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
+        (dev / name).symlink_to("/dev/null")
+    world.use(host_root=world.folder / "host")
+
+
+@pytest.mark.parametrize("mode", ["share", "topology"])
+async def test_by_nvidias_runtime_the_kubelet_passes_the_gpus_device_nodes(world: World, mode: str) -> None:
+    """Else ``systemctl daemon-reload`` takes the GPU away from running containers."""
+    with_device_nodes(world)
+    on_containerd(world, mode, containerRuntimeVersion="containerd://1.7.27")
+    await world.start(mode=mode)
+    limits = {names.GPU_WHOLE: "1"} if mode == "topology" else {names.GPU_MEM: "3"}
+    made = {"name": "c", "resources": {"limits": limits, "requests": limits}}
+    admitted = await world.kubelet.admit(world.bind("a", made, on=None if mode == "topology" else 1))
+    (uuid,) = admitted.envs["c"][names.ENV_VISIBLE_DEVICES].split(",")
+    index = next(number for number in (0, 1) if gpu(number).uuid == uuid)
+    nodes = admitted.answers["c"].devices
+    assert [node.host_path for node in nodes] == [
+        f"/dev/nvidia{index}",
+        "/dev/nvidiactl",
+        "/dev/nvidia-uvm",
+    ]
+    assert {(node.container_path == node.host_path, node.permissions) for node in nodes} == {(True, "rw")}
+
+
+async def test_by_cdi_the_description_has_the_device_nodes_and_the_kubelet_passes_none(world: World) -> None:
+    with_device_nodes(world)
+    describe(world, 0, 1)
+    on_containerd(world)
+    await world.start()
+    admitted = await world.run_pod("a", 3, on=1)
+    assert not admitted.answers["c"].devices
+    devices = json.loads(ours(world).read_text())["devices"]
+    (described,) = (one for one in devices if one["name"] == gpu(1).uuid)
+    assert described["containerEdits"]["deviceNodes"] == [{"path": "/dev/nvidia1"}]
+
+
 async def test_a_description_that_comes_later_and_goes_is_followed(world: World) -> None:
     on_containerd(world)
     await world.start()

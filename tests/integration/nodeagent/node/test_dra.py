@@ -221,6 +221,24 @@ async def test_where_nvidias_runtime_brings_the_driver_the_libraries_come_with_t
     assert "core_percent" not in host_paths(world, claim)["/run/gpushare/limits"].read_text()
 
 
+async def test_where_nvidias_runtime_brings_the_driver_the_claim_has_the_gpus_device_nodes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "gpushare.nodeagent.runtime.host_devices.Path.is_char_device",
+        lambda path: path.name != "nvidia-modeset",
+    )
+    kubelet = await started(world)
+    claim = put(world, allocated("share", (FIRST, "3Gi", 0)))
+    await kubelet.prepare(claim)
+    assert [one["path"] for one in edits(world, claim)["deviceNodes"]] == [
+        "/dev/nvidia0",
+        "/dev/nvidiactl",
+        "/dev/nvidia-uvm",
+        "/dev/nvidia-uvm-tools",
+    ]
+
+
 async def test_asked_again_a_claim_gets_the_same_and_running_containers_keep_their_files(
     world: World,
 ) -> None:

@@ -118,6 +118,46 @@ def test_a_pod_on_another_gpu_gets_its_whole_record_anew() -> None:
     assert kept[names.ANN_MEM_ASSIGNED] == "true"
 
 
+def renumbered(node: NodeDevices) -> NodeDevices:
+    """The node after a restart that exchanged the indices of its first two GPUs."""
+    first, second, *rest = node.devices
+    swapped = (
+        msgspec.structs.replace(second, index=first.index),
+        msgspec.structs.replace(first, index=second.index),
+    )
+    return msgspec.structs.replace(node, devices=(*swapped, *rest))
+
+
+def test_a_gpu_with_a_new_index_is_recorded_and_is_no_news_for_the_pod() -> None:
+    before = node_of(16160, 16160)
+    one = allocated(before, "a", 0, request((APP, 3)))
+    node = renumbered(before)
+    change = corrected(one, given_on(node, {"c0": (1, 3)}), node)
+    assert change is not None
+    annotations, note = change
+    assert note == ""
+    assert annotations[names.ANN_MEM_INDEX] == "1"
+
+
+def test_a_correction_names_gpus_by_their_present_index() -> None:
+    before = node_of(16160, 16160, 16160)
+    one = allocated(before, "a", 0, request((APP, 3)))
+    node = renumbered(before)
+    change = corrected(one, given_on(node, {"c0": (2, 3)}), node)
+    assert change is not None
+    assert change[1] == "GPU 1 was decided, the kubelet allocated GPU 2; the record was corrected"
+
+
+def test_a_correction_names_a_gpu_that_is_gone_by_its_uuid() -> None:
+    before = node_of(16160, 16160)
+    one = allocated(before, "a", 0, request((APP, 3)))
+    node = msgspec.structs.replace(before, devices=before.devices[1:])
+    change = corrected(one, given_on(node, {"c0": (0, 3)}), node)
+    assert change is not None
+    gone = before.devices[0].uuid
+    assert change[1] == f"GPU {gone} was decided, the kubelet allocated GPU 1; the record was corrected"
+
+
 def test_containers_on_two_gpus_are_recorded_as_they_are() -> None:
     node = node_of(16160, 16160)
     one = allocated(node, "a", 0, request((APP, 3), (APP, 4)))

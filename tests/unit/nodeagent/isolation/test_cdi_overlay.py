@@ -46,8 +46,10 @@ def test_ours_stand_in_place_and_the_drivers_lie_where_ours_are_linked_to() -> N
     assert placed(content) == {
         f"{DEBIAN}/libcuda.so.535.261.03": f"{LIBRARY}/libcuda.so.1",
         "/run/gpushare/driver/libcuda.so": f"{DEBIAN}/libcuda.so.535.261.03",
+        "/run/gpushare/lib/libgpushare-optional-cuda.so.1": f"{LIBRARY}/libgpushare-optional-cuda.so.1",
         f"{DEBIAN}/libnvidia-ml.so.535.261.03": f"{LIBRARY}/libnvidia-ml.so.1",
         "/run/gpushare/driver/libnvidia-ml.so": f"{DEBIAN}/libnvidia-ml.so.535.261.03",
+        "/run/gpushare/lib/libgpushare-optional-nvml.so.1": f"{LIBRARY}/libgpushare-optional-nvml.so.1",
         f"{DEBIAN}/libcudadebugger.so.535.261.03": f"{DEBIAN}/libcudadebugger.so.535.261.03",
         "/usr/bin/nvidia-smi": "/usr/bin/nvidia-smi",
     }

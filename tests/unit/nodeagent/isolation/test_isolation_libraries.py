@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpushare.nodeagent.isolation.storage import libraries
-from gpushare.nodeagent.isolation.storage.files import LIBRARIES
+from gpushare.nodeagent.isolation.storage.files import DELIVERED
 from gpushare.nodeagent.isolation.storage.libraries import NoLibrary, deliver, hold, remove_others
 
 
@@ -15,14 +15,14 @@ from gpushare.nodeagent.isolation.storage.libraries import NoLibrary, deliver, h
 def source(tmp_path: Path) -> Path:
     folder = tmp_path / "image"
     folder.mkdir()
-    for name in LIBRARIES:
+    for name in DELIVERED:
         (folder / name).write_bytes(f"the shim of {name}".encode())
     return folder
 
 
 def test_a_release_is_named_by_its_contents_and_brought_once(source: Path, tmp_path: Path) -> None:
     first = deliver(source, tmp_path / "lib")
-    assert {one.name for one in first.folder.iterdir()} == {*LIBRARIES, "ld.so.preload"}
+    assert {one.name for one in first.folder.iterdir()} == {*DELIVERED, "ld.so.preload"}
     assert (first.folder / "ld.so.preload").read_text() == (
         "/run/gpushare/lib/libcuda.so.1\n/run/gpushare/lib/libnvidia-ml.so.1\n"
         "/run/gpushare/lib/libcuda.so\n/run/gpushare/lib/libnvidia-ml.so\n"

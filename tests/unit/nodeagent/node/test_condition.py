@@ -29,13 +29,6 @@ def said(*devices: Device, trouble: Trouble | None = None, **wrong: str) -> Cond
         (said(WELL, LOST), "True", "SomeGPUsUnhealthy", "GPU 1: GPU is lost; ", "1 of 2"),
         (said(WELL, CORDONED), "True", "Sharing", "GPU 1: cordoned; ", "1 of 2"),
         (said(LOST), "False", "GPUUnhealthy", "GPU 1: GPU is lost; ", "0 of 1"),
-        (
-            said(trouble=Trouble("DriverNotFound", "no driver.")),
-            "False",
-            "DriverNotFound",
-            "no driver; ",
-            "0 of 0",
-        ),
         (said(WELL, access="no CDI"), "False", "CDIUnavailable", "no CDI; ", "1 of 1"),
         (said(WELL, isolation="no library"), "False", "IsolationUnavailable", "no library; ", "1 of 1"),
     ],
@@ -62,6 +55,12 @@ def test_a_gpu_that_waits_for_the_pod_that_holds_it_is_named_and_no_fault(
     assert (condition.status, condition.reason) == (status, reason)
     assert condition.message.startswith(f"{wrong}GPU 0: held whole by pod a/b until it ends; mode cgpu, ")
     assert ", 0 of " in condition.message
+
+
+def test_a_driver_that_does_not_work_is_all_that_is_said() -> None:
+    trouble = Trouble("DriverNotFound", "no driver. Install it")
+    expected = Condition("False", "DriverNotFound", "no driver. Install it")
+    assert said(trouble=trouble) == said(LOST, trouble=trouble) == expected
 
 
 def test_a_message_has_an_end() -> None:

@@ -58,7 +58,7 @@ def test_what_was_told_beside_the_condition_is_known_too() -> None:
     used = msgspec.structs.replace(GPUS[2], foreign_mib=512)
     assert NodeAtStart.of(node(used, reason="NotIsolated")).reasons == [
         "IsolationUnavailable",
-        "UnmanagedGPUUsage GPU 2",
+        f"UnmanagedGPUUsage GPU {GPUS[2].uuid}",
     ]
 
 

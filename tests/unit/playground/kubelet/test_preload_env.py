@@ -2,7 +2,14 @@
 
 import os
 
-from gpushare.nodeagent.isolation.storage.files import IN_CONTAINER, LIBRARIES, LIMITS, SHIMS, USAGE
+from gpushare.nodeagent.isolation.storage.files import (
+    DELIVERED,
+    IN_CONTAINER,
+    LIBRARIES,
+    LIMITS,
+    SHIMS,
+    USAGE,
+)
 from gpushare.nodeagent.isolation.storage.libraries import deliver
 from gpushare_playground.kubelet.runtime.preload_env import PRELOAD, RUN, play_mounts
 
@@ -11,13 +18,13 @@ def mounts_of(tmp_path):
     """As a node agent with isolation by ``/etc/ld.so.preload`` answers."""
     built = tmp_path / "built"
     built.mkdir()
-    for name in LIBRARIES:
+    for name in DELIVERED:
         (built / name).touch()
     release = deliver(built, tmp_path / "lib")
     made = tmp_path / "containers" / "3f"
     made.mkdir(parents=True)
     mounts = {f"{IN_CONTAINER}/{name}": str(made / name) for name in (LIMITS, USAGE)}
-    mounts |= {f"{IN_CONTAINER}/lib/{name}": str(release.folder / name) for name in LIBRARIES}
+    mounts |= {f"{IN_CONTAINER}/lib/{name}": str(release.folder / name) for name in DELIVERED}
     mounts |= {
         f"{IN_CONTAINER}/driver/{inside}": str(tmp_path / "driver" / name) for name, inside in SHIMS.items()
     }

@@ -51,6 +51,19 @@ async def test_how_a_lost_gpu_comes_back_is_told_and_which_node_the_pods_rules_l
     )
 
 
+@pytest.mark.parametrize("described", [True, False], ids=["GPUs known", "GPUs not known"])
+async def test_a_driver_that_does_not_work_needs_no_reset_of_its_gpus(
+    browser: Browser, world: World, described: bool
+) -> None:
+    refusal = "node has no working GPU (NVML: Driver Not Loaded. `nvidia-smi` as root on the node loads it)"
+    node = msgspec.structs.replace(without(lost="0"), refusal=refusal)
+    world.add_node(node if described else msgspec.structs.replace(node, devices=()))
+    await ask(browser, world, "waits", "n", mem=2)
+
+    assert suggestion(world) == "a working driver: node n (`gpushare doctor` says what to do)"
+    assert world.decisions.waiting()[0].reason == refusal
+
+
 async def test_each_gpu_is_told_with_what_brings_it_back(browser: Browser, world: World) -> None:
     world.add_node(without(lost="02", cordoned="1"))
     await ask(browser, world, "waits", "n", mem=2)

@@ -6,20 +6,19 @@ from typing import Final
 
 from gpushare.api import names
 from gpushare.api.errors import ModelError
-from gpushare.api.node.device import Device, description_of, idle_cordons, mode_of, node_devices
+from gpushare.api.node.device import Device, description_of, driver_fault, idle_cordons, mode_of, node_devices
 from gpushare.api.node.enforcement_text import isolation_failure
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.shared_event_texts import (
     REASON_DRIVER_FAILED,
     REASON_NO_DRIVER,
-    REASON_NO_GPU,
     REASON_STOPPED,
     REASON_UNHEALTHY,
     REASON_UNKNOWN_MODE,
 )
-from gpushare.api.objects import Node, ObjectMeta
+from gpushare.api.objects import Node, NodeCondition, ObjectMeta
 from gpushare.api.taints import CORDON_TAINT
-from gpushare.doctor.cluster.facts import ClusterFacts, Condition, SeenNode, gpu_nodes
+from gpushare.doctor.cluster.facts import ClusterFacts, SeenNode, gpu_nodes
 from gpushare.doctor.findings import Result, Unread, fault, fine, unknown, warning
 from gpushare.doctor.suggested_commands import INSTALLER, agent_log, doctor_of_node, upgrade
 from gpushare.nodeagent.driver.health import XID_REASON
@@ -127,20 +126,9 @@ def node_descriptions(facts: ClusterFacts) -> Iterator[Result]:
             )
 
 
-def _ready(node: SeenNode) -> Condition | None:
-    """The condition that the node's agent sets."""
-    conditions = node.details.status.conditions or ()
-    return next((condition for condition in conditions if condition.type == names.CONDITION_READY), None)
-
-
 def _reports_no_gpu(node: SeenNode) -> bool:
     """Whether the agent reports that there is no driver or no GPU: that is a finding about the node's health."""
-    condition = _ready(node)
-    return (
-        condition is not None
-        and condition.status == "False"
-        and condition.reason in (*_OF_DRIVER, REASON_NO_GPU)
-    )
+    return bool(driver_fault(node.node))
 
 
 def node_capacity(facts: ClusterFacts) -> Iterator[Result]:
@@ -207,7 +195,7 @@ def node_health(facts: ClusterFacts) -> Iterator[Result]:
         except ModelError:
             continue
         yield from _not_isolated(node)
-        condition = _ready(node)
+        condition = node.node.condition(names.CONDITION_READY)
         lost = [device for device in described.devices if device.is_faulty] if described else []
         if condition is not None and condition.reason in _OF_DRIVER:
             lost = []  # they work, as far as is known: no reset would help
@@ -266,7 +254,7 @@ def _lost(node: SeenNode, lost: Sequence[Device], *, all_of_them: bool) -> Itera
             )
 
 
-def _suggestion(facts: ClusterFacts, node: SeenNode, condition: Condition) -> str:
+def _suggestion(facts: ClusterFacts, node: SeenNode, condition: NodeCondition) -> str:
     doctor_command = doctor_of_node(facts, node.name)
     if condition.reason == REASON_DRIVER_FAILED:
         advice = "`nvidia-smi` as root on the node loads the driver's module, or says what is wrong with it; `dmesg | grep -i nvrm` there; after an upgrade of the driver reboot the node"

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from gpushare.nodeagent.errors import NodeAgentError
-from gpushare.nodeagent.isolation.storage.files import IN_CONTAINER, SHIMS
+from gpushare.nodeagent.isolation.storage.files import IN_CONTAINER, OPTIONAL, SHIMS
 
 KIND: Final = "gpushare.dev/isolated"
 
@@ -69,6 +69,14 @@ def _edited(edits: dict[str, Any], library: Path, *, wide: bool) -> tuple[dict[s
             if real not in found:
                 found.add(real)
                 mounts.append({**mount, "containerPath": f"{IN_CONTAINER}/driver/{real}"})
+                optional = OPTIONAL[real]
+                mounts.append(
+                    {
+                        **mount,
+                        "hostPath": str(library / optional),
+                        "containerPath": f"{IN_CONTAINER}/lib/{optional}",
+                    }
+                )
     changed = dict(edits)
     if mounts:
         changed["mounts"] = mounts

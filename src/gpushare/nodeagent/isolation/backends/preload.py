@@ -18,8 +18,8 @@ from gpushare.nodeagent.errors import AllocationRefused, NodeAgentError
 from gpushare.nodeagent.isolation.options import CorePolicy
 from gpushare.nodeagent.isolation.storage.directories import Directories
 from gpushare.nodeagent.isolation.storage.files import (
+    DELIVERED,
     IN_CONTAINER,
-    LIBRARIES,
     LIMITS,
     MOST_GPUS,
     SHIMS,
@@ -160,6 +160,6 @@ def _in_every_program(ready: Ready) -> list[Mount]:
     folder = ready.release.folder
     if ready.driver is None:
         raise AllocationRefused("", "how containers get their GPU is being changed; retry")
-    mounts = [Mount(str(folder / name), f"{IN_CONTAINER}/lib/{name}") for name in LIBRARIES]
+    mounts = [Mount(str(folder / name), f"{IN_CONTAINER}/lib/{name}") for name in DELIVERED]
     mounts += [Mount(path, f"{IN_CONTAINER}/driver/{SHIMS[name]}") for name, path in ready.driver.items()]
     return [*mounts, Mount(str(folder / PRELOAD), _IN_EVERY_PROGRAM)]

@@ -11,7 +11,7 @@ from gpushare.nodeagent.errors import AllocationRefused, NodeAgentError
 from gpushare.nodeagent.isolation.backends.preload import NoDriver, Ready, driver_on_host
 from gpushare.nodeagent.isolation.selftest.selftest import SelfTests, Verdict
 from gpushare.nodeagent.isolation.storage.directories import Directories
-from gpushare.nodeagent.isolation.storage.files import LIBRARIES
+from gpushare.nodeagent.isolation.storage.files import DELIVERED
 from gpushare.nodeagent.isolation.storage.libraries import Release, deliver, hold, is_whole
 from gpushare.nodeagent.settings import Settings
 
@@ -89,7 +89,7 @@ class PreloadReadiness:
     def _delivered(self) -> Release:
         source = self._settings.isolation.library_folder
         stamps = []
-        for name in LIBRARIES:
+        for name in DELIVERED:
             try:
                 status = os.stat(source / name)
                 stamps.append((status.st_ino, status.st_size, status.st_mtime_ns))

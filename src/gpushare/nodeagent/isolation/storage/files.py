@@ -22,7 +22,15 @@ IN_CONTAINER: Final = "/run/gpushare"
 SHIMS: Final = {"libcuda.so.1": "libcuda.so", "libnvidia-ml.so.1": "libnvidia-ml.so"}
 #: Further names: programs that open the driver by the name of a compiler's link (as numba does) would otherwise find the real library.
 _LINKS: Final = ("libcuda.so", "libnvidia-ml.so")
+#: What a container's programs load.
 LIBRARIES: Final = (*SHIMS, *_LINKS)
+#: What ours are linked to: each depends on the driver's library if that is there, by its name in a container.
+OPTIONAL: Final = {
+    "libcuda.so": "libgpushare-optional-cuda.so.1",
+    "libnvidia-ml.so": "libgpushare-optional-nvml.so.1",
+}
+#: All that is delivered to a node.
+DELIVERED: Final = (*LIBRARIES, *OPTIONAL.values())
 
 #: The most GPUs that one ``limits`` can name: ``LIMITED_GPUS_MAX`` of isolation/files/limits.h.
 MOST_GPUS: Final = 16

@@ -18,7 +18,7 @@ from typing import Final
 
 from gpushare.nodeagent.errors import NodeAgentError
 from gpushare.nodeagent.isolation.storage.directories import sync_folder
-from gpushare.nodeagent.isolation.storage.files import IN_CONTAINER, LIBRARIES
+from gpushare.nodeagent.isolation.storage.files import DELIVERED, IN_CONTAINER, LIBRARIES
 
 #: The list of libraries that the dynamic linker loads first, regardless of the environment.
 PRELOAD: Final = "ld.so.preload"
@@ -46,7 +46,7 @@ class Release:
 def deliver(source: Path, target: Path) -> Release:
     """Copy the libraries of ``source`` into their own directory under ``target`` if needed; raises ``NoLibrary``."""
     try:
-        contents = {name: (source / name).read_bytes() for name in LIBRARIES}
+        contents = {name: (source / name).read_bytes() for name in DELIVERED}
     except OSError as error:
         raise NoLibrary(
             str(error.filename),
@@ -75,7 +75,7 @@ def deliver(source: Path, target: Path) -> Release:
 
 def is_whole(release: Release) -> bool:
     """Whether the release has all its files on the host."""
-    return all((release.folder / name).is_file() for name in (*LIBRARIES, PRELOAD))
+    return all((release.folder / name).is_file() for name in (*DELIVERED, PRELOAD))
 
 
 def hold(release: Release) -> None:

@@ -46,9 +46,9 @@ REASON_NO_FOREIGN: Final = "UnmanagedGPUUsageResolved"
 _MOST_NAMED: Final = 5
 
 
-def foreign_cause(index: int) -> str:
-    """The cause by which ``UnmanagedGPUUsage`` events of different GPUs are distinguished."""
-    return f"GPU {index}"
+def foreign_cause(uuid: str) -> str:
+    """The cause by which ``UnmanagedGPUUsage`` events of different GPUs are distinguished, also after their indices have changed."""
+    return f"GPU {uuid}"
 
 
 class AsksNvml(Protocol):
@@ -293,7 +293,7 @@ class Watchdog:
                     REASON_FOREIGN,
                     f"GPU {device.index}: {foreign.total_mib} MiB are used without an allocation by {self.foreign_by(device.uuid)}. "
                     f"{published_mib} MiB are not allocated to pods",
-                    cause=foreign_cause(device.index),
+                    cause=foreign_cause(device.uuid),
                     telling="standing" if before_mib else "come",
                 )
             elif before_mib and not published_mib:
@@ -301,7 +301,7 @@ class Watchdog:
                     REASON_NO_FOREIGN,
                     f"GPU {device.index}: no memory is used without an allocation any more",
                     "Normal",
-                    cause=foreign_cause(device.index),
+                    cause=foreign_cause(device.uuid),
                 )
         if changed:
             self._on_change()

@@ -8,13 +8,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from gpushare.api.node.device import Device
+from gpushare.nodeagent.allocate.container_response import DeviceNode
 from gpushare.nodeagent.errors import AllocationRefused
 from gpushare.nodeagent.isolation.backends.cdi_overlay import qualified as isolated
 from gpushare.nodeagent.runtime.cdi.derive_spec import Derived, derived, qualified
 from gpushare.nodeagent.runtime.cdi.spec_dirs import CdiFolders, Found
+from gpushare.nodeagent.runtime.host_devices import host_devices
 from gpushare.nodeagent.runtime.selection import Asked, Choice, Reported, choose, needs_annotation
 
 logger = logging.getLogger(__name__)
@@ -25,26 +28,32 @@ ANNOTATION: Final = "cdi.k8s.io/gpushare-node-agent"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the response to the kubelet has in addition to the environment: CDI names and annotations of the container."""
+    """What the response to the kubelet has in addition to the environment: CDI names and annotations of the container, or device nodes."""
 
     cdi_devices: tuple[str, ...] = ()
     annotations: Mapping[str, str] | None = None
+    devices: tuple[DeviceNode, ...] = ()
 
 
 class GpuAccess:
-    """Checks the files every ``look_s`` seconds. ``on_change`` is called, in the event loop, when ``choice`` or ``faults`` changes."""
+    """Checks the files every ``look_s`` seconds. ``on_change`` is called, in the event loop, when ``choice`` or ``faults`` changes.
+
+    ``dev`` is where this process sees the host's ``/dev``.
+    """
 
     def __init__(
         self,
         asked: Asked,
         folders: CdiFolders,
         *,
+        dev: Path,
         look_s: float,
         on_change: Callable[[], None],
         shimmed: Callable[[bytes], bytes | None] = lambda _: None,
     ) -> None:
         self._asked = asked
         self._folders = folders
+        self._dev = dev
         self._look_s = look_s
         self._on_change = on_change
         self._shimmed = shimmed
@@ -130,7 +139,8 @@ class GpuAccess:
         ``in_place``: with our libraries in place of the driver's, which only CDI supports.
         """
         if self.choice is None or self.choice.way == "nvidia":
-            return Access()
+            minors = [self._minors[uuid] for uuid in uuids if uuid in self._minors]
+            return Access(devices=host_devices(minors, self._dev))
         lacking = self.lacking()
         for uuid in uuids:
             if uuid in lacking:

@@ -21,7 +21,7 @@ from gpushare.api.node.topology import MOST_GPUS
 from gpushare.api.request.describe import asks_text
 from gpushare.api.request.request import Request
 from gpushare.httpserver.exchange import Refusal
-from gpushare.ledger.fit.reasons import unhealthy_text
+from gpushare.ledger.fit.reasons import gone_text, unhealthy_text
 from gpushare.ledger.placement.policies import POLICIES
 from gpushare.reasons.summary import Example, Summary
 from gpushare.scheduler.cache.cache import ClusterCache
@@ -278,11 +278,15 @@ class DecisionPages:
         return "" if node is None else not_held(node, allocation.gpus)
 
     def _out_of_service_text(self, name: str, share: GpuShare) -> str:
-        """Why the GPU of ``share`` is out of service; empty if it is not, or if the node no longer reports that GPU."""
+        """Why the GPU of ``share`` is out of service; empty if it is not, or if the node is not known."""
         node = self._decisions.view.ledger.node(name)
-        device = None if node is None else node.device_of(share.uuid, share.index)
+        if node is None:
+            return ""
+        device = node.device_of(share.uuid, share.index)
+        if device is None:
+            return gone_text(share.uuid) if node.devices else node.refusal
         # A GPU that is only held back until its pods have left is no problem for these pods.
-        return "" if device is None or device.kept_back else unhealthy_text((device,))
+        return "" if device.kept_back else unhealthy_text((device,))
 
     def _scheduler(self) -> Scheduler:
         decisions = self._decisions

@@ -1,0 +1,33 @@
+"""Which device nodes a container gets through the kubelet, so that it keeps them when its device rules are rewritten."""
+
+from pathlib import Path
+
+import pytest
+
+from gpushare.nodeagent.allocate.container_response import DeviceNode
+from gpushare.nodeagent.runtime.host_devices import host_devices
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Path:
+    """A host's ``/dev`` with two GPUs, of a driver without ``nvidia-modeset``."""
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"):
+        (tmp_path / name).symlink_to("/dev/null")
+    (tmp_path / "nvidia2").mkdir()
+    return tmp_path
+
+
+def paths(nodes: tuple[DeviceNode, ...]) -> list[str]:
+    assert all(node.host_path == node.container_path and node.permissions == "rw" for node in nodes)
+    return [node.host_path for node in nodes]
+
+
+def test_the_nodes_of_the_allocated_gpu_and_of_all_are_passed(dev: Path) -> None:
+    of_all = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
+    assert paths(host_devices([1], dev)) == ["/dev/nvidia1", *of_all]
+    assert paths(host_devices([0, 1], dev)) == ["/dev/nvidia0", "/dev/nvidia1", *of_all]
+
+
+def test_what_the_host_lacks_is_left_out_since_no_container_would_start_with_it(dev: Path) -> None:
+    assert paths(host_devices([2, 7], dev)) == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
+    assert host_devices([0], dev / "missing") == ()
