@@ -3,12 +3,16 @@
 Unknown fields and results of other drivers are skipped.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from gpushare.api import names
+from gpushare.api.allocation.allocation import GpuShare
+from gpushare.api.errors import InvalidQuantity
+from gpushare.api.node.device import Device
+from gpushare.api.objects import Pod
 from gpushare.api.quantity import parse_amount
 
 #: Capacities of a GPU that claims consume.
@@ -119,6 +123,65 @@ class ResourceClaim(msgspec.Struct, frozen=True):
         """The allocated devices of ours in ``pool``, which is the node's name."""
         results = self.devices.results or ()
         return [result for result in results if result.driver == names.DRA_DRIVER and result.pool == pool]
+
+
+class ClaimHolding(NamedTuple):
+    """What a claim holds of a node's GPUs, in order of index; ``problems`` are about devices that are not counted, for people."""
+
+    shares: tuple[GpuShare, ...]
+    problems: tuple[str, ...] = ()
+
+
+def claim_share(device: Device, mib: int, core_percent: int) -> GpuShare:
+    """A claim's share of ``device``. Its unit is the MiB: claims have no units."""
+    return GpuShare(device.uuid, device.index, mib, mib, device.total_mib, core_percent)
+
+
+def holding_of(claim: ResourceClaim, node: str, devices: Iterable[Device]) -> ClaimHolding:
+    """What ``claim`` holds of the ``devices`` of ``node``, as kube-scheduler counts it; monitoring (``adminAccess``) holds nothing."""
+    by_name = {device_name(device.uuid): device for device in devices}
+    consumed: dict[str, Consumed] = {}
+    problems: list[str] = []
+    for result in claim.results_in(node):
+        try:
+            mib, core_percent = result.consumed()
+        except InvalidQuantity as error:
+            problems.append(f"ResourceClaim {claim.key}: {error}; it is not counted")
+            continue
+        if result.device not in by_name:
+            problems.append(
+                f"ResourceClaim {claim.key} holds {mib} MiB of GPU {result.device}, which node {node} has no longer"
+            )
+        elif not result.admin_access:
+            before = consumed.get(result.device, Consumed(0, 0))
+            consumed[result.device] = Consumed(before.mib + mib, before.core_percent + core_percent)
+    shares = [claim_share(by_name[name], *amounts) for name, amounts in consumed.items()]
+    return ClaimHolding(tuple(sorted(shares, key=lambda share: share.index)), tuple(problems))
+
+
+class PodClaims(NamedTuple):
+    """The ResourceClaims of a pod, by the name of its entry; empty: not made yet. ``containers``: entries that each container uses."""
+
+    names: Mapping[str, str]
+    containers: Mapping[str, tuple[str, ...]]
+
+
+def claims_of(pod: Pod) -> PodClaims:
+    """The claims of ``pod``, of any driver."""
+    made = {entry.name: entry.resource_claim_name for entry in pod.status.resource_claim_statuses or ()}
+    entries = {
+        entry.name: entry.resource_claim_name or made.get(entry.name) or ""
+        for entry in pod.spec.resource_claims or ()
+    }
+    containers = (*pod.spec.containers, *(pod.spec.init_containers or ()))
+    return PodClaims(
+        entries,
+        {
+            container.name: tuple(use.name for use in container.resources.claims)
+            for container in containers
+            if container.resources is not None and container.resources.claims
+        },
+    )
 
 
 class _Claims(msgspec.Struct):

@@ -4,14 +4,13 @@ Figures are in the node's current unit. Shares that were allocated in another un
 and rounded up once, so eight pods of 128 MiB count as 1 GiB, not 8.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gpushare.api import names
 from gpushare.api.allocation.allocation import Allocation, GpuShare
 from gpushare.api.allocation.annotations import read_allocation
-from gpushare.api.allocation.resource_claim import ResourceClaim, device_name
+from gpushare.api.allocation.resource_claim import ResourceClaim, holding_of
 from gpushare.api.errors import InvalidQuantity, ModelError
 from gpushare.api.node.device import Device, NodeDevices, idle_cordons, mode_of, node_devices
 from gpushare.api.node.enforcement_text import isolation_failure
@@ -329,36 +328,17 @@ def _pod_usage(pod: Pod, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu
 def _claim_usages(
     claims: Iterable[ResourceClaim], node: str, gpus: Iterable[_Gpu], warnings: list[str]
 ) -> Iterator[PodUsage]:
-    by_device = {device_name(gpu.device.uuid): gpu for gpu in gpus}
+    by_uuid = {gpu.device.uuid: gpu for gpu in gpus}
+    devices = [gpu.device for gpu in by_uuid.values()]
     for claim in claims:
-        mib: Counter[str] = Counter()
-        core_percent: Counter[str] = Counter()
-        for result in claim.results_in(node):
-            try:
-                consumed = result.consumed()
-            except InvalidQuantity as error:
-                warnings.append(f"ResourceClaim {claim.key}: {error}; it is not counted")
-                continue
-            if result.device not in by_device:
-                warnings.append(
-                    f"ResourceClaim {claim.key} holds {consumed.mib} MiB of GPU {result.device}, which node {node} has no longer"
-                )
-            elif not result.admin_access:
-                mib[result.device] += consumed.mib
-                core_percent[result.device] += consumed.core_percent
-        shares = [
-            by_device[name].add(_claim_share(by_device[name].device, mib[name], core_percent[name]), None)
-            for name in sorted(mib, key=lambda name: by_device[name].device.index)
-        ]
-        if shares:
+        holding = holding_of(claim, node, devices)
+        warnings += holding.problems
+        if holding.shares:
             metadata = claim.metadata
             pods = ", ".join(claim.pods) or "-"
-            yield PodUsage(metadata.namespace, pods, metadata.uid, "", tuple(shares), claim=metadata.name)
-
-
-def _claim_share(device: Device, mib: int, core_percent: int) -> GpuShare:
-    # Claims count in MiB: where a node's unit is larger, the table rounds up.
-    return GpuShare(device.uuid, device.index, mib, mib, device.total_mib, core_percent)
+            # In MiB: where a node's unit is larger, the table rounds up.
+            shares = tuple(by_uuid[share.uuid].add(share, None) for share in holding.shares)
+            yield PodUsage(metadata.namespace, pods, metadata.uid, "", shares, claim=metadata.name)
 
 
 def _counts_gpus(pod: Pod) -> bool:

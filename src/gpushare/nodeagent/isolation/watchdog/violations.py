@@ -4,7 +4,7 @@ It is computed from what the driver reports, not from what containers report: en
 outside of Kubernetes are not limited at all.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -38,7 +38,10 @@ class GpuProcess(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """A container with a share of ``gpu``, or its pod (``container`` empty) while containers cannot be told apart."""
+    """A container with a share of ``gpu``, or its pod (``container`` empty) while containers cannot be told apart.
+
+    With a ``claim`` (``namespace/name``) the share is that ResourceClaim's, and one limit for all containers that use it.
+    """
 
     pod: str
     uid: str
@@ -46,6 +49,7 @@ class Holder(NamedTuple):
     gpu: str
     mib: int
     core_percent: int
+    claim: str = ""
 
 
 class Use(msgspec.Struct):
@@ -96,6 +100,21 @@ def seen(
         use.sm_percent += max(process.sm_percent, 0)
         use.pids.append(process.pid)
     return Seen(tuple(uses.values()), foreign)
+
+
+def by_limit(uses: Sequence[Use]) -> list[Use]:
+    """``uses`` with those of one ResourceClaim added up, in the name of the claim alone: they have one limit."""
+    single = [use for use in uses if not use.holder.claim]
+    joint: dict[Holder, Use] = {}
+    for use in uses:
+        if use.holder.claim:
+            holder = use.holder._replace(pod="", uid="", container="")
+            total = joint.setdefault(holder, Use(holder))
+            total.mib += use.mib
+            total.sm_percent += use.sm_percent
+            total.untold += use.untold
+            total.pids += use.pids
+    return [*single, *joint.values()]
 
 
 What = Literal["memory", "compute"]
