@@ -90,6 +90,47 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
     reserved_for: list[Consumer] | None = None
 
 
+class _Capacity(msgspec.Struct, frozen=True):
+    requests: dict[str, str] | None = None
+
+
+class DeviceRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """What is requested of devices of one class, in a request or as one of its alternatives; ``count`` of them."""
+
+    device_class_name: str = ""
+    count: int = 1
+    admin_access: bool | None = None
+    capacity: _Capacity | None = None
+
+    @property
+    def amount(self) -> str:
+        """The amount for people: ``3Gi and 30% compute of a GPU``."""
+        requests = (self.capacity.requests if self.capacity is not None else None) or {}
+        memory, compute = requests.get(MEMORY, ""), requests.get(COMPUTE, "0")
+        of = "a GPU" if self.count == 1 else f"each of {self.count} GPUs"
+        if self.admin_access:
+            return f"monitoring of {of.removeprefix('each of ')}"
+        return f"{memory or 'all memory'}{'' if compute == '0' else f' and {compute}% compute'} of {of}"
+
+
+class _Request(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    exactly: DeviceRequest | None = None
+    first_available: list[DeviceRequest] | None = None
+
+    @property
+    def alternatives(self) -> Collection[DeviceRequest]:
+        return (self.exactly,) if self.exactly is not None else self.first_available or ()
+
+
+class _Requests(msgspec.Struct, frozen=True):
+    requests: list[_Request] | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    devices: _Requests = msgspec.field(default_factory=_Requests)
+
+
 class _Metadata(msgspec.Struct, frozen=True):
     uid: str = ""
     namespace: str = ""
@@ -100,7 +141,26 @@ class ResourceClaim(msgspec.Struct, frozen=True):
     """The fields of a ResourceClaim that gpushare reads."""
 
     metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status | None = None
+
+    @property
+    def is_allocated(self) -> bool:
+        """Whether kube-scheduler has allocated devices to it."""
+        return self.status is not None and self.status.allocation is not None
+
+    def requests_of(self, classes: Collection[str]) -> list[str]:
+        """What it requests of devices of these DeviceClasses, for people; alternatives in one text."""
+        requests = self.spec.devices.requests or ()
+        return [
+            " or ".join(alternative.amount for alternative in request.alternatives)
+            for request in requests
+            if any(alternative.device_class_name in classes for alternative in request.alternatives)
+        ]
+
+    def nodes(self) -> Collection[str]:
+        """The nodes (pools) of which it is allocated GPUs of ours; one at most, as a pod is on one."""
+        return {result.pool for result in self.devices.results or () if result.driver == names.DRA_DRIVER}
 
     @property
     def key(self) -> str:
@@ -182,6 +242,29 @@ def claims_of(pod: Pod) -> PodClaims:
             if container.resources is not None and container.resources.claims
         },
     )
+
+
+class _Selector(msgspec.Struct, frozen=True):
+    cel: dict[str, str] | None = None
+
+
+class _ClassSpec(msgspec.Struct, frozen=True):
+    selectors: list[_Selector] | None = None
+
+
+class DeviceClass(msgspec.Struct, frozen=True):
+    """A DeviceClass (``resource.k8s.io/v1``)."""
+
+    metadata: _Metadata
+    spec: _ClassSpec = msgspec.field(default_factory=_ClassSpec)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it selects GPUs of ours: by its name, or by an expression that names our driver."""
+        expressions = (selector.cel or {} for selector in self.spec.selectors or ())
+        return self.metadata.name == names.DRA_DRIVER or any(
+            f'"{names.DRA_DRIVER}"' in cel.get("expression", "").replace("'", '"') for cel in expressions
+        )
 
 
 class _Claims(msgspec.Struct):
