@@ -27,7 +27,7 @@ def claim(name: str, *shares: tuple[int, str, int], pods: tuple[str, ...] = (), 
             "driver": names.DRA_DRIVER,
             "pool": "n",
             "device": f"gpu-{gpu:08d}",
-            "consumedCapacity": {"memory": memory, "compute": str(compute)},
+            "consumedCapacity": {"memory": memory, "compute": str(compute), "shares": "1"},
             **result,
         }
         for gpu, memory, compute in shares

@@ -103,6 +103,19 @@ class DeviceRequest(msgspec.Struct, frozen=True, rename="camel"):
     capacity: _Capacity | None = None
 
     @property
+    def wanted(self) -> Consumed | None:
+        """The memory (0: all of a GPU) and compute that is requested of each GPU; ``None`` if it is no share."""
+        requests = (self.capacity.requests if self.capacity is not None else None) or {}
+        if self.admin_access:
+            return None
+        try:
+            # Rounded up, as kube-scheduler does.
+            mib = -(-parse_amount(requests.get(MEMORY, "0"), MEMORY) // _MIB)
+            return Consumed(mib, parse_amount(requests.get(COMPUTE, "0"), COMPUTE))
+        except InvalidQuantity:
+            return None
+
+    @property
     def amount(self) -> str:
         """The amount for people: ``3Gi and 30% compute of a GPU``."""
         requests = (self.capacity.requests if self.capacity is not None else None) or {}
@@ -149,13 +162,20 @@ class ResourceClaim(msgspec.Struct, frozen=True):
         """Whether kube-scheduler has allocated devices to it."""
         return self.status is not None and self.status.allocation is not None
 
+    def device_requests(self, classes: Collection[str]) -> list[Collection[DeviceRequest]]:
+        """The alternatives of each request for devices of these DeviceClasses."""
+        requests = (request.alternatives for request in self.spec.devices.requests or ())
+        return [
+            alternatives
+            for alternatives in requests
+            if any(alternative.device_class_name in classes for alternative in alternatives)
+        ]
+
     def requests_of(self, classes: Collection[str]) -> list[str]:
         """What it requests of devices of these DeviceClasses, for people; alternatives in one text."""
-        requests = self.spec.devices.requests or ()
         return [
-            " or ".join(alternative.amount for alternative in request.alternatives)
-            for request in requests
-            if any(alternative.device_class_name in classes for alternative in request.alternatives)
+            " or ".join(alternative.amount for alternative in alternatives)
+            for alternatives in self.device_requests(classes)
         ]
 
     def nodes(self) -> Collection[str]:
@@ -268,7 +288,7 @@ class DeviceClass(msgspec.Struct, frozen=True):
 
 
 class _Claims(msgspec.Struct):
-    items: Collection[ResourceClaim] = ()
+    items: tuple[ResourceClaim, ...] = ()
 
 
 _CLAIM: Final = msgspec.json.Decoder(ResourceClaim)
