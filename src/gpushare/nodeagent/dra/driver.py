@@ -15,10 +15,11 @@ from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.kube.client.session import Session, segment
 from gpushare.kube.clock import Clock
 from gpushare.nodeagent.allocate.allocator import GiveAccess
+from gpushare.nodeagent.deviceplugin.socket_names import PLUGINS_REGISTRY
 from gpushare.nodeagent.dra.claim_files import ClaimFiles, PreparedClaim
 from gpushare.nodeagent.dra.claims import ClaimReference, claim_uid
 from gpushare.nodeagent.dra.health import DeviceHealth
-from gpushare.nodeagent.dra.plugin import PLUGINS_REGISTRY, DraPlugin, PluginServer
+from gpushare.nodeagent.dra.plugin import DraPlugin, PluginServer
 from gpushare.nodeagent.dra.preparer import READ_S, ClaimPreparer
 from gpushare.nodeagent.dra.publisher import SlicePublisher
 from gpushare.nodeagent.dra.slices import Owner, devices_of
