@@ -40,7 +40,8 @@ class PodShare(NamedTuple):
 class PodUsage(NamedTuple):
     """A pod and its shares, by GPU index; without shares, ``pending_*`` is what it requests and has no GPU for yet.
 
-    With a ``claim``, the ResourceClaim of that name holds the shares: ``name`` lists the pods that may use it, and ``uid`` is the claim's.
+    With a ``claim``, the ResourceClaim of that name holds the shares: ``name`` lists its ``users``, the pods that may use it, and ``uid``
+    is the claim's.
     """
 
     namespace: str
@@ -51,6 +52,12 @@ class PodUsage(NamedTuple):
     pending_units: int = 0
     pending_core_percent: int = 0
     claim: str = ""
+    users: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """``namespace/name`` of the pod, or of those that may use the claim."""
+        return tuple(f"{self.namespace}/{name}" for name in (self.users if self.claim else (self.name,)))
 
     def units_on(self, device: Device) -> int:
         """Units that the pod holds on ``device``."""
@@ -335,10 +342,18 @@ def _claim_usages(
         warnings += holding.problems
         if holding.shares:
             metadata = claim.metadata
-            pods = ", ".join(claim.pods) or "-"
+            users = claim.pods
             # In MiB: where a node's unit is larger, the table rounds up.
             shares = tuple(by_uuid[share.uuid].add(share, None) for share in holding.shares)
-            yield PodUsage(metadata.namespace, pods, metadata.uid, "", shares, claim=metadata.name)
+            yield PodUsage(
+                metadata.namespace,
+                ", ".join(users) or "-",
+                metadata.uid,
+                "",
+                shares,
+                claim=metadata.name,
+                users=users,
+            )
 
 
 def _counts_gpus(pod: Pod) -> bool:
