@@ -158,6 +158,7 @@ class Agent:
             isolation.watch,
             self._book,
             claim_holder_of=self._claim_holders.holder_of,
+            core_policy=isolation.core_policy,
             report_on_node=self._node_events.report,
             events=self._events,
             metrics=self.metrics,

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from gpushare.nodeagent.allocate.container_response import Injection
 from gpushare.nodeagent.dra.claims import ClaimReference
+from gpushare.nodeagent.isolation.options import CORE_POLICIES, CorePolicy
 
 logger = logging.getLogger(__name__)
 
@@ -25,11 +26,12 @@ _SHARES: Final = "gpushare.dev/shares"
 
 
 class ClaimedShare(NamedTuple):
-    """The limits of a prepared claim on one GPU (UUID); 0 percent: compute is not limited."""
+    """The limits of a prepared claim on one GPU (UUID); 0 percent: compute is not limited. No ``core_policy``: the node's."""
 
     gpu: str
     mib: int
     core_percent: int
+    core_policy: CorePolicy | None = None
 
 
 class PreparedClaim(NamedTuple):
@@ -66,7 +68,10 @@ def claim_spec(prepared: PreparedClaim, injection: Injection) -> bytes:
         "kind": KIND,
         "annotations": {
             _NAME: prepared.claim.key,
-            _SHARES: ",".join(f"{share.gpu}={share.mib}/{share.core_percent}" for share in prepared.shares),
+            _SHARES: ",".join(
+                f"{share.gpu}={share.mib}/{share.core_percent}/{share.core_policy or ''}"
+                for share in prepared.shares
+            ),
         },
         "devices": [
             {
@@ -131,5 +136,6 @@ class ClaimFiles:
 def _read_share(text: str) -> ClaimedShare:
     """A share as ``claim_spec`` writes it; raises ``ValueError``."""
     gpu, _, amounts = text.partition("=")
-    mib, core_percent = amounts.split("/")
-    return ClaimedShare(gpu, int(mib), int(core_percent))
+    mib, core_percent, policy = amounts.split("/")
+    known = next((one for one in CORE_POLICIES if one == policy), None)
+    return ClaimedShare(gpu, int(mib), int(core_percent), known)

@@ -80,7 +80,16 @@ class ClaimHolders:
         for claim in used:
             for share in shares.get(claim, ()):
                 if share.gpu == gpu:
-                    return Holder(pod.key, pod.uid, container, gpu, share.mib, share.core_percent, claim)
+                    return Holder(
+                        pod.key,
+                        pod.uid,
+                        container,
+                        gpu,
+                        share.mib,
+                        share.core_percent,
+                        claim,
+                        share.core_policy,
+                    )
         return None
 
     def uses(self) -> Iterator[ClaimUse]:

@@ -91,7 +91,11 @@ class ClaimPreparer:
             monitors = allocated[0].admin_access
             held = () if monitors else shares
             prepared = PreparedClaim(
-                claim, tuple(ClaimedShare(share.uuid, share.mib, share.core_percent) for share in held)
+                claim,
+                tuple(
+                    ClaimedShare(share.uuid, share.mib, share.core_percent, config.core_policy)
+                    for share in held
+                ),
             )
             # Before its directory exists, which would otherwise be collected as unused.
             before = self._prepared.get(claim.uid)

@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from gpushare.api.node.overuse_threshold import is_over_compute, is_over_memory
+from gpushare.nodeagent.isolation.options import CorePolicy
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner
 
 #: Less unmanaged memory than this is ignored: a display server's, a monitor's. Any CUDA context has more.
@@ -40,7 +41,8 @@ class GpuProcess(NamedTuple):
 class Holder(NamedTuple):
     """A container with a share of ``gpu``, or its pod (``container`` empty) while containers cannot be told apart.
 
-    With a ``claim`` (``namespace/name``) the share is that ResourceClaim's, and one limit for all containers that use it.
+    With a ``claim`` (``namespace/name``) the share is that ResourceClaim's, and one limit for all containers that use it. No
+    ``core_policy``: the node's.
     """
 
     pod: str
@@ -50,6 +52,7 @@ class Holder(NamedTuple):
     mib: int
     core_percent: int
     claim: str = ""
+    core_policy: CorePolicy | None = None
 
 
 class Use(msgspec.Struct):
@@ -143,8 +146,9 @@ class Overuse:
     are taken could be above nearly always.
     """
 
-    def __init__(self, grace_s: float) -> None:
+    def __init__(self, grace_s: float, core_policy: CorePolicy = "hard") -> None:
         self._grace_s = grace_s
+        self._core_policy = core_policy
         self._above: dict[tuple[Holder, What], _Above] = {}
         self._reported: dict[tuple[Holder, What], float] = {}
 
@@ -154,7 +158,9 @@ class Overuse:
         for use in uses:
             if is_over_memory(use.mib, use.holder.mib):
                 over[use.holder, "memory"] = use
-            if is_over_compute(use.sm_percent, use.holder.core_percent):
+            # Where containers may use compute that others leave idle, more than the share is no violation.
+            is_limit = (use.holder.core_policy or self._core_policy) == "hard"
+            if is_limit and is_over_compute(use.sm_percent, use.holder.core_percent):
                 over[use.holder, "compute"] = use
         for old in [key for key, reported_s in self._reported.items() if now_s - reported_s >= self._grace_s]:
             del self._reported[old]

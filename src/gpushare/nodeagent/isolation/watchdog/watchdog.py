@@ -15,7 +15,7 @@ from gpushare.api.objects import ObjectReference
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import JUST_TOLD_S, Recorder, Telling
 from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
-from gpushare.nodeagent.isolation.options import Watch
+from gpushare.nodeagent.isolation.options import CorePolicy, Watch
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner
 from gpushare.nodeagent.isolation.watchdog.processes import kill, owners
 from gpushare.nodeagent.isolation.watchdog.violations import (
@@ -74,7 +74,8 @@ class NodeEventRecorder(Protocol):
 class Watchdog:
     """``on_change`` is called when ``foreign_mib`` changed for some GPU, ``on_used`` with the use in each sample.
 
-    ``claim_holder_of`` returns the share of a GPU that a process's container uses through a ResourceClaim.
+    ``claim_holder_of`` returns the share of a GPU that a process's container uses through a ResourceClaim; ``core_policy`` is that of
+    the node.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Watchdog:
         book: NodeAllocations,
         *,
         claim_holder_of: Callable[[Owner, str], Holder | None] = lambda whose, gpu: None,
+        core_policy: CorePolicy = "hard",
         report_on_node: NodeEventRecorder,
         events: Recorder,
         metrics: Metrics,
@@ -101,7 +103,7 @@ class Watchdog:
         self._on_change = on_change
         self._on_used = on_used
         self._end = end
-        self._overuse = Overuse(watch.grace_s)
+        self._overuse = Overuse(watch.grace_s, core_policy)
         self._foreign = ForeignBook()
         self._last: tuple[Sequence[GpuProcess], Mapping[int, Owner]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
