@@ -133,6 +133,8 @@ class Cluster:
         self.watchers: list[Connection] = []
         self.node_watchers: list[Connection] = []
         self.bound = 0
+        self.others: dict[str, list[bytes]] = {}
+        """Further lists by path, which never change."""
 
     def page(self, items: list[bytes], limit: int, start: int) -> bytes:
         """One page of a list."""
@@ -194,15 +196,16 @@ class Connection(asyncio.Protocol):
             self._answer(201, b'{"kind":"TokenRequest","status":{"token":"to-read-with"}}')
             return
         query = parse_qs(url.query)
-        items = {"/api/v1/nodes": self._cluster.nodes, "/api/v1/pods": self._cluster.pods}.get(url.path)
+        served = {"/api/v1/nodes": self._cluster.nodes, "/api/v1/pods": self._cluster.pods}
+        items = (served | self._cluster.others).get(url.path)
         if items is None:
             self._answer(404, b'{"kind":"Status","code":404,"reason":"NotFound","message":"not here"}')
         elif "watch" in query:
             self._transport.write(
                 b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
             )
-            pods = url.path.endswith("/pods")
-            (self._cluster.watchers if pods else self._cluster.node_watchers).append(self)
+            watchers = {"/api/v1/pods": self._cluster.watchers, "/api/v1/nodes": self._cluster.node_watchers}
+            watchers.get(url.path, []).append(self)
         else:
             limit = int(query.get("limit", ["1000000"])[0])
             self._answer(200, self._cluster.page(items, limit, int(query.get("continue", ["0"])[0])))

@@ -36,11 +36,18 @@ class ObjectMeta(msgspec.Struct, rename="camel", gc=False):
     owner_references: list[OwnerReference] | None = None
 
 
+class ContainerClaim(msgspec.Struct, gc=False):
+    """A use of a ResourceClaim by a container: ``name`` is that of the pod's entry in ``resourceClaims``."""
+
+    name: str = ""
+
+
 class ResourceRequirements(msgspec.Struct, rename="camel", gc=False):
     """``resources`` of a container."""
 
     limits: ResourceQuantities | None = None
     requests: ResourceQuantities | None = None
+    claims: list[ContainerClaim] | None = None
 
 
 class VolumeMount(msgspec.Struct, rename="camel", gc=False):
@@ -116,6 +123,21 @@ class Affinity(msgspec.Struct, rename="camel", gc=False):
         return [term.preference for term in preferred or ()]
 
 
+class PodClaim(msgspec.Struct, rename="camel", gc=False):
+    """An entry of ``resourceClaims`` of a pod: the name of a ResourceClaim, or of a template of which the pod gets its own."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodClaimStatus(msgspec.Struct, rename="camel", gc=False):
+    """The ResourceClaim that was made for an entry with a template; ``None``: none is needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class PodSpec(msgspec.Struct, rename="camel", gc=False):
     """``spec`` of a pod."""
 
@@ -133,6 +155,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     affinity: Affinity | None = None
     tolerations: list[Any] | None = None
     """Input of ``taints.read_tolerations``."""
+    resource_claims: list[PodClaim] | None = None
 
 
 class PodCondition(msgspec.Struct, rename="camel", gc=False):
@@ -151,6 +174,7 @@ class PodStatus(msgspec.Struct, rename="camel", gc=False):
     phase: str = ""
     conditions: list[PodCondition] | None = None
     nominated_node_name: str = ""
+    resource_claim_statuses: list[PodClaimStatus] | None = None
 
 
 class Pod(msgspec.Struct, rename="camel", gc=False):

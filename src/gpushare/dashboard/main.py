@@ -13,6 +13,7 @@ from gpushare.api import names
 from gpushare.api.node.device import Placement
 from gpushare.api.quantity import MemoryUnit
 from gpushare.dashboard.data.agent_client import Agents
+from gpushare.dashboard.data.claims import CLAIMS, CLASSES, decode_claim, decode_class
 from gpushare.dashboard.data.cluster import Cluster
 from gpushare.dashboard.data.endpoints import SELECTOR, AgentsFile, Places, decode_place
 from gpushare.dashboard.data.history import History
@@ -121,6 +122,8 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
         )
         nodes = Informer(session, "/api/v1/nodes", seen_node_decoder(reader), cluster.seen_nodes)
         pods = Informer(session, "/api/v1/pods", decode_seen, cluster.pods)
+        claims = Informer(session, CLAIMS, decode_claim, cluster.claims, may_be_absent=True)
+        classes = Informer(session, CLASSES, decode_class, cluster.claims.classes, may_be_absent=True)
         component_pods = [
             Informer(
                 session,
@@ -158,6 +161,8 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
             for name, part in (
                 ("nodes", nodes.run()),
                 ("pods", pods.run()),
+                ("claims", claims.run()),
+                ("device classes", classes.run()),
                 *(
                     (f"pods of ours, {number}", informer.run())
                     for number, informer in enumerate(component_pods)

@@ -39,6 +39,7 @@ from gpushare.nodeagent.deviceplugin.resource import Deciders, PluginResource
 from gpushare.nodeagent.deviceplugin.service import DeviceFeed, DevicePlugin
 from gpushare.nodeagent.deviceplugin.shutdown import handed_over, permissions_are_gone
 from gpushare.nodeagent.deviceplugin.socket_names import new_generation, socket_name
+from gpushare.nodeagent.dra.claiming_pods import ClaimHolders
 from gpushare.nodeagent.dra.driver import DraDriver
 from gpushare.nodeagent.dra.slices import Owner
 from gpushare.nodeagent.driver.discovery import GpuWatch, Inventory
@@ -58,7 +59,7 @@ from gpushare.nodeagent.node.node_handler import NodeHandler, ReportingNode
 from gpushare.nodeagent.node.node_status import Advertised, NodeStatus
 from gpushare.nodeagent.node.period_file import PeriodFile, Periods
 from gpushare.nodeagent.node.startup_state import NodeAtStart
-from gpushare.nodeagent.node.watches import Watches
+from gpushare.nodeagent.node.watches import PodRecords, Watches
 from gpushare.nodeagent.observability.metrics import Metrics
 from gpushare.nodeagent.observability.metrics_pages import MetricsPages
 from gpushare.nodeagent.observability.probes import Probes
@@ -121,7 +122,14 @@ class Agent:
             on_idle=trim,
         )
         self._pods = PodsOnNode(self._book, self._exclusive, self._events, self._on_pods)
-        self._watches = Watches(settings.node, session, NodeHandler(self.on_node), self._pods, self.metrics)
+        self._claim_holders = ClaimHolders(lambda: self._dra.claims)
+        self._watches = Watches(
+            settings.node,
+            session,
+            NodeHandler(self.on_node),
+            PodRecords(self._pods, self._claim_holders),
+            self.metrics,
+        )
         isolation = settings.isolation
         self._limits = DriverLimits(
             isolation.watch,
@@ -153,6 +161,8 @@ class Agent:
         self._watchdog = Watchdog(
             isolation.watch,
             self._book,
+            claim_holder_of=self._claim_holders.holder_of,
+            core_policy=isolation.core_policy,
             report_on_node=self._node_events.report,
             events=self._events,
             metrics=self.metrics,
@@ -182,6 +192,7 @@ class Agent:
             minors=lambda: dict(self._inventory.minors) if self._inventory is not None else {},
             book=self._book,
             whole=self._exclusive,
+            claims=self._claim_holders,
             readings=self._readings,
             watchdog=self._watchdog,
             unanswering=lambda: [one.uuid for one in self._found if not one.healthy],
@@ -499,7 +510,8 @@ class Agent:
         owner = Owner(node.name, self._node.metadata.uid) if node.mode.claims else None
         lost = [gpu.uuid for gpu in self._found if not gpu.healthy and not gpu.reason.startswith(XID_REASON)]
         most_shares = self._settings.isolation.pods_per_gpu
-        self._dra.offer(owner, node.devices, lost, dict(self._inventory.hardware), most_shares)
+        hardware = dict(self._inventory.hardware)
+        self._dra.offer(owner, node.devices, lost, hardware, most_shares, self._book.held())
 
     def _advertise(self, plugin: PluginResource, node: NodeDevices) -> None:
         devices = device_list(plugin, node, self._book.ids)

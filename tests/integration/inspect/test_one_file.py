@@ -21,6 +21,9 @@ from gpushare.inspect.sources.decision_client import proxy_path
 from tests.integration.inspect.conftest import DEADLINE_S, PLUGIN, ScriptedKubectl
 from tests.integration.inspect.test_command import listed
 from tests.unit.inspect.clusters import device, first_generation, foreign_node, node, placed, pod
+from tests.unit.inspect.test_claims import claim
+from tests.unit.inspect.test_why_claims import offered, requesting
+from tests.unit.inspect.test_why_claims import pod as claiming
 
 ROOT = Path(__file__).parents[3]
 VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
@@ -56,6 +59,7 @@ def cluster(kubectl: ScriptedKubectl) -> None:
         node("n1", "10.0.0.1", gpus, mode=NodeMode.CORE_MEM),
         node("n2", "10.0.0.2", [device(0, 8192, healthy=False, reason="XID 79")]),
     ]
+    nodes.append(node("n3", "10.0.0.3", [device(0)], mode=NodeMode.DRA, advertised=False))
     pods = [
         pod("job", "other", 3, first_generation(0, 3)),
         placed("train", "n1", gpus[0], 6),
@@ -64,6 +68,14 @@ def cluster(kubectl: ScriptedKubectl) -> None:
     ]
     kubectl.answer("/api/v1/nodes", listed(nodes))
     kubectl.answer("'/api/v1/pods?'*", listed(pods))
+    held = claim("share", (0, "3Gi", 30), pods=("a",), pool="n3")
+    claims = {"items": [held, requesting("large", "100Gi")]}
+    kubectl.answer("/api/v1/namespaces/team/pods/late", json.dumps(claiming("late", "large")))
+    kubectl.answer("/apis/resource.k8s.io/v1/resourceclaims", json.dumps(claims))
+    kubectl.answer(
+        "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/large", json.dumps(claims["items"][1])
+    )
+    kubectl.answer("'/apis/resource.k8s.io/v1/resourceslices?'*", json.dumps(offered([])))
     record = {
         "scheduler": {"name": "s", "started": 1.0, "firstAsked": 2.0, "lastAsked": 3.0},
         "waiting": [
@@ -101,6 +113,8 @@ def answers(
         "--pending",
         "--pending -o yaml",
         "--why x",
+        "--why late -n team",
+        "--why late -n team -o json",
         "--recommend",
         "--recommend -o json",
         "--recommend -o yaml",
@@ -136,6 +150,8 @@ def test_it_answers_as_the_installed_package_does_with_every_python_that_there_i
     assert (wrong[0], "did you mean min-history?" in wrong[2]) == (2, True)
     assert expected[""][0] == expected["--pending"][0] == 0, expected
     assert "pod default/wrong" in expected[""][2]
+    assert "no GPU offers 102400 MiB" in expected["--why late -n team"][1]
+    assert "3/15" in next(line for line in expected[""][1].splitlines() if line.startswith("n3"))
     tried = pythons()
     assert tried
     for python in tried:

@@ -119,7 +119,7 @@ async def test_where_compute_is_not_counted_nothing_is_said_of_it() -> None:
         *(
             described(mode.value, gpu(mode.value, 0), mode=mode)
             for mode in MODES.values()
-            if not mode.gives_core
+            if not mode.limits_compute
         ),
     )
     await shown.cluster.refresh()

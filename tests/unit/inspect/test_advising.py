@@ -157,6 +157,13 @@ def test_the_table_names_workloads_and_what_is_missing() -> None:
     assert remarks == ("warning: node silent: no node agent runs there",)
 
 
+def test_it_is_said_that_claims_are_not_looked_at() -> None:
+    nodes = cluster_answers()["/api/v1/nodes"]
+    claiming = as_json(node("c", "10.0.0.3", [device(0)], mode=NodeMode.DRA, advertised=False))
+    _, remarks = shown("--recommend", **{"/api/v1/nodes": {"items": [*nodes["items"], claiming]}})
+    assert "warning: ResourceClaims are not looked at: 1 of the nodes are in mode dra" in remarks
+
+
 def test_how_long_the_history_is_and_how_far_back_it_was_looked_at_is_said() -> None:
     text, _ = shown("--recommend")
     assert "The longest history of a pod is 2 h: it is as good as that time was usual." in text

@@ -6,12 +6,16 @@ from typing import Any, cast
 import msgspec
 
 from gpushare.api import names
+from gpushare.api.allocation.resource_claim import ResourceClaim
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node
 from gpushare.inspect.arguments import parse
 from gpushare.inspect.render import look
 from gpushare.inspect.sources.kubectl import Kubectl, Round
+from gpushare.inspect.sources.live_usage import RealUse, Use
 from gpushare.inspect.sources.paths import CLAIMS_PATH
+from gpushare.inspect.views.allocation_model import usage_of
+from gpushare.inspect.views.pods import _rows as pod_rows
 from tests.unit.inspect.clusters import device, node
 from tests.unit.inspect.schema import faults
 
@@ -27,7 +31,7 @@ def claim(name: str, *shares: tuple[int, str, int], pods: tuple[str, ...] = (), 
             "driver": names.DRA_DRIVER,
             "pool": "n",
             "device": f"gpu-{gpu:08d}",
-            "consumedCapacity": {"memory": memory, "compute": str(compute)},
+            "consumedCapacity": {"memory": memory, "compute": str(compute), "shares": "1"},
             **result,
         }
         for gpu, memory, compute in shares
@@ -136,3 +140,23 @@ def test_claims_that_cannot_be_read_or_understood_are_warned_about() -> None:
 def test_other_clusters_are_asked_for_no_claims() -> None:
     text, _ = Cluster([node("m", "10.0.0.2", GPUS)], "asked").look()
     assert "0/15" in text
+
+
+def test_what_the_pods_of_a_claim_use_is_added_up() -> None:
+    claims = [
+        claim("shared", (0, "3Gi", 30), pods=("a", "b")),
+        claim("idle", (1, "1Gi", 0), pods=("c",)),
+    ]
+    decoded = [msgspec.convert(one, ResourceClaim) for one in claims]
+    uuid = GPUS[0].uuid
+    use = RealUse(
+        {("team/a", uuid): Use(1000.0, 10.0), ("team/b", uuid): Use(500.0, None)}, {}, frozenset({"n"})
+    )
+    shared, idle = pod_rows(usage_of([DRA], [], decoded), use, None)
+    assert (shared.name, shared.claim, shared.used_mib, shared.used_core_percent) == (
+        "a, b",
+        "shared",
+        1500.0,
+        None,
+    )
+    assert (idle.used_mib, idle.used_core_percent) == (0.0, 0.0)

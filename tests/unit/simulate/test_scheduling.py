@@ -246,6 +246,12 @@ def test_what_is_not_looked_at_is_named_from_a_saved_state_too() -> None:
     assert ran(read_snapshot(saved, "saved")).unheeded == told
 
 
+def test_what_claims_hold_is_named_as_not_looked_at() -> None:
+    result = ran(ClusterState((node("a", T4), node("b", T4, mode="dra"))), pod("p", 1))
+    assert placed(result) == {"p": "a"}
+    assert result.unheeded == ("ResourceClaims, and what they hold of 1 node in mode dra",)
+
+
 def test_a_name_that_is_taken_is_refused() -> None:
     state = ClusterState((node("a", T4),), pods=(_waiting("p", 1),))
     with pytest.raises(SimulateError, match="pod default/p: is there already"):

@@ -3,12 +3,16 @@
 Unknown fields and results of other drivers are skipped.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from gpushare.api import names
+from gpushare.api.allocation.allocation import GpuShare
+from gpushare.api.errors import InvalidQuantity
+from gpushare.api.node.device import Device
+from gpushare.api.objects import Pod
 from gpushare.api.quantity import parse_amount
 
 #: Capacities of a GPU that claims consume.
@@ -86,6 +90,60 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
     reserved_for: list[Consumer] | None = None
 
 
+class _Capacity(msgspec.Struct, frozen=True):
+    requests: dict[str, str] | None = None
+
+
+class DeviceRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """What is requested of devices of one class, in a request or as one of its alternatives; ``count`` of them."""
+
+    device_class_name: str = ""
+    count: int = 1
+    admin_access: bool | None = None
+    capacity: _Capacity | None = None
+
+    @property
+    def wanted(self) -> Consumed | None:
+        """The memory (0: all of a GPU) and compute that is requested of each GPU; ``None`` if it is no share."""
+        requests = (self.capacity.requests if self.capacity is not None else None) or {}
+        if self.admin_access:
+            return None
+        try:
+            # Rounded up, as kube-scheduler does.
+            mib = -(-parse_amount(requests.get(MEMORY, "0"), MEMORY) // _MIB)
+            return Consumed(mib, parse_amount(requests.get(COMPUTE, "0"), COMPUTE))
+        except InvalidQuantity:
+            return None
+
+    @property
+    def amount(self) -> str:
+        """The amount for people: ``3Gi and 30% compute of a GPU``."""
+        requests = (self.capacity.requests if self.capacity is not None else None) or {}
+        memory, compute = requests.get(MEMORY, ""), requests.get(COMPUTE, "0")
+        of = "a GPU" if self.count == 1 else f"each of {self.count} GPUs"
+        if self.admin_access:
+            return f"monitoring of {of.removeprefix('each of ')}"
+        return f"{memory or 'all memory'}{'' if compute == '0' else f' and {compute}% compute'} of {of}"
+
+
+class _Request(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    exactly: DeviceRequest | None = None
+    first_available: list[DeviceRequest] | None = None
+
+    @property
+    def alternatives(self) -> Collection[DeviceRequest]:
+        return (self.exactly,) if self.exactly is not None else self.first_available or ()
+
+
+class _Requests(msgspec.Struct, frozen=True):
+    requests: list[_Request] | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    devices: _Requests = msgspec.field(default_factory=_Requests)
+
+
 class _Metadata(msgspec.Struct, frozen=True):
     uid: str = ""
     namespace: str = ""
@@ -96,7 +154,33 @@ class ResourceClaim(msgspec.Struct, frozen=True):
     """The fields of a ResourceClaim that gpushare reads."""
 
     metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status | None = None
+
+    @property
+    def is_allocated(self) -> bool:
+        """Whether kube-scheduler has allocated devices to it."""
+        return self.status is not None and self.status.allocation is not None
+
+    def device_requests(self, classes: Collection[str]) -> list[Collection[DeviceRequest]]:
+        """The alternatives of each request for devices of these DeviceClasses."""
+        requests = (request.alternatives for request in self.spec.devices.requests or ())
+        return [
+            alternatives
+            for alternatives in requests
+            if any(alternative.device_class_name in classes for alternative in alternatives)
+        ]
+
+    def requests_of(self, classes: Collection[str]) -> list[str]:
+        """What it requests of devices of these DeviceClasses, for people; alternatives in one text."""
+        return [
+            " or ".join(alternative.amount for alternative in alternatives)
+            for alternatives in self.device_requests(classes)
+        ]
+
+    def nodes(self) -> Collection[str]:
+        """The nodes (pools) of which it is allocated GPUs of ours; one at most, as a pod is on one."""
+        return {result.pool for result in self.devices.results or () if result.driver == names.DRA_DRIVER}
 
     @property
     def key(self) -> str:
@@ -121,8 +205,90 @@ class ResourceClaim(msgspec.Struct, frozen=True):
         return [result for result in results if result.driver == names.DRA_DRIVER and result.pool == pool]
 
 
+class ClaimHolding(NamedTuple):
+    """What a claim holds of a node's GPUs, in order of index; ``problems`` are about devices that are not counted, for people."""
+
+    shares: tuple[GpuShare, ...]
+    problems: tuple[str, ...] = ()
+
+
+def claim_share(device: Device, mib: int, core_percent: int) -> GpuShare:
+    """A claim's share of ``device``. Its unit is the MiB: claims have no units."""
+    return GpuShare(device.uuid, device.index, mib, mib, device.total_mib, core_percent)
+
+
+def holding_of(claim: ResourceClaim, node: str, devices: Iterable[Device]) -> ClaimHolding:
+    """What ``claim`` holds of the ``devices`` of ``node``, as kube-scheduler counts it; monitoring (``adminAccess``) holds nothing."""
+    by_name = {device_name(device.uuid): device for device in devices}
+    consumed: dict[str, Consumed] = {}
+    problems: list[str] = []
+    for result in claim.results_in(node):
+        try:
+            mib, core_percent = result.consumed()
+        except InvalidQuantity as error:
+            problems.append(f"ResourceClaim {claim.key}: {error}; it is not counted")
+            continue
+        if result.device not in by_name:
+            problems.append(
+                f"ResourceClaim {claim.key} holds {mib} MiB of GPU {result.device}, which node {node} has no longer"
+            )
+        elif not result.admin_access:
+            before = consumed.get(result.device, Consumed(0, 0))
+            consumed[result.device] = Consumed(before.mib + mib, before.core_percent + core_percent)
+    shares = [claim_share(by_name[name], *amounts) for name, amounts in consumed.items()]
+    return ClaimHolding(tuple(sorted(shares, key=lambda share: share.index)), tuple(problems))
+
+
+class PodClaims(NamedTuple):
+    """The ResourceClaims of a pod, by the name of its entry; empty: not made yet. ``containers``: entries that each container uses."""
+
+    names: Mapping[str, str]
+    containers: Mapping[str, tuple[str, ...]]
+
+
+def claims_of(pod: Pod) -> PodClaims:
+    """The claims of ``pod``, of any driver."""
+    made = {entry.name: entry.resource_claim_name for entry in pod.status.resource_claim_statuses or ()}
+    entries = {
+        entry.name: entry.resource_claim_name or made.get(entry.name) or ""
+        for entry in pod.spec.resource_claims or ()
+    }
+    containers = (*pod.spec.containers, *(pod.spec.init_containers or ()))
+    return PodClaims(
+        entries,
+        {
+            container.name: tuple(use.name for use in container.resources.claims)
+            for container in containers
+            if container.resources is not None and container.resources.claims
+        },
+    )
+
+
+class _Selector(msgspec.Struct, frozen=True):
+    cel: dict[str, str] | None = None
+
+
+class _ClassSpec(msgspec.Struct, frozen=True):
+    selectors: list[_Selector] | None = None
+
+
+class DeviceClass(msgspec.Struct, frozen=True):
+    """A DeviceClass (``resource.k8s.io/v1``)."""
+
+    metadata: _Metadata
+    spec: _ClassSpec = msgspec.field(default_factory=_ClassSpec)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it selects GPUs of ours: by its name, or by an expression that names our driver."""
+        expressions = (selector.cel or {} for selector in self.spec.selectors or ())
+        return self.metadata.name == names.DRA_DRIVER or any(
+            f'"{names.DRA_DRIVER}"' in cel.get("expression", "").replace("'", '"') for cel in expressions
+        )
+
+
 class _Claims(msgspec.Struct):
-    items: Collection[ResourceClaim] = ()
+    items: tuple[ResourceClaim, ...] = ()
 
 
 _CLAIM: Final = msgspec.json.Decoder(ResourceClaim)

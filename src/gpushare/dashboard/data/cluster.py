@@ -6,6 +6,7 @@ from typing import Final
 
 from gpushare.api.node.device import Placement
 from gpushare.api.objects import ObjectReference
+from gpushare.dashboard.data.claims import ClaimPod, Claims
 from gpushare.dashboard.data.heatmap import Board
 from gpushare.kube.event_recorder import EventType
 from gpushare.ledger import Ledger
@@ -47,9 +48,14 @@ class Cluster:
         """Names of the nodes that have GPUs, or pods with a share."""
         self.labels: dict[str, dict[str, str]] = {}
         """Labels of nodes that have GPUs."""
+        self.claims = Claims(self.ledger, self.touch)
         self.pods = _Pods(self)
         self.seen_nodes = _Nodes(self)
         self._changed: set[str] = set()
+
+    def pending(self) -> int:
+        """Number of pending pods that request a GPU, or have a claim on one."""
+        return len(self.waiting()) + sum(1 for _ in self.claims.waiting())
 
     def held(self, uid: str) -> Held | None:
         """The pod's allocation in the ledger."""
@@ -111,9 +117,12 @@ class _Pods:
     def synced(self) -> None:
         """The first list is complete."""
 
-    def upsert(self, item: PodRecord) -> None:
+    def upsert(self, item: PodRecord | ClaimPod) -> None:
         """A pod was added or changed."""
         cluster = self._cluster
+        if isinstance(item, ClaimPod):
+            cluster.claims.pods[item.pod] = item
+            return
         before = cluster.held(item.uid)
         if item.finished:
             if cluster.uids.get(item.pod) == item.uid:
@@ -123,9 +132,12 @@ class _Pods:
         cluster.view.upsert_pod(item)
         cluster.touch(item.node, "" if before is None else before.node)
 
-    def remove(self, key: str, last: PodRecord) -> None:
+    def remove(self, key: str, last: PodRecord | ClaimPod) -> None:
         """A pod was deleted."""
         cluster = self._cluster
+        if isinstance(last, ClaimPod):
+            cluster.claims.pods.pop(key, None)
+            return
         before = cluster.held(last.uid)
         if cluster.uids.get(last.pod) == last.uid:
             del cluster.uids[last.pod]
@@ -153,6 +165,7 @@ class _Nodes:
             self._cluster.labels.pop(name, None)
         self._cluster.view.upsert_node(item)
         if not unchanged:
+            self._cluster.claims.node_changed(name)
             self._cluster.touch(name)
 
     def remove(self, key: str, last: NodeRecord) -> None:

@@ -10,6 +10,7 @@ from gpushare.api import names
 from gpushare.api.allocation.allocation import GpuShare
 from gpushare.api.node.enforcement_text import not_held
 from gpushare.api.request.describe import asks_text, units_text
+from gpushare.dashboard.data.claims import ClaimPod
 from gpushare.dashboard.data.cluster import Cluster
 from gpushare.dashboard.data.heatmap import UNKNOWN, Real
 from gpushare.dashboard.data.metrics_parser import Figures
@@ -29,7 +30,10 @@ class UseDetail(msgspec.Struct, frozen=True):
 
 
 class ShareDetail(msgspec.Struct, frozen=True):
-    """A pod's share of a GPU, and its containers' usage; ``reason`` says why the GPU is out of service, if it is not ``healthy``."""
+    """A pod's share of a GPU, and its containers' usage; ``reason`` says why the GPU is out of service, if it is not ``healthy``.
+
+    With a ``claim``, the share is that ResourceClaim's: ``pod`` is empty, and ``users`` are the pods that may use it.
+    """
 
     pod: str
     uuid: str
@@ -41,6 +45,8 @@ class ShareDetail(msgspec.Struct, frozen=True):
     containers: tuple[UseDetail, ...]
     healthy: bool = True
     reason: str = ""
+    claim: str = ""
+    users: tuple[str, ...] = ()
 
 
 class GpuDetail(msgspec.Struct, frozen=True):
@@ -148,7 +154,7 @@ def node_detail(
                 allocated_core=gpu.used_core,
                 used_mib=UNKNOWN if gpu_usage is None else gpu_usage.used_mib,
                 busy_percent=UNKNOWN if gpu_usage is None else gpu_usage.busy_percent,
-                pods=tuple(_with_health(cluster, name, _shares(holders, figures, gpu.uuid))),
+                pods=tuple(_with_health(cluster, name, _shares(cluster, holders, figures, gpu.uuid))),
             )
         )
     return NodeDetail(
@@ -159,10 +165,10 @@ def node_detail(
         placement=devices.placement.value,
         refusal=devices.refusal,
         problem=devices.problem,
-        gives_core=devices.mode.gives_core,
+        gives_core=devices.mode.limits_compute,
         gpus=tuple(gpus),
         pending=tuple(
-            _share(held, pending.share, figures)
+            _share(cluster, held, pending.share, figures)
             for pending in usage.pending
             if (held := cluster.held(pending.uid)) is not None
         ),
@@ -173,6 +179,9 @@ def node_detail(
 
 def pod_detail(cluster: Cluster, key: str, figures: Figures | None, usage_unknown: str) -> PodDetail | None:
     """The pod ``NAMESPACE/NAME``; ``None`` if no such pod holds a share or is pending."""
+    claiming = cluster.claims.pods.get(key)
+    if claiming is not None:
+        return _claim_pod_detail(cluster, claiming, figures, usage_unknown)
     uid = cluster.uids.get(key)
     record = None if uid is None else cluster.view.waiting.get(uid) or cluster.view.bound.get(uid)
     if uid is None or record is None:
@@ -189,9 +198,34 @@ def pod_detail(cluster: Cluster, key: str, figures: Figures | None, usage_unknow
         leaving=record.leaving,
         gang="" if record.gang is None else record.gang.key,
         problem=record.problem,
-        shares=() if held is None else tuple(_with_health(cluster, record.node, _shares([held], figures))),
+        shares=()
+        if held is None
+        else tuple(_with_health(cluster, record.node, _shares(cluster, [held], figures))),
         usage_unknown=usage_unknown if record.node else "",
         not_held="" if node is None or held is None else not_held(node, held.allocation.gpus),
+    )
+
+
+def _claim_pod_detail(
+    cluster: Cluster, pod: ClaimPod, figures: Figures | None, usage_unknown: str
+) -> PodDetail | None:
+    claims = cluster.claims.of_pod(pod)
+    if not claims:
+        return None
+    held = [held for claim in claims if (held := cluster.held(claim.metadata.uid)) is not None]
+    return PodDetail(
+        pod=pod.pod,
+        uid=pod.uid,
+        node=pod.node,
+        asks=cluster.claims.asks_of(pod),
+        priority=pod.priority,
+        created=pod.created,
+        leaving=pod.leaving,
+        gang="",
+        problem="",
+        shares=tuple(_with_health(cluster, pod.node, _shares(cluster, held, figures))) if pod.node else (),
+        usage_unknown=usage_unknown if pod.node else "",
+        reason=pod.says,
     )
 
 
@@ -241,7 +275,7 @@ def found(cluster: Cluster, text: str) -> list[Found]:
         return [name for _, name in sorted(matches)[:MAX_FOUND]]
 
     nodes = (Found("node", name, name) for name in matching(cluster.nodes))
-    pods = (_found_pod(cluster, key) for key in matching(cluster.uids))
+    pods = (_found_pod(cluster, key) for key in matching([*cluster.uids, *cluster.claims.pods]))
     gpus = _found_gpus(cluster, wanted) if len(wanted) >= _MIN_UUID_LENGTH else iter(())
     # Each kind has its quota, however many matches another has.
     quota = MAX_FOUND // 3
@@ -249,6 +283,10 @@ def found(cluster: Cluster, text: str) -> list[Found]:
 
 
 def _found_pod(cluster: Cluster, key: str) -> Found:
+    claiming = cluster.claims.pods.get(key)
+    if claiming is not None:
+        note = f"on {claiming.node}, uses a claim" if claiming.node else "waits"
+        return Found("pod", key, claiming.node, note=note)
     uid = cluster.uids[key]
     record = cluster.view.bound.get(uid)
     if record is None:
@@ -266,23 +304,32 @@ def _found_gpus(cluster: Cluster, wanted: str) -> Iterator[Found]:
                 yield Found("gpu", device.uuid, name, device.index, f"GPU {device.index} of {name}")
 
 
-def _shares(held: Iterable[Held], figures: Figures | None, uuid: str | None = None) -> Iterator[ShareDetail]:
+def _shares(
+    cluster: Cluster, held: Iterable[Held], figures: Figures | None, uuid: str | None = None
+) -> Iterator[ShareDetail]:
     for holder in sorted(held, key=lambda holder: holder.pod):
         for share in holder.allocation.gpus:
             if uuid is None or share.uuid == uuid:
-                yield _share(holder, share, figures)
+                yield _share(cluster, holder, share, figures)
 
 
-def _share(held: Held, share: GpuShare, figures: Figures | None) -> ShareDetail:
+def _share(cluster: Cluster, held: Held, share: GpuShare, figures: Figures | None) -> ShareDetail:
+    claim = cluster.claims.of_uid(held.uid)
+    users = () if claim is None else tuple(f"{claim.metadata.namespace}/{pod}" for pod in claim.pods)
+    pods = (held.pod,) if claim is None else users
     return ShareDetail(
-        pod=held.pod,
+        pod=held.pod if claim is None else "",
         uuid=share.uuid,
         index=share.index,
         mib=share.mib,
         units=share.units,
         device_units=share.device_units,
         core_percent=share.core_percent,
-        containers=() if figures is None else tuple(_uses(held.pod, share.uuid, figures)),
+        containers=()
+        if figures is None
+        else tuple(use for pod in pods for use in _uses(pod, share.uuid, figures)),
+        claim="" if claim is None else claim.key,
+        users=users,
     )
 
 

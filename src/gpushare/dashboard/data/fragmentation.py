@@ -120,7 +120,10 @@ async def _outlook(cluster: Cluster, wishes: Wishes, record: PodRecord, request:
     ledger, bound = cluster.ledger, cluster.view.bound
 
     def host_of(name: str) -> Host | None:
-        return ledger.evictions.host(name, _any_pod, goes_to)
+        return ledger.evictions.host(name, movable, goes_to)
+
+    def movable(uid: str) -> bool:
+        return cluster.claims.of_uid(uid) is None
 
     def goes_to(uid: str) -> WantedGpus:
         return WantedGpus(wishes.of(bound[uid].wish), bound[uid].selection) if uid in bound else WantedGpus()
@@ -152,10 +155,6 @@ async def _eligible(names: list[str], wanted: WantedNodes | None) -> list[str]:
         eligible += [name for name in names[start : start + _LABELS_PER_TURN] if name in wanted]
         await asyncio.sleep(0)
     return eligible
-
-
-def _any_pod(uid: str) -> bool:
-    return True
 
 
 def _name(cluster: Cluster, uid: str) -> str:

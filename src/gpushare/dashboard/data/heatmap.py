@@ -119,7 +119,7 @@ class Board:
         before = self.nodes[slot]
         rows = [self._planes[name][slot] for name in _LEDGER_COLUMNS]
         old = [row.copy() for row in rows]
-        closed = bool(devices.refusal) or not devices.mode.resources
+        closed = bool(devices.refusal) or not devices.mode.offers_gpus
         for row in rows:
             row[:] = 0
         for position, (gpu, device) in enumerate(zip(usage.gpus, devices.devices, strict=True)):
@@ -130,7 +130,7 @@ class Board:
             else:
                 state = State.CLOSED if closed or device.kept_back else State.IN_SERVICE
             # Without allocation of compute, 0 would mean that all compute is free.
-            core = gpu.used_core if devices.mode.gives_core else UNKNOWN
+            core = gpu.used_core if devices.mode.limits_compute else UNKNOWN
             figures = (gpu.total_mib, gpu.used_mib, gpu.foreign_mib, core, len(gpu.pods), state)
             for row, figure in zip(rows, figures, strict=True):
                 row[position] = min(figure, np.iinfo(row.dtype).max)

@@ -5,15 +5,20 @@ from collections.abc import Callable
 import msgspec
 
 from gpushare.api.objects import decode_node, decode_pod
+from gpushare.dashboard.data.claims import ClaimPod, claim_pod_of
 from gpushare.kubescheduler.required_nodes import wish_of
 from gpushare.scheduler.cache.cache import NodeReader, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord, record_of
 
 
-def decode_seen(raw: bytes) -> tuple[str, PodRecord] | None:
+def decode_seen(raw: bytes) -> tuple[str, PodRecord | ClaimPod] | None:
     """A pod's JSON as a record for ``Cluster.pods``; ``None`` for pods that do not concern GPUs."""
     pod = decode_pod(raw)
     record = record_of(pod)
+    if record is None or record.bystander:
+        claiming = claim_pod_of(pod)
+        if claiming is not None:
+            return claiming.pod, claiming
     if record is None:
         return None
     wish = wish_of(pod)

@@ -83,7 +83,7 @@ class Live:
 
     async def send_pending(self) -> None:
         """Read pending pods once, and send them if they have changed."""
-        line = await self._source.line()
+        line = self._with_claims(await self._source.line())
         if line != self._line:
             self._line = line
             self._stream.send("waiting", msgspec.json.encode(_summary(line)))
@@ -103,7 +103,7 @@ class Live:
             used_mib=int(used[known].sum()) if known.any() else UNKNOWN,
             allocated_core=int(core[counted].sum()),
             pods=totals.pods,
-            waiting=len(cluster.waiting()),
+            waiting=cluster.pending(),
             free_mib=fragmentation.free_mib(cluster),
             fragments_mib=cluster.ledger.fragments_mib(),
             reporting_gpus=int(known.sum()),
@@ -117,7 +117,9 @@ class Live:
         """See ``app.Answers``."""
         if path == "waiting":
             line = await self._source.line()
-            return as_json(self._without_reasons(line) if line.problem else self._with_amounts(line))
+            return as_json(
+                self._with_claims(self._without_reasons(line) if line.problem else self._with_amounts(line))
+            )
         if path == "decision":
             body, problem = await self._source.decision(query.parameter("pod"))
             if problem or not body:
@@ -150,6 +152,23 @@ class Live:
             for pod in line.pods
         )
         return msgspec.structs.replace(line, pods=tuple(pods))
+
+    def _with_claims(self, line: Line) -> Line:
+        """``line`` with the pods whose claims on GPUs are not allocated, which only kube-scheduler handles."""
+        claims = self._cluster.claims
+        pods = [
+            Waiting(pod.pod, _created_s(pod.created), claims.asks_of(pod), "claim", pod.says, uid=pod.uid)
+            for pod in claims.waiting()
+        ]
+        if not pods:
+            return line
+        merged = sorted([*line.pods, *pods], key=lambda pod: (pod.since, pod.key))
+        return msgspec.structs.replace(
+            line,
+            pods=tuple(merged[:MOST_SHOWN]),
+            count=line.count + len(pods),
+            by_category=line.by_category | ({"claim": len(pods)} if line.by_category else {}),
+        )
 
     def _without_reasons(self, line: Line) -> Line:
         """Pending pods from the API server, without reasons, which only the scheduler knows."""
@@ -197,7 +216,7 @@ class Live:
         pod = details.pod_detail(self._cluster, key, None, "")
         if pod is not None and pod.node:
             pod = details.pod_detail(self._cluster, key, *await self._figures(pod.node))
-        elif pod is not None:
+        elif pod is not None and key not in self._cluster.claims.pods:
             pending, problem = await self._source.one(key)
             if pending is not None:
                 pod = msgspec.structs.replace(pod, reason=pending.reason, suggestion=pending.suggestion)

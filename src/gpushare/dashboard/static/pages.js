@@ -13,7 +13,7 @@ const sum = (values) => (values.some((value) => value !== UNKNOWN) ? values.filt
 function bar(gpu) {
   const all = Math.max(gpu.total_mib, gpu.allocated_mib + gpu.foreign_mib, 1), width = (mib) => `${(100 * mib) / all}%`;
   return h("div", { class: "bar", role: "img", "aria-label": `${gib(gpu.allocated_mib)} of ${gib(gpu.total_mib)} allocated` },
-    gpu.pods.map((pod, at) => h("span", { class: `part part-${at % 6}`, title: `${pod.pod}: ${gib(pod.mib)}`, style: { width: width(pod.mib) } })),
+    gpu.pods.map((pod, at) => h("span", { class: `part part-${at % 6}`, title: `${pod.pod || `claim ${pod.claim}`}: ${gib(pod.mib)}`, style: { width: width(pod.mib) } })),
     gpu.foreign_mib > 0 && h("span", { class: "part foreign", title: `used without an allocation: ${gib(gpu.foreign_mib)}`, style: { width: width(gpu.foreign_mib) } }),
     gpu.used_mib !== UNKNOWN && h("span", { class: "really", title: `used: ${gib(gpu.used_mib)}`, style: { left: width(Math.min(gpu.used_mib, all)) } }));
 }
@@ -35,14 +35,17 @@ function gpuCard(store, node, gpu, alone) {
     shares(gpu.pods, alone));
 }
 
+/** Who holds a share: a pod, or a ResourceClaim with the pods that may use it. */
+const holder = (one) => (one.claim ? h("span", null, `claim ${one.claim}`, one.users.map((pod, at) => [at ? ", " : ": ", h("a", { href: to.pod(pod) }, pod)])) : h("a", { href: to.pod(one.pod) }, one.pod));
+
 function shares(pods, wide) {
   if (!pods.length) return h("p", { class: "quiet" }, "No pod holds a share of it.");
   if (!wide) {
-    return h("ul", { class: "holders" }, pods.map((pod, at) => h("li", null, h("i", { class: `part part-${at % 6}`, "aria-hidden": "true" }), h("a", { href: to.pod(pod.pod) }, pod.pod),
+    return h("ul", { class: "holders" }, pods.map((pod, at) => h("li", null, h("i", { class: `part part-${at % 6}`, "aria-hidden": "true" }), holder(pod),
       h("span", { class: "quiet" }, gib(pod.mib), pod.core_percent ? `, ${pod.core_percent}%` : ""))));
   }
   return table([{ text: "Pod" }, number("Memory allocated"), number("Memory used"), number("Compute allocated"), number("Compute used")],
-    pods.map((pod) => [h("a", { href: to.pod(pod.pod) }, pod.pod), gib(pod.mib), gib(sum(pod.containers.map((one) => one.used_mib))),
+    pods.map((pod) => [holder(pod), gib(pod.mib), gib(sum(pod.containers.map((one) => one.used_mib))),
       pod.core_percent ? percent(pod.core_percent) : "no limit", percent(sum(pod.containers.map((one) => one.busy_percent)))]), { label: "Pods on this GPU" });
 }
 
@@ -60,7 +63,7 @@ export function nodeView(store, name) {
     notes(node),
     h("div", { class: "gpus" }, node.gpus.map((gpu) => gpuCard(store, node, gpu, false))),
     node.pending.length > 0 && h("section", { class: "card" }, h("h2", null, "Shares of GPUs that are not there"),
-      table([{ text: "Pod" }, { text: "GPU" }, number("Memory")], node.pending.map((one) => [h("a", { href: to.pod(one.pod) }, one.pod), h("code", null, one.uuid), gib(one.mib)]))),
+      table([{ text: "Pod" }, { text: "GPU" }, number("Memory")], node.pending.map((one) => [holder(one), h("code", null, one.uuid), gib(one.mib)]))),
   ], { store, touched: about(store, name), beside: keeps(store, name), crumbs: [["Cluster", "#/"], [name]] });
 }
 

@@ -1,12 +1,15 @@
 """What was read of a cluster, as plain values; ``Unread`` for what could not be read."""
 
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
 
 from gpushare.api import names
+from gpushare.api.allocation.resource_slice import ResourceSlice
 from gpushare.api.errors import ModelError
 from gpushare.api.node.device import NodeDevices, node_devices
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node, Pod
 from gpushare.api.taints import Taint, Toleration
 from gpushare.doctor.cluster.checks.container_states import statuses, why_of
@@ -132,6 +135,12 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     """If a namespace was given: field of these facts → other namespaces that have such an object, as far as they may be read."""
     removals: list[Json] | Unread = []
     """The Deployments of all namespaces that clean up after a removal of the charts."""
+    slices: Collection[ResourceSlice] | Unread = ()
+    """ResourceSlices of our driver; this and the next ones are read only if a node is in mode ``dra``."""
+    device_classes: list[str] | Unread = []
+    """Names of all DeviceClasses."""
+    features: dict[str, bool] | Unread = {}
+    """Features of the API server, and whether they are on."""
     playground: Json | None = None
     """A playground's description of itself: its components are processes, not pods, and no chart is installed."""
 
@@ -244,3 +253,8 @@ def gpu_nodes(facts: ClusterFacts) -> list[SeenNode]:
         return []
     wanted = (names.LABEL_MODE, names.LABEL_DESCRIBED)
     return [node for node in facts.nodes if any(label in node.labels for label in wanted)]
+
+
+def claiming_nodes(nodes: Iterable[SeenNode]) -> list[SeenNode]:
+    """The nodes that are labelled to share their GPUs through ResourceClaims."""
+    return [node for node in nodes if node.labels.get(names.LABEL_MODE) == NodeMode.DRA.value]

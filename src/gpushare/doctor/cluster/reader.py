@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gpushare.api import names
+from gpushare.api.allocation.resource_slice import ResourceSlice
 from gpushare.api.objects import Pod, decode_node, decode_pod
 from gpushare.doctor.cluster.checks.dashboard import SERVICE as DASHBOARD
 from gpushare.doctor.cluster.facts import (
@@ -22,6 +23,7 @@ from gpushare.doctor.cluster.facts import (
     NodeDetails,
     SeenNode,
     at,
+    claiming_nodes,
     name_of,
     webhook_places,
 )
@@ -86,6 +88,9 @@ _DETAILS: Final = msgspec.json.Decoder(NodeDetails)
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io"
 _AT_ONCE: Final = 8
 _LONGEST_ANSWER: Final = 300
+_CLAIMS_API: Final = "/apis/resource.k8s.io/v1"
+#: Name and value of a feature in the API server's metrics.
+_FEATURE: Final = re.compile(r'^kubernetes_feature_enabled\{name="(\w+)"[^}]*\} ([01])', re.MULTILINE)
 
 
 class _Meta(msgspec.Struct):
@@ -154,6 +159,7 @@ class Reader:
             network_policies=policies,
             policy_pods=policy_pods,
             owners=await self._owners(facts_read["pods"]),
+            **await self._claims(facts_read["nodes"]),
             **facts_read,
         )
 
@@ -291,6 +297,34 @@ class Reader:
             return dict(zip(map(right_name, READS), allowed, strict=True))
 
         return await self._or_unread(read)
+
+    async def _claims(self, nodes: list[SeenNode] | Unread) -> dict[str, Any]:
+        """What ResourceClaims need, if a node is in mode ``dra``."""
+        if isinstance(nodes, Unread) or not claiming_nodes(nodes):
+            return {}
+
+        async def slices() -> Collection[ResourceSlice]:
+            params = {"fieldSelector": f"spec.driver={names.DRA_DRIVER}"}
+            items = await self._objects(f"{_CLAIMS_API}/resourceslices", params)
+            return msgspec.convert(items, list[ResourceSlice])
+
+        async def classes() -> list[str]:
+            return [name_of(item) for item in await self._objects(f"{_CLAIMS_API}/deviceclasses")]
+
+        async def features() -> dict[str, bool]:
+            answer = await self._session.request("GET", "/metrics", timeout_s=self._timeout_s)
+            found = _FEATURE.findall(answer.decode(errors="replace"))
+            return {name: value == "1" for name, value in found}
+
+        read = await self._together(
+            slices=self._or_unread(slices),
+            device_classes=self._or_unread(classes),
+            features=self._or_unread(features),
+        )
+        if isinstance(read["features"], Unread):
+            # Few may read the API server's metrics, and that is no reason to ask for it.
+            read["features"] = Unread(read["features"].why)
+        return read
 
     async def _policy_bindings(self) -> list[Json] | Unread:
         bindings: list[Json] = []

@@ -6,6 +6,7 @@ from gpushare.doctor.cluster.checks.absent import without, without_agents, witho
 from gpushare.doctor.cluster.checks.admission import certificate, rules
 from gpushare.doctor.cluster.checks.api_server import clocks, permissions, versions
 from gpushare.doctor.cluster.checks.charts import installed
+from gpushare.doctor.cluster.checks.claims import claims
 from gpushare.doctor.cluster.checks.components import (
     node_agents,
     one_scheduler,
@@ -48,6 +49,8 @@ _RIGHTS: Final = {
     "definitions": "list customresourcedefinitions.apiextensions.k8s.io",
     "webhook_deployments": "list deployments.apps",
     "dashboards": "list deployments.apps",
+    "slices": "list resourceslices.resource.k8s.io",
+    "device_classes": "list deviceclasses.resource.k8s.io",
     "endpoint_slices": "list endpointslices.discovery.k8s.io",
     "webhooks": "list validatingwebhookconfigurations.admissionregistration.k8s.io and mutatingwebhookconfigurations",
 }
@@ -80,6 +83,7 @@ CHECKS: Final = (
     Check("node-devices", "every node with the label is described by its agent, in the mode of the label", "read the agent's log", node_descriptions, _needs("nodes"), lacks=without_nodes),
     Check("node-capacity", "every kubelet offers what the agent says that there is", "look again after a change; the agent does not run or is not registered", node_capacity, _needs("nodes"), lacks=without_nodes),
     Check("node-health", "nodes and their GPUs are in service", "`kubectl describe node NODE`; `nvidia-smi` on it", node_health, _needs("nodes"), lacks=without_nodes),
+    Check("claims", "ResourceClaims get GPUs of the nodes in mode `dra`: versions, features, DeviceClass and slices", "Kubernetes 1.36 with DRAConsumableCapacity; read the agent's log", claims, _needs("nodes", "slices", "device_classes"), lacks=without_nodes),
     Check("pod-records", "every pod on a GPU has a record that is true, and no GPU is given twice", "delete the pod that is named", pod_records, _needs("pods", "nodes")),
     Check("pod-shares", "every container that is held to its share has as much of the GPU as a CUDA context takes there", "ask for more", pod_shares, _needs("pods", "nodes")),
     Check("waiting-pods", "every waiting pod with a GPU is our scheduler's, can be served, would fit an empty node, and has no name like ours that nobody offers or reads", "name the scheduler; correct the name or the request", waiting_pods, _needs("pods", "nodes"), lacks=without("deployments")),

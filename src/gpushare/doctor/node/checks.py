@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpushare.api import names
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.request.pluralize import counted
 from gpushare.doctor.findings import Check, Result, Unread, fault, fine, unknown, warning
 from gpushare.doctor.node.facts import NodeFacts
+from gpushare.nodeagent.deviceplugin.socket_names import PLUGINS_REGISTRY
 
 _LEAST_FREE_BYTES: Final = 64 << 20
 _LEAST_FREE_SHARE: Final = 0.03
@@ -95,12 +97,31 @@ def agent(facts: NodeFacts) -> Iterator[Result]:
         yield unknown(
             facts.plugin_folder, "no kubelet has its socket there, beside which an agent's would be"
         )
-    elif not facts.our_sockets:
+    elif not facts.our_sockets and not facts.dra_sockets:
         yield warning(
             facts.plugin_folder,
             "no node agent of ours has a socket there",
             f"`kubectl label node {facts.name} {names.LABEL_MODE}=share`; then look at the agent's pod",
         )
+
+
+def dra_driver(facts: NodeFacts) -> Iterator[Result]:
+    """Whether the kubelet's folder of DRA drivers exists, and who has a socket there."""
+    if not facts.dra_folder:
+        yield unknown(
+            "DRA",
+            f"the kubelet has no folder {PLUGINS_REGISTRY}: in mode {NodeMode.DRA.value} no claim could be prepared",
+            "is this its --root-dir? (chart: `nodeAgent.kubeletRootDir`)",
+        )
+        return
+    if facts.dead_dra_sockets:
+        yield warning(
+            facts.dra_folder,
+            f"nobody answers at {', '.join(facts.dead_dra_sockets)}: an agent is gone",
+            "the next agent removes it; look at the agent's pod",
+        )
+    elif not facts.dra_sockets:
+        yield fine("", f"no DRA driver of ours is there: nodes in mode {NodeMode.DRA.value} alone have one")
 
 
 def permissions(facts: NodeFacts) -> Iterator[Result]:
@@ -222,6 +243,7 @@ CHECKS: Final = (
     Check("device-nodes", "each GPU has its file in /dev", "`nvidia-modprobe -c 0 -u`", device_nodes),
     Check("kubelet", "the kubelet's sockets are there and answer", "is the kubelet running, is this its --root-dir?", kubelet),
     Check("agent", "our agent has its sockets beside the kubelet's", "label the node, look at the agent's pod", agent),
+    Check("dra", "our DRA driver is served to the kubelet, where the node is in mode `dra`", "look at the agent's pod", dra_driver),
     Check("permissions", "you are root, and the kubelet's folder can be written", "run it as root", permissions),
     Check("containers", "containers can get GPUs, by NVIDIA's runtime or by CDI", "`nvidia-ctk cdi generate`; `enable_cdi = true`", containers),
     Check("isolation", "our libraries are there and hold on this driver", "`nodeAgent.isolation.backend`: `mps`, or `none`", isolation),

@@ -53,6 +53,12 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with its pod resources socket; empty if it responds."""
     our_sockets: tuple[str, ...]
     """Sockets of our agent next to the kubelet's."""
+    dra_folder: str = ""
+    """The kubelet's folder of DRA drivers; empty: it does not exist."""
+    dra_sockets: tuple[str, ...] = ()
+    """Sockets of our agents there that accept connections."""
+    dead_dra_sockets: tuple[str, ...] = ()
+    """Those that do not: of agents that are gone."""
     cdi_folders: tuple[str, ...]
     """Existing folders of CDI specs."""
     cdi_kinds: tuple[str, ...]

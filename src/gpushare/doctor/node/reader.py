@@ -14,8 +14,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from gpushare.api import names
 from gpushare.doctor.findings import Unread
 from gpushare.doctor.node.facts import Disk, NodeFacts, SeenDriver
+from gpushare.nodeagent.deviceplugin.socket_names import PLUGINS_REGISTRY
 from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.isolation.selftest.selftest import driver_files, try_libraries
 from gpushare.nodeagent.isolation.storage.files import DELIVERED
@@ -55,6 +57,9 @@ async def read_node(places: Places, timeout_s: float) -> NodeFacts:
     driver = await _driver(places.driver_root, timeout_s)
     cdi = [root / folder for folder in _CDI if (root / folder).is_dir()]
     specs = CdiFolders(cdi).read() if cdi else None
+    registry = places.kubelet_root / PLUGINS_REGISTRY
+    drivers = sorted(name for name in _names_in(registry) if name.startswith(names.DRA_DRIVER))
+    alive = {name for name in drivers if await _is_served(registry / name, timeout_s)}
     return NodeFacts(
         name=os.environ.get("NODE_NAME") or socket.gethostname(),
         is_root=os.geteuid() == 0,
@@ -67,6 +72,9 @@ async def read_node(places: Places, timeout_s: float) -> NodeFacts:
             places.kubelet_root / "pod-resources" / "kubelet.sock", timeout_s
         ),
         our_sockets=tuple(sorted(name for name in _names_in(plugins) if name.startswith(_OURS))),
+        dra_folder=str(registry) if registry.is_dir() else "",
+        dra_sockets=tuple(name for name in drivers if name in alive),
+        dead_dra_sockets=tuple(name for name in drivers if name not in alive),
         cdi_folders=tuple(map(str, cdi)),
         cdi_kinds=tuple(description.kind for description in specs.descriptions) if specs else (),
         cdi_faults=specs.faults if specs else (),
@@ -139,6 +147,16 @@ async def _listing_trouble(path: Path, timeout_s: float) -> str:
     except PodResourcesUnavailable as error:
         return str(error)
     return ""
+
+
+async def _is_served(path: Path, timeout_s: float) -> bool:
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, writer = await asyncio.open_unix_connection(str(path))
+    except (TimeoutError, OSError):
+        return False
+    writer.close()
+    return True
 
 
 def _missing(folder: Path) -> tuple[str, ...]:

@@ -126,17 +126,17 @@ def _uses(text: str) -> "dict[tuple[str, str], Use]":
         values[name] = float(value) * _SCALES[name]
     return {
         key: Use(
-            *(_sum(container.get(name) for container in containers.values()) for name in (_MEMORY, _COMPUTE))
+            *(total(container.get(name) for container in containers.values()) for name in (_MEMORY, _COMPUTE))
         )
         for key, containers in by_pod.items()
     }
 
 
-def _sum(amounts: "Iterable[float | None]") -> "float | None":
-    """Sum over all containers; ``None`` if the amount of any container is unknown."""
-    total = 0.0
+def total(amounts: "Iterable[float | None]") -> "float | None":
+    """The sum; ``None`` if any amount is unknown."""
+    found = 0.0
     for amount in amounts:
         if amount is None:
             return None
-        total += amount
-    return total
+        found += amount
+    return found

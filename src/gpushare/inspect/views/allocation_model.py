@@ -4,14 +4,13 @@ Figures are in the node's current unit. Shares that were allocated in another un
 and rounded up once, so eight pods of 128 MiB count as 1 GiB, not 8.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gpushare.api import names
 from gpushare.api.allocation.allocation import Allocation, GpuShare
 from gpushare.api.allocation.annotations import read_allocation
-from gpushare.api.allocation.resource_claim import ResourceClaim, device_name
+from gpushare.api.allocation.resource_claim import ResourceClaim, holding_of
 from gpushare.api.errors import InvalidQuantity, ModelError
 from gpushare.api.node.device import Device, NodeDevices, driver_fault, idle_cordons, mode_of, node_devices
 from gpushare.api.node.enforcement_text import isolation_failure
@@ -42,7 +41,8 @@ class PodShare(NamedTuple):
 class PodUsage(NamedTuple):
     """A pod and its shares, by GPU index; without shares, ``pending_*`` is what it requests and has no GPU for yet.
 
-    With a ``claim``, the ResourceClaim of that name holds the shares: ``name`` lists the pods that may use it, and ``uid`` is the claim's.
+    With a ``claim``, the ResourceClaim of that name holds the shares: ``name`` lists its ``users``, the pods that may use it, and ``uid``
+    is the claim's.
     """
 
     namespace: str
@@ -54,6 +54,12 @@ class PodUsage(NamedTuple):
     pending_core_percent: int = 0
     claim: str = ""
     selection: GpuSelection | None = None
+    users: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """``namespace/name`` of the pod, or of those that may use the claim."""
+        return tuple(f"{self.namespace}/{name}" for name in (self.users if self.claim else (self.name,)))
 
     def units_on(self, device: Device) -> int:
         """Units that the pod holds on ``device``."""
@@ -351,36 +357,25 @@ def _pod_usage(pod: Pod, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu
 def _claim_usages(
     claims: Iterable[ResourceClaim], node: str, gpus: Iterable[_Gpu], warnings: list[str]
 ) -> Iterator[PodUsage]:
-    by_device = {device_name(gpu.device.uuid): gpu for gpu in gpus}
+    by_uuid = {gpu.device.uuid: gpu for gpu in gpus}
+    devices = [gpu.device for gpu in by_uuid.values()]
     for claim in claims:
-        mib: Counter[str] = Counter()
-        core_percent: Counter[str] = Counter()
-        for result in claim.results_in(node):
-            try:
-                consumed = result.consumed()
-            except InvalidQuantity as error:
-                warnings.append(f"ResourceClaim {claim.key}: {error}; it is not counted")
-                continue
-            if result.device not in by_device:
-                warnings.append(
-                    f"ResourceClaim {claim.key} holds {consumed.mib} MiB of GPU {result.device}, which node {node} has no longer"
-                )
-            elif not result.admin_access:
-                mib[result.device] += consumed.mib
-                core_percent[result.device] += consumed.core_percent
-        shares = [
-            by_device[name].add(_claim_share(by_device[name].device, mib[name], core_percent[name]), None)
-            for name in sorted(mib, key=lambda name: by_device[name].device.index)
-        ]
-        if shares:
+        holding = holding_of(claim, node, devices)
+        warnings += holding.problems
+        if holding.shares:
             metadata = claim.metadata
-            pods = ", ".join(claim.pods) or "-"
-            yield PodUsage(metadata.namespace, pods, metadata.uid, "", tuple(shares), claim=metadata.name)
-
-
-def _claim_share(device: Device, mib: int, core_percent: int) -> GpuShare:
-    # Claims count in MiB: where a node's unit is larger, the table rounds up.
-    return GpuShare(device.uuid, device.index, mib, mib, device.total_mib, core_percent)
+            users = claim.pods
+            # In MiB: where a node's unit is larger, the table rounds up.
+            shares = tuple(by_uuid[share.uuid].add(share, None) for share in holding.shares)
+            yield PodUsage(
+                metadata.namespace,
+                ", ".join(users) or "-",
+                metadata.uid,
+                "",
+                shares,
+                claim=metadata.name,
+                users=users,
+            )
 
 
 def _counts_gpus(pod: Pod) -> bool:

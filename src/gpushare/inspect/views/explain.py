@@ -6,7 +6,7 @@ Where the scheduler does not answer, it shows the pod's annotations and events, 
 import json
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpushare.api import names
 from gpushare.api.request.pluralize import counted
@@ -19,6 +19,9 @@ from gpushare.inspect.tabwriter import Line, aligned, printable
 from gpushare.inspect.view_result import Shown
 from gpushare.inspect.views.explain_preemption import of_defragmentation, of_preemption
 from gpushare.inspect.views.timestamps import ago, clock, seconds_of
+
+if TYPE_CHECKING:
+    from gpushare.inspect.views.explain_claims import ClaimAnswer
 
 VERSION: Final = 1
 _RECORDS: Final = (names.ANN_SHARE, names.ANN_ALLOCATION, names.ANN_MEM_INDEX)
@@ -51,12 +54,14 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
     pod: Json = json.loads(pod_answer)
     record = decision.answer
     remarks = _zero_request_warnings(pod)
+    claims = _explain_claims(kubectl, pod)
+    remarks += [f"warning: {printable(remark)}" for remark in claims.remarks] if claims is not None else []
     if not pod["spec"].get("nodeName") and not _is_finished(pod):
         from gpushare.inspect.sources.unknown_resources import not_offered
 
         remarks += [f"warning: {printable(message)}" for message in not_offered(kubectl, [pod])]
-    if _is_finished(pod):
-        # The scheduler forgets finished pods; the annotations still have the allocation.
+    if _is_finished(pod) or (claims is not None and not _requests_share(pod)):
+        # The scheduler forgets finished pods; the annotations still have the allocation. It does not know of claims.
         record = None
     elif record is None:
         remarks.append(
@@ -72,15 +77,23 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
     not_enforced = "" if record is not None else _why_not_enforced(kubectl, pod)
     events = [] if record is not None and record["said"] == "" else _events(events_answer, pod)
     if options.output in ("json", "yaml"):
-        return Shown(_document(options, pod, record, not_enforced, events, remarks), tuple(remarks))
+        document = _document(pod, record, not_enforced, events, remarks)
+        if claims is not None:
+            document["claims"] = claims.claims
+            if claims.free:
+                document["freeForClaims"] = claims.free
+        from gpushare.inspect.views.documents import written
+
+        return Shown(written(document, options.output), tuple(remarks))
     lines = _of_pod(pod, record, paint)
     lines += of_defragmentation(pod, _events(events_answer, pod, reason="DefragmentationSucceeded"))
     if record is not None:
         lines += _of_record(record, details=options.details)
         lines += of_preemption(record, (pod.get("status") or {}).get("nominatedNodeName") or "")
     else:
-        lines += _of_annotations(pod)
+        lines += _of_annotations(pod, has_claims=claims is not None)
         lines += ["", _not_enforced_text(pod["spec"]["nodeName"], not_enforced)] if not_enforced else []
+    lines += claims.lines if claims is not None else []
     if events:
         lines += ["", "Events:", *(f"  {printable(event)}" for event in events)]
     return Shown("\n".join(lines) + "\n", tuple(remarks))
@@ -108,38 +121,32 @@ def _zero_request_warnings(pod: Json) -> list[str]:
 
 
 def _document(
-    options: Options,
     pod: Json,
     record: "Json | None",
     not_enforced: str,
     events: Sequence[str],
     remarks: Sequence[str],
-) -> str:
-    from gpushare.inspect.views.documents import written
-
+) -> Json:
     meta, spec = pod["metadata"], pod["spec"]
     annotations = meta.get("annotations") or {}
-    return written(
-        {
-            "version": VERSION,
-            "kind": "Why",
-            "source": "annotations" if record is None else "scheduler",
-            "pod": {
-                "namespace": meta["namespace"],
-                "name": meta["name"],
-                "uid": meta["uid"],
-                "node": spec.get("nodeName", ""),
-                "phase": (pod.get("status") or {}).get("phase", ""),
-                "annotations": {key: annotations[key] for key in _RECORDS if key in annotations},
-                "condition": _condition(pod),
-                **({"notHeld": not_enforced} if not_enforced else {}),
-            },
-            "record": record,
-            "events": list(events),
-            "warnings": [remark.removeprefix("warning: ") for remark in remarks],
+    return {
+        "version": VERSION,
+        "kind": "Why",
+        "source": "annotations" if record is None else "scheduler",
+        "pod": {
+            "namespace": meta["namespace"],
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "node": spec.get("nodeName", ""),
+            "phase": (pod.get("status") or {}).get("phase", ""),
+            "annotations": {key: annotations[key] for key in _RECORDS if key in annotations},
+            "condition": _condition(pod),
+            **({"notHeld": not_enforced} if not_enforced else {}),
         },
-        options.output,
-    )
+        "record": record,
+        "events": list(events),
+        "warnings": [remark.removeprefix("warning: ") for remark in remarks],
+    }
 
 
 def _of_pod(pod: Json, record: "Json | None", paint: Paint) -> list[str]:
@@ -299,15 +306,34 @@ def _share(gpu: Json) -> Line:
     return (*share, f"container{several} {', '.join(containers)}" if containers else "no container", compute)
 
 
-def _of_annotations(pod: Json) -> list[str]:
+def _of_annotations(pod: Json, *, has_claims: bool) -> list[str]:
     annotations = pod["metadata"].get("annotations") or {}
     rows: list[Line] = [(f"{key}:", annotations[key]) for key in _RECORDS if key in annotations]
     if not rows and pod["spec"].get("nodeName"):
+        if has_claims:
+            return []
         return ["", "It has no record of a GPU."]
     condition = _condition(pod)
     if condition:
         rows.append(("kube-scheduler says:", condition))
     return ["", *aligned(rows)] if rows else []
+
+
+def _explain_claims(kubectl: Kubectl, pod: Json) -> "ClaimAnswer | None":
+    """What is known of the pod's claims on our GPUs; ``None`` for a pod without any."""
+    if not pod["spec"].get("resourceClaims") or _is_finished(pod):
+        return None
+    from gpushare.inspect.views.explain_claims import explain_claims
+
+    answer = explain_claims(kubectl, pod)
+    return answer if answer.claims else None
+
+
+def _requests_share(pod: Json) -> bool:
+    from gpushare.api.objects import decode_pod
+    from gpushare.api.request.request import requests_share
+
+    return requests_share(decode_pod(pod))
 
 
 def _is_finished(pod: Json) -> bool:

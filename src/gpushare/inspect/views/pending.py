@@ -32,7 +32,6 @@ def waiting(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
     if decision.answer is not None:
         # Schedulers of earlier versions do not report pods without a GPU.
         pods: list[Json] = decision.answer["waiting"] + decision.answer.get("besides", [])
-        pods.sort(key=lambda pod: (pod["since"], pod["key"]))
         scheduler = decision.answer["scheduler"]
         # Schedulers of earlier versions do not report whether they lead.
         leads = scheduler.get("leads")
@@ -52,8 +51,9 @@ def waiting(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
         pods = [
             record for pod in json.loads(answer).get("items") or () if (record := _of_pod(pod)) is not None
         ]
-        pods.sort(key=lambda pod: (pod["since"], pod["key"]))
     remarks += _not_offered(kubectl, decision.others[0], options.namespace)
+    pods += _with_claims(kubectl, decision.others[0], {pod["key"] for pod in pods})
+    pods.sort(key=lambda pod: (pod["since"], pod["key"]))
     if options.namespace is not None:
         pods = [record for record in pods if record["key"].partition("/")[0] == options.namespace]
     if options.output:
@@ -86,6 +86,20 @@ def _not_offered(kubectl: Kubectl, pending: "bytes | KubectlFailed", namespace: 
         if namespace in (None, pod["metadata"]["namespace"])
     ]
     return [f"warning: {printable(message)}" for message in not_offered(kubectl, pods)]
+
+
+def _with_claims(kubectl: Kubectl, pending: "bytes | KubectlFailed", known: "set[str]") -> "list[Json]":
+    """Records of pending pods with claims on GPUs, which only kube-scheduler handles, without those that are ``known``."""
+    if isinstance(pending, KubectlFailed):
+        return []
+    from gpushare.inspect.views.explain_claims import pending_with_claims
+
+    pods = [pod for pod in json.loads(pending).get("items") or () if pod["spec"].get("resourceClaims")]
+    return (
+        [record for record in pending_with_claims(kubectl, pods) if record["key"] not in known]
+        if pods
+        else []
+    )
 
 
 def _table(pods: "list[Json]", paint: Paint) -> list[str]:

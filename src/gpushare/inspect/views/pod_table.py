@@ -30,6 +30,8 @@ class Row(NamedTuple):
     allocated_core_percent: int
     used_core_percent: "float | None"
     containers: "tuple[str, ...] | None" = None
+    claim: str = ""
+    """The ResourceClaim that holds the share, for the pods in ``name``."""
 
 
 def by_memory(row: Row) -> "tuple[float, ...]":

@@ -9,10 +9,10 @@ from gpushare.inspect.color import Paint
 from gpushare.inspect.errors import InspectError
 from gpushare.inspect.sources.cluster_source import read as read_cluster
 from gpushare.inspect.sources.kubectl import Kubectl
-from gpushare.inspect.sources.live_usage import NOT_LOOKED, RealUse, ports_of, read
+from gpushare.inspect.sources.live_usage import NOT_LOOKED, RealUse, Use, ports_of, read, total
 from gpushare.inspect.tabwriter import printable
 from gpushare.inspect.view_result import Shown
-from gpushare.inspect.views.allocation_model import ClusterUsage, NodeUsage, usage_of
+from gpushare.inspect.views.allocation_model import ClusterUsage, NodeUsage, PodUsage, usage_of
 from gpushare.inspect.views.pod_table import Row, by_memory, table
 
 VERSION: Final = 1
@@ -74,7 +74,7 @@ def _rows(cluster: ClusterUsage, use: RealUse, namespace: "str | None") -> list[
             if namespace not in (None, pod.namespace):
                 continue
             for share in pod.shares:
-                usage = use.of.get((f"{pod.namespace}/{pod.name}", share.device.uuid))
+                usage = _usage(pod, share.device.uuid, use)
                 # A pod that a sampling agent does not list uses nothing on this GPU, unless the GPU is failed.
                 unlisted = 0.0 if node.name in use.looked and not share.device.is_faulty else None
                 rows.append(
@@ -90,13 +90,23 @@ def _rows(cluster: ClusterUsage, use: RealUse, namespace: "str | None") -> list[
                         share.core_percent,
                         unlisted if usage is None else usage.sm_percent,
                         share.containers,
+                        pod.claim,
                     )
                 )
     return rows
 
 
+def _usage(pod: PodUsage, uuid: str, use: RealUse) -> "Use | None":
+    """What the pod uses of a GPU, or the pods that use the claim together; ``None`` if no agent lists any of them."""
+    listed = [use.of[key, uuid] for key in pod.keys if (key, uuid) in use.of]
+    if not listed:
+        return None
+    return Use(total(usage.mib for usage in listed), total(usage.sm_percent for usage in listed))
+
+
 def _record(row: Row) -> "dict[str, object]":
     containers = {} if row.containers is None else {"containers": list(row.containers)}
+    claim = {"claim": row.claim} if row.claim else {}
     return {
         "namespace": row.namespace,
         "name": row.name,
@@ -109,6 +119,7 @@ def _record(row: Row) -> "dict[str, object]":
         "givenCorePercent": row.allocated_core_percent,
         "usedCorePercent": row.used_core_percent,
         **containers,
+        **claim,
     }
 
 
@@ -118,7 +129,7 @@ def _unknown_usage(node: NodeUsage, use: RealUse) -> "dict[str, str]":
         share.device.index: share.device.reason or "no reason given"
         for pod in node.pods
         for share in pod.shares
-        if share.device.is_faulty and (f"{pod.namespace}/{pod.name}", share.device.uuid) not in use.of
+        if share.device.is_faulty and _usage(pod, share.device.uuid, use) is None
     }
     if node.name not in use.silent:
         return {

@@ -7,7 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from gpushare.api import names
 from gpushare.api.errors import ModelError
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import ListMeta, Node, Pod
 from gpushare.api.request.request import request_of
 from gpushare.inspect.arguments import HEADROOM, LENGTH, MIN_HISTORY, MOST_HEADROOM, Options
@@ -88,7 +90,9 @@ def advised(kubectl: Kubectl, options: Options, begun: Round | None = None) -> S
     advice = advise(
         cluster, workloads, figures.used, _pending_requests(nodes, pods, blocked), query.rules, whole
     )
-    remarks = tuple(f"warning: {printable(text)}" for text in (*cluster.warnings, *figures.missing))
+    claimed = sum((node.metadata.labels or {}).get(names.LABEL_MODE) == NodeMode.DRA.value for node in nodes)
+    missing = [f"ResourceClaims are not looked at: {claimed} of the nodes are in mode dra"] if claimed else []
+    remarks = tuple(f"warning: {printable(text)}" for text in (*cluster.warnings, *missing, *figures.missing))
     if options.output in ("json", "yaml"):
         return Shown(written(_structured(advice, figures, query), options.output), remarks)
     return Shown(_table(advice, figures, query), remarks)

@@ -54,7 +54,8 @@ class ReportingPod(Pod, gc=False):
 _POD = msgspec.json.Decoder(ReportingPod)
 
 
-def _container_names(status: ReportingPodStatus) -> dict[str, str]:
+def container_names(status: ReportingPodStatus) -> dict[str, str]:
+    """Names of containers by ID, as far as the status has them."""
     statuses = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
     return {one.container_id.rpartition("/")[2]: one.name for one in statuses if one.container_id}
 
@@ -205,14 +206,19 @@ def bound_pod(pod: Pod) -> BoundPod | None:
         annotations={name: annotations[name] for name in ALLOCATION_ANNOTATIONS if name in annotations},
         terminating=meta.deletion_timestamp is not None,
         running=pod.status.phase == "Running",
-        containers=_container_names(pod.status) if isinstance(pod.status, ReportingPodStatus) else {},
+        containers=container_names(pod.status) if isinstance(pod.status, ReportingPodStatus) else {},
         compute_class=compute_class if compute_class in names.COMPUTE_CLASSES else "",
     )
 
 
+def decode_reporting_pod(raw: bytes) -> ReportingPod:
+    """A pod's JSON; raises ``msgspec.DecodeError``."""
+    return _POD.decode(raw)
+
+
 def decode_bound_pod(raw: bytes) -> tuple[str, BoundPod] | None:
-    """A pod's JSON as the informer keeps it."""
-    record = bound_pod(_POD.decode(raw))
+    """A pod's JSON as a record with its key; raises ``msgspec.DecodeError``."""
+    record = bound_pod(decode_reporting_pod(raw))
     return None if record is None else (record.key, record)
 
 

@@ -9,6 +9,8 @@ from typing import Final
 #: Prefix of the socket at which other agents find this one.
 PRESENCE: Final = "gpushare-agent-"
 SUFFIX: Final = ".sock"
+#: The kubelet's folder of plugins, among them DRA drivers, next to that of device plugins.
+PLUGINS_REGISTRY: Final = "plugins_registry"
 
 
 def new_generation() -> int:

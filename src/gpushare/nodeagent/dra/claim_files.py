@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from gpushare.nodeagent.allocate.container_response import Injection
 from gpushare.nodeagent.dra.claims import ClaimReference
+from gpushare.nodeagent.isolation.options import CORE_POLICIES, CorePolicy
 
 logger = logging.getLogger(__name__)
 
@@ -21,14 +22,23 @@ KIND: Final = "gpushare.dev/claim"
 _PREFIX: Final = "gpushare.dev-claim-"
 _SUFFIX: Final = ".json"
 _NAME: Final = "gpushare.dev/claim"
-_GPUS: Final = "gpushare.dev/gpus"
+_SHARES: Final = "gpushare.dev/shares"
+
+
+class ClaimedShare(NamedTuple):
+    """The limits of a prepared claim on one GPU (UUID); 0 percent: compute is not limited. No ``core_policy``: the node's."""
+
+    gpu: str
+    mib: int
+    core_percent: int
+    core_policy: CorePolicy | None = None
 
 
 class PreparedClaim(NamedTuple):
-    """A prepared claim, and the UUIDs of its GPUs."""
+    """A prepared claim, and its shares of GPUs; none if it only monitors them."""
 
     claim: ClaimReference
-    gpus: tuple[str, ...]
+    shares: tuple[ClaimedShare, ...]
 
 
 def qualified(uid: str) -> str:
@@ -56,7 +66,13 @@ def claim_spec(prepared: PreparedClaim, injection: Injection) -> bytes:
     content = {
         "cdiVersion": "0.6.0",
         "kind": KIND,
-        "annotations": {_NAME: prepared.claim.key, _GPUS: ",".join(prepared.gpus)},
+        "annotations": {
+            _NAME: prepared.claim.key,
+            _SHARES: ",".join(
+                f"{share.gpu}={share.mib}/{share.core_percent}/{share.core_policy or ''}"
+                for share in prepared.shares
+            ),
+        },
         "devices": [
             {
                 "name": prepared.claim.uid,
@@ -101,11 +117,11 @@ class ClaimFiles:
             try:
                 notes = json.loads(path.read_bytes())["annotations"]
                 namespace, _, name = notes[_NAME].partition("/")
-                gpus = tuple(filter(None, notes[_GPUS].split(",")))
+                shares = tuple(map(_read_share, filter(None, notes[_SHARES].split(","))))
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 logger.warning("%s cannot be read and is passed over: %s", path, error)
                 continue
-            yield PreparedClaim(ClaimReference(namespace, name, uid), gpus)
+            yield PreparedClaim(ClaimReference(namespace, name, uid), shares)
 
     def sweep(self) -> None:
         """Remove partly written files of processes that died; never raises."""
@@ -115,3 +131,11 @@ class ClaimFiles:
 
     def _path(self, uid: str) -> Path:
         return self._folder / f"{_PREFIX}{uid}{_SUFFIX}"
+
+
+def _read_share(text: str) -> ClaimedShare:
+    """A share as ``claim_spec`` writes it; raises ``ValueError``."""
+    gpu, _, amounts = text.partition("=")
+    mib, core_percent, policy = amounts.split("/")
+    known = next((one for one in CORE_POLICIES if one == policy), None)
+    return ClaimedShare(gpu, int(mib), int(core_percent), known)

@@ -10,6 +10,7 @@ from gpushare.api.allocation.allocation import GpuShare
 from gpushare.api.allocation.resource_claim import (
     AllocationResult,
     Configuration,
+    claim_share,
     decode_resource_claim,
     device_name,
 )
@@ -120,8 +121,7 @@ def shares_of(
         if before is not None:
             mib += before.mib
             core_percent = core_percent + before.core_percent if core_percent and before.core_percent else 0
-        # In MiB instead of units: claims have no units, and programs need the ratio of the two.
-        shares[gpu.uuid] = GpuShare(gpu.uuid, gpu.index, mib, mib, gpu.total_mib, core_percent)
+        shares[gpu.uuid] = claim_share(gpu, mib, core_percent)
     return tuple(shares.values())
 
 

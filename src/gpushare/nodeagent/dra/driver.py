@@ -9,15 +9,17 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
+from gpushare.api.allocation.allocation import GpuShare
 from gpushare.api.node.device import Device
 from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.kube.client.session import Session, segment
 from gpushare.kube.clock import Clock
 from gpushare.nodeagent.allocate.allocator import GiveAccess
-from gpushare.nodeagent.dra.claim_files import ClaimFiles
+from gpushare.nodeagent.deviceplugin.socket_names import PLUGINS_REGISTRY
+from gpushare.nodeagent.dra.claim_files import ClaimFiles, PreparedClaim
 from gpushare.nodeagent.dra.claims import ClaimReference, claim_uid
 from gpushare.nodeagent.dra.health import DeviceHealth
-from gpushare.nodeagent.dra.plugin import PLUGINS_REGISTRY, DraPlugin, PluginServer
+from gpushare.nodeagent.dra.plugin import DraPlugin, PluginServer
 from gpushare.nodeagent.dra.preparer import READ_S, ClaimPreparer
 from gpushare.nodeagent.dra.publisher import SlicePublisher
 from gpushare.nodeagent.dra.slices import Owner, devices_of
@@ -93,10 +95,12 @@ class DraDriver:
         lost: Collection[str],
         hardware: Mapping[str, Hardware],
         most_shares: int,
+        held: Mapping[str, Sequence[GpuShare]],
     ) -> None:
         """Offer the node's GPUs, and report their health; no ``owner``: the node is in another mode, and offers none.
 
-        ``lost`` (UUIDs) do not respond now; ``most_shares``: how many claims can be held apart on one GPU.
+        ``lost`` (UUIDs) do not respond now; ``most_shares``: how many claims can be held apart on one GPU; ``held``: by UUID, shares of
+        pods from before the node's mode changed.
         """
         self._health.update(gpus)
         dead = self._dead(lost)
@@ -104,7 +108,7 @@ class DraDriver:
             self._publisher.want(None, ())
             return
         self._needed.set()
-        self._publisher.want(owner, devices_of(gpus, hardware, most_shares, dead))
+        self._publisher.want(owner, devices_of(gpus, hardware, most_shares, dead, held))
 
     def _dead(self, lost: Collection[str]) -> Collection[str]:
         """GPUs that have not responded for ``EVICT_AFTER_S``; ``on_change`` is called when this has changed."""
@@ -124,16 +128,16 @@ class DraDriver:
         self._publisher.rest()
 
     @property
-    def claims(self) -> Collection[str]:
-        """The UIDs of prepared claims."""
-        return self._preparer.prepared.keys()
+    def claims(self) -> Mapping[str, PreparedClaim]:
+        """Prepared claims, by UID."""
+        return self._preparer.prepared
 
     def held(self) -> Mapping[str, str]:
         """GPUs (UUIDs) of which prepared claims have a share, and why they are not allocated in another mode."""
         return {
-            gpu: f"shared by ResourceClaim {prepared.claim.key} since before the node's mode changed, until it is released"
+            share.gpu: f"shared by ResourceClaim {prepared.claim.key} since before the node's mode changed, until it is released"
             for prepared in self._preparer.prepared.values()
-            for gpu in prepared.gpus
+            for share in prepared.shares
         }
 
     @property

@@ -38,8 +38,6 @@ from gpushare.nodeagent.errors import AllocationRefused
 
 logger = logging.getLogger(__name__)
 
-#: The kubelet's folder of plugins, next to that of device plugins.
-PLUGINS_REGISTRY: Final = "plugins_registry"
 _STEM: Final = f"{names.DRA_DRIVER}-"
 _LOOK_S: Final = 1.0
 _DIAL_S: Final = 5.0

@@ -17,7 +17,7 @@ from gpushare.api.node.modes import NodeMode
 from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.nodeagent.allocate.allocator import GiveAccess
 from gpushare.nodeagent.allocate.container_response import Backend, Grant, Injection, core_envs, memory_envs
-from gpushare.nodeagent.dra.claim_files import ClaimFiles, PreparedClaim, qualified
+from gpushare.nodeagent.dra.claim_files import ClaimedShare, ClaimFiles, PreparedClaim, qualified
 from gpushare.nodeagent.dra.claims import AllocatedDevice, ClaimReference, allocated_devices, shares_of
 from gpushare.nodeagent.errors import AllocationRefused
 
@@ -89,7 +89,14 @@ class ClaimPreparer:
                 compute_policy=config.core_policy,
             )
             monitors = allocated[0].admin_access
-            prepared = PreparedClaim(claim, () if monitors else tuple(share.uuid for share in shares))
+            held = () if monitors else shares
+            prepared = PreparedClaim(
+                claim,
+                tuple(
+                    ClaimedShare(share.uuid, share.mib, share.core_percent, config.core_policy)
+                    for share in held
+                ),
+            )
             # Before its directory exists, which would otherwise be collected as unused.
             before = self._prepared.get(claim.uid)
             self._prepared[claim.uid] = prepared

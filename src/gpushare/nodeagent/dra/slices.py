@@ -6,12 +6,13 @@ with a taint: what claims hold of it must remain accounted for.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from gpushare.api import names
+from gpushare.api.allocation.allocation import GpuShare
 from gpushare.api.allocation.resource_claim import COMPUTE, MEMORY, SHARES, device_name
 from gpushare.api.errors import InvalidQuantity
 from gpushare.api.node.device import Device
@@ -22,6 +23,9 @@ Json = dict[str, Any]
 
 #: Compute is requested in steps of this many percent, as with extended resources.
 COMPUTE_STEP: Final = 5
+
+#: The API server refuses a range of capacities whose minimum plus one step is more than the capacity.
+_LEAST_MIB: Final = 2
 
 #: Taints of devices: of a GPU that an administrator cordoned, and of one that is unhealthy, with the reason as value.
 CORDONED: Final = "gpushare.dev/cordoned"
@@ -63,18 +67,47 @@ def slice_name(node: str) -> str:
     return f"{node}-{names.DRA_DRIVER}"
 
 
-def devices_of(
-    gpus: Iterable[Device], hardware: Mapping[str, Hardware], most_shares: int, dead: Collection[str] = ()
-) -> tuple[Json, ...]:
-    """The devices of a node's GPUs, except those that pods still hold from before the node's mode changed.
+class Remainder(NamedTuple):
+    """What claims can get of a GPU: MiB, percent of compute, and how many of them."""
 
-    ``most_shares``: how many claims can be isolated on one GPU. ``dead`` (UUIDs): pods with claims on these are evicted.
+    mib: int
+    core_percent: int
+    shares: int
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether the API server takes it as a device: its memory has one step at least."""
+        return self.mib >= _LEAST_MIB and self.shares > 0
+
+
+def remainder_of(gpu: Device, held: Sequence[GpuShare], most_shares: int) -> Remainder:
+    """What is left of ``gpu`` beside what pods hold from before the node's mode changed, and what unmanaged processes use."""
+    core_percent = max(100 - sum(share.core_percent for share in held), 0)
+    return Remainder(
+        gpu.total_mib - gpu.foreign_mib - sum(share.mib for share in held),
+        core_percent // COMPUTE_STEP * COMPUTE_STEP,
+        most_shares - len(held),
+    )
+
+
+def devices_of(
+    gpus: Iterable[Device],
+    hardware: Mapping[str, Hardware],
+    most_shares: int,
+    dead: Collection[str] = (),
+    held: Mapping[str, Sequence[GpuShare]] | None = None,
+) -> tuple[Json, ...]:
+    """The devices of a node's GPUs, except those of which nothing is left, and those that pods hold whole.
+
+    ``most_shares``: how many claims can be isolated on one GPU. ``dead`` (UUIDs): pods with claims on these are evicted. ``held``: by
+    UUID, shares of pods from before the node's mode changed.
     """
+    remainders = ((gpu, remainder_of(gpu, (held or {}).get(gpu.uuid, ()), most_shares)) for gpu in gpus)
     return tuple(
-        _device(gpu, hardware.get(gpu.uuid, Hardware()), most_shares)
+        _device(gpu, hardware.get(gpu.uuid, Hardware()), remainder)
         | ({"taints": taints} if (taints := _taints(gpu, dead=gpu.uuid in dead)) else {})
-        for gpu in gpus
-        if not gpu.kept_back
+        for gpu, remainder in remainders
+        if remainder.is_offered and not gpu.kept_back
     )
 
 
@@ -110,7 +143,7 @@ def slice_of(owner: Owner, devices: Iterable[Json], before: Published | None) ->
     }
 
 
-def _device(gpu: Device, hardware: Hardware, most_shares: int) -> Json:
+def _device(gpu: Device, hardware: Hardware, remainder: Remainder) -> Json:
     attributes: Json = {
         "uuid": _text(gpu.uuid),
         "productName": _text(gpu.model),
@@ -126,11 +159,13 @@ def _device(gpu: Device, hardware: Hardware, most_shares: int) -> Json:
         "attributes": {name: value for name, value in attributes.items() if value is not None},
         "capacity": {
             # A claim without an amount gets the whole GPU, as with other drivers.
-            MEMORY: _capacity(f"{gpu.total_mib}Mi", f"{gpu.total_mib}Mi", least="1Mi", step="1Mi"),
-            # 0 is no limit.
-            COMPUTE: _capacity("100", "0", least="0", step=str(COMPUTE_STEP)),
+            MEMORY: _capacity(f"{remainder.mib}Mi", f"{remainder.mib}Mi", least="1Mi", step="1Mi"),
+            # 0 is no limit. A range must have room for one step.
+            COMPUTE: _capacity(str(remainder.core_percent), "0", least="0", step=str(COMPUTE_STEP))
+            if remainder.core_percent
+            else {"value": "0", "requestPolicy": {"default": "0", "validValues": ["0"]}},
             # Not requested: each allocation consumes one, so that no pod is bound that the node must refuse.
-            SHARES: {"value": str(most_shares), "requestPolicy": {"default": "1", "validValues": ["1"]}},
+            SHARES: {"value": str(remainder.shares), "requestPolicy": {"default": "1", "validValues": ["1"]}},
         },
     }
 

@@ -6,7 +6,6 @@ from typing import Final, Protocol
 from gpushare.api.node.modes import NodeMode
 from gpushare.nodeagent.allocate.pod_allocations import AllocatedPod
 from gpushare.nodeagent.deviceplugin.resource import PluginResource
-from gpushare.nodeagent.modes.claimed import ClaimedRules
 from gpushare.nodeagent.modes.shares import CORE, MEMORY, ShareRules
 from gpushare.nodeagent.modes.unshared import UnsharedRules
 from gpushare.nodeagent.modes.whole_gpus import WholeGpuRules
@@ -34,7 +33,7 @@ RULES: Final[dict[str, NodeModeRules]] = {
     "core_mem": ShareRules(MEMORY, CORE),
     "mps": ShareRules(MEMORY),
     "topology": WholeGpuRules(),
-    "dra": ClaimedRules(),
+    "dra": ShareRules(),
 }
 
 

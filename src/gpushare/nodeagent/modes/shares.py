@@ -1,4 +1,4 @@
-"""Modes in which pods get shares of GPUs: ``share``, ``cgpu``, ``core_mem``, ``mps``."""
+"""Modes in which pods get shares of GPUs: ``share``, ``cgpu``, ``core_mem``, ``mps``, and ``dra``, which has no device plugin."""
 
 from collections.abc import Iterable, Mapping
 from operator import attrgetter

@@ -6,12 +6,49 @@ from typing import Any, Final
 from gpushare.kube.client.session import Session
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
 from gpushare.kube.watch.informer import Handler, Informer
-from gpushare.nodeagent.allocate.pod_allocations import BoundPod, decode_bound_pod
+from gpushare.nodeagent.allocate.pod_allocations import BoundPod, bound_pod, decode_reporting_pod
+from gpushare.nodeagent.dra.claiming_pods import ClaimHolders, ClaimingPod, claiming_pod
 from gpushare.nodeagent.node.node_handler import ReportingNode, decode_reporting_node
 from gpushare.nodeagent.observability.metrics import Metrics
 
 #: What each is called in figures, and for people.
 _CALLED: Final[Mapping[str, str]] = {"nodes": "node", "pods": "pods of this node"}
+
+
+PodRecord = BoundPod | ClaimingPod
+
+
+def decode_pod_record(raw: bytes) -> tuple[str, PodRecord] | None:
+    """A pod's JSON as the informer keeps it: of pods that request GPUs, or use ResourceClaims; raises ``msgspec.DecodeError``."""
+    pod = decode_reporting_pod(raw)
+    record = bound_pod(pod) or claiming_pod(pod)
+    return None if record is None else (record.key, record)
+
+
+class PodRecords:
+    """The handler of the pod informer: passes each pod on to what handles its kind. No node has GPUs for both."""
+
+    def __init__(self, bound: Handler[BoundPod], claiming: ClaimHolders) -> None:
+        self._bound = bound
+        self._claiming = claiming
+
+    def synced(self) -> None:
+        """The first list is complete."""
+        self._bound.synced()
+
+    def upsert(self, item: PodRecord) -> None:
+        """A pod came to this node or changed."""
+        if isinstance(item, BoundPod):
+            self._bound.upsert(item)
+        else:
+            self._claiming.put(item)
+
+    def remove(self, key: str, last: PodRecord) -> None:
+        """A pod has finished or is gone."""
+        if isinstance(last, BoundPod):
+            self._bound.remove(key, last)
+        else:
+            self._claiming.remove(last.uid)
 
 
 class Watches:
@@ -22,7 +59,7 @@ class Watches:
         node: str,
         session: Session,
         nodes: Handler[ReportingNode],
-        pods: Handler[BoundPod],
+        pods: Handler[PodRecord],
         metrics: Metrics,
         *,
         clock: Clock = SYSTEM_CLOCK,
@@ -41,7 +78,7 @@ class Watches:
             "pods": Informer(
                 session,
                 "/api/v1/pods",
-                decode_bound_pod,
+                decode_pod_record,
                 pods,
                 params={"fieldSelector": f"spec.nodeName={node}"},
                 clock=clock,

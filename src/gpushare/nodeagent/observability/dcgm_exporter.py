@@ -203,7 +203,8 @@ class _Dcgm:
 
     def _add_gpus(self) -> None:
         scrape = self._scrape
-        mode = 2 if scrape.sources.book.pods else int(bool(scrape.sources.whole.pods))
+        shared = scrape.sources.book.pods or scrape.claims
+        mode = 2 if shared else int(bool(scrape.sources.whole.pods))
         self._page.set("DCGM_CUSTOM_ALLOCATE_MODE", (scrape.node.name,), mode)
         for uuid, device in scrape.gpus.items():
             labels = (scrape.driver, *self._ack[uuid])

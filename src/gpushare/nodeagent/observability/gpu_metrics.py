@@ -16,6 +16,7 @@ _NS: Final = 1e9
 
 _GPU: Final = ("node", "gpu", "UUID")
 _CONTAINER: Final = ("namespace", "pod", "container", *_GPU)
+_CLAIM: Final = ("namespace", "claim", *_GPU)
 _PROCESS: Final = (*_CONTAINER, "pid", "process", "type")
 
 FAMILIES: Final[Families] = {
@@ -71,10 +72,14 @@ FAMILIES: Final[Families] = {
         "Memory of the GPU that can be allocated or kept back.",
         _GPU,
     ),
-    "gpushare_gpu_memory_allocated_bytes": ("gauge", "Memory of the GPU that is allocated to pods.", _GPU),
+    "gpushare_gpu_memory_allocated_bytes": (
+        "gauge",
+        "Memory of the GPU that is allocated to pods, or to ResourceClaims.",
+        _GPU,
+    ),
     "gpushare_gpu_compute_allocated_ratio": (
         "gauge",
-        "Part of the GPU's compute that is allocated to pods, 0 to 1.",
+        "Part of the GPU's compute that is allocated to pods, or to ResourceClaims, 0 to 1.",
         _GPU,
     ),
     "gpushare_gpu_pods": ("gauge", "Pods with an allocation on the GPU.", _GPU),
@@ -92,7 +97,7 @@ FAMILIES: Final[Families] = {
     ),
     "gpushare_container_memory_allocated_bytes": (
         "gauge",
-        "Memory of the GPU that is allocated to the container.",
+        "Memory of the GPU that is allocated to the container. Containers that use one ResourceClaim have its memory each: for sums there is gpushare_claim_memory_allocated_bytes.",
         _CONTAINER,
     ),
     "gpushare_container_compute_allocated_ratio": (
@@ -129,6 +134,36 @@ FAMILIES: Final[Families] = {
         "counter",
         "How long the container's threads were delayed to keep its compute share.",
         _CONTAINER,
+    ),
+    "gpushare_claim_memory_allocated_bytes": (
+        "gauge",
+        "Memory of the GPU that is allocated to the ResourceClaim, for all containers that use it.",
+        _CLAIM,
+    ),
+    "gpushare_claim_compute_allocated_ratio": (
+        "gauge",
+        "Part of the GPU's compute that is allocated to the ResourceClaim, 0 to 1; 0 where it is not limited.",
+        _CLAIM,
+    ),
+    "gpushare_claim_memory_charged_bytes": (
+        "gauge",
+        "Memory that the isolation library has charged to the ResourceClaim's containers, without the driver's own.",
+        _CLAIM,
+    ),
+    "gpushare_claim_memory_allocation_failures_total": (
+        "counter",
+        "Allocations of GPU memory that failed because the ResourceClaim's memory was exhausted.",
+        _CLAIM,
+    ),
+    "gpushare_claim_gpu_seconds_total": (
+        "counter",
+        "GPU time of the ResourceClaim's containers, as the isolation library measures it where compute is limited.",
+        _CLAIM,
+    ),
+    "gpushare_claim_compute_throttled_seconds_total": (
+        "counter",
+        "How long threads of the ResourceClaim's containers were delayed to keep its compute share.",
+        _CLAIM,
     ),
     "gpushare_process_memory_used_bytes": (
         "gauge",
@@ -181,7 +216,7 @@ class _Ours:
                 ("memory_capacity_bytes", device.total_mib * _MIB),
                 ("memory_allocated_bytes", sum(mib for mib, _ in held) * _MIB),
                 ("compute_allocated_ratio", sum(core for _, core in held) / 100),
-                ("pods", len(held)),
+                ("pods", scrape.pods[uuid]),
                 ("exclusive_pods", scrape.whole[uuid]),
                 ("memory_unmanaged_bytes", device.foreign_mib * _MIB),
             ):
@@ -217,6 +252,10 @@ class _Ours:
             labels = (one.namespace, one.pod, one.container, *self._gpus[one.gpu])
             self._page.set("gpushare_container_memory_allocated_bytes", labels, one.mib * _MIB)
             self._page.set("gpushare_container_compute_allocated_ratio", labels, one.core_percent / 100)
+        for claim in self._scrape.claims:
+            whose = (claim.namespace, claim.claim, *self._gpus[claim.gpu])
+            self._page.set("gpushare_claim_memory_allocated_bytes", whose, claim.mib * _MIB)
+            self._page.set("gpushare_claim_compute_allocated_ratio", whose, claim.core_percent / 100)
 
     def _add_processes(self) -> None:
         used: dict[tuple[str, ...], tuple[int, int]] = {}
@@ -266,15 +305,21 @@ class _Ours:
 
     def _add_directories(self) -> None:
         sources = self._scrape.sources
+        prepared = {one.claim.uid for one in sources.claims.prepared}
         for claimed, folder in sources.directories():
-            if sources.book.pod(claimed.uid) is None:
+            if claimed.uid not in prepared and sources.book.pod(claimed.uid) is None:
                 continue
             shares = claimed.mib_by_gpu
             namespace, _, name = claimed.pod.partition("/")
+            whose, key = (
+                ("container", (namespace, name, claimed.container))
+                if claimed.container
+                else ("claim", (namespace, name))
+            )
             for uuid, use in zip(shares, read_usage(folder, len(shares)), strict=False):
                 if uuid not in self._gpus:
                     continue
-                labels = (namespace, name, claimed.container, *self._gpus[uuid])
+                labels = (*key, *self._gpus[uuid])
                 values: list[tuple[str, float]] = [
                     ("memory_charged_bytes", use.memory_bytes),
                     ("memory_allocation_failures_total", use.refused),
@@ -285,4 +330,4 @@ class _Ours:
                         ("compute_throttled_seconds_total", use.waited_ns / _NS),
                     ]
                 for what, value in values:
-                    self._page.set(f"gpushare_container_{what}", labels, value)
+                    self._page.set(f"gpushare_{whose}_{what}", labels, value)

@@ -9,6 +9,7 @@ from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.request.request import ContainerKind
 from gpushare.nodeagent.allocate.exclusive_pods import ExclusivePods
 from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
+from gpushare.nodeagent.dra.claiming_pods import ClaimHolders
 from gpushare.nodeagent.driver.telemetry import Readings
 from gpushare.nodeagent.isolation.storage.files import Claimed
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner
@@ -32,6 +33,7 @@ class Sources:
     """The numbers in the names of device nodes, by UUID."""
     book: NodeAllocations
     whole: ExclusivePods
+    claims: ClaimHolders
     readings: Readings
     watchdog: Watchdog
     unanswering: Callable[[], Collection[str]]
@@ -54,6 +56,16 @@ class ContainerAllocation(NamedTuple):
     whole: bool
 
 
+class ClaimAllocation(NamedTuple):
+    """A ResourceClaim's part of a GPU (UUID)."""
+
+    namespace: str
+    claim: str
+    gpu: str
+    mib: int
+    core_percent: int
+
+
 class Process(NamedTuple):
     """A process on a GPU of this node; ``holder`` is ``None`` without an allocation there, ``whole``: exclusive."""
 
@@ -72,12 +84,16 @@ class Scrape:
         self.gpus: dict[str, Device] = {device.uuid: device for device in self.node.devices}
         self._minors = sources.minors()
         self.held: dict[str, list[tuple[int, int]]] = {uuid: [] for uuid in self.gpus}
-        """By GPU, what each pod has: MiB and percent of compute."""
+        """By GPU, what each pod or ResourceClaim has: MiB and percent of compute."""
+        self.pods: dict[str, int] = dict.fromkeys(self.gpus, 0)
+        """By GPU, how many pods have a part of it."""
         self.whole: dict[str, int] = dict.fromkeys(self.gpus, 0)
         """By GPU, how many pods have it exclusively."""
         self.allocations: list[ContainerAllocation] = []
+        self.claims: list[ClaimAllocation] = []
         self._add_shares()
         self._add_whole()
+        self._add_claims()
 
     def device_of(self, uuid: str) -> str:
         """The name of a GPU's device node, without its folder."""
@@ -119,6 +135,7 @@ class Scrape:
                 if share is None or uuid not in self.gpus:
                     continue
                 self.held[uuid].append((share.mib, share.core_percent))
+                self.pods[uuid] += 1
                 for container in allocated.request.containers:
                     if container.kind is ContainerKind.INIT or not container.memory_units:
                         continue
@@ -137,9 +154,28 @@ class Scrape:
             for uuid in set().union(*pod.decided.values()) & self.gpus.keys():
                 self.held[uuid].append((self.gpus[uuid].total_mib, 100))
                 self.whole[uuid] += 1
+                self.pods[uuid] += 1
             for container, uuids in pod.decided.items():
                 for uuid in uuids & self.gpus.keys():
                     self._add(pod.bound.key, container, uuid, (self.gpus[uuid].total_mib, 100), whole=True)
+
+    def _add_claims(self) -> None:
+        for prepared in self.sources.claims.prepared:
+            for share in prepared.shares:
+                if share.gpu in self.gpus:
+                    amounts = share.mib, share.core_percent
+                    self.held[share.gpu].append(amounts)
+                    self.claims.append(
+                        ClaimAllocation(prepared.claim.namespace, prepared.claim.name, share.gpu, *amounts)
+                    )
+        using: dict[str, set[str]] = {}
+        for use in self.sources.claims.uses():
+            gpu, amounts = use.share.gpu, (use.share.mib, use.share.core_percent)
+            if gpu in self.gpus:
+                using.setdefault(gpu, set()).add(use.pod.uid)
+                self._add(use.pod.key, use.container, gpu, amounts, whole=False)
+        for gpu, pods in using.items():
+            self.pods[gpu] += len(pods)
 
     def _add(self, pod: str, container: str, uuid: str, amounts: tuple[int, int], *, whole: bool) -> None:
         namespace, _, name = pod.partition("/")

@@ -37,13 +37,13 @@ class Column(NamedTuple):
 COLUMNS: Final = (
     Column(
         "gpushare_scheduler_gpu_memory_allocated_bytes",
-        "Memory of the GPU that is allocated, by the ledger.",
+        "Memory of the GPU that is allocated, by the ledger, which has no ResourceClaims.",
         lambda columns: columns.used_mib,
         factor=_MIB,
     ),
     Column(
         "gpushare_scheduler_gpu_compute_allocated_ratio",
-        "Part of the GPU's compute that is allocated, by the ledger, 0 to 1.",
+        "Part of the GPU's compute that is allocated, by the ledger, which has no ResourceClaims, 0 to 1.",
         lambda columns: columns.used_core,
         decimals=2,
     ),

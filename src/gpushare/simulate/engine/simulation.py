@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from gpushare.api import names
 from gpushare.api.allocation.allocation import GpuShare
 from gpushare.api.errors import ModelError
 from gpushare.api.json_objects import Json, key_of, name_of, spec_of, uid_of
 from gpushare.api.node.enforcement_text import not_held
+from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.describe import short_text
@@ -168,6 +170,7 @@ async def _simulated(
         (
             *sorted({wish for key in (*queue, *evicted_by) for wish in ignored_wishes(pods[key])}),
             *(_repelling(state) if queue else ()),
+            *_claimed(state),
         ),
         tuple(scheduling.evictions),
     )
@@ -185,6 +188,15 @@ def _repelling(state: ClusterState) -> list[str]:
         if spec_of(pod).get("nodeName")
     )
     return [f"affinity.podAntiAffinity of {counted(asking, 'pod')} with a node already"] if asking else []
+
+
+def _claimed(state: ClusterState) -> list[str]:
+    """What ResourceClaims hold and request, which kube-scheduler alone allocates."""
+    nodes = sum(
+        (node["metadata"].get("labels") or {}).get(names.LABEL_MODE) == NodeMode.DRA.value
+        for node in state.nodes
+    )
+    return [f"ResourceClaims, and what they hold of {counted(nodes, 'node')} in mode dra"] if nodes else []
 
 
 def _moment(ledger: Ledger, arrived: int, waiting: int) -> Moment:

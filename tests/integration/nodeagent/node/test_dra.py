@@ -390,17 +390,29 @@ async def test_a_gpu_with_a_claim_is_kept_back_in_another_mode_until_it_is_relea
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30)
 
 
-async def test_a_gpu_that_a_pod_holds_from_another_mode_is_not_offered_to_claims(world: World) -> None:
+async def test_claims_get_what_pods_from_another_mode_leave_of_a_gpu_until_these_end(world: World) -> None:
     install(world)
     kubelet_of(world)
-    await world.start(mode="cgpu")
-    await world.run_pod("a", 3, on=0)
-    await world.until_assigned("a")
+    await world.start(mode="core_mem")
+    await world.run_pod("a", 3, on=0, core=30)
+    await world.run_pod("b", 15, on=1)
+    await world.until_assigned("a", "b")
     relabel(world, "dra")
     await world.changes.until(lambda: slices(world), "a slice")
-    assert [one["name"] for one in slices(world)[0]["spec"]["devices"]] == [SECOND]
+    (device,) = slices(world)[0]["spec"]["devices"]
+    assert device["name"] == FIRST, "nothing is left of the other one"
+    values = {name: capacity["value"] for name, capacity in device["capacity"].items()}
+    assert values == {"memory": "12288Mi", "compute": "70", "shares": "15"}
+    text = world.agent.metrics_pages.exposition().decode()
+    assert f'gpushare_gpu_memory_allocated_bytes{{node="n1",gpu="0",UUID="{gpu(0).uuid}"}} {3 << 30}' in text
     world.end_pod("a")
-    await world.changes.until(lambda: len(slices(world)[0]["spec"]["devices"]) == 2)
+    world.end_pod("b")
+    await world.changes.until(
+        lambda: (
+            [one["capacity"]["memory"]["value"] for one in slices(world)[0]["spec"]["devices"]]
+            == ["15360Mi", "15360Mi"]
+        )
+    )
 
 
 async def test_sockets_of_agents_that_died_are_removed(world: World) -> None:

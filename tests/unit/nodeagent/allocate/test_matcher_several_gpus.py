@@ -15,6 +15,7 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.nodeagent.allocate.matcher import AllocateMatcher
 from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
 from gpushare.nodeagent.allocate.pod_allocations import allocated_pod
+from gpushare.nodeagent.dra.claiming_pods import ClaimHolders
 from gpushare.nodeagent.errors import AllocationRefused
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner
 from gpushare.nodeagent.isolation.watchdog.watchdog import Watchdog
@@ -63,7 +64,9 @@ def test_a_container_with_a_gpu_of_its_own_has_nothing_of_its_neighbours() -> No
     assert (has("c0"), has("c1")) == ([(0, 10240)], [(2, 10240)])
     assert has("") == [(0, 10240), (2, 10240)], "the pod"
     whole = SimpleNamespace(pods=[], whole={})
-    sources = SimpleNamespace(present=lambda: node, minors=dict, book=book, whole=whole)
+    sources = SimpleNamespace(
+        present=lambda: node, minors=dict, book=book, whole=whole, claims=ClaimHolders(dict)
+    )
     scrape = Scrape(sources)  # type: ignore[arg-type]
     uuids = [device.uuid for device in node.devices]
     assert sorted((one.container, one.gpu) for one in scrape.allocations) == [

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from gpushare.api.allocation.allocation import GpuShare
 from gpushare.api.node.device import Device
 from gpushare.nodeagent.dra.slices import Owner, Published, devices_of, read_slice, slice_of
 from gpushare.nodeagent.driver.nvml import Hardware
@@ -49,6 +51,30 @@ def test_a_gpu_is_one_device_that_may_be_allocated_many_times_by_capacity() -> N
         },
         "shares": {"value": "16", "requestPolicy": {"default": "1", "validValues": ["1"]}},
     }
+
+
+def test_claims_get_what_pods_of_an_earlier_mode_and_unmanaged_processes_leave() -> None:
+    def values(gpu: Device, *held: GpuShare) -> dict[str, str]:
+        devices = devices_of([gpu], {}, 16, held={gpu.uuid: held})
+        return {name: one["value"] for device in devices for name, one in device["capacity"].items()}
+
+    def share(mib: int, core_percent: int) -> GpuShare:
+        return GpuShare(UUID, 0, mib, 1, 15, core_percent)
+
+    assert values(GPU, share(3072, 33), share(1024, 0)) == {
+        "memory": "11264Mi",
+        "compute": "65",
+        "shares": "14",
+    }
+    assert values(replace(GPU, foreign_mib=1024))["memory"] == "14336Mi"
+    # No range of one value: an API server refuses it.
+    (full,) = devices_of([GPU], {}, 16, held={UUID: [share(1024, 97)]})
+    assert full["capacity"]["compute"] == {
+        "value": "0",
+        "requestPolicy": {"default": "0", "validValues": ["0"]},
+    }
+    assert values(GPU, share(15359, 0)) == {}
+    assert values(GPU, *[share(1, 0)] * 16) == {}
 
 
 def test_claims_can_select_by_what_the_gpu_is() -> None:

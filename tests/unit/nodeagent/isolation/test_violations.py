@@ -20,6 +20,7 @@ from gpushare.nodeagent.isolation.watchdog.violations import (
     Overuse,
     Seen,
     Use,
+    by_limit,
     seen,
 )
 
@@ -178,7 +179,7 @@ def test_memory_above_a_share_is_foreign_where_shares_are_enforced(enforced: boo
     listed = [GpuProcess("GPU-0", 1, 4000), GpuProcess("GPU-0", 3, 1010)]
     foreign = sample(*listed, used_mib=5010, allocated_mib=3154, enforced=enforced).foreign["GPU-0"]
     assert foreign.total_mib == foreign.certain_mib == excess_mib
-    assert foreign.excess_pods == (["default/a"] if enforced else [])
+    assert foreign.excess_by == (["pod default/a"] if enforced else [])
 
 
 @pytest.mark.parametrize("enforced", [True, False])
@@ -334,3 +335,34 @@ def test_the_mode_and_what_was_asked_for_decide(asked: str, mode: str, kind: str
     chosen = backing(AskedIsolation(asked), MODES[mode])
     assert chosen.kind == kind
     assert f"mode {mode}" in chosen.why
+
+
+def test_containers_that_may_use_idle_compute_are_above_no_share() -> None:
+    hard, idle, node = (
+        Use(A._replace(uid=policy or "node", core_policy=policy), 100, 90)
+        for policy in ("hard", "idle", None)
+    )
+    for of_node, expected in (("hard", [hard, node]), ("idle", [hard])):
+        overuse = Overuse(10.0, of_node)  # type: ignore[arg-type]
+        overuse.judge([hard, idle, node], 0.0)
+        assert [finding.use for finding in overuse.judge([hard, idle, node], 11.0)] == expected
+
+
+def test_containers_of_one_claim_have_one_limit() -> None:
+    first, second = (
+        Use(Holder(f"default/{pod}", f"u{pod}", "c", "GPU-0", 3072, 30, "default/shared"), 2000, 20, [pid])
+        for pod, pid in (("a", 1), ("b", 2))
+    )
+    own = Use(B, 10, 0, [3])
+    other = Use(first.holder._replace(gpu="GPU-1"), 5, 0, [1])
+    alone, joint, apart = by_limit([first, own, second, other])
+    assert alone is own
+    assert (joint.mib, joint.sm_percent, joint.pids, joint.holder.claim) == (
+        4000,
+        40,
+        [1, 2],
+        "default/shared",
+    )
+    assert (apart.mib, apart.holder.gpu) == (5, "GPU-1")
+    assert (first.mib, first.pids) == (2000, [1]), "what each uses stays known"
+    assert [finding.use.mib for finding in Overuse(10.0).judge([joint, own, apart], 0.0)] == [4000]

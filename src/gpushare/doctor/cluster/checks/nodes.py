@@ -105,7 +105,7 @@ def node_descriptions(facts: ClusterFacts) -> Iterator[Result]:
             )
             continue
         if described is None:
-            if node.is_ready and mode.resources and not _reports_no_gpu(node):
+            if node.is_ready and mode.offers_gpus and not _reports_no_gpu(node):
                 yield fault(
                     node.subject,
                     f"it is labelled {names.LABEL_MODE}={mode.value}, and no agent has described its GPUs",

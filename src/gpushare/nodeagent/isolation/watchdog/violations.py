@@ -5,12 +5,13 @@ outside of Kubernetes are not limited at all.
 """
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from gpushare.api.node.overuse_threshold import is_over_compute, is_over_memory
+from gpushare.nodeagent.isolation.options import CorePolicy
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner
 
 #: Less unmanaged memory than this is ignored: a display server's, a monitor's. Any CUDA context has more.
@@ -41,7 +42,11 @@ class GpuProcess(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """A container with a share of ``gpu``, or its pod (``container`` empty) while containers cannot be told apart."""
+    """A container with a share of ``gpu``, or its pod (``container`` empty) while containers cannot be told apart.
+
+    With a ``claim`` (``namespace/name``) the share is that ResourceClaim's, and one limit for all containers that use it. No
+    ``core_policy``: the node's.
+    """
 
     pod: str
     uid: str
@@ -49,6 +54,8 @@ class Holder(NamedTuple):
     gpu: str
     mib: int
     core_percent: int
+    claim: str = ""
+    core_policy: CorePolicy | None = None
 
 
 class Use(msgspec.Struct):
@@ -75,8 +82,8 @@ class Foreign(msgspec.Struct):
     """Used, as the driver reports for the whole GPU, by no process that it lists."""
     excess_mib: int = 0
     """Used by containers above their share, where shares are enforced."""
-    excess_pods: list[str] = []
-    """Pods of these containers."""
+    excess_by: list[str] = []
+    """Pods of these containers, or the ResourceClaims whose share they use."""
 
     @property
     def certain_mib(self) -> int:
@@ -95,7 +102,7 @@ class Foreign(msgspec.Struct):
             frozenset(self.pids),
             bool(self.ended_mib),
             self.unlisted_mib >= FOREIGN_LEAST_MIB,
-            frozenset(self.excess_pods),
+            frozenset(self.excess_by),
         )
 
 
@@ -151,20 +158,37 @@ def seen(
         use.untold += process.mib < 0
         use.sm_percent += max(process.sm_percent, 0)
         use.pids.append(process.pid)
-    for use in uses.values():
+    for use in by_limit(tuple(uses.values())):
         holder = use.holder
         if use.untold:
             # The driver does not report what they use: up to their share it is theirs.
             listed_mib[holder.gpu] += max(holder.mib - use.mib, 0)
         if enforced and is_over_memory(use.mib, holder.mib):
             foreign[holder.gpu].excess_mib += use.mib - holder.mib
-            foreign[holder.gpu].excess_pods.append(holder.pod)
+            foreign[holder.gpu].excess_by.append(
+                f"ResourceClaim {holder.claim}" if holder.claim else f"pod {holder.pod}"
+            )
     for gpu, memory in gpus.items():
         if memory.used_mib is not None:
             # A driver that lists no process at all may be unable to: then its memory is that of the pods with a share.
             known_mib = listed_mib.get(gpu, memory.allocated_mib)
             foreign[gpu].unlisted_mib = max(memory.used_mib - known_mib, 0)
     return Seen(tuple(uses.values()), foreign)
+
+
+def by_limit(uses: Sequence[Use]) -> list[Use]:
+    """``uses`` with those of one ResourceClaim added up, in the name of the claim alone: they have one limit."""
+    single = [use for use in uses if not use.holder.claim]
+    joint: dict[Holder, Use] = {}
+    for use in uses:
+        if use.holder.claim:
+            holder = use.holder._replace(pod="", uid="", container="")
+            total = joint.setdefault(holder, Use(holder))
+            total.mib += use.mib
+            total.sm_percent += use.sm_percent
+            total.untold += use.untold
+            total.pids += use.pids
+    return [*single, *joint.values()]
 
 
 What = Literal["memory", "compute"]
@@ -195,8 +219,9 @@ class Overuse:
     are taken could be above nearly always.
     """
 
-    def __init__(self, grace_s: float) -> None:
+    def __init__(self, grace_s: float, core_policy: CorePolicy = "hard") -> None:
         self._grace_s = grace_s
+        self._core_policy = core_policy
         self._above: dict[tuple[Holder, What], OveruseState] = {}
         self._reported: dict[tuple[Holder, What], float] = {}
 
@@ -223,7 +248,9 @@ class Overuse:
         for use in uses:
             if is_over_memory(use.mib, use.holder.mib):
                 over[use.holder, "memory"] = use
-            if is_over_compute(use.sm_percent, use.holder.core_percent):
+            # Where containers may use compute that others leave idle, more than the share is no violation.
+            is_limit = (use.holder.core_policy or self._core_policy) == "hard"
+            if is_limit and is_over_compute(use.sm_percent, use.holder.core_percent):
                 over[use.holder, "compute"] = use
         for old in [key for key, reported_s in self._reported.items() if now_s - reported_s >= self._grace_s]:
             del self._reported[old]

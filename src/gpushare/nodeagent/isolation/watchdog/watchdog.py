@@ -6,7 +6,7 @@ else in the event loop.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -15,7 +15,7 @@ from gpushare.api.objects import ObjectReference
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import JUST_TOLD_S, Recorder, Telling
 from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
-from gpushare.nodeagent.isolation.options import Watch
+from gpushare.nodeagent.isolation.options import CorePolicy, Watch
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner
 from gpushare.nodeagent.isolation.watchdog.processes import kill, owners
 from gpushare.nodeagent.isolation.watchdog.violations import (
@@ -30,6 +30,7 @@ from gpushare.nodeagent.isolation.watchdog.violations import (
     OveruseState,
     Seen,
     Use,
+    by_limit,
     seen,
 )
 from gpushare.nodeagent.observability.metrics import Metrics
@@ -74,13 +75,19 @@ class NodeEventRecorder(Protocol):
 
 
 class Watchdog:
-    """``on_change`` is called when ``foreign_mib`` changed for some GPU, ``on_used`` with the use in each sample, after it was judged."""
+    """``on_change`` is called when ``foreign_mib`` changed for some GPU, ``on_used`` with the use in each sample, after it was judged.
+
+    ``claim_holder_of`` returns the share of a GPU that a process's container uses through a ResourceClaim; ``core_policy`` is that of
+    the node.
+    """
 
     def __init__(
         self,
         watch: Watch,
         book: NodeAllocations,
         *,
+        claim_holder_of: Callable[[Owner, str], Holder | None] = lambda whose, gpu: None,
+        core_policy: CorePolicy = "hard",
         report_on_node: NodeEventRecorder,
         events: Recorder,
         metrics: Metrics,
@@ -91,6 +98,7 @@ class Watchdog:
     ) -> None:
         self._watch = watch
         self._book = book
+        self._claim_holder_of = claim_holder_of
         self._report_on_node = report_on_node
         self._events = events
         self._metrics = metrics
@@ -98,7 +106,7 @@ class Watchdog:
         self._on_change = on_change
         self._on_used = on_used
         self._end = end
-        self._overuse = Overuse(watch.grace_s)
+        self._overuse = Overuse(watch.grace_s, core_policy)
         self._foreign = ForeignBook()
         self._foreign_by: dict[str, tuple[tuple[object, ...], str]] = {}
         """By GPU, what uses the published memory: kinds, and text."""
@@ -154,7 +162,7 @@ class Watchdog:
     @property
     def is_sampling(self) -> bool:
         """Whether the processes on the GPUs that this agent allocates are known; never with ``policy`` off."""
-        return self._evaluating and self._last is not None and bool(self._book.node.mode.resources)
+        return self._evaluating and self._last is not None and self._book.node.mode.offers_gpus
 
     @property
     def processes(self) -> tuple[GpuProcess, ...]:
@@ -180,11 +188,12 @@ class Watchdog:
         if self._last is None:
             return
         node = self._book.node
-        sample = self._seen(node, self._last) if node.mode.shares_memory else Seen((), {})
-        sampled_s = self._clock.time_ns() // 10**9 if node.mode.shares_memory else 0
+        shares = node.mode.shares_memory or node.mode.claims
+        sample = self._seen(node, self._last) if shares else Seen((), {})
+        sampled_s = self._clock.time_ns() // 10**9 if shares else 0
         self._metrics.last_sample.set(value=float(sampled_s))
         if node.mode.isolated:
-            for finding in self._overuse.judge(sample.uses, self._clock.monotonic()):
+            for finding in self._overuse.judge(by_limit(sample.uses), self._clock.monotonic()):
                 self._act(finding)
         self._on_used(sample.uses)
         self._note_foreign(node, sample.foreign)
@@ -203,7 +212,7 @@ class Watchdog:
         """The owner's allocation of that GPU; ``None``: none."""
         allocated = self._book.pod(whose.pod_uid) if whose.pod_uid else None
         if allocated is None:
-            return None
+            return self._claim_holder_of(whose, gpu)
         container = allocated.bound.containers.get(whose.container_id, "")
         share = self._book.share_of(allocated, gpu, container)
         if share is None:
@@ -215,11 +224,13 @@ class Watchdog:
         device = next((device for device in self._book.node.devices if device.uuid == holder.gpu), None)
         gpu = f"GPU {holder.gpu if device is None else device.index}"
         subject = f"container {holder.container}" if holder.container else "the pod"
+        if holder.claim:
+            subject = f"ResourceClaim {holder.claim}"
         processes = f"process{'' if len(use.pids) == 1 else 'es'} {_some(map(str, use.pids))} on the node"
         self._metrics.exceeded.add(finding.what)
         if finding.what == "compute":
             self._report(
-                holder,
+                use,
                 REASON_COMPUTE,
                 f"{subject} uses {use.sm_percent}% of {gpu} for {self._watch.grace_s:g} s and more, its share is "
                 f"{holder.core_percent}% ({processes})",
@@ -228,11 +239,11 @@ class Watchdog:
         above = f"{subject} uses {use.mib} MiB of {gpu}, its share is {holder.mib} MiB ({processes})"
         if not finding.due:
             then = f"; it is killed if that lasts for {self._watch.grace_s:g} s" if self._kills else ""
-            self._report(holder, REASON_MEMORY, above + then)
+            self._report(use, REASON_MEMORY, above + then)
         elif not self._kills:
-            self._report(holder, REASON_MEMORY, f"{above}, for {self._watch.grace_s:g} s and more")
+            self._report(use, REASON_MEMORY, f"{above}, for {self._watch.grace_s:g} s and more")
         else:
-            self._report(holder, REASON_KILLED, f"{above}; {self._kill(use.pids)}", happens=True)
+            self._report(use, REASON_KILLED, f"{above}; {self._kill(use.pids)}", happens=True)
 
     @property
     def _kills(self) -> bool:
@@ -264,7 +275,22 @@ class Watchdog:
         self._overused_s[key] = now_s
         return "standing" if continues else "come"
 
-    def _report(self, holder: Holder, reason: str, note: str, *, happens: bool = False) -> None:
+    def _report(self, use: Use, reason: str, note: str, *, happens: bool = False) -> None:
+        """Record an event of the pod; of a ResourceClaim, of each pod that has processes on the GPU."""
+        for holder in self._pods_of(use):
+            self._report_on(holder, reason, note, happens=happens)
+
+    def _pods_of(self, use: Use) -> Collection[Holder]:
+        if not use.holder.claim:
+            return (use.holder,)
+        owners = filter(None, map(self.owners.get, use.pids))
+        holders = (self.holder_of(owner, use.holder.gpu) for owner in owners)
+        # The claim is judged, whichever of its containers it was.
+        return {
+            holder.uid: holder._replace(container="") for holder in holders if holder is not None
+        }.values()
+
+    def _report_on(self, holder: Holder, reason: str, note: str, *, happens: bool) -> None:
         namespace, _, name = holder.pod.partition("/")
         about_it = about(pod=holder.pod, uid=holder.uid)
         logger.warning("pod %s: %s: %s", holder.pod, reason, note, extra=about_it)
@@ -325,7 +351,7 @@ class Watchdog:
         users = [_processes(pids, self._pod_of(whose)) for whose, pids in foreign.pids.items()]
         if foreign.ended_mib:
             users.append(_processes(foreign.ended_pids, "ended, its memory is not freed"))
-        users += [f"pod {pod} (above its share)" for pod in sorted(set(foreign.excess_pods))]
+        users += [f"{holder} (above its share)" for holder in sorted(set(foreign.excess_by))]
         if foreign.unlisted_mib >= FOREIGN_LEAST_MIB:
             users.append(f"something that the driver does not list ({foreign.unlisted_mib} MiB)")
         return _some(users)

@@ -1,0 +1,137 @@
+"""GPUs that nodes offer to ResourceClaims, read from ResourceSlices (``resource.k8s.io/v1``), and what of them is free. No I/O."""
+
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpushare.api import names
+from gpushare.api.allocation.resource_claim import COMPUTE, MEMORY, SHARES, ResourceClaim
+from gpushare.api.errors import InvalidQuantity
+from gpushare.api.quantity import parse_amount
+
+_MIB: Final = 1 << 20
+
+
+class _Amount(msgspec.Struct, frozen=True):
+    value: str = "0"
+
+
+class DeviceTaint(msgspec.Struct, frozen=True):
+    """A taint of a device: it takes no claims that do not tolerate it."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class _Device(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    allow_multiple_allocations: bool | None = None
+    capacity: dict[str, _Amount] | None = None
+    taints: list[DeviceTaint] | None = None
+
+
+class _Pool(msgspec.Struct, frozen=True):
+    name: str = ""
+    generation: int = 0
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    driver: str = ""
+    node_name: str | None = None
+    pool: _Pool = msgspec.field(default_factory=_Pool)
+    devices: list[_Device] | None = None
+
+
+class ResourceSlice(msgspec.Struct, frozen=True):
+    """The fields of a ResourceSlice that gpushare reads."""
+
+    spec: _Spec
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether its devices are GPUs of ours."""
+        return self.spec.driver == names.DRA_DRIVER
+
+    @property
+    def node(self) -> str:
+        """The name of its node, which is that of its pool."""
+        return self.spec.node_name or ""
+
+    @property
+    def devices(self) -> Collection[_Device]:
+        """Its GPUs."""
+        return self.spec.devices or ()
+
+
+class _Slices(msgspec.Struct):
+    items: tuple[ResourceSlice, ...] = ()
+
+
+class OfferedGpu(NamedTuple):
+    """A GPU that ``node`` offers to claims: what it has and what is free of it; ``taint``: the first that it has, ``key=value``."""
+
+    node: str
+    device: str
+    total_mib: int
+    free_mib: int
+    total_core_percent: int
+    free_core_percent: int
+    free_shares: int
+    taint: str = ""
+
+
+def decode_resource_slices(raw: bytes | bytearray) -> Collection[ResourceSlice]:
+    """The slices of a list in ``raw``, JSON; raises ``msgspec.DecodeError``."""
+    return _SLICES.decode(raw).items
+
+
+def offered_gpus(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]) -> list[OfferedGpu]:
+    """The GPUs of ours in ``slices``, less what ``claims`` consume, as kube-scheduler counts; those with most free memory first."""
+    ours = [one for one in slices if one.is_ours]
+    consumed: dict[tuple[str, str], tuple[int, int, int]] = {}
+    for claim in claims:
+        for node in claim.nodes():
+            for result in claim.results_in(node):
+                if not result.admin_access:
+                    mib, core_percent, shares = consumed.get((node, result.device), (0, 0, 0))
+                    more = _consumed(result.consumed_capacity or {})
+                    consumed[node, result.device] = (mib + more[0], core_percent + more[1], shares + more[2])
+    offered = [
+        _offered(one.node, device, consumed.get((one.node, device.name), (0, 0, 0)))
+        for one in ours
+        for device in one.devices
+    ]
+    return sorted(offered, key=lambda gpu: (bool(gpu.taint), -gpu.free_mib, gpu.node, gpu.device))
+
+
+def _offered(node: str, device: _Device, consumed: "tuple[int, int, int]") -> OfferedGpu:
+    capacity = {name: amount.value for name, amount in (device.capacity or {}).items()}
+    mib, core_percent, shares = _consumed(capacity)
+    taint = next(iter(device.taints or ()), None)
+    return OfferedGpu(
+        node,
+        device.name,
+        mib,
+        max(mib - consumed[0], 0),
+        core_percent,
+        max(core_percent - consumed[1], 0),
+        max(shares - consumed[2], 0),
+        "" if taint is None else f"{taint.key}={taint.value}" if taint.value else taint.key,
+    )
+
+
+def _consumed(amounts: "dict[str, str]") -> "tuple[int, int, int]":
+    """MiB, percent of compute, and shares; 0 for what is no quantity."""
+
+    def amount(name: str) -> int:
+        try:
+            return parse_amount(amounts.get(name, "0"), name)
+        except InvalidQuantity:
+            return 0
+
+    return amount(MEMORY) // _MIB, amount(COMPUTE), amount(SHARES)
+
+
+_SLICES: Final = msgspec.json.Decoder(_Slices)
