@@ -66,6 +66,7 @@ INTERNAL: Final = {
     "inspect/sources/gang_reservations.py:_share": "lines of a report",
     "dashboard/data/fragmentation.py": "lines of a report",
     "simulate/output/report.py": "lines of a report",
+    "simulate/output/comparison.py": "lines of a report",
     # Heads of tables, pictures, metrics: no sentences.
     "doctor/findings.py:catalogue": "a table's head",
     "inspect/views/fragmentation.py:_HEAD": "a table's head",

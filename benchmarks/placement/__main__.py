@@ -24,12 +24,14 @@ from benchmarks.placement.published import published
 from benchmarks.placement.tasks import Done, Task, carry_out, read
 from benchmarks.processes import machine
 from gpushare.api.node.device import Placement
+from gpushare.simulate.peers.names import PEERS
 
 ROOT: Final = Path(__file__).parent.parent.parent
 #: Beside the checkout; the data is not ours to hand on.
 DATA: Final = ROOT.parent / "shared" / "data" / "openb"
 #: What is replayed where nobody says what.
 USUAL: Final = ("default", "gpushare60")
+OURS: Final = tuple(placement.value for placement in Placement)
 FIRST_SEED: Final = 42
 SEEDS: Final = 10
 _PROCESSES: Final = 2
@@ -40,8 +42,8 @@ def figures_of(done: Iterable[Done]) -> Figures:
     percents: dict[str, list[float]] = {}
     decisions_ms: list[float] = []
     for one in done:
-        percents.setdefault(f"{one.task.trace}.{one.task.policy.value}", []).append(one.percent)
-        if one.task.policy is Placement.FRAGMENTATION:
+        percents.setdefault(f"{one.task.trace}.{one.task.policy}", []).append(one.percent)
+        if one.task.policy == Placement.FRAGMENTATION.value:
             decisions_ms += one.sorted_ms
     figures = {name: (statistics.mean(found), "%") for name, found in sorted(percents.items())}
     if decisions_ms:
@@ -56,14 +58,14 @@ def tables(done: Sequence[Done]) -> list[str]:
     lines = []
     for trace in dict.fromkeys(one.task.trace for one in done):
         lines += ["", f"{trace}: GPUs given out, % (mean of seeds, least to most)"]
-        for policy in Placement:
+        for policy in (*OURS, *PEERS):
             found = [one.percent for one in done if (one.task.trace, one.task.policy) == (trace, policy)]
             if found:
                 lines.append(
-                    f"  {policy.value:<19} {statistics.mean(found):6.2f}   ({min(found):.2f} to {max(found):.2f})"
+                    f"  {policy:<20} {statistics.mean(found):6.2f}   ({min(found):.2f} to {max(found):.2f})"
                 )
         theirs = published(trace)
-        lines += [f"  paper: {name:<12} {percent:3.2f}" for name, percent in theirs.items()]
+        lines += [f"  paper: {name:<14} {percent:3.2f}" for name, percent in theirs.items()]
         if not theirs:
             lines.append("  the paper's simulator published no figure for this trace")
     return lines
@@ -79,9 +81,7 @@ def main() -> int:
         "--traces", type=Path, metavar="DIR", help="pod lists and the list of nodes (.csv or .csv.xz)"
     )
     parser.add_argument("--seeds", type=int, help=f"default {SEEDS}; with fewer nothing is written")
-    parser.add_argument(
-        "--policy", action="append", choices=[one.value for one in Placement], help="default: all"
-    )
+    parser.add_argument("--policy", action="append", choices=[*OURS, *PEERS], help="default: all of ours")
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -119,7 +119,7 @@ def _replay(options: argparse.Namespace, folder: Path) -> int:
     except TraceError as error:
         print(f"bench-placement: {error}", file=sys.stderr)
         return 2
-    policies = [Placement(name) for name in options.policy or [one.value for one in Placement]]
+    policies = options.policy or OURS
     done = _carry_out_all(
         [
             Task(folder, name, policy, FIRST_SEED + number, options.quick)
@@ -146,7 +146,7 @@ def _carry_out_all(tasks: list[Task]) -> list[Done]:
             done.append(one)
             task = one.task
             print(
-                f"  {len(done)}/{len(tasks)} after {time.perf_counter() - started:4.0f} s: {task.trace} {task.policy.value} "
+                f"  {len(done)}/{len(tasks)} after {time.perf_counter() - started:4.0f} s: {task.trace} {task.policy} "
                 f"seed {task.seed}: {one.percent:.2f}%",
                 flush=True,
             )

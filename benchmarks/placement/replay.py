@@ -22,6 +22,8 @@ from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.ledger import Ledger
+from gpushare.simulate.peers.ledger import RULES, PeerLedger
+from gpushare.simulate.peers.names import PEERS
 
 Ints = npt.NDArray[np.signedinteger[Any]]
 Bools = npt.NDArray[np.bool_]
@@ -82,11 +84,11 @@ class Outcome(NamedTuple):
 def replay(
     nodes: Sequence[TraceNode],
     arriving: Sequence[TracePod],
-    policy: Placement,
+    policy: str,
     seed: int,
 ) -> Outcome:
-    """Place ``arriving`` by ``policy``, over nodes and on each."""
-    chance = random.Random(f"{policy.value} {seed}")
+    """Place ``arriving`` by ``policy``, over nodes and on each: the value of a ``Placement``, or one of ``PEERS``."""
+    chance = random.Random(f"{policy} {seed}")
     cluster = Cluster(nodes, policy, chance)
     decisions_ms = []
     capacity = sum(node.gpus for node in nodes) * MILLI
@@ -111,8 +113,12 @@ def replay(
 class Cluster:
     """Nodes with GPUs, and what kube-scheduler and the ledger would do with pods that come."""
 
-    def __init__(self, nodes: Sequence[TraceNode], policy: Placement, chance: random.Random) -> None:
-        self._ledger = Ledger(node_policy=policy)
+    def __init__(self, nodes: Sequence[TraceNode], policy: str, chance: random.Random) -> None:
+        self._by_peer = policy in PEERS
+        placement = Placement.BINPACK if self._by_peer else Placement(policy)
+        self._ledger = (
+            PeerLedger(RULES[policy], chance.random) if self._by_peer else Ledger(node_policy=placement)
+        )
         self._chance = chance
         self._names = [node.name for node in nodes]
         self._index = {name: at for at, name in enumerate(self._names)}
@@ -123,7 +129,7 @@ class Cluster:
         self.given_milli = 0
         for node in nodes:
             gpus = tuple(Device(index, f"{node.name}-{index}", _GPU_MIB) for index in range(node.gpus))
-            self._ledger.set_node(NodeDevices(node.name, NodeMode.SHARE, UNIT, gpus, policy))
+            self._ledger.set_node(NodeDevices(node.name, NodeMode.SHARE, UNIT, gpus, placement))
             self._ledger.set_free_cpu(node.name, node.cpu_milli)
 
     def place(self, uid: str, pod: TracePod, *, is_new: bool = True) -> Tried:
@@ -145,16 +151,24 @@ class Cluster:
             return Tried(
                 taken_ms, None, refusals={reason: nodes for reason, nodes in refusals.items() if nodes}
             )
-        scored = self._ledger.score(request, verdict.fits)
-        most = max(scored)
-        best = [name for name, score in zip(verdict.fits, scored, strict=True) if score == most]
-        name = self._chance.choice(best)
+        name = self._node_for(request, verdict.fits)
         allocation = self._ledger.reserve(uid, uid, request, name)
         taken_ms = (time.perf_counter() - started) * 1e3
         self.given_milli += pod.total_milli
         node = self._index[name]
         self._take(node, pod)
         return Tried(taken_ms, node, tuple(share.index for share in allocation.gpus))
+
+    def _node_for(self, request: Request, fitting: list[str]) -> str:
+        if self._by_peer:
+            chosen = self._ledger.best(request, fitting)
+            assert chosen is not None, "the request fits"
+            return chosen
+        scored = self._ledger.score(request, fitting)
+        most = max(scored)
+        return self._chance.choice(
+            [name for name, score in zip(fitting, scored, strict=True) if score == most]
+        )
 
     def place_without_gpu(self, pod: TracePod) -> Tried:
         """Place it as kube-scheduler's defaults would."""

@@ -15,7 +15,6 @@ from benchmarks.placement.openb import (
     read_pods,
 )
 from benchmarks.placement.replay import replay
-from gpushare.api.node.device import Placement
 
 #: What arrives, in parts of what the cluster's GPUs have.
 RATIO: Final = 1.3
@@ -28,7 +27,7 @@ class Task(NamedTuple):
 
     folder: Path
     trace: str
-    policy: Placement
+    policy: str
     seed: int
     quick: bool = False
 

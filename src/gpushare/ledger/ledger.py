@@ -108,12 +108,16 @@ class Ledger:
         if book is None or book.devices is None:
             raise self._refused(request, node)
         candidates = self._candidates(book, book.devices, request)
-        allocation = chosen(book.devices, candidates, request)
+        allocation = self.choose(book.devices, candidates, request)
         if allocation is None:
             raise self._refused(request, node)
         self._put(Held(uid, pod, node, allocation, confirmed=False))
         self.gpus_chosen(uid, node, candidates)
         return allocation
+
+    def choose(self, node: NodeDevices, candidates: list[Candidate], request: Request) -> Allocation | None:
+        """The allocation of ``request`` on these GPUs of ``node``; ``None`` if they are not enough. Simulations may choose otherwise."""
+        return chosen(node, candidates, request)
 
     def hold(
         self,

@@ -14,7 +14,6 @@ import msgspec
 
 from gpushare.api.errors import ModelError
 from gpushare.api.json_objects import Json
-from gpushare.api.node.device import Placement
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.pluralize import counted
 from gpushare.kube.auth.access import load_access
@@ -23,6 +22,7 @@ from gpushare.options.option import InvalidSettings
 from gpushare.options.usage_error import refuse
 from gpushare.options.variables import warn_of_misspelled_variables
 from gpushare.simulate.arguments import PROGRAM, parse
+from gpushare.simulate.engine.comparison import compare, with_policy
 from gpushare.simulate.engine.engine import Settings
 from gpushare.simulate.engine.min_nodes import Enough, enough
 from gpushare.simulate.engine.simulation import simulate
@@ -32,12 +32,13 @@ from gpushare.simulate.input.manifests import Manifests, joined, manifests_of
 from gpushare.simulate.input.node_shapes import shape_of, shapes_there
 from gpushare.simulate.options import ROLE
 from gpushare.simulate.output import report
+from gpushare.simulate.output.comparison import comparison_table
 from gpushare.simulate.progress import Bar
 from gpushare.simulate.snapshot import ClusterState, counting_of, read_snapshot, snapshot_of
 
 _INTERRUPTED: Final = 130
 #: Options that request a simulation; without any of them --save only saves.
-_SIMULATE: Final = ("filename", "policy", "reschedule_all", "min_nodes", "details", "output")
+_SIMULATE: Final = ("filename", "policy", "reschedule_all", "min_nodes", "compare", "details", "output")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -87,29 +88,39 @@ def _simulate(options: SimpleNamespace) -> int:
         print(f"{PROGRAM}: {warning}", file=sys.stderr)
     state = joined(state, manifests.state)
     settings = Settings(
-        policy=Placement(options.policy or Placement.BINPACK.value),
         isolated_cap=options.isolated_max_pods,
         unit=counting.unit,
         counts_alone=options.ignored_by_scheduler,
         seed=options.seed,
         preemption=options.preemption,
     )
+    if options.policy is not None:
+        settings = with_policy(settings, options.policy)
     bar = Bar(sys.stderr, "pods")
     try:
         result = simulate(
             state, manifests.pods, settings, reschedule=options.reschedule_all, progress=bar.shown
         )
         enough_results = _enough(options, state, manifests, settings, bar) if options.min_nodes else []
+        compared = (
+            compare(state, manifests.pods, settings, reschedule=options.reschedule_all, on_run=bar.show_text)
+            if options.compare
+            else []
+        )
     finally:
         bar.end()
     if options.output == "json":
         document = report.structured(
-            result, enough_results, manifests.passed_over, manifests.there, manifests.warnings
+            result, enough_results, manifests.passed_over, manifests.there, manifests.warnings, compared
         )
         _print_json(document)
     else:
-        text = report.tables(result, details=options.details, there=manifests.there)
-        sys.stdout.write(text if not enough_results else f"{text}\n{report.enough_table(enough_results)}")
+        sections = [report.tables(result, details=options.details, there=manifests.there)]
+        if enough_results:
+            sections.append(report.enough_table(enough_results))
+        if compared:
+            sections.append(comparison_table(compared))
+        sys.stdout.write("\n".join(sections))
     return 3 if result.waiting else 0
 
 

@@ -8,6 +8,7 @@ from gpushare.api.node.device import Placement
 from gpushare.options.kinds import CHOICE, FILE, FILES, INTEGER, MIB, SWITCH, TEXT, UNIT, Kind, Text
 from gpushare.options.option import Option, Role
 from gpushare.options.shared import ACCESS
+from gpushare.simulate.peers.names import PEERS
 
 _EXAMPLES: Final = """\
 exit code: 0 all have a place, 3 pods wait, 2 wrong input, 1 the cluster or a file cannot be read
@@ -17,6 +18,7 @@ examples:
   gpushare simulate -f deployment.yaml --min-nodes           # how many more nodes, of each kind that is there
   gpushare simulate -f big.yaml --min-nodes --node-shape gpus=8,memory=81920,mode=cgpu
   gpushare simulate --reschedule-all --policy fragmentation         # all that runs, placed again by another policy
+  gpushare simulate --reschedule-all --compare            # the same by every policy, also by HAMi's and KAI's
   gpushare simulate --save cluster.json                   # keep the cluster's state, without commands and environment
   gpushare simulate --snapshot cluster.json -f a.yaml
 more: docs/guide/simulate.md
@@ -57,9 +59,16 @@ ROLE: Final = Role(
         Option(
             "policy",
             CHOICE,
-            "how nodes are chosen",
+            "how nodes and GPUs are chosen; hami-NODES-GPUS and kai-STRATEGY: by the rules of those projects",
             absent="binpack",
-            choices=tuple(one.value for one in Placement),
+            choices=(*(one.value for one in Placement), *PEERS),
+            group=_COMES,
+        ),
+        Option(
+            "compare",
+            SWITCH,
+            "run under every policy, and show the outcomes side by side",
+            False,
             group=_COMES,
         ),
         Option(

@@ -32,6 +32,7 @@ from benchmarks.placement.replay import (
 )
 from benchmarks.placement.tasks import Done, Task
 from gpushare.api.node.device import Placement
+from gpushare.simulate.peers.names import PEERS
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nb,64000,262144,2,T4\na,8000,32768,1,V100\nplain,96000,1000,0,\n"
 PODS = (
@@ -39,6 +40,7 @@ PODS = (
     "p2,1000,100,2,1000,\np1,1000,100,1,460,V100|T4\np3,500,10,0,0,T4\np4,500,10,1,1500,\n"
 )
 SHORT = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np1,1000,100,1,460\n"
+REPLAYED = (*(placement.value for placement in Placement), *PEERS)
 quick = settings(max_examples=60, deadline=None)
 
 pods = st.lists(
@@ -106,10 +108,10 @@ def test_what_arrives_asks_for_the_ratio_but_for_the_last_pod(
     assert arrivals(listed, capacity * 1000, 1.3, seed) == arriving
 
 
-@given(listed=pods, policy=st.sampled_from(Placement), seed=st.integers(0, 3))
+@given(listed=pods, policy=st.sampled_from(REPLAYED), seed=st.integers(0, 3))
 @quick
 def test_no_more_is_given_than_there_is_and_the_same_seed_gives_the_same(
-    listed: list[TracePod], policy: Placement, seed: int
+    listed: list[TracePod], policy: str, seed: int
 ) -> None:
     nodes = [TraceNode("a", 8000, 4000, 2, "T4"), TraceNode("b", 64000, 4000, 1, "V100")]
     outcome = replay(nodes, listed, policy, seed)
@@ -125,8 +127,8 @@ def test_no_more_is_given_than_there_is_and_the_same_seed_gives_the_same(
         assert len(one.gpus) == (one.pod.gpus if one.node else 0)
 
 
-@pytest.mark.parametrize("policy", Placement)
-def test_processors_memory_and_models_are_kept_to(policy: Placement) -> None:
+@pytest.mark.parametrize("policy", REPLAYED)
+def test_processors_memory_and_models_are_kept_to(policy: str) -> None:
     nodes = [TraceNode("a", 4000, 4000, 4, "T4")]
     anywhere: frozenset[str] = frozenset()
 
@@ -149,7 +151,7 @@ def test_why_a_pod_was_dropped_is_counted_by_the_first_reason_of_each_node() -> 
         TraceNode("taken", 4000, 4000, 2, "T4"),
     ]
     asking = TracePod(1000, 1000, 2, 1000, frozenset({"T4"}))
-    first, second = replay(nodes, [asking._replace(gpus=2), asking], Placement.BINPACK, 1).landed
+    first, second = replay(nodes, [asking._replace(gpus=2), asking], "binpack", 1).landed
     assert (first.node, first.gpus, dict(first.refusals)) == ("taken", (0, 1), {})
     assert (second.node, dict(second.refusals)) == (
         "",
@@ -160,7 +162,7 @@ def test_why_a_pod_was_dropped_is_counted_by_the_first_reason_of_each_node() -> 
 def test_pods_without_a_gpu_go_where_most_is_free() -> None:
     nodes = [TraceNode("a", 4000, 4000, 1, "T4"), TraceNode("b", 8000, 8000, 1, "T4")]
     free_first = [TracePod(4000, 4000, 0, 0, frozenset()), TracePod(4000, 0, 1, 1000, frozenset())]
-    assert replay(nodes, [*free_first, free_first[1]], Placement.BINPACK, 1).percent == 100
+    assert replay(nodes, [*free_first, free_first[1]], "binpack", 1).percent == 100
 
 
 SMALL: dict[str, dict[str, float]] = {"small.binpack": {"least": 101}}
@@ -216,7 +218,7 @@ def test_every_list_of_a_folder_is_replayed_and_its_figures_written(
 
 def test_figures_are_means_over_seeds_beside_what_was_published() -> None:
     done = [
-        Done(Task(Path(), "default", Placement.FRAGMENTATION, seed), percent, [1.0] * 50)
+        Done(Task(Path(), "default", "fragmentation", seed), percent, [1.0] * 50)
         for seed, percent in ((42, 95.0), (43, 96.0))
     ]
     figures = command.figures_of(done)

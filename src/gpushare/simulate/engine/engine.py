@@ -46,6 +46,7 @@ from gpushare.simulate.engine.eviction import Evicting, Eviction
 from gpushare.simulate.engine.filter_cache import Columns
 from gpushare.simulate.engine.virtual_clock import JumpingClock
 from gpushare.simulate.errors import SimulateError
+from gpushare.simulate.peers.ledger import RULES, PeerLedger
 from gpushare.simulate.snapshot import ClusterState
 
 #: The weight of the extender's points in the charts, on the scale of kube-scheduler's own.
@@ -62,7 +63,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Settings of scheduler and kube-scheduler. ``seed`` decides between nodes with equal score.
 
     ``counts_alone``: kube-scheduler leaves our resources to the extender (``extender.ignoredByScheduler``). ``unit`` applies to nodes
-    whose agent does not report one. ``preemption``: less important pods are evicted for others.
+    whose agent does not report one. ``preemption``: less important pods are evicted for others. ``peer``: the name of a peer's policy
+    (``peers.names``), which then chooses nodes and GPUs instead of ``policy``; empty: none.
     """
 
     policy: Placement = Placement.BINPACK
@@ -71,6 +73,12 @@ class Settings(msgspec.Struct, frozen=True):
     counts_alone: bool = True
     seed: int = 0
     preemption: bool = True
+    peer: str = ""
+
+    @property
+    def policy_name(self) -> str:
+        """The value of ``--policy``."""
+        return self.peer or self.policy.value
 
 
 class Refused(Exception):
@@ -115,7 +123,13 @@ class Scheduling:
     def __init__(self, state: ClusterState, settings: Settings, clock: JumpingClock) -> None:
         self.pods: dict[str, Json] = {}
         """Every pod by ``NAMESPACE/NAME``, in its current state at the API server."""
-        self.ledger = Ledger(node_policy=settings.policy)
+        self._chance = random.Random(settings.seed).random  # noqa: S311 - the same seed must repeat the same result
+        self._by_peer = bool(settings.peer)
+        self.ledger = (
+            PeerLedger(RULES[settings.peer], self._chance)
+            if settings.peer
+            else Ledger(node_policy=settings.policy)
+        )
         self._reservations = Reservations(RESERVATION_TTL_S)
         self._policies = Policies(clock, kept_on=self.ledger.nominations.node_of)
         self._view = ClusterCache(
@@ -142,7 +156,6 @@ class Scheduling:
         self._nodes = Occupancy()
         ignored = _LEFT_TO_EXTENDER if settings.counts_alone else frozenset()
         self._columns = Columns(self._nodes, ignored)
-        self._chance = random.Random(settings.seed).random  # noqa: S311 - the same seed must repeat the same result
         for node in state.nodes:
             self._add_node(node)
         self._take_rules(state)
@@ -363,6 +376,11 @@ class Scheduling:
                 reasons = [*column.refusals(), *([reason] for reason in failed.values())]
                 raise Refused(fit_error(len(self._nodes), reasons))
             if len(filtered) > 1:
+                if self._by_peer and state.request is not None:
+                    # A peer's scheduler leaves kube-scheduler's scores no say.
+                    chosen = self.ledger.best(state.request, filtered)
+                    if chosen is not None:
+                        return chosen
                 listed = _PRIORITIES.decode(prioritize_nodes(self._view, state._replace(names=filtered)))
                 extender_points = {priority.host: priority.score * _SCALE for priority in listed}
             candidates = filtered

@@ -13,6 +13,8 @@ from gpushare.simulate.engine.eviction import Eviction
 from gpushare.simulate.engine.min_nodes import Enough
 from gpushare.simulate.engine.simulation import Fate, Result
 from gpushare.simulate.input.replicas import ExistingPods
+from gpushare.simulate.output.amounts import gib, percent
+from gpushare.simulate.output.comparison import compared_policies
 
 #: The version of the ``-o json`` format; docs/guide/simulate.md has the schema.
 API_VERSION: Final = "gpushare.dev/simulation/v2"
@@ -137,9 +139,9 @@ def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
     before, after = result.curve[0], result.curve[-1]
     pods, waiting = len(result.fates), len(result.waiting)
     lines = [
-        f"GPU memory allocated: {_gib(before.given_mib)} of {_gib(after.total_mib)} GiB ({_percent(before.given_mib, before.total_mib)}%) "
-        f"before, {_gib(after.given_mib)} GiB ({_percent(after.given_mib, after.total_mib)}%) after.",
-        f"{counted(pods, 'pod')} simulated, {waiting} pending. Policy: {result.settings.policy.value}.",
+        f"GPU memory allocated: {gib(before.given_mib)} of {gib(after.total_mib)} GiB ({percent(before.given_mib, before.total_mib)}%) "
+        f"before, {gib(after.given_mib)} GiB ({percent(after.given_mib, after.total_mib)}%) after.",
+        f"{counted(pods, 'pod')} simulated, {waiting} pending. Policy: {result.settings.policy_name}.",
     ]
     if result.evictions:
         again = sum(eviction.again for eviction in result.evictions)
@@ -184,7 +186,7 @@ def enough_table(results: Iterable[Enough]) -> str:
     for result in results:
         last = result.result.curve[-1]
         allocated = (
-            f"{_gib(last.given_mib)}/{_gib(last.total_mib)} GiB ({_percent(last.given_mib, last.total_mib)}%)"
+            f"{gib(last.given_mib)}/{gib(last.total_mib)} GiB ({percent(last.given_mib, last.total_mib)}%)"
         )
         still = Counter(f"{fate.workload}: {fate.why}" for fate in result.still_waiting)
         pending = "; ".join(f"{count} × {reason}" for reason, count in still.items()) or "none"
@@ -198,12 +200,13 @@ def structured(
     passed_over: Sequence[str] = (),
     there: Sequence[ExistingPods] = (),
     warnings: Sequence[str] = (),
+    compared: Sequence[Result] = (),
 ) -> dict[str, Any]:
     """The run for programs; the schema is in docs/guide/simulate.md."""
     before, after = result.curve[0], result.curve[-1]
     return {
         "apiVersion": API_VERSION,
-        "policy": result.settings.policy.value,
+        "policy": result.settings.policy_name,
         "warnings": list(warnings),
         "pods": [_pod(fate) for fate in result.fates],
         "evictions": [
@@ -236,6 +239,7 @@ def structured(
             }
             for one in found
         ],
+        "compared": compared_policies(compared),
         "skipped": list(passed_over),
         "existing": [
             {
@@ -294,11 +298,3 @@ def _node(node: NodeUsage) -> dict[str, Any]:
             for gpu in node.gpus
         ],
     }
-
-
-def _gib(mib: int) -> str:
-    return f"{mib / 1024:.0f}"
-
-
-def _percent(part: int, whole: int) -> int:
-    return 100 * part // whole if whole else 0
