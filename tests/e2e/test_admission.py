@@ -319,7 +319,7 @@ def test_the_audit_log_has_the_uid_of_a_gpu_pod_and_what_it_asks_for(api: Api, s
     assert api.ask("DELETE", f"/api/v1/namespaces/default/pods/{metadata['name']}").taken
 
 
-def test_a_value_of_the_audit_log_that_cannot_be_worked_out_refuses_nobody(
+def test_an_audit_annotation_that_cannot_be_evaluated_rejects_no_pod(
     api: Api, commands: Commands, states: Path
 ) -> None:
     (policy,) = (
@@ -411,7 +411,7 @@ def test_a_pod_of_many_containers_costs_less_than_the_limit(api: Api, wrong: boo
     assert not problem(case, api.create(workload("CronJob", case, "many"), dry=True))
 
 
-def test_a_slip_among_many_names_is_told_within_the_limits_of_cost(api: Api) -> None:
+def test_a_misspelling_among_many_names_is_found_within_the_cel_cost_limit(api: Api) -> None:
     many = tuple(box(f"c{n}", mem="1") for n in range(199))
     unread = {f"example.com/{n:063}": "x" for n in range(250)}
     words = unknown_words(("slip", "aliyun.com/gpu-core", names.GPU_CORE))

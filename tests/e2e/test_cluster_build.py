@@ -71,7 +71,7 @@ def test_programs_with_the_same_module_and_flags_are_built_by_one_command(go: Pa
     assert sorted(len(packages) for packages in asked) == [1, 2, 4]
 
 
-def test_given_programs_are_used_and_the_rest_is_built(
+def test_programs_that_exist_are_used_and_the_rest_is_built(
     go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = tmp_path / "given"

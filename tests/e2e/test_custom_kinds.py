@@ -189,7 +189,7 @@ def test_no_key_of_a_record_is_put_on_pods(api: Api, field: str) -> None:
         assert (refused.status, RECORD in refused.message) == (422, True), key
 
 
-def test_a_tree_where_nobody_looks_says_so_and_a_status_that_is_written_takes_the_place_of_that(
+def test_a_tree_outside_the_watched_namespace_says_so_until_a_status_is_written(
     api: Api,
 ) -> None:
     path = PATHS[TREE].replace(f"namespaces/{names.QUOTA_NAMESPACE}/", "namespaces/default/")

@@ -234,9 +234,7 @@ def test_records_are_guarded_in_own_namespaces_too(api: Api) -> None:
     assert (answer.status, answer.message.endswith(carried_words(names.ANN_SHARE))) == (403, True)
 
 
-def test_who_is_let_in_is_logged_with_the_name_and_the_uid_that_the_pod_was_given(
-    api: Api, webhook: Webhook
-) -> None:
+def test_an_admitted_pod_is_logged_with_its_generated_name_and_uid(api: Api, webhook: Webhook) -> None:
     """The API server gives them before it asks those who validate: one search then shows a pod's whole way."""
     submitted = pod(CASES["memory"], "")
     submitted["metadata"] = {"generateName": "named-", "namespace": "default"}
@@ -379,7 +377,7 @@ def test_an_upgrade_by_helm_leaves_certificate_and_trust(
     assert webhook.certificate() == certificate
 
 
-def test_configurations_that_are_made_anew_are_trusted_again(
+def test_recreated_configurations_get_the_ca_bundle_again(
     api: Api, webhook: Webhook, product: Product
 ) -> None:
     docs = [by_address(doc, webhook.ports[0]) for doc in rendered(product) if "webhooks" in doc]

@@ -16,7 +16,7 @@ from gpushare.__main__ import ROLES, main
         ("completion", "no role 'completion'; there are scheduler, "),
     ],
 )
-def test_a_slip_in_a_role_is_told_with_the_role_that_is_near(
+def test_a_misspelt_role_is_reported_with_the_nearest_one(
     role: str, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([role]) == 2

@@ -127,7 +127,7 @@ def test_patterns_are_compiled_at_their_first_use_and_once() -> None:
     assert re.compile("a").match("a")
 
 
-def test_a_wrong_pattern_is_told_when_it_is_used() -> None:
+def test_an_invalid_pattern_raises_when_it_is_used() -> None:
     with putting_off(patterns=True):
         wrong = re.compile("(")
     with pytest.raises(re.error, match="missing"):

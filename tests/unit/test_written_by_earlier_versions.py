@@ -145,7 +145,7 @@ def test_pods_of_an_mps_node_a_gang_that_waits_and_moved_pods_are_read_as_they_w
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=of)
-def test_what_kubelets_have_given_lies_on_the_gpus_of_the_records(cluster: Path) -> None:
+def test_what_kubelets_allocated_is_on_the_gpus_of_the_records(cluster: Path) -> None:
     view, _ = rebuilt(cluster)
     expected = {f"default/{name}": one for name, one in read(cluster, "expected").items()}
     told = 0

@@ -191,7 +191,7 @@ def test_what_the_webhook_wrote_into_its_objects_survives_an_upgrade(clean: Comm
     assert clean.json("get", *secret)["data"] == {"current.ca.crt": "eA=="}
 
 
-def test_a_second_installation_elsewhere_is_refused_and_told_why(clean: Commands) -> None:
+def test_a_second_installation_elsewhere_is_refused_with_the_reason(clean: Commands) -> None:
     install(clean, INSTALLER)
     done = clean.run("helm", "install", "other", str(CHARTS / INSTALLER), "-n", "default")
     assert done.returncode != 0

@@ -418,7 +418,7 @@ def test_notes_say_that_pods_beside_the_release_are_not_checked(helm: Commands, 
 
 
 @pytest.mark.parametrize(("unit", "amount"), [("1GiB", 3), ("GiB", 3), ("128MiB", 24), ("MiB", 24)])
-def test_notes_name_an_amount_that_is_no_slip_in_the_unit(helm: Commands, unit: str, amount: int) -> None:
+def test_notes_suggest_an_amount_that_is_right_in_the_unit(helm: Commands, unit: str, amount: int) -> None:
     assert f"aliyun.com/gpu-mem: {amount} (3 GiB)," in notes(helm, INSTALLER, f"gpuMemoryUnit={unit}")
 
 

@@ -93,7 +93,7 @@ def test_pods_come_and_go_across_the_jump(
     assert _restarts(churn) == restarts
 
 
-def test_a_clock_before_the_certificates_is_told_and_all_goes_on_when_it_is_put_right(
+def test_a_clock_before_the_certificates_validity_is_reported_and_service_resumes_once_it_is_set_right(
     cluster: Cluster, churn: Product, right: Clocks
 ) -> None:
     restarts = _restarts(churn)

@@ -59,7 +59,9 @@ def test_a_wrong_label_is_named(product: Product) -> None:
     wait_for("nothing is found", says(product, 0), timeout=60)
 
 
-def test_who_may_read_little_is_told_what_was_not_looked_at(product: Product, tmp_path: Path) -> None:
+def test_an_account_with_few_rights_is_told_which_checks_were_skipped(
+    product: Product, tmp_path: Path
+) -> None:
     """A ServiceAccount that may read nodes and pods: what the API server itself refuses is no sound check and no fault."""
     account = "reads-little"
     product.kubectl("create", "serviceaccount", account)

@@ -67,7 +67,7 @@ def the_api_server(cluster: Cluster, product: Product) -> None:
     ],
     ids=lambda function: function.__name__,
 )
-def test_nothing_is_given_twice_or_lost_when_it_is_restarted(
+def test_no_share_is_allocated_twice_or_lost_over_a_restart(
     cluster: Cluster, churn: Product, restart: Callable[[Cluster, Product], None]
 ) -> None:
     with stream(cluster, APP) as account:

@@ -40,7 +40,7 @@ def test_a_pod_gets_an_equal_part_of_each_of_several_gpus(product: Product) -> N
     assert names.LABEL_POD_GPU_COUNT in ran.text
 
 
-def test_whole_gpus_are_given_whole_and_nobody_else_is_put_there(cluster: Cluster, product: Product) -> None:
+def test_whole_gpus_are_exclusive_to_their_pod(cluster: Cluster, product: Product) -> None:
     """The kubelet counts the 8 and the 16 units that were asked for: the rest of the GPUs is for us to keep."""
     product.offers(NODE, gpu_mem=60, gpu_core=400)
     whole = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}

@@ -19,7 +19,9 @@ def node(cluster: Cluster, product: Product) -> Node:
     return cluster.node(CGPU)
 
 
-def test_a_driver_that_goes_and_comes_back_is_told_and_used_again(product: Product, node: Node) -> None:
+def test_a_driver_that_disappears_is_reported_and_used_again_once_it_is_back(
+    product: Product, node: Node
+) -> None:
     for _ in range(2):
         driver.remove(node)
         try:
@@ -61,7 +63,7 @@ def test_a_gpu_that_falls_off_the_bus_takes_nothing_new_and_a_waiting_pod_goes_i
     assert told_unhealthy(product) == events, "the agent that came after tells what was told"
 
 
-def test_a_label_that_means_nothing_is_told_each_time_and_changes_nothing(product: Product) -> None:
+def test_an_unknown_label_value_is_reported_each_time_and_changes_nothing(product: Product) -> None:
     label = names.LABEL_PLACEMENT
     for times in (1, 2):
         product.kubectl("label", "node", CGPU, f"{label}=sideways", "--overwrite")
@@ -75,7 +77,7 @@ def test_a_label_that_means_nothing_is_told_each_time_and_changes_nothing(produc
     product.running("app=still")
 
 
-def test_cdi_that_was_asked_for_and_is_missing_is_told_and_found_when_it_comes(
+def test_cdi_that_is_required_and_missing_is_reported_and_used_once_it_appears(
     product: Product, node: Node
 ) -> None:
     product.upgrade(INSTALLER, "--set", "nodeAgent.containerRuntime=cdi")

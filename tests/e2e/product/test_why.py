@@ -44,7 +44,7 @@ def test_the_leader_says_where_a_pod_went_and_why_another_waits(product: Product
     product.delete_all()
 
 
-def test_what_pods_really_use_stands_beside_what_they_were_given(product: Product) -> None:
+def test_use_of_pods_is_shown_next_to_their_allocation(product: Product) -> None:
     product.apply(gpu_pod("uses", 3, labels={"app": "uses"}))
     product.running("app=uses")
 

@@ -263,9 +263,7 @@ async def test_other_methods_and_pages(running: Running) -> None:
         assert answer.status == 405
 
 
-async def test_it_answers_on_for_a_while_after_it_was_told_to_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_keeps_answering_while_it_drains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drained, told = asyncio.Event(), process._told
 
     async def drains(stop: asyncio.Event, drain_s: float) -> None:

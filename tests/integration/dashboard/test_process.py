@@ -169,7 +169,7 @@ async def test_who_waits_is_asked_of_the_scheduler_that_leads(tmp_path: Path) ->
         await runner.cleanup()
 
 
-async def test_metrics_and_probes_have_addresses_of_their_own_where_these_are_given(tmp_path: Path) -> None:
+async def test_metrics_and_probes_can_have_addresses_of_their_own(tmp_path: Path) -> None:
     for name, text in (("token", TOKEN), ("config", CONFIG)):
         (tmp_path / name).write_text(text)
     listening = (f"--{one}listen=127.0.0.1:0" for one in ("", "metrics-", "probes-"))

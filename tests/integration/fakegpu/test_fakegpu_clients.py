@@ -128,7 +128,7 @@ def test_nvidia_smi_answers_queries_as_csv(tmp_path: Path) -> None:
     assert apps == f"{PID}, trainer, 1234 MiB, {MIXED.gpus[0].uuid}\n"
 
 
-def test_nvidia_smi_tells_everything_of_each_gpu(tmp_path: Path) -> None:
+def test_nvidia_smi_shows_everything_about_each_gpu(tmp_path: Path) -> None:
     report = smi(described(tmp_path, busy(MIXED)), "-q")
     assert re.findall(r"GPU UUID +: (\S+)", report) == [gpu.uuid for gpu in MIXED.gpus]
     assert re.findall(r"Product Name +: (.+)", report) == [gpu.model for gpu in MIXED.gpus]

@@ -138,7 +138,7 @@ async def test_connections_that_take_nothing_of_a_large_answer_neither_fill_memo
                 one.close()
 
 
-async def test_the_process_behind_sees_who_asks_and_nobody_gets_what_another_may_read() -> None:
+async def test_the_relayed_process_sees_each_callers_identity_and_no_caller_gets_anothers_answer() -> None:
     async with relayed() as port:
         for token in ("one", "two"):
             assert await read(port, "/token", **{"X-Gpushare-Token": token}) == token
@@ -161,7 +161,7 @@ async def test_each_port_answers_its_own_pages_and_no_others() -> None:
         assert told == {(kind, path): 200 if path == paths[kind] else 404 for kind, path in told}
 
 
-async def test_whoever_takes_all_connections_of_one_port_takes_none_of_another() -> None:
+async def test_a_caller_that_uses_up_one_ports_connections_leaves_the_other_ports_free() -> None:
     """All of one address, whose oldest would have to go for a probe at the same port."""
     async with (
         relayed_at(frozenset({METRICS, REST}), frozenset({PROBES})) as (flooded, probed),

@@ -190,7 +190,7 @@ def test_the_same_checkout_gives_the_same_file(file: Path, tmp_path: Path) -> No
     assert os.access(again, os.X_OK)
 
 
-def test_a_python_that_is_too_old_is_told_so(file: Path) -> None:
+def test_a_python_that_is_too_old_is_refused(file: Path) -> None:
     old = next(iter(sorted(Path.home().glob(".pyenv/versions/3.[678].*/bin/python"))), None)
     entry = zipfile.ZipFile(file).read("__main__.py").decode()
     if old is None:

@@ -122,7 +122,7 @@ def two_nodes(kubectl: ScriptedKubectl, folder: Path, *, listens_after_s: float 
     return made
 
 
-def test_what_is_used_stands_beside_what_was_given(agents: Agents, inspect_cgpu: Run) -> None:
+def test_use_is_shown_next_to_the_allocation(agents: Agents, inspect_cgpu: Run) -> None:
     done = inspect_cgpu("--pods")
     assert done.returncode == 0, done.stderr
     assert [line.split() for line in done.stdout.splitlines()] == [
@@ -184,7 +184,7 @@ def test_whole_gpus_and_shares_from_before_a_switch_have_what_is_really_used_of_
     assert "n1" not in inspect_cgpu().stdout, "whole GPUs are no GPU memory"
 
 
-def test_without_the_right_to_list_agents_what_was_given_is_shown(agents: Agents, inspect_cgpu: Run) -> None:
+def test_without_the_right_to_list_agents_allocations_are_shown(agents: Agents, inspect_cgpu: Run) -> None:
     for file in agents.folder.iterdir():
         file.unlink()
     done = inspect_cgpu("--pods")

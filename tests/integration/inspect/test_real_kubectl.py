@@ -127,7 +127,7 @@ def test_variable_kubeconfig_is_honoured(server: ApiServer, kubeconfig: Path) ->
     ]
 
 
-def test_server_that_is_not_there_is_told_in_kubectls_words(kubeconfig: Path) -> None:
+def test_an_unreachable_server_is_reported_in_kubectls_words(kubeconfig: Path) -> None:
     done = typed("kubectl inspect cgpu", {"KUBECONFIG": str(kubeconfig)})
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: kubectl could not read /api/v1/nodes: ")

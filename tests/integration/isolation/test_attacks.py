@@ -148,7 +148,7 @@ def test_the_list_of_what_every_program_loads_stays_as_it_is(here: Container, tm
     must(run(here, tenant, tmp_path, sys.executable, "-c", OVER))
 
 
-def test_a_gpu_that_was_not_given_has_no_memory_whatever_the_environment_says(
+def test_a_gpu_that_was_not_allocated_has_no_memory_whatever_the_environment_says(
     here: Container, tmp_path: Path
 ) -> None:
     reach = compiled(tmp_path / "programs", REACH)

@@ -274,7 +274,7 @@ def test_whether_a_container_visits_its_class_says(
         assert bool(page(loop)["ahead"]) == visits
 
 
-def test_an_arbiter_that_dies_holds_up_nobody(container: LimitedContainer, containers: Path) -> None:
+def test_containers_keep_running_when_the_arbiter_dies(container: LimitedContainer, containers: Path) -> None:
     here = container(more=" core_percent=60")
     place(containers, here)
     forever = LOAD + "\nwhile True: launch(500_000)\n"

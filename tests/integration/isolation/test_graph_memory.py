@@ -39,7 +39,7 @@ assert used() == base, used()
     )
 
 
-def test_a_graphs_memory_is_charged_until_the_driver_has_given_it_back(container: LimitedContainer) -> None:
+def test_a_graphs_memory_is_charged_until_the_driver_has_freed_it(container: LimitedContainer) -> None:
     run_tenant(
         container(),
         GRAPHS

@@ -90,7 +90,7 @@ def test_programs_of_a_container_share_what_would_not_fit_for_each_of_them(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_memory_of_the_dead_stays_charged_as_long_as_somebody_has_it(
+def test_shared_memory_of_a_dead_process_stays_charged_while_another_has_it_open(
     kind: str, container: LimitedContainer
 ) -> None:
     here = container(3000)

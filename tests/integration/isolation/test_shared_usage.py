@@ -48,7 +48,7 @@ assert used() == before, used()
         )
 
 
-def test_a_process_that_loses_its_lock_is_charged_anew_by_its_next_allocation(
+def test_a_process_that_loses_its_lock_is_charged_again_at_its_next_allocation(
     container: LimitedContainer,
 ) -> None:
     here = container()

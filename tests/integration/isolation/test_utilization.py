@@ -24,7 +24,7 @@ def told(here: Container) -> tuple[int, set[int]]:
     return percent, set(pids)
 
 
-def test_a_container_is_told_of_its_own_work_only(container: LimitedContainer) -> None:
+def test_a_container_sees_only_its_own_utilization(container: LimitedContainer) -> None:
     busy, idle = container(), container()
     load = fakegpu.build("programs") / "engine_load"
     program = subprocess.Popen(

@@ -25,7 +25,7 @@ def test_a_container_in_which_nothing_ran_says_nothing(container: LimitedContain
     assert read_usage(container().run, 1) == []
 
 
-def test_memory_is_told_as_it_is_counted_and_each_refusal_once(container: LimitedContainer) -> None:
+def test_memory_is_logged_as_charged_and_each_refusal_once(container: LimitedContainer) -> None:
     here = container(1024)
     lines = """
 context()
@@ -63,7 +63,9 @@ def test_who_is_held_to_a_share_of_time_says_what_it_used_and_how_long_it_waited
     assert told.refused == 0
 
 
-def test_what_a_tenant_writes_or_cuts_off_harms_nobody(container: LimitedContainer) -> None:
+def test_a_log_that_a_tenant_overwrites_or_truncates_harms_no_other_container(
+    container: LimitedContainer,
+) -> None:
     here = container()
     run_tenant(here, "context()")
     assert len(read_usage(here.run, 16)) == 16

@@ -73,7 +73,7 @@ async def test_an_oversize_line_is_refused() -> None:
             await read_all(session, line_limit_bytes=200_000)
 
 
-async def test_a_stream_that_is_cut_is_told_after_its_last_whole_line() -> None:
+async def test_a_cut_stream_raises_after_its_last_whole_line() -> None:
     got: list[bytes] = []
     async with serving() as served, Session(Access(served.url)) as session:
         served.answer(begins(b"one\ntw"))

@@ -93,7 +93,7 @@ async def test_a_command_runs_in_the_containers_environment_and_folder(pod, exec
     assert session.heard[STDERR] == b"oops\n"
 
 
-async def test_the_exit_code_is_told_as_kubectl_reads_it(pod, execute):
+async def test_the_exit_code_is_sent_as_kubectl_reads_it(pod, execute):
     status = await (await execute("sh", "-c", "exit 5")).end()
     assert status["reason"] == "NonZeroExitCode"
     assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "5"}]
@@ -221,7 +221,7 @@ async def test_logs_follow_to_the_end_of_the_container(cluster, client, tmp_path
         ("/exec/default/p/c", 400, "command is missing"),
     ],
 )
-async def test_what_cannot_be_answered_is_told_plainly(client, pod, path, status, text):
+async def test_requests_that_cannot_be_served_get_a_clear_error(client, pod, path, status, text):
     answer = await client.get(path)
     assert answer.status == status
     assert text in await answer.text()

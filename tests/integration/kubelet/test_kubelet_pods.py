@@ -35,7 +35,7 @@ async def test_the_node_says_what_it_is(cluster):
     await until(lease, "the lease is renewed")
 
 
-async def test_a_running_pod_is_told_of_as_by_a_real_kubelet(cluster):
+async def test_a_running_pods_status_is_that_of_a_real_kubelet(cluster):
     await cluster.create("p")
     pod = await cluster.running("p")
     status = pod["status"]

@@ -156,7 +156,9 @@ async def test_the_same_pod_lives_on_when_its_plugin_comes_back_in_time(cluster,
     assert (await cluster.pod("p"))["status"]["phase"] == "Running"
 
 
-async def test_without_a_checkpoint_devices_are_forgotten_and_given_anew_at_the_next_start(cluster, plugin):
+async def test_without_a_checkpoint_devices_are_forgotten_and_allocated_again_at_the_next_start(
+    cluster, plugin
+):
     await cluster.create("p", script("until test -e $HOME/go; do sleep 0.02; done", **limits(2)))
     await cluster.running("p")
     await cluster.stop_kubelet()

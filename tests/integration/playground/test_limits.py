@@ -36,7 +36,7 @@ def taken_mib(said: str) -> int:
     return int(found[1])
 
 
-def test_memory_above_what_was_given_is_refused_and_neighbours_have_theirs(playground: Playground) -> None:
+def test_memory_above_the_share_is_refused_and_other_pods_keep_theirs(playground: Playground) -> None:
     with running(playground, "three", T4, 3), running(playground, "twelve", T4, 12):
         took = [playground.kubectl("exec", name, "--", "take-memory") for name in ("three", "twelve")]
     for said, given_mib in zip(took, (3072, 12288), strict=True):

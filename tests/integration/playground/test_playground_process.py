@@ -39,7 +39,7 @@ def test_nothing_outlives_a_killed_supervisor_and_the_next_one_tidies_up(apart: 
     assert not second.state.exists()
 
 
-def test_what_was_not_built_is_told_with_the_command_that_builds_it(tmp_path: Path) -> None:
+def test_missing_build_output_is_reported_with_the_command_that_builds_it(tmp_path: Path) -> None:
     process = start("--isolation", str(tmp_path))
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 2

@@ -61,7 +61,7 @@ async def test_a_gang_is_bound_when_its_last_pod_comes(version: str, form: str) 
 
 @every_version
 @every_recording
-async def test_victims_are_told_as_they_were_named(version: str, form: str) -> None:
+async def test_victims_are_returned_in_the_form_they_were_sent(version: str, form: str) -> None:
     async with replaying(version, form) as replay:
         assert await replay.fits("preemption") == ["four"]
         victim = CASES["cases"][-1]["victims"]["single"][0]["metadata"]["uid"]

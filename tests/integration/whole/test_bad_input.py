@@ -51,7 +51,7 @@ async def test_a_huge_amount_waits_with_a_reason(seen: World, number: int, units
     assert (await seen.kubectl("inspect", "cgpu", "-d")).code == 0
 
 
-async def test_a_slip_is_told_by_kubectl_at_once_and_holds_nothing_up(seen: World) -> None:
+async def test_a_mistake_is_a_warning_in_kubectl_and_blocks_nothing(seen: World) -> None:
     slip = gpu_pod("slip", None, limits={"aliyun.com/gpu-memory": 3})
     slip["metadata"]["labels"] = {**slip["metadata"].get("labels", {}), names.LABEL_MODE: "share"}
     template = {
@@ -74,7 +74,7 @@ async def test_a_slip_is_told_by_kubectl_at_once_and_holds_nothing_up(seen: Worl
     await seen.kubectl("delete", "deployment", "slip")
 
 
-async def test_a_record_that_is_broken_under_a_running_pod_is_told_on_the_pod(seen: World) -> None:
+async def test_a_record_broken_under_a_running_pod_is_an_event_on_the_pod(seen: World) -> None:
     await seen.create(gpu_pod("scribbled", 2, node="single"))
     await seen.pods.until(lambda: is_running(seen.pod("scribbled")), "it runs")
     record = seen.pod("scribbled")["metadata"]["annotations"][names.ANN_SHARE]

@@ -100,7 +100,7 @@ async def test_nothing_moves_until_it_is_asked_for_and_then_the_one_that_waited_
         assert "kept on node single" in moved["note"]
 
 
-async def test_a_scheduler_that_is_killed_while_pods_move_leaves_nobody_without_a_place(seen: World) -> None:
+async def test_a_scheduler_killed_while_pods_move_leaves_no_pod_without_a_node(seen: World) -> None:
     async with fragmented(seen) as before, seen.opted_in(*OPTIONS):
         await seen.create(gpu_pod("wide", 14))
         await seen.pods.until(

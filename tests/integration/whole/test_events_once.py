@@ -103,7 +103,7 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
     await seen.delete_all()
 
 
-async def test_a_slip_in_a_label_is_one_event_of_whoever_sees_it_first(seen: World) -> None:
+async def test_a_mistake_in_a_label_is_one_event_of_the_component_that_sees_it_first(seen: World) -> None:
     before = await of_node(seen, "single")
     await seen.label("single", {names.LABEL_MODE: "shrae", names.LABEL_PLACEMENT: "sprad"})
     await told(seen, "single", *before, *MISTAKES)

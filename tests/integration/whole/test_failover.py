@@ -278,7 +278,7 @@ async def test_room_of_a_gang_that_comes_together_no_more_is_free_under_the_next
         )
 
 
-async def test_the_next_leader_reads_what_its_watches_have_not_told_before_it_decides(
+async def test_the_next_leader_reads_what_its_watches_have_not_delivered_before_it_decides(
     leaderless: World,
 ) -> None:
     seen = leaderless

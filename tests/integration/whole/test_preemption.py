@@ -62,7 +62,7 @@ async def test_one_pod_ends_where_the_sum_would_do_and_no_gpu_does(seen: World) 
         assert [(one["pod"], one["priority"]) for one in room["victims"]] == [(ended, 10)]
 
 
-async def test_a_budget_protects_its_pods_and_the_reason_is_told(seen: World) -> None:
+async def test_a_budget_protects_its_pods_and_is_named_in_the_reason(seen: World) -> None:
     await classes(seen)
     await seen.create(*(pod(f"low-{number}", 11, "low", "four", app="kept") for number in range(4)))
     await seen.run_all(*(f"low-{number}" for number in range(4)))

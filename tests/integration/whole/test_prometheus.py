@@ -101,7 +101,7 @@ async def test_every_rule_is_evaluated_without_an_error(busy: tuple[World, Prome
     assert {rule["health"] for rule in rules} == {"ok"}, rules
 
 
-async def test_a_gpu_with_an_xid_is_told_by_metrics_and_alert(busy: tuple[World, Prometheus]) -> None:
+async def test_a_gpu_with_an_xid_shows_in_metrics_and_fires_an_alert(busy: tuple[World, Prometheus]) -> None:
     _, prometheus = busy
     (healthy,) = await prometheus.until("gpushare_gpu_healthy == 0", "one GPU is out of service")
     assert healthy["metric"]["gpu"] == "3"
@@ -112,7 +112,7 @@ async def test_a_gpu_with_an_xid_is_told_by_metrics_and_alert(busy: tuple[World,
     assert alert["metric"]["alertstate"] == "pending"
 
 
-async def test_figures_of_containers_agree_with_what_was_given_and_done(
+async def test_metrics_of_containers_agree_with_allocation_and_use(
     busy: tuple[World, Prometheus],
 ) -> None:
     seen, prometheus = busy

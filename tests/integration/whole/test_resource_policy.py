@@ -162,7 +162,7 @@ async def test_a_max_is_never_exceeded_by_pods_with_and_without_gpus_while_the_e
     await drop(seen, "many")
 
 
-async def test_a_pod_waits_for_its_unit_as_long_as_the_policy_says_whoever_asks_meanwhile(
+async def test_a_pod_waits_for_its_unit_as_long_as_the_policy_says_whatever_other_pods_request(
     seen: World,
 ) -> None:
     # No node is in the first unit.

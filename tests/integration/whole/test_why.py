@@ -26,7 +26,7 @@ async def refused(seen: World, name: str) -> None:
     await seen.pods.until(lambda: bool(waits_because(seen.pod(name))), f"{name} was refused")
 
 
-async def test_where_a_pod_went_is_told_with_the_gpu_and_its_reason(seen: World) -> None:
+async def test_a_placed_pod_is_explained_with_its_gpu_and_why_that_one(seen: World) -> None:
     await seen.create(gpu_pod("second", 16))
     await seen.run_all("second")
 
@@ -106,7 +106,7 @@ async def test_a_killed_scheduler_says_what_it_cannot_know(seen: World) -> None:
         assert "the pod was bound before this scheduler led: of that decision there is" in ran.out
 
 
-async def test_pods_that_nobody_asks_about_are_told_why_on_the_pod_and_to_who_asks(seen: World) -> None:
+async def test_pods_that_kube_scheduler_never_sends_get_an_event_and_an_explanation(seen: World) -> None:
     selects, gated, lost = (gpu_pod(name, 2) for name in ("selects", "gated", "lost"))
     selects["spec"]["nodeSelector"] = {"disk": "fast"}
     gated["spec"]["schedulingGates"] = [{"name": "example.com/later"}]

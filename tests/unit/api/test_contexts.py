@@ -65,7 +65,7 @@ def test_what_is_held_to_less_than_a_context_is_named_with_what_would_do() -> No
     ],
     ids=["not measured", "share", "MPS", "not given", "switched off", "held"],
 )
-def test_where_nobody_is_held_or_nothing_was_measured_nothing_is_said(which: NodeDevices, told: int) -> None:
+def test_without_isolation_or_a_measurement_there_is_no_remark(which: NodeDevices, told: int) -> None:
     assert len(there(which, asking(2))) == told
     assert len(too_small_anywhere([which], asking(2))) == told
 

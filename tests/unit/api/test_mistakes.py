@@ -38,11 +38,11 @@ def told(**said: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("resource", RESOURCES)
-def test_a_resource_that_there_is_is_no_slip(resource: str) -> None:
+def test_a_known_resource_is_no_mistake(resource: str) -> None:
     assert told(limits={resource: "3"}) == []
 
 
-def test_what_pods_carry_is_no_slip() -> None:
+def test_known_annotations_and_labels_of_pods_are_no_mistake() -> None:
     assert len(ANNOTATIONS) > 15
     assert told(annotations=dict.fromkeys(ANNOTATIONS, "true"), labels=dict.fromkeys(LABELS, "x")) == []
     assert told(labels={names.LABEL_POD_COMPUTE_CLASS: names.COMPUTE_BATCH}) == []
@@ -52,7 +52,7 @@ def test_containers_without_resources_are_none_either() -> None:
     assert mistakes_of(msgspec.convert({"spec": {"containers": [{"name": "c"}]}}, Pod), MemoryUnit.GIB) == []
 
 
-def test_what_is_written_for_nodes_is_a_slip_on_a_pod() -> None:
+def test_a_label_meant_for_nodes_is_a_mistake_on_a_pod() -> None:
     for key in (*OF_NODES, names.LABEL_DESCRIBED, names.LABEL_AGENT_PORT, names.LABEL_MAX_NODE_PODS):
         for place in ("labels", "annotations"):
             (text,) = told(**{place: {key: "x"}})
@@ -69,7 +69,7 @@ def slipped(word: str) -> set[str]:
     return found - {word}
 
 
-def test_every_slip_of_one_letter_in_a_label_s_own_word_is_told_with_the_label_that_is_meant() -> None:
+def test_every_one_letter_mistake_in_a_label_is_reported_with_the_label_that_is_meant() -> None:
     """A swap of two counts as one; only what is before the word may be another's name."""
     for one in slipped("count"):
         (text,) = told(labels={f"aliyun.com/gpu-{one}": "2"})
@@ -86,7 +86,7 @@ def test_every_slip_of_one_letter_in_a_label_s_own_word_is_told_with_the_label_t
         assert text.endswith(f"(write label {names.LABEL_POD_PLACEMENT})"), one
 
 
-def test_two_swapped_letters_of_the_domain_are_told_too() -> None:
+def test_two_swapped_letters_of_the_domain_are_reported_too() -> None:
     word = "gpushare"
     for at in range(len(word) - 1):
         domain = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
@@ -95,7 +95,7 @@ def test_two_swapped_letters_of_the_domain_are_told_too() -> None:
             assert told(labels={f"ack.{domain}.placement": "x"}), domain
 
 
-def test_every_manifest_of_the_examples_is_without_slips() -> None:
+def test_no_manifest_of_the_examples_has_mistakes() -> None:
     pods = 0
     for path in sorted((CHECKOUT / "examples").glob("*.yaml")):
         for manifest in filter(None, yaml.safe_load_all(path.read_text())):

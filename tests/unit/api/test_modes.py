@@ -61,7 +61,7 @@ def test_a_node_whose_gpus_are_claimed_lacks_nothing_once_it_is_described() -> N
     assert lacks(labelled(NodeMode.DEFAULT)) == "mode default gives nothing of ours"
 
 
-def test_a_made_up_mode_is_given_out_and_refused_from_its_entry_alone(slices: NodeMode) -> None:
+def test_a_made_up_mode_is_allocated_and_refused_from_its_entry_alone(slices: NodeMode) -> None:
     ledger = Ledger()
     found = node_devices(labelled(slices))
     assert found is not None

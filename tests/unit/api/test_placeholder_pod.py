@@ -41,7 +41,7 @@ def terms(manifest: dict[str, Any]) -> Any:
     return [term["matchExpressions"] for term in required["nodeSelectorTerms"]]
 
 
-def test_it_asks_for_the_same_elsewhere_and_nobody_runs_it() -> None:
+def test_it_requests_the_same_under_other_names_and_is_never_scheduled() -> None:
     found = made()
     assert found["metadata"] == {
         "name": "stand-in-u-1",

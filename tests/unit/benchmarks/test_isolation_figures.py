@@ -126,7 +126,7 @@ def test_parts_are_kept_beside_each_other(tmp_path: Path) -> None:
     assert (list(read(path)["cost"].rows), list(read(path)["memory"].rows)) == ([], kept["memory"].rows)
 
 
-def test_figures_of_another_form_are_begun_anew(tmp_path: Path) -> None:
+def test_figures_in_another_format_are_discarded(tmp_path: Path) -> None:
     path = tmp_path / "isolation.json"
     path.write_text('{"machine": "m", "rows": []}')
     keep(path, {"cost": Part("m", None, [])})
@@ -164,7 +164,7 @@ def test_a_program_that_hangs_is_ended_with_its_children() -> None:
         run([sys.executable, "-c", forks], {}, 0.5)
 
 
-def test_a_machine_that_does_not_keep_time_is_told_of() -> None:
+def test_a_machine_that_does_not_keep_time_is_reported() -> None:
     lateness = Lateness()
     lateness.note(0.001)
     assert lateness.worst_s == 0.001

@@ -108,7 +108,7 @@ def test_what_arrives_asks_for_the_ratio_but_for_the_last_pod(
 
 @given(listed=pods, policy=st.sampled_from(Placement), seed=st.integers(0, 3))
 @quick
-def test_no_more_is_given_than_there_is_and_the_same_seed_gives_the_same(
+def test_no_more_is_allocated_than_there_is_and_the_same_seed_repeats_the_result(
     listed: list[TracePod], policy: Placement, seed: int
 ) -> None:
     nodes = [TraceNode("a", 8000, 4000, 2, "T4"), TraceNode("b", 64000, 4000, 1, "V100")]
@@ -229,7 +229,7 @@ def test_figures_are_means_over_seeds_beside_what_was_published() -> None:
     assert published("gpushare20") == {}
 
 
-def test_a_damaged_list_is_told_by_its_name(tmp_path: Path) -> None:
+def test_a_damaged_list_is_reported_by_name(tmp_path: Path) -> None:
     (tmp_path / "openb_node_list_gpu_node.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\na,1,1,1,T4\n")
     file = tmp_path / "openb_pod_list_short.csv.xz"
     whole = lzma.compress(b"name,cpu_milli,memory_mib,num_gpu,gpu_milli\n" + b"p,1,1,1,460\n" * 99)

@@ -262,7 +262,7 @@ async def test_news_come_as_server_sent_events_until_the_page_goes() -> None:
     assert ask.stream.pages == 0
 
 
-async def test_a_page_that_comes_back_names_the_last_that_it_heard_by_header_or_by_query() -> None:
+async def test_a_page_that_reconnects_sends_its_last_event_id_by_header_or_query() -> None:
     ask = Asking()
     for number in range(3):
         ask.stream.send("delta", b"%d" % number)
@@ -273,7 +273,7 @@ async def test_a_page_that_comes_back_names_the_last_that_it_heard_by_header_or_
         await page.task
 
 
-async def test_a_page_that_cannot_go_on_is_given_everything_in_the_same_stream() -> None:
+async def test_a_page_that_cannot_resume_gets_a_snapshot_in_the_same_stream() -> None:
     """Of several replicas another may answer each request: their numbers must not meet in one page."""
     ask = Asking()
     ask.stream.send("delta", b"1")
@@ -289,7 +289,7 @@ async def test_a_page_that_cannot_go_on_is_given_everything_in_the_same_stream()
     await page.task
 
 
-async def test_a_page_that_cannot_be_given_everything_yet_is_told_so_and_not_kept() -> None:
+async def test_a_page_is_answered_503_and_not_kept_before_the_first_snapshot() -> None:
     ask = Asking()
     ask.answers.read = False
     assert (await ask("/api/events", headers=BEARER))[0] == 503
@@ -314,7 +314,7 @@ async def test_who_is_let_in_no_more_listens_no_more(monkeypatch: pytest.MonkeyP
         await page.task
 
 
-async def test_more_pages_than_may_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pages_above_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_PAGES", 0)
     status, _, body = await Asking()("/api/events", headers=BEARER)
     assert (status, b"too many pages" in body) == (503, True)

@@ -79,7 +79,7 @@ async def test_a_page_that_loads_and_listens_on_misses_nothing() -> None:
     assert (totals.pods, totals.waiting, totals.allocated_mib) == (2, 1, 5120)
 
 
-async def test_a_large_change_is_told_in_parts_with_the_sums_in_the_last() -> None:
+async def test_a_large_change_is_sent_in_parts_with_the_sums_in_the_last() -> None:
     shown = Shown()
     names = [f"n{number}" for number in range(3 * MAX_ROWS - 2)]
     shown.add(*(described(name, gpu(name, 0)) for name in names))
@@ -108,7 +108,7 @@ async def test_compute_is_a_part_of_those_gpus_that_count_it() -> None:
     assert (sample.gpus, sample.core_gpus, sample.allocated_core) == (3, 2, 30)
 
 
-async def test_where_nothing_changed_nothing_is_told() -> None:
+async def test_nothing_is_sent_when_nothing_changed() -> None:
     shown = await shown_cluster()
     number = shown.stream.number
     for _ in range(5):
@@ -120,7 +120,7 @@ async def test_where_nothing_changed_nothing_is_told() -> None:
     assert [event for event, _ in await told(shown, f"e-{number}")] == ["sample"]
 
 
-async def test_a_node_is_told_with_its_gpus_their_pods_and_what_these_really_use() -> None:
+async def test_a_node_is_sent_with_its_gpus_their_pods_and_the_pods_use() -> None:
     shown = await shown_cluster()
     shown.addresses["a"] = "10.0.0.1:9452"
     shown.asks.answers["http://10.0.0.1:9452/metrics"] = exposed(one=(900, 25))
@@ -151,14 +151,14 @@ async def test_a_node_is_told_with_its_gpus_their_pods_and_what_these_really_use
     assert (await refused(shown, "node", name="c"))[0] == 404
 
 
-async def test_a_share_of_a_gpu_that_is_not_there_is_told_apart() -> None:
+async def test_a_share_of_a_missing_gpu_is_listed_separately() -> None:
     shown = await shown_cluster()
     shown.add(holder("lost", "a", share("a", 7, 2)))
     node = await ask(shown, "node", name="a")
     assert [one["pod"] for one in node["pending"]] == ["default/lost"]
 
 
-async def test_pods_are_told_whether_they_hold_something_or_wait() -> None:
+async def test_allocated_and_pending_pods_are_sent() -> None:
     shown = await shown_cluster()
     pod = await ask(shown, "pod", key="default/one")
     assert (pod["node"], pod["priority"], [one["mib"] for one in pod["shares"]]) == ("a", 5, [3072])
@@ -169,7 +169,7 @@ async def test_pods_are_told_whether_they_hold_something_or_wait() -> None:
     assert (await refused(shown, "pod", key="default/big"))[0] == 404
 
 
-async def test_a_pod_on_a_broken_gpu_is_told_so_of_that_share() -> None:
+async def test_a_pods_share_of_a_broken_gpu_is_marked() -> None:
     shown = await shown_cluster()
     shown.add(holder("hurt", "b", share("b", 0, 2)))
     for key, wanted in (("default/hurt", (False, "XID 79")), ("default/one", (True, ""))):
@@ -235,7 +235,7 @@ async def test_a_placed_pod_says_whether_it_is_held_to_its_share() -> None:
     assert (await ask(shown, "pod", key="default/one"))["not_held"] == "it is switched off"
 
 
-async def test_a_pod_that_waits_is_told_with_why_and_what_would_help() -> None:
+async def test_a_pending_pod_is_sent_with_reason_and_suggestion() -> None:
     shown = await shown_cluster()
 
     async def why() -> tuple[str, str, str]:
@@ -301,7 +301,7 @@ async def test_of_many_findings_each_kind_has_its_part() -> None:
     assert len(found) <= details.MAX_FOUND
 
 
-async def test_what_waits_is_told_in_peoples_units_where_all_nodes_count_alike() -> None:
+async def test_requests_of_pending_pods_are_shown_in_gib_where_all_nodes_have_the_same_unit() -> None:
     shown = await shown_cluster()
     url = "http://scheduler/gpushare/decisions"
     told = Waiting("default/big", 5.0, "aliyun.com/gpu-mem: 40", "memory", "no", "", uid="uid-big")
@@ -319,7 +319,7 @@ async def test_what_waits_is_told_in_peoples_units_where_all_nodes_count_alike()
     assert (await ask(shown, "pod", key="default/big"))["asks"] == "aliyun.com/gpu-mem: 40"
 
 
-async def test_fragments_are_told_with_who_would_have_to_move() -> None:
+async def test_fragments_are_sent_with_the_pods_that_would_have_to_move() -> None:
     shown = Shown()
     shown.add(
         described("a", gpu("a", 0), gpu("a", 1)),
@@ -342,7 +342,7 @@ async def test_fragments_are_told_with_who_would_have_to_move() -> None:
     assert await ask(shown, "fragmentation") == report
 
 
-async def test_a_pod_that_would_fit_once_another_moved_is_told_of_that_move() -> None:
+async def test_a_pod_that_would_fit_once_another_moved_is_sent_with_that_move() -> None:
     shown = Shown()
     shown.add(
         described("a", gpu("a", 0), gpu("a", 1)),
@@ -356,7 +356,7 @@ async def test_a_pod_that_would_fit_once_another_moved_is_told_of_that_move() ->
     assert way["moves"] == ["default/one (4 GiB) from GPU 0 of a to GPU 1 of a"]
 
 
-async def test_what_else_than_room_keeps_a_pod_is_told_beside_its_moves() -> None:
+async def test_other_reasons_than_capacity_are_sent_next_to_a_pods_moves() -> None:
     shown = Shown()
     shown.add(
         described("a", gpu("a", 0), gpu("a", 1)),
@@ -424,7 +424,7 @@ async def test_who_waits_is_pushed_when_it_changes() -> None:
     assert line["pods"][0]["reason"] == "no"
 
 
-async def test_where_nobody_tells_why_those_who_wait_are_shown_without_reasons() -> None:
+async def test_without_a_scheduler_pending_pods_are_shown_without_reasons() -> None:
     shown = await shown_cluster()
     line = await ask(shown, "waiting")
     assert "cannot be asked" in line["problem"]

@@ -34,7 +34,7 @@ async def test_who_comes_back_hears_what_was_missed_and_nothing_twice() -> None:
 
 
 @pytest.mark.parametrize("last_id", ["", "other-3", "e-", "e-9", "e-x", "e-²", "garbage"])
-async def test_who_names_what_is_not_known_begins_anew(last_id: str) -> None:
+async def test_a_page_with_an_unknown_event_id_starts_over(last_id: str) -> None:
     stream = Stream("e")
     stream.send("delta", b"{}")
     page = stream.listen(last_id)
@@ -43,7 +43,7 @@ async def test_who_names_what_is_not_known_begins_anew(last_id: str) -> None:
 
 
 @pytest.mark.parametrize(("bound", "most"), [("MAX_RETAINED", 3), ("MAX_RETAINED_BYTES", 100)])
-async def test_what_is_kept_is_bounded_and_who_was_away_longer_begins_anew(
+async def test_the_history_is_bounded_and_a_page_away_for_longer_starts_over(
     bound: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, bound, most)
@@ -55,7 +55,7 @@ async def test_what_is_kept_is_bounded_and_who_was_away_longer_begins_anew(
     assert (await told(stream.listen("e-19")) or b"").startswith(b"id: e-20")
 
 
-async def test_who_missed_just_one_that_is_not_kept_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_that_missed_one_dropped_event_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_RETAINED", 3)
     stream = Stream("e")
     for _ in range(20):

@@ -130,7 +130,7 @@ def test_a_short_kernel_does_not_wait_for_a_long_one_of_another_process(processe
     assert min(other.timed(100 * US) for _ in range(30)) < 20 * MS
 
 
-def test_a_killed_process_keeps_nobody_waiting(processes: Processes) -> None:
+def test_a_killed_process_blocks_no_other(processes: Processes) -> None:
     one, other = Gpu(processes), Gpu(processes)
     one.begin_work()
     one.process.kill()

@@ -154,7 +154,7 @@ def test_a_plain_name_means_the_newest_variant_that_the_version_knows(
     ("name", "version", "status"),
     [("cuMemAllocAsync", 11010, 2), ("cuNoSuchThing", 13000, 1), ("", 13000, 1), ("cuMemAlloc_v2", 13000, 1)],
 )
-def test_what_a_version_lacks_is_told_from_what_nobody_knows(
+def test_a_symbol_newer_than_the_version_differs_from_an_unknown_one(
     library: ctypes.CDLL, name: str, version: int, status: int
 ) -> None:
     assert look_up(library, name, version) == (0, status, None)

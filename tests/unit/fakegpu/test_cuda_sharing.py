@@ -101,7 +101,7 @@ def test_an_event_that_is_shared_is_over_for_the_others_as_soon_as_it_is_recorde
     other.good("cuCtxSynchronize")
 
 
-def test_a_stopped_process_keeps_what_it_has_and_holds_nobody_up(processes: Processes) -> None:
+def test_a_stopped_process_keeps_its_memory_and_blocks_no_other(processes: Processes) -> None:
     stopped, other = processes.opened(), processes.opened()
     stopped.good("cuMemAlloc_v2", OUT, 1000 * MIB)
     os.kill(stopped.pid, 19)
@@ -247,7 +247,7 @@ def test_a_process_forked_before_the_driver_was_opened_opens_it(processes: Proce
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become other users")
-def test_users_of_the_machine_share_gpus_whoever_came_first() -> None:
+def test_users_of_the_machine_share_gpus_in_any_order() -> None:
     build("programs")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
@@ -296,7 +296,7 @@ def test_nvml_says_whose_work_keeps_the_gpu_busy(processes: Processes) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for another pid namespace")
-def test_a_process_of_another_pid_namespace_is_told_by_the_hosts_pid_and_not_the_other_way(
+def test_processes_of_a_pid_namespace_appear_by_host_pid_and_not_the_other_way_round(
     node: Path, processes: Processes
 ) -> None:
     outside = processes.opened()
@@ -348,7 +348,7 @@ def test_a_state_of_another_version_is_refused_with_what_to_do(
     assert f"{state}: is of version 99, not 3; end its users and remove it" in capfd.readouterr().err
 
 
-def test_a_state_that_nobody_may_write_is_refused_with_what_to_do(
+def test_an_unwritable_state_is_refused_with_what_to_do(
     node: Path, processes: Processes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     missing = node.parent / "missing" / "state"
@@ -361,7 +361,7 @@ def test_a_state_that_nobody_may_write_is_refused_with_what_to_do(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
-def test_a_full_disk_is_told_and_kills_nobody(
+def test_a_full_disk_is_reported_and_kills_no_process(
     node: Path, processes: Processes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     full = tmp_path / "full"

@@ -82,7 +82,7 @@ def test_entries_and_globals_are_found_in_any_ptx(cuda: CudaProcess, module: int
     assert cuda.cu("cuModuleUnload", module) == "INVALID_HANDLE"
 
 
-def test_a_functions_parameters_and_attributes_are_told(cuda: CudaProcess, module: int) -> None:
+def test_a_functions_parameters_and_attributes_can_be_queried(cuda: CudaProcess, module: int) -> None:
     kernel = function(cuda, module, b"fixed")
     layout = [cuda.good("cuFuncGetParamInfo", kernel, i, OUT, OUT) for i in range(3)]
     assert layout == [(0, 4), (16, 20), (40, 8)]
@@ -278,7 +278,7 @@ def test_a_copy_past_the_end_of_memory_is_refused(cuda: CudaProcess) -> None:
     assert cuda.cu("cuMemcpyHtoD_v2", device, host, 4096) == "SUCCESS"
 
 
-def test_what_a_capturing_stream_is_given_becomes_nodes(cuda: CudaProcess, module: int) -> None:
+def test_work_on_a_capturing_stream_becomes_nodes(cuda: CudaProcess, module: int) -> None:
     device, kernel, captured = (
         cuda.good("cuMemAlloc_v2", OUT, 64),
         function(cuda, module, b"fixed"),

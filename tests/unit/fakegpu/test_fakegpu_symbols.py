@@ -101,7 +101,7 @@ def test_structs_have_the_sizes_that_nvidia_ml_py_declares() -> None:
     assert ours == {name: ctypes.sizeof(struct) for name, struct in STRUCTS.items()}
 
 
-def test_the_private_table_begins_with_its_size_and_is_given_to_those_who_know_its_name(
+def test_the_private_table_begins_with_its_size_and_is_returned_by_name(
     library: ctypes.CDLL,
 ) -> None:
     table = ctypes.POINTER(ctypes.c_size_t)()

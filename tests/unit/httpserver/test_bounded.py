@@ -144,7 +144,7 @@ async def test_who_takes_nothing_of_an_answer_is_hung_up_on(served, monkeypatch)
         assert len(await ended(reader)) < 64 << 20
 
 
-async def test_a_probe_is_answered_whoever_holds_connections(served):
+async def test_a_probe_is_answered_however_many_connections_are_held(served):
     async with contextlib.AsyncExitStack() as stack:
         held = [await stack.enter_async_context(connected(served, peer="127.0.0.2")) for _ in range(3 * MOST)]
         for _ in range(2 * MOST):
@@ -167,7 +167,7 @@ async def test_of_idle_connections_those_of_the_largest_crowd_go(served):
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(OK)
 
 
-async def test_nobody_who_is_being_answered_is_hung_up_on(served):
+async def test_no_connection_is_closed_while_it_is_being_answered(served):
     async with contextlib.AsyncExitStack() as stack:
         held = []
         for _ in range(MOST):

@@ -59,7 +59,7 @@ def test_trainings_work_on_the_gpu(program: str, options: list[str], t4: dict[st
     assert "works on the GPU, and holds 64 MiB of it" in ended.stdout
 
 
-def test_usage_tells_of_memory_and_of_who_works(t4: dict[str, str]) -> None:
+def test_usage_shows_memory_and_busy_processes(t4: dict[str, str]) -> None:
     path = Path(programs.__file__).with_name("bandwidth.py")
     with subprocess.Popen(
         [sys.executable, path, "--round_s=0.1"], env=t4, stdout=subprocess.PIPE, text=True

@@ -73,7 +73,7 @@ def test_the_last_step_is_no_further_than_what_was_measured() -> None:
     assert taken_for(*unsure(20, *[20.5] * (DOUBTED + 2)))[-1] == pytest.approx(20.5, rel=1e-3)
 
 
-def test_a_short_one_in_between_begins_the_count_anew() -> None:
+def test_a_short_kernel_in_between_restarts_the_count() -> None:
     told = taken_for(*unsure(20, *[30] * DOUBTED, 20, *[30] * DOUBTED))
     assert told == pytest.approx([20] * len(told), rel=1e-3)
 

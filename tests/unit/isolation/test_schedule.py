@@ -227,7 +227,7 @@ def test_idle_time_is_used_only_by_who_may(simulation: Ask) -> None:
     assert (borrower, hard) == (pytest.approx(50, abs=3), pytest.approx(50, abs=2))
 
 
-def test_borrowed_time_is_given_back(simulation: Ask) -> None:
+def test_borrowed_time_is_paid_back(simulation: Ask) -> None:
     late = Tenant(70, start=3)
     assert shares(simulation, Tenant(30, borrows=True), late, seconds=8)[1] == pytest.approx(70, abs=3)
 
@@ -241,7 +241,7 @@ def test_one_that_lies_takes_nothing_from_the_others(simulation: Ask, lies: int)
 
 @pytest.mark.parametrize("class_", Class)
 @pytest.mark.parametrize("moment", [2.0, 2.003, 2.007, 2.0115, 2.0171])
-def test_one_that_is_stopped_holds_up_nobody(simulation: Ask, moment: float, class_: Class) -> None:
+def test_a_stopped_container_holds_up_no_other(simulation: Ask, moment: float, class_: Class) -> None:
     _, other = shares(simulation, Tenant(30, stop=moment, class_=class_), Tenant(70))
     assert other == pytest.approx(70, abs=3)
 
@@ -293,9 +293,7 @@ def test_a_service_above_its_share_has_its_share(simulation: Ask) -> None:
 
 
 @pytest.mark.parametrize("class_", Class)
-def test_beside_a_service_of_short_kernels_nobody_has_more_than_its_share(
-    simulation: Ask, class_: Class
-) -> None:
+def test_next_to_short_kernels_no_container_gets_more_than_its_share(simulation: Ask, class_: Class) -> None:
     service = Tenant(30, kernel=100_000, gap=400_000, class_=class_)
     _, loop = run(simulation, service, Tenant(70, kernel=KERNEL, class_=Class.BATCH), seconds=11)
     assert loop.share == pytest.approx(70, abs=2)

@@ -67,13 +67,15 @@ def test_a_pod_without_a_token_is_no_service_account(tmp_path: Path, account: Pa
         load_access(environ={**INSIDE, "HOME": str(tmp_path)}, service_account=account)
 
 
-def test_a_service_account_without_a_ca_is_told(account: Path) -> None:
+def test_a_service_account_without_a_ca_is_reported(account: Path) -> None:
     (account / "ca.crt").unlink()
     with pytest.raises(KubeconfigError, match="mount the whole service account token volume"):
         load_access(environ=INSIDE, service_account=account)
 
 
-def test_a_named_file_that_does_not_exist_is_told_and_nothing_else_tried(account: Path, home: Path) -> None:
+def test_a_named_file_that_does_not_exist_is_reported_and_nothing_else_tried(
+    account: Path, home: Path
+) -> None:
     environ = {**INSIDE, "HOME": str(home)}
     with pytest.raises(KubeconfigError, match="kubeconfig /no/such: does not exist; correct --kubeconfig"):
         load_access("/no/such", environ=environ, service_account=account)

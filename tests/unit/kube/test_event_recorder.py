@@ -175,7 +175,7 @@ async def test_a_server_that_is_away_is_waited_out_and_nothing_is_lost() -> None
     assert (talk.recorder.written, talk.recorder.dropped) == (2, 0)
 
 
-async def test_news_told_again_while_the_server_is_long_away_are_counted() -> None:
+async def test_repeated_events_are_counted_while_the_server_is_away_for_long() -> None:
     talk = Talk()
     talk.say()
     talk.clock.now_s += SERIES_END_S
@@ -202,7 +202,7 @@ async def test_a_series_whose_count_was_not_taken_is_counted_later() -> None:
     assert [method for method, _, _ in talk.ears.heard] == ["POST", "PATCH", "PATCH"]
 
 
-async def test_what_the_server_refuses_for_good_is_dropped_and_told(caplog: Any) -> None:
+async def test_an_event_that_the_server_refuses_for_good_is_dropped_and_logged(caplog: Any) -> None:
     talk = Talk(refusal(403))
     talk.say("one")
     talk.say("two")
@@ -219,7 +219,7 @@ async def test_a_namespace_that_can_be_none_is_dropped() -> None:
     assert (talk.ears.heard, talk.recorder.dropped) == ([], 1)
 
 
-async def test_a_series_whose_event_has_expired_is_told_as_a_new_one_in_todays_words() -> None:
+async def test_a_series_whose_event_has_expired_becomes_a_new_event_with_the_current_text() -> None:
     talk = Talk()
     talk.say("2 GiB free", cause="memory")
     await talk.settle()
@@ -279,7 +279,7 @@ async def test_words_that_no_json_can_hold_are_dropped() -> None:
     assert (talk.names, talk.recorder.dropped) == (["other"], 1)
 
 
-async def test_a_long_name_leaves_room_for_what_tells_events_apart() -> None:
+async def test_a_long_name_leaves_room_for_the_suffix_that_distinguishes_events() -> None:
     talk = Talk()
     talk.say(regarding=ObjectReference("Pod", "p" * 253, "ml", "u"))
     await talk.settle()
@@ -349,7 +349,7 @@ class Teller(Talk):
         await self.settle()
 
 
-async def test_a_fault_that_still_stands_when_its_teller_starts_anew_is_not_told_again() -> None:
+async def test_a_fault_that_persists_over_a_restart_of_its_reporter_is_not_reported_again() -> None:
     store, clock = Store(), ScriptedClock()
     await Teller(store, clock).tell("come")
     for _ in range(3):
@@ -358,7 +358,7 @@ async def test_a_fault_that_still_stands_when_its_teller_starts_anew_is_not_told
     assert store.counts == [1]
 
 
-async def test_a_standing_fault_that_nobody_has_told_is_told() -> None:
+async def test_an_existing_fault_without_an_event_is_reported() -> None:
     store = Store()
     await Teller(store, ScriptedClock()).tell("standing")
     assert store.counts == [1]
@@ -387,7 +387,7 @@ async def test_a_fault_that_came_back_is_a_new_event_and_so_it_is_to_a_new_telle
     assert store.counts == [1, 1, 1]
 
 
-async def test_one_who_dies_just_after_telling_is_followed_by_one_who_tells_nothing_new() -> None:
+async def test_a_fault_reported_just_before_a_restart_is_not_reported_again() -> None:
     store, clock = Store(), ScriptedClock()
     await Teller(store, clock).tell("come")
     clock.now_s += JUST_TOLD_S - 1.0
@@ -398,7 +398,7 @@ async def test_one_who_dies_just_after_telling_is_followed_by_one_who_tells_noth
     assert store.counts == [1, 1], "so long after, it is another time"
 
 
-async def test_what_comes_while_one_looks_is_new_however_shortly_before_it_began_the_last_was_told() -> None:
+async def test_a_fault_that_occurs_while_watched_is_new_however_recent_the_last_report() -> None:
     store, clock = Store(), ScriptedClock()
     await Teller(store, clock).tell("come")
     clock.now_s += 5.0
@@ -422,7 +422,7 @@ async def test_a_fault_that_comes_and_goes_is_three_events_of_which_the_last_cou
     assert store.counts == [1, 1, 28, 1], "it had stayed away"
 
 
-async def test_what_stands_and_is_told_again_and_again_is_counted_on_the_event_of_before() -> None:
+async def test_a_persisting_fault_is_counted_on_the_existing_event() -> None:
     store, clock = Store(), ScriptedClock()
     await Teller(store, clock).tell("standing")
     clock.now_s += 1000.0
@@ -454,7 +454,7 @@ async def test_a_fault_whose_first_answer_was_lost_is_written_once() -> None:
     assert store.counts == [1]
 
 
-async def test_an_event_that_expires_while_it_is_looked_at_is_told() -> None:
+async def test_an_event_that_expires_while_it_is_read_is_posted_again() -> None:
     store, clock = Store(), ScriptedClock()
     store.faults += [refusal(409), refusal(404), None]
     await Teller(store, clock).tell("standing")
@@ -468,7 +468,7 @@ async def test_a_server_that_fails_while_it_is_looked_at_is_waited_out() -> None
     assert store.counts == [1]
 
 
-async def test_what_has_our_name_and_cannot_be_read_keeps_nothing_from_being_told() -> None:
+async def test_an_unreadable_event_of_our_name_does_not_prevent_a_report() -> None:
     store, clock = Store(), ScriptedClock()
     await Teller(store, clock).tell("standing")
     (there,) = store.there.values()
@@ -488,7 +488,7 @@ async def test_there_is_an_end_to_looking_for_a_name() -> None:
     assert len({body["metadata"]["name"] for method, _, body in talk.ears.heard if method == "POST"}) == 64
 
 
-async def test_what_stands_longer_than_its_event_is_told_anew_under_another_name() -> None:
+async def test_a_fault_that_outlasts_its_event_gets_a_new_event_under_another_name() -> None:
     store, clock = Store(), ScriptedClock()
     one = Teller(store, clock)
     await one.tell("standing")

@@ -121,7 +121,7 @@ async def test_where_only_a_list_helps_it_lists_and_deletions_of_the_gap_are_see
         assert (server.lists, informer.figures.relists, view.syncs) == (2, 1, 1)
 
 
-async def test_a_list_is_read_anew_when_somebody_wants_to_be_sure() -> None:
+async def test_a_list_is_read_again_on_request() -> None:
     server, view = ScriptedServer(), View()
     for name in "ab":
         server.create(name)
@@ -144,7 +144,7 @@ async def test_a_list_is_read_anew_when_somebody_wants_to_be_sure() -> None:
     await waits  # nobody follows any more, so nobody is to wait
 
 
-async def test_a_place_that_was_compacted_during_a_cut_is_given_up_for_a_list() -> None:
+async def test_a_resource_version_compacted_while_disconnected_leads_to_a_new_list() -> None:
     server, view = ScriptedServer(), View()
     server.create("a")
     server.create("b")
@@ -157,7 +157,7 @@ async def test_a_place_that_was_compacted_during_a_cut_is_given_up_for_a_list() 
         assert informer.figures.relists == 1
 
 
-async def test_an_object_made_anew_under_its_name_in_a_gap_is_removed_and_then_added() -> None:
+async def test_an_object_recreated_during_a_gap_is_removed_and_then_added() -> None:
     server, view = ScriptedServer(), View()
     server.create("a", "old")
     server.create("b", "old")
@@ -172,7 +172,7 @@ async def test_an_object_made_anew_under_its_name_in_a_gap_is_removed_and_then_a
         assert view.told == ["-a", "+b=new", "+a=new"]
 
 
-async def test_an_object_made_anew_whose_end_the_watch_did_not_tell_is_removed_first() -> None:
+async def test_a_recreated_object_without_a_delete_event_is_removed_first() -> None:
     server, view = ScriptedServer(), View()
     server.create("a", "old")
     async with following(server, view):
@@ -227,7 +227,7 @@ async def test_what_vanishes_between_a_broken_list_and_the_next_is_removed() -> 
         assert view.told == ["+a=0", "+b=0", "-a", "+c=0", "+d=0"]
 
 
-async def test_waits_grow_while_the_server_is_away_and_begin_anew_after_a_good_watch() -> None:
+async def test_the_back_off_grows_while_the_server_is_away_and_is_reset_by_a_good_watch() -> None:
     server, view, clock = ScriptedServer(), View(), ScriptedClock()
     server.list_faults += [Unreachable(PATH, "no connection", sent=False)] * 3
     server.list_faults.append(ApiError(429, "TooManyRequests", "later", PATH, retry_after_s=7.0))

@@ -353,7 +353,7 @@ BREAKAGES: dict[str, tuple[object, str, str]] = {
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES)
-def test_a_broken_kubeconfig_is_told_with_file_key_and_advice(breakage: str, tmp_path: Path) -> None:
+def test_a_broken_kubeconfig_is_reported_with_file_key_and_advice(breakage: str, tmp_path: Path) -> None:
     content, key, said = BREAKAGES[breakage]
     with pytest.raises(KubeconfigError) as caught:
         load(tmp_path, content)
@@ -364,7 +364,7 @@ def test_a_broken_kubeconfig_is_told_with_file_key_and_advice(breakage: str, tmp
     assert str(caught.value).startswith(f"kubeconfig {tmp_path}/config: {key}")
 
 
-def test_an_unknown_context_is_told_by_its_option(tmp_path: Path) -> None:
+def test_an_unknown_context_is_reported_with_its_option(tmp_path: Path) -> None:
     with pytest.raises(
         KubeconfigError, match=r"--context: there is no entry 'x' in contexts; .*there are: work"
     ):
@@ -376,6 +376,6 @@ def test_an_unsupported_proxy_of_the_environment_is_refused(tmp_path: Path) -> N
         load(tmp_path, config(), HTTPS_PROXY="socks5://p:1")
 
 
-def test_a_file_that_is_a_folder_is_told(tmp_path: Path) -> None:
+def test_a_kubeconfig_that_is_a_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match=r"cannot be read \(Is a directory\)"):
         load_access(str(tmp_path), environ={})

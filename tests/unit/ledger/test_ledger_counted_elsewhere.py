@@ -13,7 +13,7 @@ def counted_in(unit: MemoryUnit, units: int) -> Request:
     return structs.replace(asks(units), unit_mib=unit.mib)
 
 
-def test_a_request_counted_in_another_unit_is_given_nothing_there() -> None:
+def test_a_request_counted_in_another_unit_does_not_fit_there() -> None:
     """Six units of 1 GiB were meant; six of 128 MiB would be an eighth of that."""
     ledger = Ledger()
     ledger.set_node(node("gib", V100))

@@ -79,7 +79,7 @@ def test_who_wants_more_processors_than_most_goes_where_there_are_more_than_gpus
     ledger.set_free_cpu("gone", 1)
 
 
-def test_fragments_that_are_told_are_those_of_kinds_alone() -> None:
+def test_reported_fragments_are_those_of_kinds_alone() -> None:
     ledger = ledger_of(node("few", T4, T4))
     ledger.set_free_cpu("few", 4_000)
     arrive(ledger, *[with_cpu(asks(15), 4_000)] * 4)
@@ -99,7 +99,7 @@ def test_several_gpus_are_taken_where_the_fewest_whole_ones_are_lost() -> None:
     assert ledger.score(asks(1, gpus=9), ["eight", "two"]) == [0, 0]
 
 
-def test_ten_nodes_are_told_apart_however_far_one_stands_out() -> None:
+def test_ten_nodes_get_different_scores_however_far_one_stands_out() -> None:
     names = [f"n{number}" for number in range(14)]
     ledger = ledger_of(*(node(name, (number + 4) * 1024) for number, name in enumerate(names)))
     assert ledger.score(asks(4), [*names, "nowhere"]) == [10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0]
@@ -169,7 +169,7 @@ def play(ledger: Ledger, number: int, what: str, with_what: object) -> None:
 
 @given(steps=steps, request=questions)
 @quick
-def test_what_is_kept_is_as_if_worked_out_anew(steps: list[tuple[str, object]], request: Request) -> None:
+def test_cached_values_equal_newly_computed_ones(steps: list[tuple[str, object]], request: Request) -> None:
     ledger = ledger_of()
     for number, (what, with_what) in enumerate(steps):
         play(ledger, number, what, with_what)

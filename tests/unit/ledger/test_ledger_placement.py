@@ -64,7 +64,7 @@ def test_the_emptier_node_scores_higher_when_nodes_are_spread() -> None:
     assert ledger.score(asks(2), ["n3", "n2", "n1"]) == [10, 5, 0]
 
 
-def test_a_difference_that_is_small_beside_the_largest_gpu_is_told_all_the_same() -> None:
+def test_a_difference_that_is_small_next_to_the_largest_gpu_still_counts() -> None:
     ledger = Ledger()
     for name in ("n1", "n2", "n3"):
         ledger.set_node(node(name, A100, unit=MemoryUnit.MIB_128))

@@ -43,7 +43,7 @@ def given(ledger: Ledger, uid: str, request: Request, on: str = "n1") -> list[in
     return [share.index for share in ledger.reserve(uid, f"default/{uid}", request, on).gpus]
 
 
-def test_gpus_that_are_counted_are_given_whole_and_near_each_other() -> None:
+def test_counted_gpus_are_allocated_whole_and_near_each_other() -> None:
     ledger = ledger_with(topology())
     allocation = ledger.reserve("a", "default/a", counts(2), "n1")
     assert [(one.index, one.units, one.device_units, one.mib) for one in allocation.gpus] == [
@@ -127,7 +127,7 @@ REFUSED: dict[str, tuple[NodeDevices, Request, str, bool]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_who_is_refused_is_told_why(case: str) -> None:
+def test_a_refusal_has_its_reason(case: str) -> None:
     there, request, why, hopeless = REFUSED[case]
     if there.devices and len(there.devices) == 2:
         there = msgspec.structs.replace(there, near=())
@@ -156,7 +156,7 @@ def test_gpus_of_any_index_are_named() -> None:
     assert "62, 65, 66" in ledger.filter(counts(126), ["n1"]).refused["n1"]
 
 
-def test_what_pods_hold_from_another_mode_is_not_given_whole() -> None:
+def test_a_gpu_with_shares_from_another_mode_is_not_allocated_whole() -> None:
     ledger = ledger_with(topology(mode=NodeMode.CORE_MEM))
     assert given(ledger, "share", asks(3, 30)) == [0]
     ledger.set_node(topology())

@@ -37,7 +37,7 @@ def mem(namespace: str, units: int, **more: bool) -> Charge:
     return Charge(namespace, {MEM: units * 1000}, **more)
 
 
-def test_without_a_tree_nothing_is_kept_and_nobody_refused() -> None:
+def test_without_a_tree_nothing_is_charged_and_no_pod_refused() -> None:
     books = QuotaBooks()
     books.charge("p", mem("x", 5))
     assert books.charged("p") is None

@@ -243,7 +243,7 @@ def test_a_large_one_goes_where_the_least_important_alone_would_not_do() -> None
     assert plan.victims == ("large",), "without small b has 15, and large is more than it can spare then"
 
 
-def test_nobody_ends_where_what_may_go_leaves_too_little() -> None:
+def test_no_pod_is_evicted_where_the_evictable_ones_free_too_little() -> None:
     ledger, books = Ledger(), books_of(two())
     ledger.set_node(node("n1", 16384))
     held(ledger, books, "p", "z", 6)

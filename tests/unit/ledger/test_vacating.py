@@ -50,7 +50,7 @@ def test_a_host_has_its_gpus_with_what_is_free_and_who_is_there() -> None:
     assert (bare.spare_pods, bare.gpus[0].spare_pods) == (NO_CAP, NO_CAP)
 
 
-def test_pods_on_several_gpus_and_of_another_unit_do_not_move_and_closed_nodes_take_nobody() -> None:
+def test_pods_on_several_gpus_and_of_another_unit_do_not_move_and_closed_nodes_take_no_pod() -> None:
     made = ledger(node("n", 16, 16))
     made.reserve("two", "default/two", asks(2, gpus=2), "n")
     old = holding(share("GPU-n-0", 256, units=2, of=128), unit=MemoryUnit.MIB_128)

@@ -55,7 +55,7 @@ def test_show_says_what_holds_and_where_it_comes_from(
     assert main(["config", "show", "scheduler", "--unit", "3"]) == 2
 
 
-def test_show_tells_variables_of_other_roles_from_those_that_nobody_reads(
+def test_show_separates_variables_of_other_roles_from_unknown_ones(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GPUSHARE_XID_RECOVERY", "9")
@@ -83,7 +83,7 @@ def test_a_role_that_is_not_installed_is_refused_by_name_and_unchecked_in_the_sc
     assert "additionalProperties" not in json.loads(capsys.readouterr().out)["properties"]["playground"]
 
 
-def test_check_names_variables_that_nobody_reads_beside_a_file_that_is_right(
+def test_check_names_unknown_variables_even_if_the_file_is_valid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "o.json"

@@ -63,7 +63,7 @@ def test_a_switch_of_the_file_is_switched_off_by_a_flag(tmp_path: Path) -> None:
     assert read(SCHEDULER, [], {"GPUSHARE_DEFRAGMENTATION": "true"}).defragmentation is True
 
 
-def test_what_may_be_given_several_times_is_a_list_and_in_a_variable_has_commas(tmp_path: Path) -> None:
+def test_a_repeatable_option_is_a_list_and_comma_separated_in_its_variable(tmp_path: Path) -> None:
     webhook = role_of("admission")
     assert read(
         webhook, ["--trusted-service-account", "a", "--trusted-service-account", "b"], {}
@@ -80,7 +80,7 @@ def test_what_may_be_given_several_times_is_a_list_and_in_a_variable_has_commas(
     assert read(webhook, [], {}).trusted_service_account == []
 
 
-def test_all_that_is_wrong_is_told_at_once_with_where_it_is_and_what_may_be(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once_with_their_place_and_the_valid_values(tmp_path: Path) -> None:
     file = written(
         tmp_path,
         """
@@ -182,7 +182,7 @@ def test_hours_are_read_in_hours() -> None:
         st.text(), st.floats(), st.integers(), st.booleans(), st.none(), st.lists(st.text()), st.just({})
     )
 )
-def test_whatever_an_option_is_given_is_read_or_refused_with_what_may_be(raw: Any) -> None:
+def test_any_value_of_an_option_is_read_or_refused_with_the_valid_ones(raw: Any) -> None:
     for role in ALL:
         for option in role.options:
             _is_read_or_refused(role, option, raw)
@@ -202,7 +202,7 @@ def _is_read_or_refused(role: Role, option: Option, raw: Any) -> None:
 
 
 @pytest.mark.parametrize("role", ALL, ids=lambda role: role.name)
-def test_every_default_may_be_given_and_every_flag_says_default_and_variable(role: Role) -> None:
+def test_every_default_is_a_valid_value_and_every_flag_shows_default_and_variable(role: Role) -> None:
     help_text = " ".join(parser_of(role).format_help().split())
     for option in role.options:
         if option.default not in (None, []):
@@ -252,6 +252,6 @@ def test_a_row_a_option_is_in_the_table(role: Role) -> None:
 
 
 @pytest.mark.parametrize("word", ["--defragmentation=yes", "--unit", "-h2"])
-def test_what_is_not_plain_is_told_by_the_parser(word: str) -> None:
+def test_unclear_values_are_reported_by_the_parser(word: str) -> None:
     with pytest.raises((InvalidSettings, SystemExit)):
         read(SCHEDULER, [word], {})

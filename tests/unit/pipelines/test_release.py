@@ -218,7 +218,7 @@ def test_a_place_that_names_another_version_is_refused_before_anything_is_writte
     assert git(checkout, "status", "--porcelain") == ""
 
 
-def test_what_a_version_changed_is_told_up_to_the_next_heading() -> None:
+def test_the_notes_of_a_version_end_at_the_next_heading() -> None:
     text = changelog.released(LOG, NEW, date(2030, 1, 2))
     assert changelog.section(text, NEW) == "### Added\n- A thing.\n"
     assert changelog.section(text, "0.0.1") == "First.\n"

@@ -54,7 +54,7 @@ def test_tables_say_where_pods_land_and_why_others_wait(
     assert err == "gpushare simulate: Service s is passed over: it makes no pods that are simulated\n"
 
 
-def test_slips_are_told_once_a_workload_as_admission_warns_of_them(
+def test_mistakes_are_reported_once_a_workload_in_the_words_of_admission(
     tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slipped = template(1, labels={"aliyun.com/gpu-counts": "2"})
@@ -71,7 +71,7 @@ def test_slips_are_told_once_a_workload_as_admission_warns_of_them(
     assert err.splitlines() == [f"gpushare simulate: {text}" for text in warned]
 
 
-def test_a_node_label_that_no_node_can_have_is_told_of_too(
+def test_a_node_label_that_no_node_can_have_is_reported_too(
     tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = manifests(tmp_path, pod("p", 1, nodeSelector={"ack.node.gpu.schedule": "core-mem"}))
@@ -225,7 +225,7 @@ def test_a_wrong_command_line_is_refused(
     assert why in capsys.readouterr().err
 
 
-def test_a_file_or_a_cluster_that_cannot_be_read_is_told(
+def test_an_unreadable_file_or_cluster_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--snapshot", str(tmp_path / "none")]) == 1

@@ -61,7 +61,7 @@ def test_who_waits_however_many_there_are_is_named() -> None:
     assert found("a", pod("small", 1))[:2] == (0, [])
 
 
-def test_kinds_that_are_there_are_told_once() -> None:
+def test_existing_kinds_are_listed_once() -> None:
     assert [shape.told for shape in shapes_there(STATE)] == ["like a", "like big"]
 
 

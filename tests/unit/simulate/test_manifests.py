@@ -90,7 +90,7 @@ def test_a_label_without_quotes_is_named_with_what_to_write(value: Any, quoted: 
             made(document)
 
 
-def test_a_replica_set_of_a_deployment_is_told_as_the_deployment() -> None:
+def test_a_replica_set_of_a_deployment_is_shown_as_the_deployment() -> None:
     owned = pod("web-abc-1", 1, labels={"pod-template-hash": "abc"})
     owned["metadata"] |= {
         "namespace": "x",

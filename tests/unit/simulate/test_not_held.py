@@ -12,9 +12,7 @@ from tests.unit.simulate.making import node, pod
 from tests.unit.simulate.test_command import manifests
 
 
-def test_it_is_told_on_which_nodes_nothing_holds_pods_to_their_share(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nodes_without_isolation_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved, held, off = tmp_path / "c.json", node("held", 15360, mode="cgpu"), node("off", 15360, mode="cgpu")
     off["metadata"]["annotations"][names.ANN_ISOLATION] = "none: it is switched off"
     state = ClusterState((node("a", 15360), node("b", 15360), held, off))

@@ -111,7 +111,7 @@ def test_pods_that_are_being_deleted_are_made_again_but_those_whose_name_is_stil
         ),
     ],
 )
-def test_in_what_the_template_differs_from_what_runs_is_told(
+def test_differences_between_template_and_running_pods_are_reported(
     change: dict[str, Any], told: tuple[str, ...]
 ) -> None:
     document = web(1, change.get("mem", 4), **{key: value for key, value in change.items() if key != "mem"})

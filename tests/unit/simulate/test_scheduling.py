@@ -209,7 +209,7 @@ def test_pods_that_are_not_ours_go_by_kube_scheduler_alone() -> None:
     assert {fate.asks for fate in result.fates} == {"no GPU"}
 
 
-def test_pods_nobody_looks_at_are_told_apart() -> None:
+def test_pods_that_are_not_simulated_are_reported_by_kind() -> None:
     state = ClusterState((node("a", T4),))
     result = ran(
         state,
@@ -252,7 +252,7 @@ def test_a_name_that_is_taken_is_refused() -> None:
         ran(state, pod("p", 1))
 
 
-def test_what_runs_is_counted_and_can_be_placed_anew() -> None:
+def test_running_pods_are_counted_and_can_be_placed_again() -> None:
     state = ClusterState((node("a", T4), node("b", T4)))
     first = ran(state, workload("Deployment", "web", 2, template(6)), settings=Settings(Placement.SPREAD))
     assert set(placed(first).values()) == {"a", "b"}

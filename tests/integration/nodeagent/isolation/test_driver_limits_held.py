@@ -219,10 +219,10 @@ async def test_who_calls_the_driver_without_our_library_gets_no_more_than_the_sh
         assert nvml.limits(directory_of(world, a)) == (0, 3072, 3012)
         assert await neighbour.takes(12288 - 256) == 0
         assert await neighbour.takes(2) == OUT_OF_MEMORY
-        assert not world.api.told("GPUMemoryExceeded")
+        assert not world.api.reported("GPUMemoryExceeded")
 
 
-async def test_a_limit_goes_with_its_container_and_nobody_else_gets_it(
+async def test_a_limit_ends_with_its_container_and_applies_to_no_other(
     world: World, gpus: Path, nvml: Nvml, programs: AsyncExitStack
 ) -> None:
     async with agent(world, gpus, "--isolation", "driver"):

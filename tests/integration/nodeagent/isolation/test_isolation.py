@@ -131,7 +131,7 @@ async def test_by_default_nothing_is_done_and_the_node_says_so(world: World, mod
     assert not world.settings.isolation.folder.exists()
 
 
-async def test_an_agent_that_starts_anew_goes_on_with_what_is_there(world: World) -> None:
+async def test_a_restarted_agent_takes_over_existing_container_directories(world: World) -> None:
     install(world)
     await world.start(mode="cgpu")
     kept = mounted(await world.run_pod("a", 3, on=0))["/run/gpushare/limits"][0].parent
@@ -159,7 +159,7 @@ async def test_what_another_agent_makes_beside_it_is_kept_and_removed_as_well(wo
     assert len(directories(world)) == 1
 
 
-async def test_files_that_are_lost_are_made_anew_while_a_pod_uses_them(world: World) -> None:
+async def test_lost_files_are_recreated_while_a_pod_uses_them(world: World) -> None:
     install(world)
     await world.start(mode="core_mem")
     found = mounted(await world.run_pod("a", 3, on=0, core=30))

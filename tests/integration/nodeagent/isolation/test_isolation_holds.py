@@ -87,7 +87,7 @@ assert result == OUT_OF_MEMORY, result
         await asyncio.to_thread(run_tenant, container, lines)
 
 
-async def test_what_a_context_takes_is_measured_by_containers_and_told_of_the_node(
+async def test_the_memory_of_a_context_is_measured_by_containers_and_written_on_the_node(
     world: World, described: Path
 ) -> None:
     def told() -> int:

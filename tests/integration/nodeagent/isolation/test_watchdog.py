@@ -72,7 +72,7 @@ def first_gpu(world: World) -> Device:
     return found[2][0]
 
 
-async def test_a_container_above_its_share_is_told_of_on_the_pod_and_counted(world: World) -> None:
+async def test_a_container_above_its_share_is_an_event_on_the_pod_and_counted(world: World) -> None:
     watch(world)
     await world.start(mode="cgpu")
     admitted = await world.run_pod("a", 3, on=0)
@@ -81,8 +81,8 @@ async def test_a_container_above_its_share_is_told_of_on_the_pod_and_counted(wor
     process(world, 41, contained(admitted))
     process(world, 42, contained(admitted))
     uses(world, (41, 3000, 10), (42, 200, 20))
-    await world.changes.until(lambda: world.api.told("GPUMemoryExceeded"), "told")
-    (told,) = world.api.told("GPUMemoryExceeded")
+    await world.changes.until(lambda: world.api.reported("GPUMemoryExceeded"), "told")
+    (told,) = world.api.reported("GPUMemoryExceeded")
     # Before the agent has seen which container it is, the pod is judged.
     says = " uses 3200 MiB of GPU 0, its share is 3072 MiB (processes 41, 42 on the node)"
     assert told["note"].partition(" uses ")[0] in ("container c", "the pod")
@@ -93,7 +93,7 @@ async def test_a_container_above_its_share_is_told_of_on_the_pod_and_counted(wor
     assert exported(world, "compute_used_ratio") == 0.3
     assert agent.metrics.exceeded.value("memory") >= 1.0
     await world.changes.until(lambda: told.get("series", {}).get("count", 1) > 1, "counted when it goes on")
-    assert len(world.api.told("GPUMemoryExceeded")) == 1
+    assert len(world.api.reported("GPUMemoryExceeded")) == 1
     # What is used above a share is not free either.
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 128, "described")
     assert first_gpu(world).foreign_by == "pod default/a (above its share)"
@@ -101,14 +101,14 @@ async def test_a_container_above_its_share_is_told_of_on_the_pod_and_counted(wor
     await world.changes.until(lambda: exported(world, "memory_used_bytes") == 0)
 
 
-async def test_until_the_kubelet_tells_containers_apart_the_pod_is_judged(world: World) -> None:
+async def test_until_the_containers_are_known_the_pod_is_judged_as_a_whole(world: World) -> None:
     watch(world)
     await world.start(mode="cgpu")
     admitted = await world.run_pod("a", 3, on=0)
     process(world, 41, contained(admitted))
     uses(world, (41, 4000, 0))
-    await world.changes.until(lambda: world.api.told("GPUMemoryExceeded"), "told")
-    assert world.api.told("GPUMemoryExceeded")[0]["note"].startswith("the pod uses 4000 MiB of GPU 0")
+    await world.changes.until(lambda: world.api.reported("GPUMemoryExceeded"), "told")
+    assert world.api.reported("GPUMemoryExceeded")[0]["note"].startswith("the pod uses 4000 MiB of GPU 0")
 
 
 async def test_on_a_share_node_containers_are_trusted(world: World) -> None:
@@ -118,7 +118,7 @@ async def test_on_a_share_node_containers_are_trusted(world: World) -> None:
     process(world, 41, contained(admitted))
     uses(world, (41, 4000, 0))
     await world.changes.until(lambda: exported(world, "memory_used_bytes", container="") == 4000 << 20)
-    assert not world.api.told("GPUMemoryExceeded")
+    assert not world.api.reported("GPUMemoryExceeded")
 
 
 async def test_compute_above_the_share_is_reported_when_it_lasts(world: World) -> None:
@@ -127,10 +127,10 @@ async def test_compute_above_the_share_is_reported_when_it_lasts(world: World) -
     admitted = await world.run_pod("a", 3, on=0, core=30)
     process(world, 41, contained(admitted))
     uses(world, (41, 10, 60))
-    await world.changes.until(lambda: world.api.told("GPUComputeExceeded"), "told")
+    await world.changes.until(lambda: world.api.reported("GPUComputeExceeded"), "told")
     assert (
         "uses 60% of GPU 0 for 0.05 s and more, its share is 30%"
-        in (world.api.told("GPUComputeExceeded")[0]["note"])
+        in (world.api.reported("GPUComputeExceeded")[0]["note"])
     )
 
 
@@ -150,25 +150,25 @@ async def test_by_policy_the_processes_are_ended_after_the_grace(world: World) -
         process(world, pid, contained(admitted))
     process(world, 43)
     uses(world, (41, 3000, 0), (42, 500, 0), (43, 100, 0))
-    await world.changes.until(lambda: world.api.told("GPUMemoryKilled"), "told")
-    first = world.api.told("GPUMemoryExceeded")[0]["note"]
+    await world.changes.until(lambda: world.api.reported("GPUMemoryKilled"), "told")
+    first = world.api.reported("GPUMemoryExceeded")[0]["note"]
     assert first.endswith("; it is killed if that lasts for 0.05 s")
-    assert world.api.told("GPUMemoryKilled")[0]["note"].endswith(
+    assert world.api.reported("GPUMemoryKilled")[0]["note"].endswith(
         "; killed by the node agent: 41; could not be killed: 42 (Operation not permitted)"
     )
     assert {pid for pid, _ in ended} == {41, 42}
     assert agent.metrics.killed.value() >= 1.0
 
 
-async def test_use_from_outside_is_told_and_kept_out_of_what_is_given(world: World) -> None:
+async def test_use_by_unmanaged_processes_is_reported_and_not_offered(world: World) -> None:
     watch(world)
     await world.start(mode="share")
     process(world, 41)
     process(world, 42, f"/kubepods/pod2f1c3a5e-0d6b-4c2a-9a57-0b8f2f1d7e12/{CONTAINER}")
     uses(world, (41, 1000, 0), (42, 500, 0))
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 1536, "described")
-    await world.changes.until(lambda: world.api.told("UnmanagedGPUUsage"), "told")
-    told = world.api.told("UnmanagedGPUUsage")[0]
+    await world.changes.until(lambda: world.api.reported("UnmanagedGPUUsage"), "told")
+    told = world.api.reported("UnmanagedGPUUsage")[0]
     assert told["regarding"]["kind"] == "Node"
     assert told["note"] == (
         "GPU 0: 1500 MiB are used without an allocation by process 41 (in no pod), "
@@ -182,7 +182,7 @@ async def test_use_from_outside_is_told_and_kept_out_of_what_is_given(world: Wor
     assert world.kubelet.allocatable(names.GPU_MEM) == 30
     uses(world)
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 0, "described")
-    await world.changes.until(lambda: world.api.told("UnmanagedGPUUsageResolved"), "told")
+    await world.changes.until(lambda: world.api.reported("UnmanagedGPUUsageResolved"), "told")
 
 
 async def test_processes_that_serve_all_are_not_foreign(world: World) -> None:
@@ -212,9 +212,9 @@ async def test_memory_of_a_process_that_no_longer_exists_is_not_free_as_long_as_
     unlisted = "something that the driver does not list (9000 MiB)"
     await world.changes.until(lambda: first_gpu(world).foreign_by == unlisted, "described once more")
     assert first_gpu(world).foreign_mib == 9024
-    assert not world.api.told("UnmanagedGPUUsageResolved")
+    assert not world.api.reported("UnmanagedGPUUsageResolved")
     world.nvml.told = {gpu(0).uuid: GpuReading(gpu(0).uuid, used_mib=0)}
-    await world.changes.until(lambda: world.api.told("UnmanagedGPUUsageResolved"), "told")
+    await world.changes.until(lambda: world.api.reported("UnmanagedGPUUsageResolved"), "told")
     assert (first_gpu(world).foreign_mib, first_gpu(world).foreign_by) == (0, "")
 
 
@@ -229,7 +229,7 @@ async def test_memory_that_the_driver_counts_is_that_of_the_pods_that_use_it(wor
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 1024, "described")
 
 
-async def test_one_that_starts_anew_knows_what_others_hold_before_it_advertises(world: World) -> None:
+async def test_a_restarted_agent_knows_unmanaged_use_before_it_advertises(world: World) -> None:
     watch(world)
     process(world, 41)
     uses(world, (41, 1000, 0))
@@ -248,7 +248,7 @@ async def test_switched_off_nothing_is_looked_at(world: World) -> None:
     assert world.agent.metrics.last_sample.value() == 0
 
 
-async def test_it_is_told_when_it_was_looked_and_until_when_that_is_known(world: World) -> None:
+async def test_the_time_of_the_last_sample_is_a_metric_that_is_reset_when_nvml_is_lost(world: World) -> None:
     watch(world)
     await world.start(mode="share")
     sampled = world.agent.metrics.last_sample

@@ -179,7 +179,7 @@ async def test_the_old_agent_acts_again_when_the_new_one_dies(world: World, agen
     assert last.returncode is None
 
 
-async def test_a_kubelet_that_starts_anew_gets_the_newest_alone(world: World, agents: Agents) -> None:
+async def test_a_restarted_kubelet_gets_only_the_newest_agent(world: World, agents: Agents) -> None:
     old = await agents.start()
     await agents.start("128MiB")
     await world.kubelet.restart()

@@ -69,7 +69,7 @@ async def test_where_the_runtime_can_and_every_gpu_is_described_it_is_cdi(world:
     assert world.agent.metrics.runtime.value("cdi", "auto") == 1.0
 
 
-async def test_a_kubelet_that_knows_no_names_gets_the_annotation_besides(world: World) -> None:
+async def test_a_kubelet_without_cdi_device_names_gets_the_annotation_as_well(world: World) -> None:
     describe(world, 0, 1)
     on_containerd(world, kubeletVersion="v1.28.15")
     await world.start()
@@ -109,8 +109,8 @@ async def test_without_a_description_nothing_is_offered_where_cdi_was_asked_for(
     world.use(container_runtime=Asked.CDI)
     on_containerd(world)
     await world.start(ready=False)
-    await world.changes.until(lambda: world.api.told("CDIUnavailable"), "told")
-    note = world.api.told("CDIUnavailable")[0]["note"]
+    await world.changes.until(lambda: world.api.reported("CDIUnavailable"), "told")
+    note = world.api.reported("CDIUnavailable")[0]["note"]
     assert "nvidia-ctk cdi generate" in note
     await world.ready()
     assert world.kubelet.allocatable(names.GPU_MEM) == 0
@@ -122,10 +122,10 @@ async def test_without_a_description_nothing_is_offered_where_cdi_was_asked_for(
         await world.kubelet.admit(world.bind("a", container("c", 3), on=0))
     describe(world, 0, 1)
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
-    await world.changes.until(lambda: world.api.told("CDIAvailable"), "told")
+    await world.changes.until(lambda: world.api.reported("CDIAvailable"), "told")
     assert agent.missing() == []
     assert (await world.run_pod("b", 3, on=0)).answers["c"].cdi_devices
-    assert len(world.api.told("CDIUnavailable")) == 1
+    assert len(world.api.reported("CDIUnavailable")) == 1
 
 
 async def test_a_gpu_that_is_lost_changes_nothing_for_the_others(world: World) -> None:
@@ -198,6 +198,6 @@ async def test_a_folder_that_cannot_be_written(world: World, asked: Asked) -> No
         assert agent.missing() == []
         assert not (await world.run_pod("a", 3, on=0)).answers["c"].cdi_devices
     else:
-        await world.changes.until(lambda: world.api.told("CDIUnavailable"), "told")
+        await world.changes.until(lambda: world.api.reported("CDIUnavailable"), "told")
         assert "cannot be written" in agent.missing()[0]
         assert world.kubelet.allocatable(names.GPU_MEM) == 0

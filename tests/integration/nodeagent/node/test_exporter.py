@@ -72,7 +72,7 @@ NOWHERE = (NODE, "", "")
 DRIVER = "580.95.05"
 
 
-async def test_each_gpu_tells_what_it_reads_in_our_names_and_dcgms(world: World) -> None:
+async def test_each_gpus_metrics_have_our_names_and_dcgms(world: World) -> None:
     world.nvml.told = {
         G0: GpuReading(G0, 30, 12, 4096, 11264, 61, 71500, DRIVER, 1590, 5000, 7, 9, 2, millijoules=123_500),
         gpu(1).uuid: GpuReading(gpu(1).uuid),
@@ -146,14 +146,14 @@ async def test_a_driver_that_has_gone_leaves_no_old_figures_behind(world: World)
     await until(world, lambda said: said.keys() >= set(of_the_driver), "all is told again")
 
 
-async def test_where_nobody_looks_at_processes_none_are_said_to_be_foreign(world: World) -> None:
+async def test_without_the_watchdog_no_process_is_reported_as_unmanaged(world: World) -> None:
     watch(world, policy="off")
     await world.start()
     told = await until(world, lambda said: said["gpushare_gpu_healthy"], "GPUs")
     assert "gpushare_gpu_unmanaged_processes" not in told
 
 
-async def test_xids_are_counted_and_the_last_one_is_told(world: World) -> None:
+async def test_xids_are_counted_and_the_last_one_is_reported(world: World) -> None:
     await world.start()
     for xid in (31, 79, 31):
         world.nvml.send_xid(G0, xid)
@@ -166,7 +166,7 @@ async def test_xids_are_counted_and_the_last_one_is_told(world: World) -> None:
     await until(world, lambda said: said["gpushare_gpu_healthy"][NODE, "0", G0] == 1.0, "well again")
 
 
-async def test_what_containers_were_given_and_what_the_driver_says_of_them(world: World) -> None:
+async def test_allocations_of_containers_and_their_use_by_the_driver_are_metrics(world: World) -> None:
     watch(world)
     await world.start(mode="core_mem")
     admitted = await world.run_pod("a", 3, on=0, core=30)
@@ -297,7 +297,7 @@ async def test_what_those_use_that_have_whole_gpus(world: World) -> None:
     assert len(told["DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_USED"]) == 2
 
 
-async def test_a_container_without_a_process_uses_nothing_unless_nobody_knows(world: World) -> None:
+async def test_a_container_without_a_process_uses_nothing_unless_that_is_unknown(world: World) -> None:
     watch(world)
     await world.start(mode="core_mem")
     await world.run_pod("idle", 3, on=0, core=30)
@@ -319,7 +319,7 @@ async def test_a_container_without_a_process_uses_nothing_unless_nobody_knows(wo
     assert (told[used], told[busy][its]) == ({idle: 0.0}, 0.1)
 
 
-async def test_of_a_gpu_that_does_not_answer_nobody_says_that_nothing_of_it_is_used(world: World) -> None:
+async def test_use_of_a_gpu_that_does_not_answer_is_not_reported_as_zero(world: World) -> None:
     watch(world)
     await world.start(mode="share")
     for name, index in (("on-lost", 0), ("on-well", 1)):
@@ -340,7 +340,7 @@ async def test_of_a_gpu_that_does_not_answer_nobody_says_that_nothing_of_it_is_u
     assert told["gpushare_container_memory_allocated_bytes"].keys() == {lost, well}
 
 
-async def test_on_a_node_that_gives_nothing_away_nobody_is_a_stranger(world: World) -> None:
+async def test_on_a_node_that_shares_no_gpu_no_process_is_unmanaged(world: World) -> None:
     watch(world)
     await world.start(mode="share")
     process(world, 77)

@@ -178,7 +178,7 @@ async def test_a_gpu_held_whole_is_not_shared_until_its_pod_has_ended(world: Wor
     await world.changes.until(
         lambda: "DrainingPreviousMode" in str(world.api.objects["nodes", NODE]), "the condition says so"
     )
-    assert not world.api.told("GPUUnhealthy")
+    assert not world.api.reported("GPUUnhealthy")
     world.kubelet.remove("default/whole")
 
 

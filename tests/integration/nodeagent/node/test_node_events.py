@@ -53,7 +53,7 @@ async def again(world: World) -> None:
     await world.changes.until(lambda: agent._status.settled and not agent._recorder.waiting, "all is written")
 
 
-async def test_a_lost_gpu_is_one_event_however_often_nvml_and_the_agent_start_anew(world: World) -> None:
+async def test_a_lost_gpu_is_one_event_however_often_nvml_and_the_agent_restart(world: World) -> None:
     await world.start()
     lose(world, 1)
     await world.changes.until(lambda: told(world) and reasons(world) == ["", "GPU is lost"], "told")
@@ -85,7 +85,7 @@ async def test_a_driver_that_fails_is_one_event_and_so_it_is_to_the_next_agent(w
     assert told(world) == ["DriverFailed", "DriverReady"]
 
 
-async def test_an_unknown_mode_is_said_by_the_condition_and_told_once(world: World) -> None:
+async def test_an_unknown_mode_is_in_the_condition_and_one_event(world: World) -> None:
     await world.start()
     node = msgspec.json.decode(msgspec.json.encode(world.api.objects["nodes", NODE]))
     node["metadata"]["labels"][names.LABEL_MODE] = "shrae"
@@ -100,7 +100,7 @@ async def test_an_unknown_mode_is_said_by_the_condition_and_told_once(world: Wor
     await world.changes.until(lambda: ready(world)[:2] == ("True", "Sharing"), "shares")
 
 
-async def test_an_agent_that_ends_alone_says_that_nobody_looks_after_the_node(world: World) -> None:
+async def test_an_agent_that_ends_without_a_successor_reports_the_node_as_unattended(world: World) -> None:
     await world.start()
     await world.changes.until(lambda: ready(world)[1] == "Sharing", "shares")
     agent = world.agent
@@ -114,7 +114,7 @@ async def test_an_agent_that_ends_alone_says_that_nobody_looks_after_the_node(wo
     assert told(world) == []
 
 
-async def test_overuse_and_foreign_use_that_go_on_are_told_once_whoever_watches(world: World) -> None:
+async def test_ongoing_overuse_and_unmanaged_use_are_one_event_across_agent_restarts(world: World) -> None:
     watch(world)
     await world.start(mode="cgpu")
     admitted = await world.run_pod("a", 3, on=0)
@@ -128,15 +128,15 @@ async def test_overuse_and_foreign_use_that_go_on_are_told_once_whoever_watches(
     )
     uses(world, (41, 3200, 0), (42, 1500, 0))
     await world.changes.until(
-        lambda: world.api.told("GPUMemoryExceeded") and world.api.told("UnmanagedGPUUsage"), "both are told"
+        lambda: world.api.reported("GPUMemoryExceeded") and world.api.reported("UnmanagedGPUUsage"), "both are told"
     )
     # 1500 MiB, and 128 MiB above the share.
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 1664, "described")
     for _ in range(2):
         await again(world)
-    assert len(world.api.told("GPUMemoryExceeded")) == 1
+    assert len(world.api.reported("GPUMemoryExceeded")) == 1
     assert told(world) == ["UnmanagedGPUUsage"]
     uses(world)
-    await world.changes.until(lambda: world.api.told("UnmanagedGPUUsageResolved"), "ended")
+    await world.changes.until(lambda: world.api.reported("UnmanagedGPUUsageResolved"), "ended")
     uses(world, (42, 1500, 0))
-    await world.changes.until(lambda: len(world.api.told("UnmanagedGPUUsage")) == 2, "it came back")
+    await world.changes.until(lambda: len(world.api.reported("UnmanagedGPUUsage")) == 2, "it came back")

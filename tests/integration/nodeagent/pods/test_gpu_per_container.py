@@ -41,7 +41,7 @@ async def test_each_container_gets_its_own_gpu_and_its_own_limits(world: World) 
     annotations = world.api.annotations("pods", "default/a")
     assert annotations[names.ANN_ALLOCATION] == '{"0":{"1":10},"2":{"3":10}}'
     assert annotations[names.ANN_CORE] == '{"0":{"1":30},"2":{"3":30}}'
-    assert world.api.told("GPUAllocationReconciled") == []
+    assert world.api.reported("GPUAllocationReconciled") == []
 
 
 async def test_after_a_restart_each_container_still_has_its_own(world: World) -> None:
@@ -85,4 +85,4 @@ async def test_beside_an_ordinary_pod_with_the_same_wish_no_container_leaves_its
             given[name] = (envs[names.ENV_MEM_INDEX], envs[names.ENV_MEM_POD])
     assert given == {"x": ("0", "10"), "y": ("1", "10"), "z": ("2", "5")}
     await world.until_assigned("apart", "ordinary")
-    assert world.api.told("GPUAllocationReconciled") == []
+    assert world.api.reported("GPUAllocationReconciled") == []

@@ -26,7 +26,7 @@ async def given(world: World, name: str, made: dict[str, Any], on: int | tuple[i
     await world.kubelet.admit(world.bind(name, made, on=on))
 
 
-async def test_the_pods_of_a_lost_gpu_are_told_once_and_told_again_when_it_is_back(world: World) -> None:
+async def test_pods_of_a_lost_gpu_get_one_event_and_another_when_it_is_back(world: World) -> None:
     await world.start()
     await given(world, "a", container("c", 3), 1)
     await given(world, "b", container("c", 3), 1)
@@ -34,7 +34,7 @@ async def test_the_pods_of_a_lost_gpu_are_told_once_and_told_again_when_it_is_ba
     lose(world, 1)
     await world.changes.until(lambda: len(heard(world)) == 2, "both are told")
     assert sorted(heard(world)) == [("a", OUT), ("b", OUT)]
-    note = world.api.told(OUT)[0]["note"]
+    note = world.api.reported(OUT)[0]["note"]
     assert note == (
         f"GPU 1 ({gpu(1).uuid}), which this pod holds, is out of service: GPU is lost. The pod keeps it; if its program "
         "has failed, delete the pod"
@@ -49,12 +49,12 @@ async def test_the_pods_of_a_lost_gpu_are_told_once_and_told_again_when_it_is_ba
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
-async def test_a_pod_with_whole_gpus_is_told_of_each(world: World, gpus: int) -> None:
+async def test_a_pod_with_whole_gpus_gets_an_event_for_each(world: World, gpus: int) -> None:
     await world.start(mode="topology")
     await given(world, "whole", wants(gpus), tuple(range(gpus)))
     lose(world, 0)
     await world.changes.until(lambda: heard(world) == [("whole", OUT)], "told of the one that is lost")
-    assert gpu(0).uuid in world.api.told(OUT)[0]["note"]
+    assert gpu(0).uuid in world.api.reported(OUT)[0]["note"]
 
 
 async def test_a_driver_that_fails_is_one_event_of_the_node_and_one_of_each_pod(world: World) -> None:

@@ -83,7 +83,7 @@ async def test_a_pod_that_the_watch_never_shows_is_asked_for_again(
     await world.run_pod("next", 15, on=1)
 
 
-async def test_a_pod_that_comes_back_under_its_name_before_the_watch_tells_has_the_place_of_its_own(
+async def test_a_pod_recreated_under_its_name_before_the_watch_shows_it_gets_its_own_allocation(
     world: World,
 ) -> None:
     """As those of a StatefulSet do. The kubelet lists the new one, without devices, where the agent knows the one before."""

@@ -19,7 +19,7 @@ def ids_by_gpu(ids: list[str]) -> list[int]:
     return sorted(prefixes.count(one) for one in set(prefixes))
 
 
-async def test_a_container_is_told_of_all_its_gpus_and_of_its_part_of_one(world: World) -> None:
+async def test_a_containers_environment_lists_all_its_gpus_and_its_part_of_one(world: World) -> None:
     await start(world, gpus=3)
     admitted = await world.kubelet.admit(world.bind("a", container("c", 8), on=(0, 2), labels=TWO))
     assert admitted.envs["c"] == {
@@ -56,10 +56,10 @@ async def test_all_containers_of_a_pod_are_on_its_gpus(world: World) -> None:
         "second": "1",
     }
     await world.until_assigned("a")
-    assert world.api.told("GPUAllocationReconciled") == []
+    assert world.api.reported("GPUAllocationReconciled") == []
 
 
-async def test_a_whole_gpu_is_told_as_whole_for_fewer_units(world: World) -> None:
+async def test_a_whole_gpu_for_fewer_units_is_announced_as_whole(world: World) -> None:
     await start(world, gpus=2)
     admitted = await world.kubelet.admit(world.bind("a", container("c", 3), on=1, labels=WHOLE))
     envs = admitted.envs["c"]

@@ -46,14 +46,14 @@ async def test_a_pod_gets_the_gpus_that_the_scheduler_decided_for(world: World) 
     # Nobody had decided for that one: what it was given is recorded, so that the scheduler counts it.
     await world.changes.until(lambda: indices(record(world, "b")) == [0], "recorded")
     assert indices(record(world, "a")) == [1, 3]
-    await world.changes.until(lambda: world.api.told("GPUAllocationReconciled"), "told")
+    await world.changes.until(lambda: world.api.reported("GPUAllocationReconciled"), "told")
     assert (
-        world.api.told("GPUAllocationReconciled")[0]["note"]
+        world.api.reported("GPUAllocationReconciled")[0]["note"]
         == "the kubelet allocated GPU 0, which is recorded now"
     )
 
 
-async def test_a_pod_that_nobody_decided_for_is_offered_no_cordoned_gpu_while_another_is_free(
+async def test_a_pod_without_a_decision_gets_no_cordoned_gpu_while_another_is_free(
     world: World,
 ) -> None:
     await world.start(mode="topology")
@@ -70,7 +70,7 @@ async def test_a_pod_that_nobody_decided_for_is_offered_no_cordoned_gpu_while_an
     assert admitted.envs["c"][names.ENV_VISIBLE_DEVICES] == gpu(1).uuid
 
 
-async def test_a_node_is_described_until_its_whole_gpus_are_given_back(world: World) -> None:
+async def test_a_node_is_described_until_its_whole_gpus_are_released(world: World) -> None:
     await world.start(mode="topology")
     await world.kubelet.admit(world.bind("a", wants(1), on=1))
     world.api.label_node(NODE, {})
@@ -106,7 +106,7 @@ async def test_a_gpu_that_does_not_answer_any_more_is_as_near_as_it_was(world: W
     )
 
 
-async def test_nearness_as_the_stand_in_driver_tells_it_is_written_on_the_node(world: World) -> None:
+async def test_the_fake_drivers_topology_is_written_on_the_node(world: World) -> None:
     world.api.put("nodes", NODE, node("topology"))
     async with command(world, described(world, preset("two-islands", NODE))):
         await world.changes.until(lambda: world.kubelet.is_served(names.GPU_WHOLE), "served", 30.0)

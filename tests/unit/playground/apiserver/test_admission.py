@@ -58,7 +58,7 @@ def test_a_template(kind: str, case: PodCase) -> None:
     agrees(case, lambda: plane.create(WORKLOADS[kind][1], workload(kind, case, "w")), "-templates")
 
 
-def test_slips_of_a_template_are_told_again_when_it_changes_and_those_of_a_pod_once(plane: Plane) -> None:
+def test_mistakes_in_a_template_are_reported_on_each_change_and_those_of_a_pod_once(plane: Plane) -> None:
     case = next(case for case in PODS if case.id == "asks-4Gi")
     made = plane.create("deployments", workload("Deployment", case, "w")).record.obj
     scaled = {**made, "spec": {**made["spec"], "replicas": 2}}

@@ -84,7 +84,7 @@ def test_a_cursor_sees_changes_after_its_revision_only():
     assert cursor.revision == store.revision
 
 
-def test_a_change_is_told_as_a_line_around_the_object_that_is_encoded_once():
+def test_a_change_is_one_line_around_the_object_which_is_encoded_once():
     store = make()
     cursor = store.watch("pods", store.revision)
     put(store, "a")

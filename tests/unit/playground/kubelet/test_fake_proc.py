@@ -12,7 +12,7 @@ from gpushare_playground.kubelet.runtime.fake_proc import FakeProc, belonging, p
 UID = "0b1e7c52-93c4-4ff6-8a0d-2f6f4f1f9f10"
 
 
-def test_descendants_belong_to_the_container_and_others_to_nobody():
+def test_descendants_belong_to_the_container_and_other_processes_to_none():
     tree = {1: 0, 10: 1, 11: 10, 12: 11, 20: 1, 21: 20, 30: 1, 31: 30, 40: 999}
     assert belonging({10: "a", 20: "b"}, tree) == {10: "a", 11: "a", 12: "a", 20: "b", 21: "b"}
 

@@ -14,7 +14,7 @@ def started(folder: Path, number: int = 0) -> Attempt:
     return attempt
 
 
-def test_a_container_has_its_own_while_it_runs_and_is_told_which(tmp_path: Path) -> None:
+def test_a_container_has_its_own_while_it_runs_and_sees_which(tmp_path: Path) -> None:
     cgroups, first, second = Cgroups(tmp_path / "cgroup"), started(tmp_path), started(tmp_path, 1)
     told = [cgroups.enter(one) for one in (first, second)]
     pod = tmp_path / "cgroup" / "kubepods" / "besteffort" / f"pod{UID}"

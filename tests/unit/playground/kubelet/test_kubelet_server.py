@@ -107,7 +107,7 @@ async def test_over_tls_only_the_api_server_may_ask(over_tls, who, status):
             assert answer.status == status
 
 
-async def test_an_empty_token_lets_nobody_in_over_tls(over_tls):
+async def test_an_empty_token_is_refused_over_tls(over_tls):
     port, contexts = over_tls
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=contexts["nobody"])) as client,
@@ -116,7 +116,7 @@ async def test_an_empty_token_lets_nobody_in_over_tls(over_tls):
         assert answer.status == 401
 
 
-def test_a_key_of_another_certificate_is_told(tmp_path):
+def test_a_key_of_another_certificate_is_reported(tmp_path):
     authority = Authority.new("authority")
     one, other = (authority.issue("kubelet", hosts=["127.0.0.1"]) for _ in range(2))
     (tmp_path / "crt").write_bytes(one.certificate_pem)

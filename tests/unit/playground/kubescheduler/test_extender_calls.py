@@ -118,7 +118,7 @@ async def test_an_extender_that_is_down_is_named_as_go_names_it() -> None:
     assert str(caught.value) == f'Post "{url}": dial tcp 127.0.0.1:{port}: connect: connection refused'
 
 
-async def test_an_extender_that_does_not_answer_is_given_up() -> None:
+async def test_an_extender_that_does_not_answer_times_out() -> None:
     given_up = asyncio.Event()
 
     async def answer(request: web.Request) -> web.Response:

@@ -63,7 +63,7 @@ def args(name: str) -> BindingArgs:
     return BindingArgs("default", name, f"uid-{name}", "n2")
 
 
-async def test_what_pods_hold_without_a_record_is_not_given_to_others(world: World) -> None:
+async def test_what_pods_hold_without_a_record_is_not_allocated_to_others(world: World) -> None:
     see_node(world, two(), {names.GPU_MEM: "32"})
     bound(world, "by-hand", 20)
     world.create("fits", 12)
@@ -93,7 +93,7 @@ def record_of_bound(name: str, units: int) -> Any:
     return record_of(decode_pod(pod_object(name, units, node="n2", phase="Running")))
 
 
-def test_a_node_whose_kubelet_offers_nothing_takes_nothing_and_ends_nobody(world: World) -> None:
+def test_a_node_whose_kubelet_offers_nothing_takes_no_pod_and_evicts_none(world: World) -> None:
     see_node(world, two(), {names.GPU_MEM: "0"})
     freed: list[str] = []
     world.view.capacity_freed.subscribe(lambda: freed.append("freed"))
@@ -110,7 +110,7 @@ def test_a_node_whose_kubelet_offers_nothing_takes_nothing_and_ends_nobody(world
     assert asked(world, pod_object("a", 16), "n2")[0] == ["n2"]
 
 
-async def test_of_a_node_of_which_a_part_is_offered_nothing_is_given_for_which_gpu_is_not_known(
+async def test_a_node_that_offers_only_a_part_takes_no_pod_as_the_gpu_is_unknown(
     world: World,
 ) -> None:
     """One of two GPUs has just come back: the sum of what is offered would take the pod, the kubelet would not."""

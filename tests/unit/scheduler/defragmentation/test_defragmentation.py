@@ -81,7 +81,7 @@ async def test_a_pod_moves_within_its_node_where_it_can() -> None:
     )
 
 
-async def test_nobody_moves_before_the_pod_has_waited_and_the_interval_is_over(moving: Moving) -> None:
+async def test_no_pod_moves_before_the_pod_has_waited_and_the_interval_is_over(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     # "m" takes it; only "n" was offered.
@@ -115,7 +115,7 @@ async def test_an_act_of_another_scheduler_counts(moving: Moving) -> None:
     assert moving.api.evicted
 
 
-async def test_a_protected_pod_stays_and_another_goes_or_nobody_does(moving: Moving) -> None:
+async def test_a_protected_pod_stays_and_another_moves_or_none_does(moving: Moving) -> None:
     moving.node("m", 16)
     moving.api.pods["default/a"]["metadata"]["labels"] = {"app": "a"}
     moving.budget(0, app="a")
@@ -231,7 +231,7 @@ async def test_a_pod_that_vanishes_at_the_last_moment_is_as_good_as_evicted(movi
     assert moving.ledger.nominations.node_of("uid-wide") == "n"
 
 
-async def test_room_and_places_that_nobody_comes_for_are_given_up(moving: Moving) -> None:
+async def test_unused_reservations_and_places_are_released(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")

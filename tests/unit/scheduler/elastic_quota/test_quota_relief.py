@@ -61,7 +61,9 @@ async def test_for_a_max_above_others_end_on_whatever_nodes_and_the_pod_goes_whe
     assert ask(world, "x", "asks", "n1", "n2", "n3", "large")[0]
 
 
-async def test_nobody_ends_for_a_whole_gpu_with_more_units_than_the_quota_may_have(world: World) -> None:
+async def test_no_pod_is_evicted_for_a_whole_gpu_with_more_units_than_the_quota_may_have(
+    world: World,
+) -> None:
     """Of a GPU that is given whole all units count, however few were asked for."""
     world.add_node(gpu_node("small", 8192))
     world.quotas.upsert(tree(root(a={"min": 8, "max": 12}, b={"min": 2}, whole=16)))
@@ -88,7 +90,7 @@ async def test_kube_scheduler_may_end_pods_for_a_whole_gpu_that_the_quota_may_ha
     assert [one["UID"] for one in verb(world, "x", "mine", "there")["n1"]["Pods"]] == ["uid-there"]
 
 
-async def test_for_a_gangs_sum_as_many_end_as_all_of_it_needs_or_nobody(world: World) -> None:
+async def test_for_a_gangs_sum_as_many_are_evicted_as_all_of_it_needs_or_none(world: World) -> None:
     for name in ("n2", "n3"):
         world.add_node(gpu_node(name, 4096))
     world.add_node(gpu_node("large", 16384, 16384))
@@ -281,7 +283,7 @@ async def test_one_that_is_gone_leaves_the_sum_to_others(world: World) -> None:
     assert ask(world, "z", "again")[0] == ["n1"]
 
 
-async def test_for_a_pod_without_a_gpu_nobody_ends_beyond_its_min_at_its_own_max_or_against_its_wish(
+async def test_a_non_gpu_pod_evicts_none_above_its_min_at_its_own_max_or_with_policy_never(
     world: World,
 ) -> None:
     world.quotas.upsert(tree(of_cpu(max={"cpu": 5})))
@@ -297,7 +299,7 @@ async def test_for_a_pod_without_a_gpu_nobody_ends_beyond_its_min_at_its_own_max
     assert world.api.evicted == []
 
 
-async def test_for_a_pod_without_a_gpu_whose_policy_has_no_place_for_it_nobody_ends(world: World) -> None:
+async def test_a_non_gpu_pod_without_a_place_in_its_policy_evicts_none(world: World) -> None:
     world.quotas.upsert(tree(of_cpu()))
     for name in ("p", "q"):
         come(world, plain("z", name, node="n1", cpu=4))
@@ -325,7 +327,7 @@ async def test_at_its_max_a_more_important_pod_without_a_gpu_has_one_of_its_own_
     assert world.events.notes[-1][2] == "ended for pod x/mine (priority 5)"
 
 
-async def test_a_budget_is_told_to_a_pod_without_a_gpu_and_an_eviction_that_fails_keeps_nothing(
+async def test_a_budget_is_reported_to_a_non_gpu_pod_and_a_failed_eviction_reserves_nothing(
     world: World,
 ) -> None:
     world.quotas.upsert(tree(of_cpu()))
@@ -354,7 +356,7 @@ async def test_a_budget_is_told_to_a_pod_without_a_gpu_and_an_eviction_that_fail
     assert len(world.api.evicted) == 1, "it is looked at again"
 
 
-async def test_once_a_pod_without_a_gpu_is_gone_nobody_more_ends_for_its_sum(world: World) -> None:
+async def test_once_a_non_gpu_pod_is_gone_no_more_pods_are_evicted_for_it(world: World) -> None:
     world.quotas.upsert(tree(of_cpu()))
     for name in ("p", "q", "r", "s"):
         come(world, plain("z", name, node="n1", cpu=2))

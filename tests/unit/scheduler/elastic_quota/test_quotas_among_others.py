@@ -52,7 +52,7 @@ def verb(world: World, name: str, *nodes: str) -> list[str]:
     return list(msgspec.json.decode(answer)["NodeNameToMetaVictims"])
 
 
-async def test_kube_scheduler_is_told_of_as_many_nodes_as_it_needs_and_of_none_where_it_is_not_enough(
+async def test_kube_scheduler_gets_as_many_nodes_as_it_needs_and_none_where_they_are_not_enough(
     world: World,
 ) -> None:
     children = [
@@ -95,7 +95,7 @@ async def test_nodes_that_only_seem_to_help_do_not_hide_one_that_does(
     assert world.api.evicted == ["lent"]
 
 
-async def test_nobody_moves_for_a_pod_that_its_quota_keeps_waiting() -> None:
+async def test_no_pod_moves_for_one_that_its_quota_keeps_pending() -> None:
     moving = Moving()
     moving.node("n", 16, 16)
     moving.node("m", 16)

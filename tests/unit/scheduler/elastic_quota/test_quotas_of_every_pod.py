@@ -165,7 +165,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_nobody_is_let_in_before_the_pods_of_a_new_namespace_were_read(world: World) -> None:
+async def test_no_pod_is_admitted_before_the_pods_of_a_new_namespace_were_read(world: World) -> None:
     pods, read = Listed(), asyncio.Event()
     reading = CountedPods(world.quotas, pods.relist, read)
     hurried: list[list[str]] = []
@@ -199,7 +199,7 @@ async def test_nobody_is_let_in_before_the_pods_of_a_new_namespace_were_read(wor
     running.cancel()
 
 
-async def test_namespaces_that_a_tree_names_no_more_hold_nobody_up(world: World) -> None:
+async def test_namespaces_removed_from_a_tree_hold_no_pod_up(world: World) -> None:
     pods, read = Listed(), asyncio.Event()
     read.set()
     reading = CountedPods(world.quotas, pods.relist, read)
@@ -372,7 +372,7 @@ def left_of(world: World, namespace: str, name: str, *victims: str) -> bool:
     return "n1" in json.loads(answer)["NodeNameToMetaVictims"]
 
 
-def test_kube_scheduler_ends_for_processors_nobody_whose_quota_must_keep_it(world: World) -> None:
+def test_kube_scheduler_evicts_for_cpu_no_pod_within_its_quotas_min(world: World) -> None:
     leaves = [
         {"name": name, "namespaces": [space], "min": {"cpu": 4}, "max": {"cpu": 8}}
         for name, space in (("a", "x"), ("b", "z"))

@@ -157,7 +157,7 @@ async def test_each_kind_of_refusal_has_its_own_suggestion(
         ),
     ],
 )
-async def test_a_pod_whose_rules_leave_a_node_in_the_wrong_mode_is_told_which_and_what_to_do(
+async def test_a_pod_whose_rules_leave_only_nodes_in_the_wrong_mode_gets_the_right_advice(
     browser: Browser, world: World, settings: dict[str, Any], suggestion: str
 ) -> None:
     world.add_node(gpu_node("asked", 8 * GIB, mode=NodeMode.CGPU))
@@ -258,7 +258,7 @@ async def test_a_pod_of_a_gang_waits_for_so_many_more(browser: Browser, world: W
     assert one.suggestion.startswith("room for 3 pods of gang default/g at once")
 
 
-async def test_the_gpus_of_a_gangs_pod_are_told_before_it_was_asked_about(
+async def test_the_gpus_of_a_gangs_pod_are_known_before_kube_scheduler_sends_it(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB, 8 * GIB))
@@ -335,7 +335,7 @@ async def test_a_pod_that_has_room_is_left_to_kube_scheduler(browser: Browser, w
     assert one.reason == "there is room on 1 node (n1): kube-scheduler has not bound it"
 
 
-async def test_a_pod_that_nobody_asked_about_says_so(browser: Browser, world: World) -> None:
+async def test_a_pod_that_kube_scheduler_never_sent_says_so(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     world.create("pod", 2)
 
@@ -429,7 +429,7 @@ async def test_when_there_is_no_time_some_nodes_stand_for_all(world: World) -> N
     assert last.summary.sampled == 1000
 
 
-async def test_answers_about_many_nodes_are_summed_up_when_nobody_asks(world: World) -> None:
+async def test_answers_about_many_nodes_are_summed_up_when_idle(world: World) -> None:
     nodes = [f"n{number}" for number in range(1000)]
     running = asyncio.create_task(world.decisions.run())
     for names in (nodes, ["n1"]):
@@ -444,7 +444,7 @@ async def test_answers_about_many_nodes_are_summed_up_when_nobody_asks(world: Wo
     running.cancel()
 
 
-async def test_hundreds_of_different_reasons_are_told_together(world: World) -> None:
+async def test_hundreds_of_different_reasons_are_grouped(world: World) -> None:
     nodes = [f"n{number}" for number in range(3000)]
     said = {name: f"reason {name}" for name in nodes}
     world.decisions.filtered("uid", "default/p", None, nodes, Verdict([], said, {}))
@@ -459,7 +459,7 @@ async def test_hundreds_of_different_reasons_are_told_together(world: World) -> 
     assert answers[-1].reason == "one of too many different reasons to be kept"
 
 
-def test_every_category_is_told_by_how_its_reasons_begin() -> None:
+def test_every_category_is_recognized_by_how_its_reasons_begin() -> None:
     from gpushare.api.request.gpu_selection import UUID_EXCLUDE, GpuSelection
     from gpushare.api.request.request import Request
     from gpushare.ledger.fit import reasons

@@ -69,7 +69,7 @@ async def bind(world: World, name: str) -> None:
     world.decisions.bind_ended(f"uid-{name}", f"default/{name}", "n1", error)
 
 
-async def test_a_pod_that_waits_is_told_once_and_its_end_too(
+async def test_a_pending_pod_is_logged_once_and_its_end_too(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     pod = pod_object("a", 4)
@@ -92,7 +92,7 @@ async def test_a_pod_that_waits_is_told_once_and_its_end_too(
 
 
 @pytest.mark.parametrize("bind_first", [True, False], ids=["bound", "waiting"])
-async def test_a_pod_that_is_deleted_is_told_to_be_gone(
+async def test_a_deleted_pod_is_logged_as_gone(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture, bind_first: bool
 ) -> None:
     world.api.create(pod_object("a", 4))
@@ -104,7 +104,7 @@ async def test_a_pod_that_is_deleted_is_told_to_be_gone(
     assert told(caplog, "a")[1:] == ["pod default/a: is gone"]
 
 
-async def test_the_mark_that_admission_left_on_a_pod_is_told_at_first_sight(
+async def test_what_admission_counted_is_logged_when_a_pod_is_first_seen(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     pod = pod_object("counted", 6)
@@ -119,7 +119,7 @@ async def test_the_mark_that_admission_left_on_a_pod_is_told_at_first_sight(
     )
 
 
-async def test_what_keeps_a_pod_back_and_what_cannot_be_read_is_told_at_first_sight(
+async def test_gates_and_unreadable_requests_are_logged_when_a_pod_is_first_seen(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     gated = pod_object("gated", 4)
@@ -134,7 +134,7 @@ async def test_what_keeps_a_pod_back_and_what_cannot_be_read_is_told_at_first_si
     assert second.startswith("pod default/wrong cannot be placed: ")
 
 
-async def test_a_binding_of_which_nobody_heard_is_told_when_it_is_seen(
+async def test_a_binding_without_an_answer_is_logged_when_the_watch_shows_it(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.api.create(pod_object("a", 4))
@@ -148,7 +148,7 @@ async def test_a_binding_of_which_nobody_heard_is_told_when_it_is_seen(
     assert told(caplog, "a")[2:] == ["pod default/a: is seen on node n1"]
 
 
-async def test_what_another_scheduler_binds_is_told(
+async def test_a_binding_by_another_scheduler_is_logged(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     pod = pod_object("a", 4)
@@ -159,7 +159,7 @@ async def test_what_another_scheduler_binds_is_told(
     assert told(caplog, "a")[1:] == ["pod default/a: is seen on node n1"]
 
 
-async def test_a_binding_that_is_seen_before_its_answer_is_not_told_twice(
+async def test_a_binding_seen_before_its_answer_is_not_logged_twice(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.api.create(pod_object("a", 4))
@@ -170,7 +170,7 @@ async def test_a_binding_that_is_seen_before_its_answer_is_not_told_twice(
     assert len(told(caplog, "a")) == 1
 
 
-async def test_pods_that_were_there_before_or_are_not_ours_are_not_told(
+async def test_existing_pods_and_those_of_others_are_not_logged(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.api.create(pod_object("ended", 4, phase="Failed"))

@@ -69,7 +69,7 @@ async def test_where_a_gpu_waits_for_pods_from_before_a_change_of_mode_their_end
     )
 
 
-async def test_beside_a_full_gpu_the_cordon_is_told_and_no_rule_of_the_pod(
+async def test_next_to_a_full_gpu_the_cordon_is_reported_and_no_rule_of_the_pod(
     browser: Browser, world: World
 ) -> None:
     cordon(world, gpu_node("a", 8 * GIB))

@@ -52,7 +52,7 @@ async def test_every_quota_that_is_passed_is_named(
     assert suggestion(world) == told
 
 
-async def test_where_there_is_no_room_besides_that_is_said(browser: Browser, world: World) -> None:
+async def test_a_lack_of_capacity_is_mentioned_next_to_the_quota(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     await give(browser, world, "there", "n1", 6)
     limit(world, root=30, leaf=8)
@@ -75,7 +75,9 @@ async def test_no_room_is_promised_to_whom_its_quota_refuses_by_now(browser: Bro
     assert suggestion(world) == "pods of elastic quota root/leaf that end, or a larger max of it"
 
 
-async def test_once_its_quota_lets_it_in_what_is_short_now_is_told(browser: Browser, world: World) -> None:
+async def test_once_its_quota_admits_a_pod_what_is_short_now_is_reported(
+    browser: Browser, world: World
+) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     await give(browser, world, "there", "n1", 2)
     limit(world, root=30, leaf=4)

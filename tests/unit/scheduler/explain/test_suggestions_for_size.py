@@ -195,7 +195,7 @@ async def test_no_division_is_advised_that_only_gpus_out_of_service_would_hold(
 
 
 @pytest.mark.parametrize(("core", "besides"), [(60, ", which has 50% compute free"), (50, ""), (40, "")])
-async def test_the_nearest_gpu_is_told_to_lack_compute_besides_memory(
+async def test_the_nearest_gpu_is_listed_with_its_lack_of_compute(
     browser: Browser, world: World, core: int, besides: str
 ) -> None:
     world.add_node(gpu_node("n1", 16 * GIB, mode=NodeMode.CORE_MEM))
@@ -226,7 +226,7 @@ async def test_the_nearest_gpu_is_told_to_lack_compute_besides_memory(
         ),
     ],
 )
-async def test_whoever_wrote_bytes_or_mib_is_told_to_write_units_where_nodes_differ_in_size(
+async def test_a_request_in_bytes_or_mib_is_corrected_where_nodes_differ_in_size(
     browser: Browser, world: World, written: str, suggestion: str, end: str
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
@@ -244,7 +244,7 @@ async def test_whoever_wrote_bytes_or_mib_is_told_to_write_units_where_nodes_dif
 
 
 @pytest.mark.parametrize("sizes", [(8, 8), (8, 15), (8, 10, 12, 14, 15, 16), (8, 0)])
-async def test_the_line_of_whoever_wrote_bytes_says_once_that_units_are_meant_whatever_the_nodes(
+async def test_the_line_of_a_request_in_bytes_says_once_that_units_are_meant_whatever_the_nodes(
     browser: Browser, world: World, sizes: tuple[int, ...]
 ) -> None:
     nodes = [f"n{number}" for number in range(len(sizes))]

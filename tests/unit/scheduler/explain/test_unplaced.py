@@ -46,7 +46,7 @@ SELECTOR = (
 )
 
 
-async def test_the_schedulers_own_rules_are_told_in_its_words_with_what_would_help(world: World) -> None:
+async def test_the_schedulers_own_rules_are_quoted_with_what_would_help(world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     see(world, "pod", says=SELECTOR)
 
@@ -116,7 +116,7 @@ async def test_the_labels_that_a_selector_wants_are_named_and_the_command_that_g
     )
 
 
-async def test_what_the_gpus_lack_besides_is_told_too_and_alone_where_gpus_were_what_it_counted(
+async def test_what_the_gpus_lack_is_added_and_stands_alone_if_only_gpus_were_counted(
     world: World,
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
@@ -195,7 +195,7 @@ async def test_what_an_earlier_leader_of_ours_has_refused_is_no_rule_of_the_sche
     assert one.category == "unasked"
 
 
-async def test_gates_are_told_by_name(world: World) -> None:
+async def test_gates_are_listed_by_name(world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     see(world, "pod", gates=[{"name": "example.com/quota"}, {"name": "b"}])
 
@@ -206,7 +206,7 @@ async def test_gates_are_told_by_name(world: World) -> None:
     assert one.suggestion.startswith("nothing but their removal by whoever sets them")
 
 
-async def test_a_pod_whose_scheduler_does_not_run_is_told_after_a_while(
+async def test_a_pod_whose_scheduler_does_not_run_is_reported_after_a_while(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
@@ -235,7 +235,7 @@ async def test_a_pod_whose_scheduler_does_not_run_is_told_after_a_while(
     assert only(world).category == "unasked"
 
 
-async def test_of_our_own_name_nobody_is_said_to_be_missing(world: World) -> None:
+async def test_our_own_scheduler_is_never_reported_as_missing(world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     see(world, "pod")
     await world.clock.turn(60)
@@ -341,7 +341,7 @@ async def test_a_scheduler_that_never_asks_is_named(browser: Browser, world: Wor
     )
 
 
-async def test_each_is_told_once_on_the_pod(world: World) -> None:
+async def test_each_reason_is_one_event_on_the_pod(world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     world.clock.now_s = 2_000_000_000.0
     see(world, "selects", says=SELECTOR)
@@ -389,7 +389,7 @@ def test_only_the_condition_that_it_was_not_scheduled_is_read() -> None:
         "annotation gpushare.dev/cordoned-gpus names no GPU with 'gpu-1': write indices or UUIDs, with commas",
     ],
 )
-async def test_a_slip_on_a_node_is_no_rule_of_the_schedulers_and_its_correction_is_what_helps(
+async def test_a_mistake_on_a_node_is_no_rule_of_the_schedulers_and_its_correction_is_suggested(
     browser: Browser, world: World, slip: str
 ) -> None:
     wrong = msgspec.structs.replace(gpu_node("n1", 8 * GIB), refusal=slip, problem=slip)
@@ -416,7 +416,7 @@ def test_a_resource_that_is_nearly_ours_is_helped_by_its_right_name() -> None:
     )
 
 
-async def test_of_a_request_that_cannot_be_read_the_reason_alone_is_told(world: World) -> None:
+async def test_an_unreadable_request_gets_only_a_reason(world: World) -> None:
     see(world, "pod", "-3")
     await PendingPodEvents(FromDecisions(world.decisions), world.events, world.clock, Leads()).look()
     (told,) = [note for _, reason, note in world.events.notes if reason == "GPUSchedulingPending"]

@@ -250,7 +250,7 @@ async def test_a_binding_of_before_that_arrives_is_what_counts(world: World) -> 
     assert world.reservations.of_before == set()
 
 
-async def test_room_of_a_gang_of_before_is_looked_for_anew(world: World) -> None:
+async def test_a_gang_is_placed_again_after_its_reservations_were_dropped(world: World) -> None:
     for name in ("g-0", "g-1"):
         labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
         world.create(name, 8, labels=labels)

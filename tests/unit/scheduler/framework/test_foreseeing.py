@@ -36,7 +36,7 @@ class Worked:
 
 @pytest.mark.parametrize("policy", Placement)
 @pytest.mark.parametrize("request_", [asks(3), asks(3, 30), asks(2, gpus=2), asks(2, whole=True), counts(1)])
-def test_a_question_about_what_was_foreseen_finds_it_worked_out(
+def test_a_precomputed_request_is_answered_without_further_work(
     policy: Placement, request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, other = Ledger(node_policy=policy), Ledger(node_policy=policy)

@@ -109,7 +109,7 @@ def test_nodes_without_a_label_choose_gpus_as_nodes_are_chosen() -> None:
     assert placement(Placement.BINPACK, **{names.LABEL_PLACEMENT: "fragmentation"}) is FRAGMENTATION
 
 
-def test_an_arrival_counts_once_however_often_it_is_told() -> None:
+def test_an_arrival_counts_once_however_often_it_is_reported() -> None:
     world = view()
     for _ in range(3):
         seen(world, pod("a", mem=4, cpu="500m"))

@@ -39,7 +39,9 @@ async def keep(browser: Browser, world: World, name: str = "g", mem: int = 15, *
     assert len((await browser.post("filter", body))["NodeNames"]) == 1
 
 
-async def test_who_waits_for_kept_room_is_told_for_which_gang_it_is(browser: Browser, world: World) -> None:
+async def test_a_pod_refused_because_of_a_reservation_learns_for_which_gang_it_is(
+    browser: Browser, world: World
+) -> None:
     await keep(browser, world)
     world.create("waits", 10)
 
@@ -105,7 +107,7 @@ async def test_gangs_that_keep_a_node_together_are_all_named(browser: Browser, w
     assert reasons[-1].endswith("room there is kept for gangs of-b/b, of-c/c, of-d/d and 1 more")
 
 
-async def test_a_gang_that_waits_is_told_of_the_one_before_it(browser: Browser, world: World) -> None:
+async def test_a_pending_gang_learns_of_the_gang_before_it(browser: Browser, world: World) -> None:
     await keep(browser, world)
     make(world, "h", 10, namespace="default")
 
@@ -126,9 +128,7 @@ async def test_of_very_many_nodes_some_are_looked_at(
     assert asked(world, "waits") == ([], {FULL, KEPT})
 
 
-async def test_what_is_kept_is_told_with_how_many_have_come_and_until_when(
-    browser: Browser, world: World
-) -> None:
+async def test_a_reservation_is_listed_with_members_and_deadline(browser: Browser, world: World) -> None:
     assert (await get(browser, "/kept"))["kept"] == []
     await keep(browser, world, mem=8)
     (told,) = (await get(browser, "/kept"))["kept"]

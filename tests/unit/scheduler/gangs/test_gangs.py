@@ -172,7 +172,7 @@ async def test_who_has_come_does_not_count_for_a_plan_that_was_made_since(two: W
     assert not two.api.bindings
 
 
-async def test_who_gave_up_and_does_not_come_again_is_placed_anew_when_it_does(two: World) -> None:
+async def test_a_member_that_gave_up_is_placed_again_when_it_is_retried(two: World) -> None:
     two.gangs._patience_s = 0.01
     for name in "abc":
         two.create(name, 4, labels=gang("g", 3))
@@ -228,7 +228,7 @@ async def test_those_whose_bindings_failed_while_others_were_bound_find_room_tog
     assert len(two.api.bindings) == 4
 
 
-async def test_nobody_waits_for_ever_for_a_gang_whose_pods_come_one_by_one(two: World) -> None:
+async def test_a_gang_whose_pods_come_one_by_one_times_out(two: World) -> None:
     two.gangs._patience_s = two.gangs._most_patience_s = 0.05
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))
@@ -241,7 +241,7 @@ async def test_nobody_waits_for_ever_for_a_gang_whose_pods_come_one_by_one(two: 
     assert not two.api.bindings
 
 
-async def test_the_room_of_the_whole_gang_is_given_up_when_its_pods_do_not_come(two: World) -> None:
+async def test_the_whole_gangs_reservations_are_released_when_its_pods_do_not_come(two: World) -> None:
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))
     node, *_ = [ask(two, name)[0][0] for name in "abc"]
@@ -274,7 +274,7 @@ async def test_a_pod_that_goes_takes_the_room_of_its_gang_with_it(two: World) ->
     assert ask(two, "a")[1] == {"gang default/g needs 3 pods together: there are 2"}
 
 
-async def test_where_one_that_ran_goes_the_room_for_too_few_is_given_up(two: World) -> None:
+async def test_when_a_running_member_ends_reservations_for_too_few_are_released(two: World) -> None:
     for name in "abc":
         two.create(name, 4, labels=gang("g", 3))
     nodes = {name: ask(two, name)[0][0] for name in "abc"}
@@ -310,7 +310,7 @@ async def test_who_waits_to_be_bound_while_another_goes_is_not_bound(two: World)
     assert not two.api.bindings
 
 
-async def test_a_pod_that_another_plugin_keeps_from_its_node_has_the_gang_planned_anew(two: World) -> None:
+async def test_a_pod_that_another_plugin_keeps_from_its_node_has_the_gang_planned_again(two: World) -> None:
     two.create("a", 8, labels=gang("g", 2))
     two.create("b", 8, labels=gang("g", 2))
     (first,), _ = ask(two, "a")

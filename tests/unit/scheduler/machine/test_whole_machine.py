@@ -425,7 +425,7 @@ def _lacking() -> list[str]:
 @pytest.mark.randomized
 @pytest.mark.no_cover  # it would take more than twice as long; other tests go through the same lines
 @pytest.mark.timeout(1800)
-def test_nobody_is_given_what_another_has_whatever_happens() -> None:
+def test_no_capacity_is_allocated_twice_whatever_happens() -> None:
     WholeMachine.steps = 0
     for number in range(MOST_BATCHES):
         if not SOAK:

@@ -135,7 +135,9 @@ async def test_a_pod_that_waits_says_once_why_and_what_would_help_and_again_when
     assert [one.telling for one in events.told] == ["standing", "standing"]
 
 
-async def test_a_pod_that_waits_on_is_told_of_again_before_the_server_forgets_it_in_todays_words() -> None:
+async def test_a_pod_that_stays_pending_is_reported_again_before_its_event_expires_with_the_current_text() -> (
+    None
+):
     pod = Waiting("default/a", "u1", 980.0, "memory")
     watched, events, clock = news([pod])
     await watched.look()
@@ -164,7 +166,7 @@ async def test_a_pod_that_waits_on_is_told_of_again_before_the_server_forgets_it
     assert len(events.told) == 4, "it has found a place"
 
 
-async def test_pods_with_gates_are_told_of_and_do_not_count_as_the_longest_wait() -> None:
+async def test_pods_with_gates_are_reported_and_do_not_count_as_the_longest_wait() -> None:
     gated = Waiting("default/gated", "u1", 100.0, "gates", reason="gates: example.com/later", suggestion="")
     watched, events, _ = news([gated, Waiting("default/a", "u2", 940.0, "memory")])
     await watched.look()
@@ -175,7 +177,7 @@ async def test_pods_with_gates_are_told_of_and_do_not_count_as_the_longest_wait(
     assert only.longest_pending_s() == 0.0
 
 
-async def test_a_young_pod_and_one_of_another_leader_are_counted_and_not_told_of() -> None:
+async def test_a_young_pod_and_one_of_another_leader_are_counted_and_not_reported() -> None:
     young, old = Waiting("default/a", "u1", 1_000.0, "memory"), Waiting("default/b", "u2", 900.0, "quota")
     watched, events, clock = news([young])
     await watched.look()
@@ -192,7 +194,7 @@ async def test_a_young_pod_and_one_of_another_leader_are_counted_and_not_told_of
     )
 
 
-async def test_a_reason_that_nobody_waits_for_any_more_is_told_as_none() -> None:
+async def test_a_reason_without_pending_pods_is_zero() -> None:
     waiting = [Waiting("default/a", "u1", 900.0, "memory")]
     watched, _, _ = news(waiting)
     await watched.look()
@@ -224,7 +226,7 @@ async def test_the_record_of_decisions_is_asked(world: World) -> None:
     assert (known.category("none"), known.waiting("none")) == ("", None)
 
 
-async def test_of_very_many_some_are_told_of_at_each_look() -> None:
+async def test_of_very_many_pods_some_are_reported_at_each_look() -> None:
     watched, events, _ = news([Waiting(f"default/p{n}", f"u{n}", 0.0, "memory") for n in range(120)])
     counts = []
     for _ in range(4):
@@ -251,7 +253,7 @@ class Leases:
         return answer
 
 
-async def test_who_leads_is_asked_now_and_then_and_nobody_does_who_cannot_ask() -> None:
+async def test_the_lease_is_read_now_and_then_and_an_unreadable_one_means_not_leading() -> None:
     seen: list[bool] = []
 
     class Looking(Clock):
@@ -323,7 +325,7 @@ async def test_the_figures_are_in_a_scrape() -> None:
     assert not reservations.deadlines
 
 
-async def test_a_reservation_whose_binding_never_comes_is_told_on_the_pod_once(world: World) -> None:
+async def test_a_reservation_whose_binding_never_comes_is_one_event_on_the_pod(world: World) -> None:
     metrics, events = Metrics(), Recorded()
     leading = LeaderWatch(Leading(Leases(), None), world.clock)
     observing = ClusterMetrics(metrics, events, world.reservations, leading, world.clock)

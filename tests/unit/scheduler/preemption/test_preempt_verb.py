@@ -61,7 +61,7 @@ async def two(world: World) -> World:
 BOTH = {"n1": ["hog-1"], "n2": ["hog-2"]}
 
 
-async def test_a_node_where_a_protected_pod_would_end_besides_is_left_out_where_another_has_room(
+async def test_a_node_that_needs_a_protected_victim_as_well_is_left_out_where_another_has_capacity(
     two: World,
 ) -> None:
     two.api.budgets = [budget("db", 0, app="db")]
@@ -90,7 +90,7 @@ async def test_what_budgets_allow_is_added_freely_and_kube_schedulers_victims_co
     assert await asked(two, {"n1": ["hog-1"]}) == {"n1": (["hog-1", "db-1"], 1)}
 
 
-async def test_of_those_that_could_go_besides_the_protected_one_stays(two: World) -> None:
+async def test_of_possible_additional_victims_the_protected_one_stays(two: World) -> None:
     """Though it is the least important of all."""
     two.add_node(gpu_node("n3", 16384, 16384))
     await bound(two, "db-3", 12, "n3", priority=1, labels=DB)
@@ -101,7 +101,7 @@ async def test_of_those_that_could_go_besides_the_protected_one_stays(two: World
     assert await asked(two, {"n3": []}) == {"n3": (["db-3"], 0)}
 
 
-async def test_nothing_is_read_where_nobody_is_added(two: World) -> None:
+async def test_budgets_are_not_read_where_no_victim_is_added(two: World) -> None:
     def read() -> None:
         raise AssertionError("kube-scheduler waits for nothing")
 
@@ -141,7 +141,7 @@ async def test_budgets_that_cannot_be_read_protect_everybody(
     assert "pod default/high: PodDisruptionBudgets cannot be read" in caplog.text
 
 
-async def test_one_that_is_gone_or_another_by_now_protects_nobody(two: World) -> None:
+async def test_a_budget_does_not_protect_a_pod_that_is_gone_or_was_recreated(two: World) -> None:
     two.api.budgets = [budget("db", 0, app="db")]
     two.api.pods["default/db-1"]["metadata"]["uid"] = "another"
     assert await asked(two, {"n1": ["hog-1"]}) == {"n1": (["hog-1", "db-1"], 0)}

@@ -34,7 +34,7 @@ def preempt_body(world: World, name: str, **mind: list[str]) -> dict[str, Any]:
     return {"Pod": world.api.pods[f"default/{name}"], "NodeNameToMetaVictims": offered}
 
 
-async def test_what_kube_scheduler_would_end_is_told_with_who_has_to_go_besides(
+async def test_kube_schedulers_victims_are_shown_with_the_additional_ones(
     browser: Browser, world: World
 ) -> None:
     for node in ("n2", "n3"):
@@ -118,7 +118,7 @@ async def test_pods_without_gpus_and_such_that_ask_for_nonsense_leave_no_record(
         assert (await get(browser, f"/default/{name}"))["preemption"] is None
 
 
-def test_nodes_of_another_unit_and_nodes_that_nobody_looked_at_are_counted(world: World) -> None:
+def test_nodes_of_another_unit_and_unexamined_nodes_are_counted(world: World) -> None:
     some = {f"n{number}": Victims((), 0) for number in range(100)}
     left = {name: some[name] for name in list(some)[:80]}
     found = {"n0": Victims(tuple(f"uid-{number}" for number in range(50)), 0)}
@@ -151,7 +151,9 @@ async def test_an_answer_about_very_many_nodes_says_that_not_all_were_looked_at(
     assert told["refused"] == [{"reason": NOT_LOOKED_AT, "nodes": 4, "examples": []}]
 
 
-async def test_whom_we_end_is_told_of_both_until_they_are_gone(browser: Browser, world: World) -> None:
+async def test_our_victims_are_shown_for_both_pods_until_they_are_gone(
+    browser: Browser, world: World
+) -> None:
     await bound(world, "low", 8, priority=1)
     await bound(world, "middle", 8, priority=5)
     world.create("high", 8, priority=9)
@@ -181,7 +183,7 @@ async def test_whom_we_end_is_told_of_both_until_they_are_gone(browser: Browser,
     assert (await get(browser, "/default/high"))["awaited"] == []
 
 
-async def test_room_that_those_leave_who_end_already_is_told(browser: Browser, world: World) -> None:
+async def test_capacity_freed_by_terminating_pods_is_shown(browser: Browser, world: World) -> None:
     await bound(world, "a", 16, priority=1)
     world.api.pods["default/a"]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
     world.see("a")
@@ -195,7 +197,7 @@ async def test_room_that_those_leave_who_end_already_is_told(browser: Browser, w
     assert "pods that end there already leave room enough." in text
 
 
-async def test_why_nobody_ends_is_told(browser: Browser, world: World) -> None:
+async def test_the_reason_for_no_eviction_is_shown(browser: Browser, world: World) -> None:
     await bound(world, "low", 16, priority=1, labels={"app": "low"})
     world.create("high", 8, priority=9)
     body = filter_body(world.api.pods["default/high"], "n1")
@@ -234,7 +236,7 @@ async def test_why_nobody_ends_is_told(browser: Browser, world: World) -> None:
     assert of_preemption({**record, "state": "bound"}, "") == []
 
 
-async def test_a_pod_that_was_bound_meanwhile_is_told_of_no_more(world: World) -> None:
+async def test_a_pod_bound_meanwhile_has_no_decision_any_more(world: World) -> None:
     await bound(world, "low", 8, priority=1)
     world.create("high", 8, priority=9)
     world.preemptor.post_filter("uid-high", ["n1"])

@@ -69,7 +69,7 @@ async def test_pods_with_gpus_take_the_first_unit_with_room_on_a_gpu(rules: Poli
     assert (record[names.ANN_DELETION_COST], record[names.ANN_COST_WRITTEN]) == ("200", "200")
 
 
-async def test_a_promise_that_nobody_acts_on_ends_by_itself(rules: PolicyWorld) -> None:
+async def test_an_unused_promise_expires(rules: PolicyWorld) -> None:
     rules.rules({"max": 1}, {})
     rules.make("p")
     rules.make("q")
@@ -232,7 +232,7 @@ async def test_room_for_each_pod_of_a_gang_is_made_in_the_first_unit_where_that_
     assert sorted(rules.api.evicted) == ["first", "second"]
 
 
-async def test_nobody_is_ended_in_a_unit_that_is_full_by_then(rules: PolicyWorld) -> None:
+async def test_no_pod_is_evicted_in_a_unit_that_is_full_by_then(rules: PolicyWorld) -> None:
     for name in ("a1", "b1"):
         rules.add_node(gpu_node(name, 16384))
     rules.rules({"max": 2}, {})
@@ -305,7 +305,7 @@ async def test_pods_of_another_scheduler_count_and_are_not_touched(rules: Policy
     assert rules.ask("p")[0] == []
 
 
-async def test_a_policy_that_says_the_same_again_and_one_of_another_namespace_wake_nobody(
+async def test_an_unchanged_policy_and_one_of_another_namespace_retry_no_pod(
     rules: PolicyWorld,
 ) -> None:
     rules.rules({"max": 0})
