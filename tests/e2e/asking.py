@@ -79,8 +79,8 @@ class Api:
         response = self._connection.getresponse()
         raw = response.read()
         found = [hit for line in response.headers.get_all("Warning") or () for hit in _WARNING.findall(line)]
-        told = tuple(re.sub(r"\\(.)", r"\1", one) for one in found)
-        return Answer(response.status, json.loads(raw) if raw[:1] == b"{" else raw.decode(), told)
+        warnings = tuple(re.sub(r"\\(.)", r"\1", one) for one in found)
+        return Answer(response.status, json.loads(raw) if raw[:1] == b"{" else raw.decode(), warnings)
 
     def create(self, obj: Mapping[str, Any], *, user: User | None = None, dry: bool = False) -> Answer:
         """POST an object among those of its kind."""

@@ -400,7 +400,7 @@ def test_the_api_server_finds_no_fault_with_the_types(api: Api, commands: Comman
         for one in found
     }
     assert len(faults) > 10
-    assert {name: told for name, told in faults.items() if told} == {}
+    assert {name: problems for name, problems in faults.items() if problems} == {}
 
 
 @pytest.mark.parametrize("wrong", [False, True], ids=["right", "wrong"])

@@ -209,8 +209,8 @@ def test_a_tree_outside_the_watched_namespace_says_so_until_a_status_is_written(
 @pytest.mark.parametrize("definition", PATHS)
 def test_every_rule_of_a_kind_has_a_case(definition: str) -> None:
     schema = yaml.safe_load((DEFINITIONS / definition).read_text())["spec"]["versions"][0]["schema"]
-    told = sorted(_messages(schema["openAPIV3Schema"]))
-    assert told == sorted(case.message for case in CASES if case.definition == definition)
+    messages = sorted(_messages(schema["openAPIV3Schema"]))
+    assert messages == sorted(case.message for case in CASES if case.definition == definition)
 
 
 def _messages(schema: Any) -> Iterator[str]:

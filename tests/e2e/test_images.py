@@ -109,13 +109,13 @@ def test_a_build_from_nothing_elsewhere_gives_the_same_bytes(
 
 
 def test_nothing_is_rebuilt_when_nothing_changed(archives: dict[str, Path]) -> None:
-    told: list[str] = []
-    store = Store(archives["gpushare"].parent, told.append)
+    lines: list[str] = []
+    store = Store(archives["gpushare"].parent, lines.append)
     before = {path: path.stat().st_mtime_ns for path in archives.values()}
     with store.alone():
         product.build(store)
         samples.build(store)
-    assert all("is up to date" in line for line in told)
+    assert all("is up to date" in line for line in lines)
     assert before == {path: path.stat().st_mtime_ns for path in archives.values()}
 
 

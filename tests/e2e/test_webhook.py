@@ -129,7 +129,9 @@ def too_new(case: PodCase, answer: Answer) -> bool:
     """Whether the API server is older than the field that the case is about, and left it out with a warning."""
     if case.id != "for-the-whole-pod" or not answer.taken:
         return False
-    assert any("unknown field" in told and told.endswith('spec.resources"') for told in answer.warnings)
+    assert any(
+        "unknown field" in warning and warning.endswith('spec.resources"') for warning in answer.warnings
+    )
     return True
 
 
@@ -356,10 +358,10 @@ def test_two_replicas_share_one_certificate_and_one_of_them_renews_it(
 def test_killed_at_any_moment_it_goes_on(api: Api, webhook: Webhook, product: Product) -> None:
     for moment in ("", "certificates: begin", "trusts"):
         # It may be told before kubectl has ended.
-        told = webhook.log().count(moment)
+        count = webhook.log().count(moment)
         product.kubectl("patch", "secret", NAME, "-n", NAMESPACE, "--type=merge", '-p={"data":null}')
         if moment:
-            wait_for(moment, lambda what=moment, at=told: webhook.log().count(what) > at, every=0.001)
+            wait_for(moment, lambda what=moment, at=count: webhook.log().count(what) > at, every=0.001)
         webhook.stop(signal.SIGKILL)
         webhook.start("--period", "0.5")
         wait_for("ready again", webhook.ready)

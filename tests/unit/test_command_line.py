@@ -9,7 +9,7 @@ from gpushare.__main__ import ROLES, main
 
 
 @pytest.mark.parametrize(
-    ("role", "told"),
+    ("role", "expected"),
     [
         ("doctr", "no role 'doctr' (did you mean doctor?); there are scheduler, "),
         ("nodeagent", "no role 'nodeagent' (did you mean node-agent?); there are scheduler, "),
@@ -17,11 +17,11 @@ from gpushare.__main__ import ROLES, main
     ],
 )
 def test_a_misspelt_role_is_reported_with_the_nearest_one(
-    role: str, told: str, capsys: pytest.CaptureFixture[str]
+    role: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([role]) == 2
     error = capsys.readouterr().err
-    assert told in error
+    assert expected in error
     assert all(name in error for name in ROLES)
 
 

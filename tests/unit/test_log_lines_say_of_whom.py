@@ -145,19 +145,19 @@ def _says(extra: ast.expr | None, scope: ast.AST, tree: ast.Module) -> frozenset
     """What ``about`` is told: directly, by a variable of the function, or by a function of the module."""
     if isinstance(extra, ast.IfExp):
         sides = [one for one in (extra.body, extra.orelse) if ast.unparse(one) != "None"]
-        told = [_says(one, scope, tree) for one in sides]
-        return None if not told or None in told else frozenset().union(*(one or () for one in told))
+        named = [_says(one, scope, tree) for one in sides]
+        return None if not named or None in named else frozenset().union(*(one or () for one in named))
     if isinstance(extra, ast.Name):
         values = [
             node.value
             for node in _own(scope)
             if isinstance(node, ast.Assign) and extra.id in map(_root, node.targets)
         ]
-        told = [_says(one, scope, tree) for one in values]
+        named = [_says(one, scope, tree) for one in values]
         return (
             None
-            if not told or None in told
-            else frozenset.intersection(*(one or frozenset() for one in told))
+            if not named or None in named
+            else frozenset.intersection(*(one or frozenset() for one in named))
         )
     if not isinstance(extra, ast.Call):
         return None
@@ -165,8 +165,8 @@ def _says(extra: ast.expr | None, scope: ast.AST, tree: ast.Module) -> frozenset
         return frozenset(one.arg for one in extra.keywords if one.arg is not None)
     made_by = [one for one in _functions(tree) if one.name == _root(extra.func)]
     returned = [node.value for one in made_by for node in _own(one) if isinstance(node, ast.Return)]
-    told = [_says(one, made_by[0], tree) for one in returned]
-    return None if not told or None in told else frozenset().union(*(one or () for one in told))
+    named = [_says(one, made_by[0], tree) for one in returned]
+    return None if not named or None in named else frozenset().union(*(one or () for one in named))
 
 
 def _names(node: ast.AST) -> Iterator[str]:

@@ -148,7 +148,7 @@ def test_pods_of_an_mps_node_a_gang_that_waits_and_moved_pods_are_read_as_they_w
 def test_what_kubelets_allocated_is_on_the_gpus_of_the_records(cluster: Path) -> None:
     view, _ = rebuilt(cluster)
     expected = {f"default/{name}": one for name, one in read(cluster, "expected").items()}
-    told = 0
+    checked = 0
     for node, resources in read(cluster, "kubelets").items():
         devices = view.ledger.node(node)
         assert devices is not None
@@ -157,8 +157,8 @@ def test_what_kubelets_allocated_is_on_the_gpus_of_the_records(cluster: Path) ->
             for pod, containers in given.items():
                 on = {ids.gpu_of(one) for its in containers.values() for one in its}
                 assert on == {one["uuid"] for one in expected[pod]["gpus"]}, pod
-                told += 1
-    assert told >= sum(bool(one["gpus"]) for one in expected.values())
+                checked += 1
+    assert checked >= sum(bool(one["gpus"]) for one in expected.values())
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=of)

@@ -221,10 +221,10 @@ def test_an_uninstall_leaves_what_users_made_and_nothing_else(clean: Commands, t
             assert sorted(objects(clean) ^ before) == []
         finally:
             process.terminate()
-            told = process.communicate(timeout=30)[1]
-    assert process.returncode == 0, told
-    assert "2 nodes were described by agents" in told
-    assert "nothing is left on the nodes" in told
+            output = process.communicate(timeout=30)[1]
+    assert process.returncode == 0, output
+    assert "2 nodes were described by agents" in output
+    assert "nothing is left on the nodes" in output
     for name, (labels, resources) in NODES.items():
         node = clean.json("get", "node", name)
         assert names.ANN_DEVICES not in node["metadata"].get("annotations", {})
@@ -251,10 +251,10 @@ def test_who_installs_again_at_once_is_not_cleaned_away(clean: Commands, tmp_pat
             wait_for("it ended itself", lambda: left not in objects(clean), timeout=120, every=0.5)
         finally:
             process.terminate()
-            told = process.communicate(timeout=30)[1]
-    assert f"the agents' DaemonSet is in namespace {NAMESPACE}" in told
-    assert "the agents are installed again" in told
-    assert "were described by agents" not in told
+            output = process.communicate(timeout=30)[1]
+    assert f"the agents' DaemonSet is in namespace {NAMESPACE}" in output
+    assert "the agents are installed again" in output
+    assert "were described by agents" not in output
     assert f"DaemonSet/{NAMESPACE}/{names.DAEMON_SET_NAME}" in objects(clean)
     wait_for(
         "nothing of it is left",

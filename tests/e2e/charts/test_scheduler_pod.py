@@ -117,9 +117,12 @@ class Pods:
         ]
         extender = [sys.executable, "-m", "gpushare", *_with(containers["extender"]["args"], replaced)]
         extender += ["--kubeconfig", str(self._kubeconfig)]
-        with log.open("wb") as told, (self._folder / f"extender-{number}.log").open("wb") as told_too:
+        with (
+            log.open("wb") as scheduler_log,
+            (self._folder / f"extender-{number}.log").open("wb") as told_too,
+        ):
             replica = Replica(
-                subprocess.Popen(scheduler, stderr=told, cwd=self._folder),
+                subprocess.Popen(scheduler, stderr=scheduler_log, cwd=self._folder),
                 subprocess.Popen(extender, stderr=told_too, env={**os.environ, "PYTHONPATH": "src"}),
                 {"kube-scheduler": f"https://127.0.0.1:{own}", "extender": f"http://127.0.0.1:{probes}"},
                 log,

@@ -226,15 +226,15 @@ class Product:
         try:
             wait_for(f"{count} ready pods of {selector}", reached, timeout=timeout_s, every=0.2)
         except TimeoutError as error:
-            raise AssertionError(f"{error}\n{self._told_of(selector)}") from error
+            raise AssertionError(f"{error}\n{self._state_of(selector)}") from error
         return found
 
-    def _told_of(self, selector: str) -> str:
+    def _state_of(self, selector: str) -> str:
         """For a failure's text: what is known of the pods."""
-        told = []
+        known = []
         for pod in self.pods(selector):
-            told += [json.dumps(pod["status"]), *self.events(pod["metadata"]["name"])]
-        return "\n".join(told) or "there are no such pods"
+            known += [json.dumps(pod["status"]), *self.events(pod["metadata"]["name"])]
+        return "\n".join(known) or "there are no such pods"
 
     def environment(self, pod: str, container: str = "", namespace: str = "default") -> dict[str, str]:
         """What ``env`` prints in the container."""
@@ -248,7 +248,7 @@ class Product:
         items = self.get(f"/api/v1/namespaces/{namespace}/events?{query}")["items"]
         return [f"{item.get('reason')}: {item.get('message')}" for item in items]
 
-    def told(self, about: str, words: str) -> None:
+    def wait_for_event(self, about: str, words: str) -> None:
         """Wait until an event about the object has the words: it is written beside what it tells of, and may come after it."""
         seen: list[str] = []
 

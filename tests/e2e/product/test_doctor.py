@@ -100,6 +100,6 @@ def test_an_agent_looks_its_own_node_over(product: Product) -> None:
         *("kubectl", "-n", NAMESPACE, "exec", agent, "--", "gpushare"),
         *("doctor", "node", "-o", "json", "--host-root", "/host"),
     )
-    told = {one["check"]: (one["state"], one["message"]) for one in json.loads(ran.out)["findings"]}
+    findings = {one["check"]: (one["state"], one["message"]) for one in json.loads(ran.out)["findings"]}
     for check in ("driver", "gpus", "kubelet", "agent", "permissions", "isolation"):
-        assert told[check][0] == "ok", told
+        assert findings[check][0] == "ok", findings

@@ -85,4 +85,4 @@ def test_one_pod_ends_for_it_and_says_for_whom(ranked: Product, held: int, asked
     assert planned.code == 3, planned.text
     (said,) = json.loads(planned.out)["evictions"]
     assert said == {"pod": f"default/{ended}", "node": NODE, "for": "default/high", "recreated": False}
-    ranked.told(ended, "default/high")
+    ranked.wait_for_event(ended, "default/high")

@@ -67,12 +67,12 @@ def test_a_min_is_taken_back_on_a_node_that_is_full(product: Product) -> None:
         assert len(running(product, "team-a")) == 1, "both are at their min"
         ended: list[str] = []
 
-        def told() -> bool:
+        def evicted() -> bool:
             notes = [note for number in range(3) for note in product.events(f"a-{number}", "team-a")]
             ended[:] = [note for note in notes if "ended for" in note]
             return len(ended) >= 2
 
-        wait_for("who ended is told for whom", told, timeout=30)
+        wait_for("who ended is told for whom", evicted, timeout=30)
         assert len(ended) == 2
         why = "elastic quota root/team-b takes back within its min what root/team-a had borrowed"
         assert all("pod team-b/b-0" in note and why in note for note in ended)

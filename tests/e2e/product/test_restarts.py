@@ -117,8 +117,8 @@ def test_a_waiting_pod_is_put_forward_when_the_scheduler_has_missed_the_room(
     schedulers = found(leader, "kube-scheduler", "--secure-port=10259")
     product.apply(gpu_pod("waits", 11, 5, labels={"app": "waits"}, node=node))
     # Room counts as missed that comes within five seconds of the refusal: from here on nothing is asked of a program that takes long.
-    told = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dwaits"
-    wait_for("the refusal", lambda: cluster.get(told)["items"], timeout=20)
+    events_path = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dwaits"
+    wait_for("the refusal", lambda: cluster.get(events_path)["items"], timeout=20)
     # Stopped, it neither sees the room nor asks; the extender does, and writes on the pod that waits.
     leader.run("kill", "-STOP", *schedulers)
     try:

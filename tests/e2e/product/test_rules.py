@@ -81,7 +81,7 @@ def test_two_gpus_with_4_free_each_hold_no_8_and_the_event_says_so(
     product.apply(urgent)
     product.running("app=urgent", timeout_s=AT_ONCE_S)
     # Of pods that count alike the newest loses least.
-    product.told("eight", "ended for pod default/urgent (priority 1000)")
+    product.wait_for_event("eight", "ended for pod default/urgent (priority 1000)")
     assert len(product.running("app=eleven", 3)) == 3
     # Its room is given as soon as its containers have ended, and it is gone a moment later.
     wait_for("it is gone", lambda: not product.pods("app=eight"), timeout=30)

@@ -27,7 +27,7 @@ def test_a_driver_that_disappears_is_reported_and_used_again_once_it_is_back(
         try:
             # What the kubelet knows of stays in capacity; nothing of it can be had.
             product.offers(CGPU, parts=["allocatable"], gpu_mem=0)
-            wait_for("an event that says so", lambda: told(product, CGPU, "driver"), timeout=120)
+            wait_for("an event that says so", lambda: has_event(product, CGPU, "driver"), timeout=120)
             ready = product.run("kubectl", "-n", NAMESPACE, "rollout", "status", AGENT, "--timeout=150s")
             assert ready.code == 0, "the agent's pod must not fall over for want of a driver"
         finally:
@@ -48,8 +48,8 @@ def test_a_gpu_that_falls_off_the_bus_takes_nothing_new_and_a_waiting_pod_goes_i
     gpus.write(node.gpu_file, broken)
     try:
         wait_for("the GPU is told as unhealthy", lambda: not described(product)["healthy"], timeout=120)
-        wait_for("an event that says so", lambda: told(product, CGPU, "GPUUnhealthy"), timeout=120)
-        wait_for("its pod hears of it", lambda: told(product, "holds", "PodGPUUnhealthy"), timeout=60)
+        wait_for("an event that says so", lambda: has_event(product, CGPU, "GPUUnhealthy"), timeout=120)
+        wait_for("its pod hears of it", lambda: has_event(product, "holds", "PodGPUUnhealthy"), timeout=60)
         product.apply(gpu_pod("waits", 3, labels={"app": "waits"}, node=CGPU))
         wait_for("a reason", lambda: product.events("waits"), timeout=20)
         assert not product.node_of("waits")
@@ -59,7 +59,7 @@ def test_a_gpu_that_falls_off_the_bus_takes_nothing_new_and_a_waiting_pod_goes_i
     finally:
         gpus.write(node.gpu_file, whole)
     product.running("app=waits", timeout_s=90)
-    wait_for("its pod hears of that too", lambda: told(product, "holds", "PodGPURecovered"), timeout=60)
+    wait_for("its pod hears of that too", lambda: has_event(product, "holds", "PodGPURecovered"), timeout=60)
     assert told_unhealthy(product) == events, "the agent that came after tells what was told"
 
 
@@ -112,7 +112,7 @@ def test_a_container_sees_its_own_gpu_alone(product: Product) -> None:
     assert seen[0] != seen[1]
 
 
-def told(product: Product, about: str, word: str) -> bool:
+def has_event(product: Product, about: str, word: str) -> bool:
     """Whether an event about the node or pod, ours, has the word."""
     return any(word in text for text in product.events(about, "default"))
 

@@ -179,8 +179,8 @@ class Bed:
         async def decisions(request: web.Request) -> web.Response:
             if self.line is None:
                 raise web.HTTPNotFound
-            told = {"scheduler": {"name": "extender"}, "waiting": self.line, "kept": self.kept}
-            return web.json_response(told)
+            document = {"scheduler": {"name": "extender"}, "waiting": self.line, "kept": self.kept}
+            return web.json_response(document)
 
         async def decision(request: web.Request) -> web.Response:
             pod = "{namespace}/{name}".format_map(request.match_info)
@@ -217,10 +217,10 @@ class Bed:
         described = described_node(node, 81920, MemoryUnit.GIB)
         broken = msgspec.structs.replace(described.devices[0], healthy=False, reason=reason)
         changed = msgspec.structs.replace(described, devices=(broken, *described.devices[1:]))
-        told: Any = node_object(changed, self._version())
+        body: Any = node_object(changed, self._version())
         if cordoned:
-            told["metadata"]["annotations"][names.ANN_CORDONED] = cordoned
-        self.show_node("MODIFIED", told)
+            body["metadata"]["annotations"][names.ANN_CORDONED] = cordoned
+        self.show_node("MODIFIED", body)
 
     def remove_node(self, node: int) -> None:
         """A node is gone."""

@@ -182,13 +182,13 @@ async def test_metrics_and_probes_can_have_addresses_of_their_own(tmp_path: Path
         async with asyncio.timeout(110), aiohttp.ClientSession() as http:
             while not (tmp_path / "port").exists():
                 await asyncio.sleep(0)
-            told = {}
+            statuses = {}
             for port in (tmp_path / "port").read_text().split():
                 for path in ("/", "/metrics", "/healthz", "/readyz"):
                     async with http.get(f"http://127.0.0.1:{port}{path}") as answer:
-                        told.setdefault(path, []).append(answer.status)
+                        statuses.setdefault(path, []).append(answer.status)
         # There is no API server, so it is not ready.
-        assert told == {
+        assert statuses == {
             "/": [200, 404, 404],
             "/metrics": [404, 200, 404],
             "/healthz": [404, 404, 200],

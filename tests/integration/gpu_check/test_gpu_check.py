@@ -70,9 +70,9 @@ def typed(text: str, **more: str) -> subprocess.CompletedProcess[str]:
 
 def written(done: subprocess.CompletedProcess[str]) -> str:
     """The report that it names; it is removed where it lies among those of the checkout."""
-    told = re.search(r"^Report: (\S+)$", done.stdout, re.MULTILINE)
-    assert told, done.stdout + done.stderr
-    path = ROOT / told[1]
+    line = re.search(r"^Report: (\S+)$", done.stdout, re.MULTILINE)
+    assert line, done.stdout + done.stderr
+    path = ROOT / line[1]
     text = path.read_text()
     if path.parent == ROOT / "build" / "gpu-check":
         path.unlink()

@@ -153,12 +153,12 @@ async def status(port: int, path: str) -> int:
 async def test_each_port_answers_its_own_pages_and_no_others() -> None:
     paths = {METRICS: "/metrics", PROBES: "/healthz", REST: "/gpushare/decisions"}
     async with relayed_at(*(frozenset({kind}) for kind in paths)) as ports:
-        told = {
+        statuses = {
             (kind, path): await status(port, path)
             for kind, port in zip(paths, ports, strict=True)
             for path in paths.values()
         }
-        assert told == {(kind, path): 200 if path == paths[kind] else 404 for kind, path in told}
+        assert statuses == {(kind, path): 200 if path == paths[kind] else 404 for kind, path in statuses}
 
 
 async def test_a_caller_that_uses_up_one_ports_connections_leaves_the_other_ports_free() -> None:

@@ -43,8 +43,8 @@ def pythons() -> list[str]:
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("plugin") / "kubectl-inspect-cgpu"
     command = [sys.executable, str(ROOT / "plugins/kubectl/build.py"), str(made)]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
-    assert "runs with Python 3.9 or newer" in told.stdout
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    assert "runs with Python 3.9 or newer" in ran.stdout
     return made
 
 

@@ -156,7 +156,7 @@ def test_whole_gpus_and_shares_from_before_a_switch_have_what_is_really_used_of_
     holder.spec.containers[0].resources = ResourceRequirements(limits={names.GPU_WHOLE: "1"})
     folder = kubectl.path.parent
     (folder / "answer-0").write_bytes(listed([whole]))
-    told = [
+    metrics = [
         f"gpushare_nodeagent_{sampled}_timestamp_seconds 0",
         f'gpushare_gpu_{unmanaged}_processes{{node="n1",gpu="0",UUID="GPU-00000000"}} 0',
     ]
@@ -164,11 +164,11 @@ def test_whole_gpus_and_shares_from_before_a_switch_have_what_is_really_used_of_
         its = (
             f'namespace="default",pod="{name}",container="main",node="n1",gpu="{index}",UUID="GPU-{index:08}"'
         )
-        told += [
+        metrics += [
             f"gpushare_container_memory_used_bytes{{{its}}} {mib << 20}",
             f"gpushare_container_compute_used_ratio{{{its}}} {ratio}",
         ]
-    agents.say_metrics("n1", "\n".join(told) + "\n")
+    agents.say_metrics("n1", "\n".join(metrics) + "\n")
     holder = with_allocation(holder, [share_of(gpus[0], 15, 15, 0)], MemoryUnit.GIB)
     (folder / "answer-1").write_bytes(listed([holder, placed("before", "n1", gpus[1], 3)]))
 

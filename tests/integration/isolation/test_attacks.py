@@ -236,15 +236,15 @@ for pid in {victim, *(int(name) for name in os.listdir("/proc") if name.isdigit(
         assert victim.stdin
         child = Path(f"/proc/{victim.pid}/task/{victim.pid}/children").read_text().split()[0]
         # By its number on the node, which a tenant may guess, and among all those that it sees.
-        told = must(run(here, own_processes, tmp_path, sys.executable, "-c", attack, child))
-        assert set(told.splitlines()) == {"No such process"}
+        output = must(run(here, own_processes, tmp_path, sys.executable, "-c", attack, child))
+        assert set(output.splitlines()) == {"No such process"}
         # With the node's processes in sight (hostPID), but as another user.
         nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
         seen = "import ctypes, sys\nlibc = ctypes.CDLL(None)\nprint(libc.ptrace(16, int(sys.argv[1]), None, None), libc.kill(int(sys.argv[1]), 9))"
-        told = must(
+        output = must(
             run(here, Way(as_tenant=True), tmp_path, *nobody, "/usr/bin/env", "python3", "-c", seen, child)
         )
-        assert told == "-1 -1\n"
+        assert output == "-1 -1\n"
         victim.stdin.write("\n")
         victim.stdin.flush()
         assert int(said.readline()) > 1500

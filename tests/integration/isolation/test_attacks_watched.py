@@ -144,7 +144,7 @@ class Events:
     """What pods are told, by pod."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str, str]] = []
+        self.recorded: list[tuple[str, str, str]] = []
 
     def record(
         self,
@@ -157,7 +157,7 @@ class Events:
         cause: str = "",
         telling: str = "each",
     ) -> None:
-        self.told.append((regarding.name, reason, note))
+        self.recorded.append((regarding.name, reason, note))
 
 
 class Node:
@@ -257,14 +257,14 @@ async def test_who_gets_past_the_limit_is_seen_and_ended_and_a_neighbour_is_not(
         node.watchdog.start()
 
         await node.look()
-        ((who, reason, note),) = node.events.told
+        ((who, reason, note),) = node.events.recorded
         assert (who, reason) == ("attacker", REASON_MEMORY)
         assert f"its share is {SLICE_MIB} MiB" in note
         assert attacker.poll() is None
         node.clock.now_s += GRACE_S
         await node.look()
         assert attacker.wait(60) == -9
-        who, reason, note = node.events.told[-1]
+        who, reason, note = node.events.recorded[-1]
         assert (who, reason) == ("attacker", REASON_KILLED)
         assert note.endswith(f"killed by the node agent: {attacker.pid}")
 
@@ -273,13 +273,13 @@ async def test_who_gets_past_the_limit_is_seen_and_ended_and_a_neighbour_is_not(
         neighbour.stdin.flush()
         assert int(answers.readline()) > 1500
         assert neighbour.poll() is None
-        assert {who for who, _, _ in node.events.told} == {"attacker"}
+        assert {who for who, _, _ in node.events.recorded} == {"attacker"}
         assert driver_used_mib(tmp_path / "node.gpus") < SLICE_MIB
         # Nothing of it is left for the next one in its place, either.
         node.clock.now_s += GRACE_S
-        before = list(node.events.told)
+        before = list(node.events.recorded)
         await node.look()
-        assert node.events.told == before
+        assert node.events.recorded == before
 
 
 def test_what_is_taken_past_the_library_is_in_the_drivers_count(gpu: gpus.GpuNode, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_noise_in_the_usage_file_neither_hangs_nor_ends_a_process(container: Lim
     writer = threading.Thread(target=scribble)
     writer.start()
     try:
-        told = run_tenant(
+        ran = run_tenant(
             here,
             """
 must("cuInit", 0)
@@ -112,7 +112,7 @@ print("through")
     finally:
         stop.set()
         writer.join()
-    assert told.stdout == "through\n"
+    assert ran.stdout == "through\n"
 
 
 def test_the_libraries_compile_for_aarch64() -> None:

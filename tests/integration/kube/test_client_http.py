@@ -134,10 +134,10 @@ async def test_pods_are_created_reported_in_events_and_deleted_by_uid() -> None:
         await client.create_pod(pod)
         await client.set_condition("ml", "s", {"type": "PodScheduled"}, uid="u")
         await client.delete_pod("ml", "s", uid="u")
-    made, told, deleted = served.asked
+    made, patched, deleted = served.asked
     assert (made.method, made.path, made.json) == ("POST", "/api/v1/namespaces/ml/pods", pod)
-    assert (told.method, told.path) == ("PATCH", "/api/v1/namespaces/ml/pods/s/status")
-    assert told.json == {"metadata": {"uid": "u"}, "status": {"conditions": [{"type": "PodScheduled"}]}}
+    assert (patched.method, patched.path) == ("PATCH", "/api/v1/namespaces/ml/pods/s/status")
+    assert patched.json == {"metadata": {"uid": "u"}, "status": {"conditions": [{"type": "PodScheduled"}]}}
     assert (deleted.method, deleted.path) == ("DELETE", "/api/v1/namespaces/ml/pods/s")
     assert deleted.json["preconditions"] == {"uid": "u"}
     assert deleted.json["gracePeriodSeconds"] == 0

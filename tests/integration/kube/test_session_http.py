@@ -61,16 +61,16 @@ async def test_a_status_answer_becomes_an_error_with_all_its_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "expected"),
     [(b"<h1>Bad\n gateway</h1>\xff", "502: <h1>Bad gateway</h1>"), (b"", "502: no explanation")],
 )
-async def test_an_answer_of_a_proxy_in_between_is_quoted(body: bytes, told: str) -> None:
+async def test_an_answer_of_a_proxy_in_between_is_quoted(body: bytes, expected: str) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.Response(body=body, status=502)
 
     async with serving() as served, Session(Access(served.url)) as session:
         served.answer(answer)
-        with pytest.raises(ApiError, match=told) as caught:
+        with pytest.raises(ApiError, match=expected) as caught:
             await session.request("GET", PODS)
     assert caught.value.passing
 

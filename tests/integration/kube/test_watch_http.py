@@ -150,14 +150,14 @@ async def test_a_watch_lives_through_everything_that_can_befall_it() -> None:
         )
         task = asyncio.create_task(informer.run())
         async with asyncio.timeout(30):
-            while "+e=0" not in view.told:
+            while "+e=0" not in view.changes:
                 assert not task.done(), task.result()
                 await asyncio.sleep(0)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
         hold.set()
-    assert view.told == [
+    assert view.changes == [
         *("+a=0", "+b=0", "+c=0", "+a=1"),
         *("-b", "-c", "+c=0"),
         *("+d=0", "-a"),
@@ -193,7 +193,7 @@ async def test_an_oversize_line_leads_to_a_list_and_not_to_the_same_line_again()
             await task
         hold.set()
     assert informer.figures.relists == 1
-    assert view.told == ["+a=0", "-a", "+b=0"]
+    assert view.changes == ["+a=0", "-a", "+b=0"]
 
 
 async def test_cancelling_an_informer_ends_its_connection() -> None:

@@ -198,8 +198,8 @@ def limits(amount, resource=RESOURCE):
 
 
 def container_of(pod, name="c"):
-    told = [*pod["status"].get("initContainerStatuses", ()), *pod["status"]["containerStatuses"]]
-    return next(one for one in told if one["name"] == name)
+    statuses = [*pod["status"].get("initContainerStatuses", ()), *pod["status"]["containerStatuses"]]
+    return next(one for one in statuses if one["name"] == name)
 
 
 @contextlib.asynccontextmanager

@@ -181,8 +181,8 @@ async def test_a_command_in_a_pod_that_does_not_run_is_refused_over_the_connecti
 async def test_a_command_for_a_container_that_waits_says_why_it_waits(cluster, execute):
     await cluster.create("unknown", {**script("exit 0"), "image": "nobody/knows:1"})
     await cluster.pod_where("unknown", lambda pod: pod["status"].get("containerStatuses"), "cannot pull")
-    told = (await (await execute("ls", pod="unknown")).end())["message"]
-    assert told in [
+    message = (await (await execute("ls", pod="unknown")).end())["message"]
+    assert message in [
         f'container "c" in pod "unknown" is waiting to start: {reason}'
         for reason in ("ContainerCreating", "ErrImagePull", "ImagePullBackOff")
     ]

@@ -294,7 +294,7 @@ async def test_kubelet_and_containers_end_with_their_lifeline(bare):
 )
 async def test_a_wrong_option_ends_it_with_one_plain_line(bare, change, text):
     process = kubelet_process(bare, *change)
-    told = await asyncio.to_thread(process.stderr.read)
+    stderr = await asyncio.to_thread(process.stderr.read)
     assert await ended(process) == 2
-    assert text in told
-    assert "Traceback" not in told
+    assert text in stderr
+    assert "Traceback" not in stderr

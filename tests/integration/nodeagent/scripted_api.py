@@ -119,7 +119,7 @@ class ScriptedApi:
     def capacity(self, node: str) -> dict[str, str]:
         return self.objects["nodes", node].get("status", {}).get("capacity") or {}
 
-    def told(self, reason: str) -> list[JsonObject]:
+    def reported(self, reason: str) -> list[JsonObject]:
         """The events of that reason."""
         return [event for event in self.events if event["reason"] == reason]
 

@@ -191,8 +191,8 @@ class ScriptedKubelet:
 
     def went(self, resource: str, *healthy: int, since: int) -> bool:
         """Whether so many devices were healthy one after the other, in the lists from number ``since`` on."""
-        told = iter(self.endpoints[resource].healthy[since:])
-        return all(wanted in told for wanted in healthy)
+        health = iter(self.endpoints[resource].healthy[since:])
+        return all(wanted in health for wanted in healthy)
 
     async def admit(self, pod: dict[str, Any], *, resources: Sequence[str] = ()) -> Admitted:
         """Allocate for all containers, in the order in which they start; ``resources`` orders those of each."""

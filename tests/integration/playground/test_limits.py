@@ -88,7 +88,7 @@ def test_a_killed_kubelet_and_agent_find_the_container_as_held_as_it_was(playgro
             )
             return done.stdout
 
-        wait_until(lambda: "CUDA_ERROR_OUT_OF_MEMORY" in asked(), told=asked)
+        wait_until(lambda: "CUDA_ERROR_OUT_OF_MEMORY" in asked(), detail=asked)
         said = playground.get("node", FOUR)["metadata"]["annotations"][names.ANN_ISOLATION]
         assert said.startswith("preload")
         wait_until(lambda: " copies/s of 2 MiB" in playground.kubectl("logs", name, "--tail=1"))
@@ -105,10 +105,10 @@ def test_who_goes_past_the_libraries_is_seen_by_the_watchdog(playground: Playgro
         ) as beside:
             try:
 
-                def told() -> str:
+                def events() -> str:
                     return playground.kubectl("events", "--for", f"pod/{name}")
 
-                wait_until(lambda: "GPUMemoryExceeded" in told(), told=told)
-                assert "its share is 2048 MiB" in told()
+                wait_until(lambda: "GPUMemoryExceeded" in events(), events=events)
+                assert "its share is 2048 MiB" in events()
             finally:
                 beside.kill()

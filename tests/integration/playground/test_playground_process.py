@@ -31,7 +31,7 @@ def test_nothing_outlives_a_killed_supervisor_and_the_next_one_tidies_up(apart: 
     first.process.wait(10)
     assert first.process.stdout is not None
     first.process.stdout.close()
-    wait_until(lambda: not first.processes(), within_s=60, told=first.processes)
+    wait_until(lambda: not first.processes(), within_s=60, detail=first.processes)
     assert first.state.exists()
     second = Playground(apart)
     assert not first.state.exists()

@@ -228,10 +228,10 @@ async def test_a_scrape_has_the_state_of_every_watch_including_quotas_and_polici
     all_of_them = {"pods": 0, "nodes": 2, "elasticquotatrees": 0}
     all_of_them |= {"resourcepolicies": 1, "policy-nodes": 2, "policy-pods": 1}
 
-    async def told() -> bool:
+    async def complete() -> bool:
         return await beside.figures(objects) == all_of_them
 
-    await until(told)
+    await until(complete)
     assert await beside.figures(trouble) == dict.fromkeys(all_of_them, 0)
 
 

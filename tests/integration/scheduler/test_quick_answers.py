@@ -161,7 +161,7 @@ REQUESTS = {
 @pytest.mark.parametrize("at_once", [False, True], ids=["in turn", "pipelined"])
 @pytest.mark.parametrize("requests", REQUESTS.values(), ids=REQUESTS.keys())
 def test_the_answers_are_the_same(requests: list[bytes], at_once: bool) -> None:
-    async def told(http: ServerProtocol) -> list[bytes]:
+    async def answers(http: ServerProtocol) -> list[bytes]:
         async with talking(http) as talk:
             if at_once:
                 return await talk.ask(*requests)
@@ -170,8 +170,8 @@ def test_the_answers_are_the_same(requests: list[bytes], at_once: bool) -> None:
     found: dict[str, list[bytes]] = {}
 
     async def compare() -> None:
-        found["quick"] = await told(QuickProtocol)
-        found["ASGI"] = await told(BoundedProtocol)
+        found["quick"] = await answers(QuickProtocol)
+        found["ASGI"] = await answers(BoundedProtocol)
 
     on_uvloop(compare)
     assert found["quick"] == found["ASGI"]

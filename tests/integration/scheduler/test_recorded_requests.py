@@ -171,5 +171,5 @@ async def test_who_else_has_to_go_is_added_to_the_victims(version: str, form: st
         world.see(name)
     async with serving(version, form, world) as replay:
         assert not await replay.fits("preemption")
-        told = (await replay.send("preemption", "preempt"))["NodeNameToMetaVictims"]["single"]
-        assert [one["UID"] for one in told["Pods"]] == [named, "uid-beside"]
+        victims = (await replay.send("preemption", "preempt"))["NodeNameToMetaVictims"]["single"]
+        assert [one["UID"] for one in victims["Pods"]] == [named, "uid-beside"]

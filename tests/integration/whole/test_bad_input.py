@@ -128,8 +128,8 @@ async def test_a_pod_bound_with_a_record_that_cannot_be_read_gets_no_gpu_and_an_
     await seen.event(f"bound-{number}", "MalformedGPUAllocation", says)
     await seen.pods.until(lambda: phase_of(seen.pod(f"bound-{number}")) == "Failed", "its admission fails")
     assert seen.pod(f"bound-{number}")["status"]["reason"] == "UnexpectedAdmissionError"
-    told = [one for one in seen.events_of(f"bound-{number}") if one.startswith("MalformedGPUAllocation")]
-    assert len(told) == 1, "agent and scheduler both saw it"
+    events = [one for one in seen.events_of(f"bound-{number}") if one.startswith("MalformedGPUAllocation")]
+    assert len(events) == 1, "agent and scheduler both saw it"
     assert await seen.devices("single") == {}
 
 

@@ -36,8 +36,8 @@ async def doctor(seen: World, *options: str) -> tuple[int, list[dict[str, str]]]
     asked = read(ROLE, options, {"KUBECONFIG": str(seen.cluster.kubeconfig)})
     access = load_access(asked.kubeconfig or str(seen.cluster.kubeconfig), asked.context)
     findings = await of_cluster(access, asked.timeout, asked.namespace)
-    told = as_json(findings, "")["findings"]
-    return exit_code(findings), [one for one in told if one["state"] != "ok"]
+    document = as_json(findings, "")["findings"]
+    return exit_code(findings), [one for one in document if one["state"] != "ok"]
 
 
 @pytest.fixture(autouse=True)

@@ -46,11 +46,11 @@ async def doctor(
         env={"LD_LIBRARY_PATH": str(driver), "FAKEGPU_NODE": str(seen.cluster.gpu_file("first"))},
     )
     assert not ran.err, ran.err
-    told = json.loads(ran.out)
-    assert ran.code == {"ok": 0, "unknown": 0, "warning": 1, "fault": 2}[told["worst"]]
+    document = json.loads(ran.out)
+    assert ran.code == {"ok": 0, "unknown": 0, "warning": 1, "fault": 2}[document["worst"]]
     return {
         (one["check"], one["state"]): f"{one['subject']}: {one['message']} → {one['suggestion']}"
-        for one in told["findings"]
+        for one in document["findings"]
         if one["state"] != "ok" and one["check"] not in ("clock", "disk")
     }
 

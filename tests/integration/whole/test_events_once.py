@@ -54,7 +54,7 @@ async def says(seen: World, node: str, status: str, reason: str) -> str:
     return str(condition(seen, node)["message"])
 
 
-async def told(seen: World, node: str, *reasons: str) -> None:
+async def events_are(seen: World, node: str, *reasons: str) -> None:
     async def reached() -> bool:
         return await of_node(seen, node) == sorted(reasons)
 
@@ -75,7 +75,7 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
     file = seen.cluster.gpu_file("four")
     good = seen.cluster.gpus_of("four")
     gpus.write(file, replace(good, gpus=(good.gpus[0], replace(good.gpus[1], fault="lost"), *good.gpus[2:])))
-    await told(seen, "four", "GPUUnhealthy")
+    await events_are(seen, "four", "GPUUnhealthy")
     assert (await says(seen, "four", "True", "SomeGPUsUnhealthy")).startswith("GPU 1: GPU is lost; mode ")
     await seen.offers("four", 45)
     # A pod that waits is told so at the pod.
@@ -87,17 +87,17 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
             "it stays described"
         )
         await says(seen, "four", "True", "SomeGPUsUnhealthy")
-    await told(seen, "four", "GPUUnhealthy")
+    await events_are(seen, "four", "GPUUnhealthy")
 
     # Mended while no agent looks: the next one tells. One that looks might be killed between seeing and telling it.
     seen.cluster.parts["node-agent four"].kill(signal.SIGSTOP)
     gpus.write(file, good)
     await killed(seen, "four", 60)
-    await told(seen, "four", "GPUUnhealthy", "GPURecovered")
+    await events_are(seen, "four", "GPUUnhealthy", "GPURecovered")
     gpus.write(file, replace(good, gpus=(good.gpus[0], replace(good.gpus[1], fault="lost"), *good.gpus[2:])))
-    await told(seen, "four", "GPUUnhealthy", "GPURecovered", "GPUUnhealthy")
+    await events_are(seen, "four", "GPUUnhealthy", "GPURecovered", "GPUUnhealthy")
     gpus.write(file, good)
-    await told(seen, "four", "GPUUnhealthy", "GPURecovered", "GPUUnhealthy", "GPURecovered")
+    await events_are(seen, "four", "GPUUnhealthy", "GPURecovered", "GPUUnhealthy", "GPURecovered")
     reasons = [one for one in seen.events_of("waits") if one.startswith("GPUSchedulingPending")]
     assert len(reasons) == len(set(reasons)), "once for each kind of reason"
     await seen.delete_all()
@@ -106,7 +106,7 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
 async def test_a_mistake_in_a_label_is_one_event_of_the_component_that_sees_it_first(seen: World) -> None:
     before = await of_node(seen, "single")
     await seen.label("single", {names.LABEL_MODE: "shrae", names.LABEL_PLACEMENT: "sprad"})
-    await told(seen, "single", *before, *MISTAKES)
+    await events_are(seen, "single", *before, *MISTAKES)
     note = await says(seen, "single", "False", "UnknownGPUMode")
     assert note.endswith("; until then the node shares no GPU")
     await seen.events.until(

@@ -87,8 +87,8 @@ def never_above_capacity(seen: World) -> CheckFn:
         for uuid, mib in held_mib(pods.values()).items():
             most_mib = seen.total_mib[uuid]
             if mib > most_mib + moved.get(uuid, 0) and not seen.over:
-                told = (f"{uuid}: {mib} MiB of {most_mib}; before that:", *changes)
-                seen.over.append("\n".join(told))
+                changed = (f"{uuid}: {mib} MiB of {most_mib}; before that:", *changes)
+                seen.over.append("\n".join(changed))
 
     return check
 
@@ -151,7 +151,7 @@ class Stream:
                 lambda: (len(self.waiting()) < WAITING and self.made < self.most) or self.is_stuck(),
                 "pods that wait are placed",
                 60.0,
-                tell=self.told,
+                tell=self.reasons,
             )
             if self.is_stuck():
                 await self.delete_one()
@@ -210,17 +210,17 @@ class Stream:
             if phase_of(pod) != "Failed" or deleted or name in self._redone:
                 continue
             status = pod["status"]
-            told = f"{name}: {status.get('reason')}: {status.get('message')}"
-            assert status.get("reason") == "UnexpectedAdmissionError", told
+            failure = f"{name}: {status.get('reason')}: {status.get('message')}"
+            assert status.get("reason") == "UnexpectedAdmissionError", failure
             self.overtaken += OVERTAKEN in status["message"]
             if not any(words in status["message"] for words in (*PLUGIN_AWAY, OVERTAKEN)):
-                raise AssertionError(f"{told}\n{await self.seen.account(node_of(pod))}")
+                raise AssertionError(f"{failure}\n{await self.seen.account(node_of(pod))}")
             self._redone.add(name)
-            self.again.append(told)
+            self.again.append(failure)
             units = pod["spec"]["containers"][0]["resources"]["limits"][names.GPU_MEM]
             await self.seen.create(self.pod(f"{name}-again", int(units)))
 
-    def told(self) -> str:
+    def reasons(self) -> str:
         return "; ".join(f"{pod['metadata']['name']}: {waits_because(pod)}" for pod in self.waiting())
 
 

@@ -56,9 +56,9 @@ async def test_one_pod_ends_where_the_sum_would_do_and_no_gpu_does(seen: World) 
         True,
     )
     if isinstance(seen.cluster.control, EmbeddedControl):
-        told = json.loads(high.out)["record"]["preemption"]
-        (room,) = told["room"]
-        assert (told["by"], told["said"], room["node"]) == ("gpushare", "", "four")
+        preemption = json.loads(high.out)["record"]["preemption"]
+        (room,) = preemption["room"]
+        assert (preemption["by"], preemption["said"], room["node"]) == ("gpushare", "", "four")
         assert [(one["pod"], one["priority"]) for one in room["victims"]] == [(ended, 10)]
 
 

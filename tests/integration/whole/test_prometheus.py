@@ -72,14 +72,14 @@ async def test_nothing_of_ours_reads_the_page_with_others_names() -> None:
 async def test_variables_of_the_dashboard_have_values(busy: tuple[World, Prometheus]) -> None:
     _, prometheus = busy
     asked = [one for one in json.loads(DASHBOARD.read_text())["templating"]["list"] if one["type"] == "query"]
-    told = {}
+    labels = {}
     for one in asked:
         match = re.fullmatch(r"label_values\((\w+), (\w+)\)", one["definition"])
         assert match
-        told[one["name"]] = {
+        labels[one["name"]] = {
             found["metric"][match[2]] for found in await prometheus.until(match[1], "variable")
         }
-    assert told == {"node": {NODE}, "namespace": {"default"}}
+    assert labels == {"node": {NODE}, "namespace": {"default"}}
 
 
 async def test_every_rule_is_evaluated_without_an_error(busy: tuple[World, Prometheus]) -> None:
@@ -163,8 +163,8 @@ async def test_a_loop_that_is_held_to_its_share_is_advised_more(busy: tuple[Worl
     asked = ("inspect", "cgpu", "--recommend", "--min-history=4s", "--window=1h")
 
     async def throttled() -> Any:
-        told = json.loads((await seen.kubectl(*asked, "-o", "json")).out)
-        (found,) = [one for one in told["workloads"] if one["name"] == "cuda-sample"]
+        document = json.loads((await seen.kubectl(*asked, "-o", "json")).out)
+        (found,) = [one for one in document["workloads"] if one["name"] == "cuda-sample"]
         core = found["core"]
         return core if core["advisedPercent"] and core["throttledPercent"] else None
 

@@ -130,11 +130,11 @@ class Watchful(Cluster):
 class World:
     """A running cluster with its pods, nodes and events in view."""
 
-    def __init__(self, cluster: Cluster, session: Session, told: list[str]) -> None:
+    def __init__(self, cluster: Cluster, session: Session, reports: list[str]) -> None:
         self.cluster = cluster
         self.session = session
         self.client = Client(session)
-        self.told = told
+        self.reports = reports
         self.over: list[str] = []
         """GPUs that were above their capacity, with the pods of that moment."""
         self.total_mib = {
@@ -422,13 +422,13 @@ async def world(
     The extender alone counts resources that are ``ignored``. ``isolated``: nodes hold containers to their share.
     """
     assert (DRIVER / "libnvidia-ml.so.1").exists(), "no stand-in driver; build it with: make fakegpu"
-    told: list[str] = []
+    reports: list[str] = []
     async with (
         Watchful(
             driver=DRIVER,
             nodes=nodes,
             unit=unit,
-            report=told.append,
+            report=reports.append,
             control=control_plane(),
             ignored=ignored,
             dashboard=dashboard,
@@ -436,7 +436,7 @@ async def world(
         ) as cluster,
         Session(load_access(str(cluster.kubeconfig))) as session,
     ):
-        made = World(cluster, session, told)
+        made = World(cluster, session, reports)
         if isinstance(cluster.control, RealControl):
             # Tests make pods as the extender, which may write records; the embedded server has no rights to give.
             rights = ("--clusterrole=edit", "--user=gpushare-extender")

@@ -139,7 +139,7 @@ async def test_replicas_whose_clocks_disagree_by_years_do_not_race() -> None:
         for one in (first, second):
             await one.round()
     assert store.writes.count("secret") <= 3
-    assert any("compare the clocks" in fault for one in (first, second) for fault in one._told)
+    assert any("compare the clocks" in fault for one in (first, second) for fault in one._logged)
 
 
 async def test_an_unreadable_secret_is_recreated_and_the_old_certificate_stays_trusted_for_a_while() -> None:

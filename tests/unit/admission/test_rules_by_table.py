@@ -150,8 +150,8 @@ async def test_units_of_128_mib_are_eight_times_as_many() -> None:
     small = reviewer(counting=Counting(MemoryUnit.MIB_128))
     assert "warnings" not in answered(await small.warn(review("pods", pod(case, "x"))))
     more = PodCase("more", (box(mem="8193"),))
-    [told] = answered(await small.warn(review("pods", pod(more, "x"))))["warnings"]
-    assert told == large_words(("c", "8193")).replace("1GiB", "128MiB")
+    [warning] = answered(await small.warn(review("pods", pod(more, "x"))))["warnings"]
+    assert warning == large_words(("c", "8193")).replace("1GiB", "128MiB")
 
 
 @every_row([*SMALL, *SMALL_MIB])

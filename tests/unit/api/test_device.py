@@ -218,8 +218,10 @@ def test_a_malformed_cordon_keeps_new_pods_away_from_the_node(text: str) -> None
 
 
 def test_what_an_agent_describes_cordons_nothing() -> None:
-    told = devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (Device(0, "GPU-a", 1024, cordoned=True),))
-    read = node_devices(node({"ack.node.gpu.schedule": "share"}, told))
+    annotation = devices_annotation(
+        NodeMode.SHARE, MemoryUnit.GIB, (Device(0, "GPU-a", 1024, cordoned=True),)
+    )
+    read = node_devices(node({"ack.node.gpu.schedule": "share"}, annotation))
     assert read is not None
     assert not read.devices[0].cordoned
 

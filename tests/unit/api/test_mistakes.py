@@ -30,7 +30,7 @@ LABELS = {
 }
 
 
-def told(**said: Any) -> list[str]:
+def reported(**said: Any) -> list[str]:
     """What is told of a pod with those ``labels``, ``annotations`` and ``limits``."""
     limits = said.pop("limits", {})
     spec = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
@@ -39,13 +39,13 @@ def told(**said: Any) -> list[str]:
 
 @pytest.mark.parametrize("resource", RESOURCES)
 def test_a_known_resource_is_no_mistake(resource: str) -> None:
-    assert told(limits={resource: "3"}) == []
+    assert reported(limits={resource: "3"}) == []
 
 
 def test_known_annotations_and_labels_of_pods_are_no_mistake() -> None:
     assert len(ANNOTATIONS) > 15
-    assert told(annotations=dict.fromkeys(ANNOTATIONS, "true"), labels=dict.fromkeys(LABELS, "x")) == []
-    assert told(labels={names.LABEL_POD_COMPUTE_CLASS: names.COMPUTE_BATCH}) == []
+    assert reported(annotations=dict.fromkeys(ANNOTATIONS, "true"), labels=dict.fromkeys(LABELS, "x")) == []
+    assert reported(labels={names.LABEL_POD_COMPUTE_CLASS: names.COMPUTE_BATCH}) == []
 
 
 def test_containers_without_resources_are_none_either() -> None:
@@ -55,7 +55,7 @@ def test_containers_without_resources_are_none_either() -> None:
 def test_a_label_meant_for_nodes_is_a_mistake_on_a_pod() -> None:
     for key in (*OF_NODES, names.LABEL_DESCRIBED, names.LABEL_AGENT_PORT, names.LABEL_MAX_NODE_PODS):
         for place in ("labels", "annotations"):
-            (text,) = told(**{place: {key: "x"}})
+            (text,) = reported(**{place: {key: "x"}})
             assert text.endswith(f"{key} (it belongs on nodes)")
 
 
@@ -72,17 +72,17 @@ def slipped(word: str) -> set[str]:
 def test_every_one_letter_mistake_in_a_label_is_reported_with_the_label_that_is_meant() -> None:
     """A swap of two counts as one; only what is before the word may be another's name."""
     for one in slipped("count"):
-        (text,) = told(labels={f"aliyun.com/gpu-{one}": "2"})
+        (text,) = reported(labels={f"aliyun.com/gpu-{one}": "2"})
         assert text.endswith(f"(write label {names.LABEL_POD_GPU_COUNT})"), one
     for key in (names.LABEL_POD_APART, names.LABEL_POD_COMPUTE_CLASS, names.LABEL_ADMISSION):
         domain, _, name = key.partition("/")
         for one in slipped(name):
-            assert len(told(labels={f"{domain}/{one}": "x"})) == 1, one
+            assert len(reported(labels={f"{domain}/{one}": "x"})) == 1, one
     for one in slipped("class"):
-        (text,) = told(labels={f"gpushare.dev/compute-{one}": "batch"})
+        (text,) = reported(labels={f"gpushare.dev/compute-{one}": "batch"})
         assert text.endswith(f"(write label {names.LABEL_POD_COMPUTE_CLASS})"), one
     for one in slipped("placement"):
-        (text,) = told(labels={f"ack.gpushare.{one}": "x"})
+        (text,) = reported(labels={f"ack.gpushare.{one}": "x"})
         assert text.endswith(f"(write label {names.LABEL_POD_PLACEMENT})"), one
 
 
@@ -91,8 +91,8 @@ def test_two_swapped_letters_of_the_domain_are_reported_too() -> None:
     for at in range(len(word) - 1):
         domain = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
         if domain != word:
-            assert told(labels={f"{domain}.dev/gpu-per-container": "true"}), domain
-            assert told(labels={f"ack.{domain}.placement": "x"}), domain
+            assert reported(labels={f"{domain}.dev/gpu-per-container": "true"}), domain
+            assert reported(labels={f"ack.{domain}.placement": "x"}), domain
 
 
 def test_no_manifest_of_the_examples_has_mistakes() -> None:

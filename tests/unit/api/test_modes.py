@@ -86,8 +86,8 @@ def test_a_made_up_mode_is_advised_from_its_entry_alone(slices: NodeMode) -> Non
     found = node_devices(labelled(NodeMode.SHARE))
     assert found is not None
     ledger.set_node(found)
-    told = selected(ledger, asks(3), f"{names.LABEL_MODE}=slices", ["n1"])
-    assert told == (
+    advice = selected(ledger, asks(3), f"{names.LABEL_MODE}=slices", ["n1"])
+    assert advice == (
         "no node is in mode slices, which its nodeSelector wants; node n1 is in mode share: "
         "`kubectl label node n1 ack.node.gpu.schedule=slices --overwrite` (a driver from r615 on has to be on that node)"
     )

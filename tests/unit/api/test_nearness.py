@@ -140,7 +140,7 @@ def test_nothing_known_is_written_as_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "expected"),
     [
         (((), (1,)), "rows of 0 to 2 numbers"),
         (((), (1,), (1, 2, 3)), "rows of 0 to 2 numbers"),
@@ -148,6 +148,6 @@ def test_nothing_known_is_written_as_nothing() -> None:
         (((), (1,), (1, 65536)), "a number from 0 to 65535"),
     ],
 )
-def test_what_is_no_triangle_is_refused(rows: TopologyLevels, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_is_no_triangle_is_refused(rows: TopologyLevels, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         untriangle(rows, (0, 1, 2))

@@ -136,10 +136,10 @@ def test_the_command_takes_the_number_and_size_of_gpus(monkeypatch, capsys):
 )
 def test_an_error_is_one_line(capsys, arguments, says):
     assert main(arguments) == 2
-    told = capsys.readouterr().err
-    assert says in told
-    assert told.startswith("gpushare node-template: ")
-    assert len(told.splitlines()) == 1
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.startswith("gpushare node-template: ")
+    assert len(error.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -139,14 +139,14 @@ def test_min_and_max_may_be_left_out_and_attributes_are_passed_over() -> None:
     ],
 )
 def test_what_contradicts_itself_is_refused_with_its_name(root: Any, words: list[str]) -> None:
-    told = problem(root)
-    assert all(one in told for one in words), told
+    error = problem(root)
+    assert all(one in error for one in words), error
 
 
 def test_all_errors_are_reported_at_once_up_to_a_few() -> None:
-    told = problem(quota("root", *(quota(f"q{number}", min={MEM: 2}, max={MEM: 1}) for number in range(7))))
-    assert told.count("is above its max") == 5
-    assert told.endswith("; and 3 more")
+    error = problem(quota("root", *(quota(f"q{number}", min={MEM: 2}, max={MEM: 1}) for number in range(7))))
+    assert error.count("is above its max") == 5
+    assert error.endswith("; and 3 more")
 
 
 def test_nonsensical_trees_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,4 +169,4 @@ def test_a_machine_that_does_not_keep_time_is_reported() -> None:
     lateness.note(0.001)
     assert lateness.worst_s == 0.001
     lateness.note(2.5)
-    assert lateness.told().endswith("by 2500 ms at worst")
+    assert lateness.summary().endswith("by 2500 ms at worst")

@@ -71,8 +71,8 @@ class Asking:
             sent.append(message)
 
         await self.app(scope(path, method, headers, query), receive, send)
-        told = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return sent[0]["status"], told, b"".join(one.get("body", b"") for one in sent[1:])
+        answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return sent[0]["status"], answered, b"".join(one.get("body", b"") for one in sent[1:])
 
 
 def scope(path: str, method: str = "GET", headers: Any = (), query: str = "") -> dict[str, Any]:
@@ -100,17 +100,17 @@ async def test_the_page_is_open_whole_and_lets_no_other_host_and_no_inline_code_
     assert " style=" not in text
     assert "://" not in text
     for name, asset in assets.load().items():
-        code, told, content = await ask(name)
+        code, answered, content = await ask(name)
         assert (code, content) == (200, asset.body)
-        assert told["x-content-type-options"] == "nosniff"
+        assert answered["x-content-type-options"] == "nosniff"
 
 
 async def test_an_asset_that_is_known_is_not_sent_again_and_one_that_is_not_is_sent_small() -> None:
     ask = Asking()
     _, headers, plain = await ask("/main.js")
     assert (await ask("/main.js", headers=[(b"if-none-match", headers["etag"].encode())]))[0] == 304
-    _, told, small = await ask("/main.js", headers=[(b"accept-encoding", b"br, gzip")])
-    assert told["content-encoding"] == "gzip"
+    _, answered, small = await ask("/main.js", headers=[(b"accept-encoding", b"br, gzip")])
+    assert answered["content-encoding"] == "gzip"
     assert gzip.decompress(small) == plain
 
 
@@ -180,8 +180,8 @@ async def test_the_token_gives_a_cookie_that_lets_in() -> None:
 )
 async def test_a_login_that_is_none_gives_no_cookie(headers: Any, body: bytes, status: int) -> None:
     ask = Asking()
-    code, told, _ = await ask("/login", "POST", headers, body=body)
-    assert (code, "set-cookie" in told) == (status, False)
+    code, answered, _ = await ask("/login", "POST", headers, body=body)
+    assert (code, "set-cookie" in answered) == (status, False)
     assert ask.slept == ([apps.WRONG_TOKEN_DELAY_S] if status == 401 else [])
 
 

@@ -47,14 +47,14 @@ class Page:
         }
 
     def apply(self, delta: dict[str, Any]) -> None:
-        told = json.loads(msgspec.json.encode(delta))
-        for slot in told.get("gone", ()):
+        change = json.loads(msgspec.json.encode(delta))
+        for slot in change.get("gone", ()):
             self.nodes.pop(slot, None)
             self.figures.pop(slot, None)
-        for slot, node, *figures in told.get("nodes", ()):
+        for slot, node, *figures in change.get("nodes", ()):
             self.nodes[slot], self.figures[slot] = node, figures
         names = list(COLUMNS)
-        for slot, used, busy in told.get("real", ()):
+        for slot, used, busy in change.get("real", ()):
             self.figures[slot][names.index("used_mib")] = used
             self.figures[slot][names.index("busy_percent")] = busy
 

@@ -34,7 +34,7 @@ async def refused(shown: Shown, path: str, **parameters: str) -> tuple[int, str]
     return caught.value.status, caught.value.text
 
 
-async def told(shown: Shown, last: str) -> list[tuple[str, Any]]:
+async def sent(shown: Shown, last: str) -> list[tuple[str, Any]]:
     page = shown.stream.listen(last)
     wire = await page.next(0.01)
     shown.stream.leave(page)
@@ -71,7 +71,7 @@ async def test_a_page_that_loads_and_listens_on_misses_nothing() -> None:
     page = Page(raw)
     shown.add(holder("two", "a", share("a", 1, 2)))
     await shown.live.tick()
-    for event, data in await told(shown, header["id"]):
+    for event, data in await sent(shown, header["id"]):
         if event == "delta":
             page.apply(data)
             totals = Sample(*data["totals"])
@@ -91,7 +91,7 @@ async def test_a_large_change_is_sent_in_parts_with_the_sums_in_the_last() -> No
         *(described(name, gpu(name, 0, cordoned=True)) for name in names[1:]), described("new", gpu("new", 0))
     )
     await shown.live.tick()
-    parts = [data for event, data in await told(shown, last) if event == "delta"]
+    parts = [data for event, data in await sent(shown, last) if event == "delta"]
     rows = [sum(len(part.get(kind, ())) for kind in ("gone", "nodes", "real")) for part in parts]
     # The new node may have the row of the one that is gone, of which nothing is to be told then.
     assert rows in ([MAX_ROWS, MAX_ROWS, MAX_ROWS - 1], [MAX_ROWS, MAX_ROWS, MAX_ROWS - 2])
@@ -117,7 +117,7 @@ async def test_nothing_is_sent_when_nothing_changed() -> None:
     assert shown.stream.number == number
     await shown.clock.turn(5)
     await shown.live.tick()
-    assert [event for event, _ in await told(shown, f"e-{number}")] == ["sample"]
+    assert [event for event, _ in await sent(shown, f"e-{number}")] == ["sample"]
 
 
 async def test_a_node_is_sent_with_its_gpus_their_pods_and_the_pods_use() -> None:
@@ -243,19 +243,19 @@ async def test_a_pending_pod_is_sent_with_reason_and_suggestion() -> None:
         pod = await ask(shown, "pod", key="default/big")
         return pod["reason"], pod["suggestion"], pod["reason_unknown"]
 
-    told = Waiting("default/big", 5.0, "40", "memory", "no GPU is so large", "ask for less")
+    big = Waiting("default/big", 5.0, "40", "memory", "no GPU is so large", "ask for less")
     other = [Waiting(f"default/p{n}", 1.0, "1", "memory", "no", "") for n in range(pending.MOST_SHOWN)]
     url = "http://scheduler/gpushare/decisions"
     assert "cannot be asked" in (await why())[2]
     shown.asks.answers[url] = msgspec.json.encode(other)
     shown.asks.answers[f"{url}/default/big"] = None
     assert await why() == ("", "", ""), "the scheduler does not know it yet"
-    shown.asks.answers[url] = msgspec.json.encode([told])
+    shown.asks.answers[url] = msgspec.json.encode([big])
     assert await why() == ("no GPU is so large", "ask for less", "")
     # Behind those that are shown.
-    shown.asks.answers[url] = msgspec.json.encode([*other, told])
+    shown.asks.answers[url] = msgspec.json.encode([*other, big])
     assert await why() == ("", "", "")
-    shown.asks.answers[f"{url}/default/big"] = b'{"state":"waiting","waiting":%s}' % msgspec.json.encode(told)
+    shown.asks.answers[f"{url}/default/big"] = b'{"state":"waiting","waiting":%s}' % msgspec.json.encode(big)
     asked = len(shown.asks.asked)
     assert await why() == ("no GPU is so large", "ask for less", "")
     await ask(shown, "pod", key="default/big")
@@ -304,9 +304,9 @@ async def test_of_many_findings_each_kind_has_its_part() -> None:
 async def test_requests_of_pending_pods_are_shown_in_gib_where_all_nodes_have_the_same_unit() -> None:
     shown = await shown_cluster()
     url = "http://scheduler/gpushare/decisions"
-    told = Waiting("default/big", 5.0, "aliyun.com/gpu-mem: 40", "memory", "no", "", uid="uid-big")
-    other = msgspec.structs.replace(told, key="default/not-seen-here", uid="uid-other")
-    shown.asks.answers[url] = msgspec.json.encode([told, other])
+    big = Waiting("default/big", 5.0, "aliyun.com/gpu-mem: 40", "memory", "no", "", uid="uid-big")
+    other = msgspec.structs.replace(big, key="default/not-seen-here", uid="uid-other")
+    shown.asks.answers[url] = msgspec.json.encode([big, other])
 
     async def asks() -> list[str]:
         return [one["asks"] for one in (await ask(shown, "waiting"))["pods"]]
@@ -417,7 +417,7 @@ async def test_who_waits_is_pushed_when_it_changes() -> None:
     )
     await shown.live.send_pending()
     await shown.live.send_pending()
-    assert await told(shown, f"e-{number}") == [
+    assert await sent(shown, f"e-{number}") == [
         ("waiting", {"count": 1, "problem": "", "by_category": {"memory": 1}, "kept": []})
     ]
     line = await ask(shown, "waiting")

@@ -53,9 +53,9 @@ def test_a_scheduler_is_read_at_its_decisions_port_and_an_agent_at_its_metrics_p
     ]
     places = Places()
     for name, program in (("s", "ack-co-scheduler"), ("agent", "gpushare-device-plugin")):
-        told = json.loads(pod(name, program))
-        told["spec"]["containers"] = [{"ports": ports}]
-        places.upsert(place(json.dumps(told).encode()))
+        document = json.loads(pod(name, program))
+        document["spec"]["containers"] = [{"ports": ports}]
+        places.upsert(place(json.dumps(document).encode()))
     assert (places.scheduler("kube-system/s"), places.agent("a")) == ("10.0.0.1:11", "10.0.0.1:9")
 
 

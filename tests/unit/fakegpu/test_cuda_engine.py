@@ -41,14 +41,14 @@ def load(node: Path, *arguments: str) -> "subprocess.Popen[bytes]":
 def busy_ns(node: Path) -> tuple[int, dict[int, int]]:
     """Of the GPU since there is a state of it, and of each living process."""
     uuid = gpus.preset("v100-16160", "n1").gpus[0].uuid
-    told = subprocess.run(
+    ran = subprocess.run(
         [BUILT / "engine_state", f"{node}.state", uuid],
         capture_output=True,
         text=True,
         timeout=30,
         check=True,
     )
-    whole, *each = [line.split() for line in told.stdout.splitlines()]
+    whole, *each = [line.split() for line in ran.stdout.splitlines()]
     return int(whole[1]), {int(pid): int(time) for _, pid, time in each}
 
 
@@ -155,10 +155,10 @@ def test_a_process_without_work_is_never_woken(processes: Processes) -> None:
 
     def switches() -> list[int]:
         tasks = Path(f"/proc/{idle.process.pid}/task")
-        told = [
+        texts = [
             (task / "status").read_text() for task in tasks.iterdir() if int(task.name) != idle.process.pid
         ]
-        return sorted(int(line.split()[1]) for text in told for line in text.splitlines() if "ctxt" in line)
+        return sorted(int(line.split()[1]) for text in texts for line in text.splitlines() if "ctxt" in line)
 
     busy.timed(50 * MS)
     before = switches()

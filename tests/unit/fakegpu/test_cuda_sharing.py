@@ -319,11 +319,11 @@ sys.stdin.read()
         text=True,
     )
     assert inside.stdout is not None
-    told = inside.stdout.readline()
-    if not told:
+    line = inside.stdout.readline()
+    if not line:
         inside.communicate(timeout=30)
         pytest.skip("no other pid namespace can be made here")
-    assert told == "True\n"
+    assert line == "True\n"
     others = listed().keys() - {outside.pid}
     assert len(others) == 1
     host_pid = others.pop()
@@ -355,9 +355,9 @@ def test_an_unwritable_state_is_refused_with_what_to_do(
     late = processes.start(FAKEGPU_STATE=str(missing))
     late.good("cuInit", 0)
     assert late.cu("cuCtxCreate_v2", OUT, 0, 0)[0] == 304
-    told = capfd.readouterr().err
-    assert str(missing) in told
-    assert "let every user write there, or set FAKEGPU_STATE to another directory" in told
+    error = capfd.readouterr().err
+    assert str(missing) in error
+    assert "let every user write there, or set FAKEGPU_STATE to another directory" in error
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")

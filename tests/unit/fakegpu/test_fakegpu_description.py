@@ -383,6 +383,6 @@ def test_the_pages_example_is_valid_and_has_every_key(c_verdict: Verdict) -> Non
     found = re.search(r"```\n(fakegpu 1.*?)```", page, re.DOTALL)
     assert found
     assert c_verdict(found[1].encode()) == ""
-    told = {line.split()[0] for line in found[1].splitlines() if line.strip()}
-    assert told == {name for name, _, _ in KEYS}
+    keys = {line.split()[0] for line in found[1].splitlines() if line.strip()}
+    assert keys == {name for name, _, _ in KEYS}
     assert [name for name in gpus.PRESETS if f"`{name}`" not in page] == []

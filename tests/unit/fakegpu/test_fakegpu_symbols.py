@@ -86,11 +86,11 @@ def test_nothing_but_the_interface_is_exported(exported: set[str]) -> None:
 
 def test_the_library_goes_by_the_drivers_name(exported: set[str]) -> None:
     assert exported
-    told = subprocess.run(
+    output = subprocess.run(
         ["readelf", "-d", LIBRARY], capture_output=True, text=True, timeout=30, check=True
     ).stdout
-    assert "soname: [libnvidia-ml.so.1]" in told
-    assert re.findall(r"\(NEEDED\).*\[(.*)\]", told) == ["libc.so.6"]
+    assert "soname: [libnvidia-ml.so.1]" in output
+    assert re.findall(r"\(NEEDED\).*\[(.*)\]", output) == ["libc.so.6"]
 
 
 def test_structs_have_the_sizes_that_nvidia_ml_py_declares() -> None:

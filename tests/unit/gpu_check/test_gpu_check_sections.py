@@ -67,7 +67,7 @@ def hangs(_lab: Any) -> Iterator[Row]:
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "expected"),
     [
         (fails, "ZeroDivisionError: of a kind that nobody thought of | **FAILED**"),
         (answers_nothing, "ended by SIGSEGV | **FAILED**"),
@@ -75,12 +75,12 @@ def hangs(_lab: Any) -> Iterator[Row]:
         (hangs, "it was still at work 2 s after it began | **FAILED**"),
     ],
 )
-def test_a_section_that_fails_or_hangs_ends_itself_alone(report: Report, rows: Any, told: str) -> None:
+def test_a_section_that_fails_or_hangs_ends_itself_alone(report: Report, rows: Any, expected: str) -> None:
     there = lab()
     part(report, there, "The first", 2, rows, grace_s=0 if rows is hangs else 60)
     text = whole(report)
     assert "| a row |  | there |" in text
-    assert told in text
+    assert expected in text
     part(report, there, "The next", 2, good)
     assert "| a row of the next section |  | there |" in whole(report)
 

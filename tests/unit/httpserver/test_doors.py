@@ -6,10 +6,10 @@ HERE, THERE, BESIDES = (("127.0.0.1", port) for port in (1, 2, 3))
 
 
 def test_every_page_is_of_one_kind() -> None:
-    told = {
+    expected = {
         path: kind_of(path) for path in ("/healthz", "/readyz", "/metrics", "/metrics/dcgm", "/usage", "/")
     }
-    assert list(told.values()) == [PROBES, PROBES, METRICS, METRICS, REST, REST]
+    assert list(expected.values()) == [PROBES, PROBES, METRICS, METRICS, REST, REST]
     # What only begins like one is none.
     assert [kind_of(path) for path in ("/healthz/", "/metricsx", "//metrics")] == [REST] * 3
 

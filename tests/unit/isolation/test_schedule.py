@@ -388,5 +388,5 @@ def test_one_visit_follows_the_other_at_once(schedule: Ask) -> None:
     schedule(f"step {1000 * MS} 0 0 0 0 0?")
     schedule(f"step {1200 * MS} 0 0 0 1 1?")
     # 50 ms are over, and as much was saved up.
-    told = schedule(f"step {1250 * MS} 0 {49 * MS} {1275 * MS} 2 1?").split()[1]
-    assert told == f"0:{1300 * MS}:{99 * MS}:0:1"
+    state = schedule(f"step {1250 * MS} 0 {49 * MS} {1275 * MS} 2 1?").split()[1]
+    assert state == f"0:{1300 * MS}:{99 * MS}:0:1"

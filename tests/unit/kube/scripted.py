@@ -194,7 +194,7 @@ class View:
 
     def __init__(self) -> None:
         self.items: dict[str, tuple[str, object]] = {}
-        self.told: list[str] = []
+        self.changes: list[str] = []
         self.syncs = 0
 
     def synced(self) -> None:
@@ -206,13 +206,13 @@ class View:
         assert held is None or held[0] == uid, "another object of this name, and the old one was not removed"
         assert held != (uid, value), "told of what did not change"
         self.items[name] = (uid, value)
-        self.told.append(f"+{name}={value}")
+        self.changes.append(f"+{name}={value}")
 
     def remove(self, key: str, last: tuple[str, str, object]) -> None:
         name, uid, value = last
         assert key == f"n/{name}"
         assert self.items.pop(name) == (uid, value), "not what was told last"
-        self.told.append(f"-{name}")
+        self.changes.append(f"-{name}")
 
 
 def decode(raw: bytes) -> tuple[str, tuple[str, str, object]] | None:

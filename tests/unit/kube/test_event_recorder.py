@@ -142,10 +142,10 @@ async def test_repeated_news_become_a_series_written_at_growing_distances() -> N
 
 async def test_other_news_of_the_same_object_are_events_of_their_own_whose_names_are_in_their_order() -> None:
     talk = Talk()
-    for told, more in enumerate(
+    for pause_s, more in enumerate(
         ({}, {"note": "no memory"}, {"reason": "Failed"}, {"cause": "c"}, {"cause": "d"})
     ):
-        talk.clock.now_s += told
+        talk.clock.now_s += pause_s
         talk.say(**more)
     talk.say("no GPU", regarding=ObjectReference("Pod", "a", "ml", "uid-of-another"))
     await talk.settle()
@@ -307,16 +307,16 @@ class Store(Ears):
 
     async def request(self, method: str, path: str, *, body: bytes, **options: object) -> bytes:
         await super().request(method, path, body=body, **options)
-        told = msgspec.json.decode(body)
-        name = told["metadata"]["name"] if method == "POST" else path.rpartition("/")[2]
+        event = msgspec.json.decode(body)
+        name = event["metadata"]["name"] if method == "POST" else path.rpartition("/")[2]
         if method == "POST":
             if name in self.there:
                 raise refusal(409)
-            self.there[name] = told
+            self.there[name] = event
         elif name not in self.there:
             raise refusal(404)
         else:
-            self.there[name] |= told
+            self.there[name] |= event
         return msgspec.json.encode(self.there[name])
 
     @property

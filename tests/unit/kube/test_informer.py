@@ -43,20 +43,20 @@ async def test_a_list_comes_page_by_page_and_then_events_in_order() -> None:
     for name in "abcde":
         server.create(name)
     async with following(server, view, page_size=2, params={"labelSelector": "gpu"}) as informer:
-        assert view.told == ["+a=0", "+b=0", "+c=0", "+d=0", "+e=0"]
+        assert view.changes == ["+a=0", "+b=0", "+c=0", "+d=0", "+e=0"]
         assert [asked.get("limit") for asked in server.asked] == ["2", "2", "2", None]
         assert all(asked["labelSelector"] == "gpu" for asked in server.asked)
         watch = server.asked[-1]
         assert (watch["watch"], watch["allowWatchBookmarks"], watch["resourceVersion"]) == ("1", "true", "15")
         assert 300 <= int(watch["timeoutSeconds"]) <= 600
         assert view.syncs == 1
-        view.told.clear()
+        view.changes.clear()
         server.modify("a", 1)
         server.delete("b")
         server.create("f")
         server.modify("a", 2)
         await until(server.idle.is_set)
-        assert view.told == ["+a=1", "-b", "+f=0", "+a=2"]
+        assert view.changes == ["+a=1", "-b", "+f=0", "+a=2"]
         figures = informer.figures
         assert (figures.synced, figures.objects, figures.events, figures.relists) == (True, 5, 4, 0)
         assert (figures.reconnects, figures.unreadable, figures.last_error) == (0, 0, "")
@@ -84,7 +84,7 @@ async def test_a_cut_watch_is_resumed_where_it_was() -> None:
         server.modify("a", 2)
         await until(lambda: agrees(server, view))
         assert [asked["resourceVersion"] for asked in server.asked if "watch" in asked] == ["11", "12"]
-        assert view.told == ["+a=0", "+a=1", "+a=2"]
+        assert view.changes == ["+a=0", "+a=1", "+a=2"]
         assert (server.lists, informer.figures.relists, informer.figures.reconnects) == (1, 0, 1)
         assert clock.slept == [0.2]
 
@@ -109,7 +109,7 @@ async def test_where_only_a_list_helps_it_lists_and_deletions_of_the_gap_are_see
     for name in "abc":
         server.create(name)
     async with following(server, view) as informer:
-        view.told.clear()
+        view.changes.clear()
         server.stream_faults.append(how)
         # These happen where the watch does not see them.
         server.delete("a")
@@ -117,7 +117,7 @@ async def test_where_only_a_list_helps_it_lists_and_deletions_of_the_gap_are_see
         server.create("d")
         server.log.clear()
         await until(lambda: agrees(server, view) and server.idle.is_set())
-        assert view.told == ["-a", "+b=1", "+d=0"], "removals first, and nothing of what did not change"
+        assert view.changes == ["-a", "+b=1", "+d=0"], "removals first, and nothing of what did not change"
         assert (server.lists, informer.figures.relists, view.syncs) == (2, 1, 1)
 
 
@@ -162,14 +162,14 @@ async def test_an_object_recreated_during_a_gap_is_removed_and_then_added() -> N
     server.create("a", "old")
     server.create("b", "old")
     async with following(server, view):
-        view.told.clear()
+        view.changes.clear()
         server.fault("gone")
         server.delete("a")
         server.create("a", "new")
         server.modify("b", "new")
         server.log.clear()
         await until(lambda: agrees(server, view))
-        assert view.told == ["-a", "+b=new", "+a=new"]
+        assert view.changes == ["-a", "+b=new", "+a=new"]
 
 
 async def test_a_recreated_object_without_a_delete_event_is_removed_first() -> None:
@@ -179,7 +179,7 @@ async def test_a_recreated_object_without_a_delete_event_is_removed_first() -> N
         del server.objects["a"]
         server.create("a", "new")
         await until(lambda: agrees(server, view))
-        assert view.told == ["+a=old", "-a", "+a=new"]
+        assert view.changes == ["+a=old", "-a", "+a=new"]
 
 
 async def test_an_older_state_and_a_predecessors_end_change_nothing() -> None:
@@ -194,7 +194,7 @@ async def test_an_older_state_and_a_predecessors_end_change_nothing() -> None:
         server.bookmark()
         server._wake()
         await until(lambda: informer.figures.events == 3)
-        assert view.told == ["+a=first", "+a=second"]
+        assert view.changes == ["+a=first", "+a=second"]
 
 
 async def test_a_list_whose_pages_expire_is_begun_again() -> None:
@@ -204,7 +204,7 @@ async def test_a_list_whose_pages_expire_is_begun_again() -> None:
     server.list_faults += [None, ApiError(410, "Expired", "continue token", PATH)]
     task_view: list[list[str]] = []
     async with following(server, view, page_size=2) as informer:
-        task_view.append(list(view.told))
+        task_view.append(list(view.changes))
         assert task_view[0] == ["+a=0", "+b=0", "+c=0", "+d=0"], "the first page is not told twice"
         assert (server.lists, view.syncs, informer.figures.reconnects) == (2, 1, 1)
 
@@ -224,7 +224,7 @@ async def test_what_vanishes_between_a_broken_list_and_the_next_is_removed() -> 
     view = Meddler()
     async with following(server, view, page_size=2):
         assert agrees(server, view)
-        assert view.told == ["+a=0", "+b=0", "-a", "+c=0", "+d=0"]
+        assert view.changes == ["+a=0", "+b=0", "-a", "+c=0", "+d=0"]
 
 
 async def test_the_back_off_grows_while_the_server_is_away_and_is_reset_by_a_good_watch() -> None:
@@ -329,12 +329,12 @@ async def test_an_object_that_stops_to_matter_is_removed() -> None:
     server.create("a")
     server.create("b", "ignore")
     async with following(server, view):
-        assert view.told == ["+a=0"]
+        assert view.changes == ["+a=0"]
         server.modify("a", "ignore")
         server.modify("b", 1)
         server.delete("a")
         await until(server.idle.is_set)
-        assert view.told == ["+a=0", "-a", "+b=1"]
+        assert view.changes == ["+a=0", "-a", "+b=1"]
 
 
 async def test_an_object_that_cannot_be_read_is_passed_over_and_the_old_state_stays(
@@ -371,7 +371,7 @@ async def test_versions_that_are_no_numbers_are_never_taken_for_old() -> None:
             (99, server.log[-1][1].replace(b'"11"', b'"x2"').replace(b'"value":0', b'"value":1'))
         )
         server._wake()
-        await until(lambda: view.told == ["+a=0", "+a=1"])
+        await until(lambda: view.changes == ["+a=0", "+a=1"])
 
 
 async def test_a_handler_that_fails_ends_the_informer_loudly() -> None:

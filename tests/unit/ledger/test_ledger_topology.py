@@ -135,8 +135,8 @@ def test_a_refusal_has_its_reason(case: str) -> None:
     if not hopeless:
         ledger.reserve("first", "default/first", counts(1), "n1")
     verdict = ledger.filter(request, ["n1"])
-    told = verdict.hopeless if hopeless else verdict.refused
-    assert why in told["n1"]
+    reasons = verdict.hopeless if hopeless else verdict.refused
+    assert why in reasons["n1"]
     with pytest.raises(Refused, match=re.escape(why)):
         ledger.reserve("x", "default/x", request, "n1")
 

@@ -22,8 +22,8 @@ def test_check_says_every_mistake_or_that_there_is_none(
     assert capsys.readouterr().out == f"{file}: right\n"
     file.write_text("scheduler: {unit: 3}\nnode-agent: {health-period: 5 GiB}\n")
     assert main(["config", "check", str(file)]) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert [f"{file}: scheduler.unit" in told[0], f"{file}: node-agent.health-period" in told[1]] == [
+    errors = capsys.readouterr().err.splitlines()
+    assert [f"{file}: scheduler.unit" in errors[0], f"{file}: node-agent.health-period" in errors[1]] == [
         True,
         True,
     ]
@@ -107,9 +107,9 @@ def test_the_schema_is_of_one_role_or_of_all(capsys: pytest.CaptureFixture[str])
 
 def test_the_help_names_every_role_by_what_it_is_there_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    told = capsys.readouterr().out
-    assert all(f"\n  {name} " in told for name in COMMANDS)
-    assert all(word in told for word in ("processes", "tools", "examples:", "docs/guide/"))
+    output = capsys.readouterr().out
+    assert all(f"\n  {name} " in output for name in COMMANDS)
+    assert all(word in output for word in ("processes", "tools", "examples:", "docs/guide/"))
 
 
 def test_neither_yaml_nor_argparse_is_imported_where_a_command_line_is_plain() -> None:

@@ -96,21 +96,21 @@ node-agent:
 admission:
 """,
     )
-    told = problems(
+    errors = problems(
         ["--log-level", "loud", "--config", file], {"GPUSHARE_DEFRAGMENTATION_MIN_PENDING": "5GiB"}
     )
-    assert told == [
+    assert errors == [
         f"{file}: scheduler.listne: no option of this role; did you mean listen?",
         f'{file}: scheduler.isolated-max-pods: the text "3": give a number from 1',
         f'{file}: scheduler.lease: the list ["a"]: give NAMESPACE/NAME',
         f"{file}: scheduler.node-policy: nothing null: give one of binpack, spread, fragmentation",
         f"{file}: scheduler.reservation-ttl: the truth value true: give seconds (5, 500ms, 5m) above 0 and at most 3600",
         f"{file}: node-agent.health-period: the mapping {{}}: give seconds (5, 500ms, 5m) from 0.01 to 86400",
-        next(one for one in told if "wholly-unknown-thing" in one),
+        next(one for one in errors if "wholly-unknown-thing" in one),
         "GPUSHARE_DEFRAGMENTATION_MIN_PENDING 5GiB: give seconds (5, 500ms, 5m) from 0 to 86400",
         "--log-level loud: give one of debug, info, warning, error",
     ]
-    assert "no option of this role; there are node, kubeconfig" in told[6]
+    assert "no option of this role; there are node, kubeconfig" in errors[6]
 
 
 @pytest.mark.parametrize(
@@ -129,14 +129,14 @@ admission:
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_whole(tmp_path: Path, text: str, name: str, says: str) -> None:
-    (told,) = problems(["--config", written(tmp_path, text, name)], {})
-    assert says in told
+    (error,) = problems(["--config", written(tmp_path, text, name)], {})
+    assert says in error
 
 
 def test_a_section_that_cannot_be_used_hides_no_mistake_of_another(tmp_path: Path) -> None:
     file = written(tmp_path, "nosuch: {}\nnode-agent: 3\nscheduler: {unit: 5GiB}")
-    for told in (check_file(Path(file)), problems(["--config", file], {})):
-        assert [one.removeprefix(f"{file}: ").split(":")[0] for one in told] == [
+    for errors in (check_file(Path(file)), problems(["--config", file], {})):
+        assert [one.removeprefix(f"{file}: ").split(":")[0] for one in errors] == [
             "nosuch",
             "node-agent",
             "scheduler.unit",
@@ -193,12 +193,12 @@ def _is_read_or_refused(role: Role, option: Option, raw: Any) -> None:
         try:
             value = option.read(one)
         except ValueError as error:
-            told = str(error)
+            message = str(error)
         else:
-            told = f"give {option.allowed}"
+            message = f"give {option.allowed}"
             assert not option.kind.number or math.isfinite(value) or option.most is None
             assert not option.choices or value in option.choices
-        assert told == f"give {option.allowed}", f"{role.name} {option.name}"
+        assert message == f"give {option.allowed}", f"{role.name} {option.name}"
 
 
 @pytest.mark.parametrize("role", ALL, ids=lambda role: role.name)

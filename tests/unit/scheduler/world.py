@@ -156,7 +156,7 @@ class Recorded:
 
     def __init__(self) -> None:
         self.notes: list[tuple[str, str, str]] = []
-        self.told: list[tuple[str, str, str]] = []
+        self.recorded: list[tuple[str, str, str]] = []
         """Reason, cause and way of telling of each."""
 
     def record(
@@ -173,7 +173,7 @@ class Recorded:
         assert kind in ("Warning", "Normal")
         assert action
         self.notes.append((regarding.name, reason, note))
-        self.told.append((reason, cause, telling))
+        self.recorded.append((reason, cause, telling))
 
 
 def pod_object(

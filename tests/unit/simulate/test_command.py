@@ -125,15 +125,15 @@ def test_json_has_pods_nodes_and_the_curve(
         )
         == 3
     )
-    told = json.loads(capsys.readouterr().out)
-    assert told["apiVersion"] == "gpushare.dev/simulation/v2"
-    assert {one["name"]: one["node"] for one in told["pods"]}["big"] is None
-    assert told["pods"][0]["gpus"][0]["units"] == 10
-    assert [one["arrived"] for one in told["curve"]] == [0, 1, 2, 3]
-    assert told["minNodes"][0]["moreNodes"] == 1
-    assert told["minNodes"][0]["stillPending"] == []
-    assert told["memory"]["totalMiB"] == 3 * T4
-    assert told["nodes"][0]["gpus"][0]["totalMiB"] == T4
+    document = json.loads(capsys.readouterr().out)
+    assert document["apiVersion"] == "gpushare.dev/simulation/v2"
+    assert {one["name"]: one["node"] for one in document["pods"]}["big"] is None
+    assert document["pods"][0]["gpus"][0]["units"] == 10
+    assert [one["arrived"] for one in document["curve"]] == [0, 1, 2, 3]
+    assert document["minNodes"][0]["moreNodes"] == 1
+    assert document["minNodes"][0]["stillPending"] == []
+    assert document["memory"]["totalMiB"] == 3 * T4
+    assert document["nodes"][0]["gpus"][0]["totalMiB"] == T4
 
 
 def test_enough_has_a_row_for_each_shape(
@@ -229,9 +229,9 @@ def test_an_unreadable_file_or_cluster_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--snapshot", str(tmp_path / "none")]) == 1
-    told = capsys.readouterr().err
+    error = capsys.readouterr().err
     assert (
-        told
+        error
         == f"gpushare simulate: {tmp_path / 'none'}: No such file or directory; check the path and its permissions\n"
     )
     assert main(["--kubeconfig", str(tmp_path / "none")]) == 1
@@ -278,9 +278,9 @@ def test_settings_come_from_the_environment_and_a_file_too(
     monkeypatch.setenv("GPUSHARE_POLICY", "spread")
     file = manifests(tmp_path, pod("p", 1))
     assert main(["--config", str(config), "-f", file]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["policy"] == "spread"
-    assert [one["shape"] for one in told["minNodes"]] == ["like b"]
+    document = json.loads(capsys.readouterr().out)
+    assert document["policy"] == "spread"
+    assert [one["shape"] for one in document["minNodes"]] == ["like b"]
     monkeypatch.setenv("GPUSHARE_NODE_SHAPE", "a; gpus=1,memory=40960")
     assert main(["--config", str(config), "-f", file]) == 0
     assert [one["shape"] for one in json.loads(capsys.readouterr().out)["minNodes"]] == [

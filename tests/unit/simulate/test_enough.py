@@ -62,7 +62,7 @@ def test_who_waits_however_many_there_are_is_named() -> None:
 
 
 def test_existing_kinds_are_listed_once() -> None:
-    assert [shape.told for shape in shapes_there(STATE)] == ["like a", "like big"]
+    assert [shape.text for shape in shapes_there(STATE)] == ["like a", "like big"]
 
 
 def test_a_node_like_another_is_whole_and_empty() -> None:

@@ -81,12 +81,12 @@ def test_kinds_of_others_that_sound_alike_are_passed_over(kind: str) -> None:
 @pytest.mark.parametrize(("value", "quoted"), [(8, '"8"'), (True, '"true"'), (0.5, '"0.5"')])
 def test_a_label_without_quotes_is_named_with_what_to_write(value: Any, quoted: str) -> None:
     key = names.LABEL_GANG_LEAST
-    told = re.escape(f"in labels, put the value of {key} in quotes: {quoted}")
+    advice = re.escape(f"in labels, put the value of {key} in quotes: {quoted}")
     for document in (
         workload("Deployment", "d", 1, template(1, labels={"app": "d", key: value})),
         pod("d", 1, labels={key: value}),
     ):
-        with pytest.raises(SimulateError, match=told):
+        with pytest.raises(SimulateError, match=advice):
             made(document)
 
 

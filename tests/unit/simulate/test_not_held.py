@@ -24,5 +24,5 @@ def test_nodes_without_isolation_are_named(tmp_path: Path, capsys: pytest.Captur
     assert f"Not enforced: shares of pods on a, b: {trusts}.\n" in out
     assert "Not enforced: shares of pods on off: it is switched off.\n" in out
     assert main(["--snapshot", str(saved), "-f", file, "-o", "json"]) == 0
-    told = {one["node"]: one["notEnforced"] for one in json.loads(capsys.readouterr().out)["pods"]}
-    assert told == {"a": trusts, "b": trusts, "held": None, "off": "it is switched off"}
+    reasons = {one["node"]: one["notEnforced"] for one in json.loads(capsys.readouterr().out)["pods"]}
+    assert reasons == {"a": trusts, "b": trusts, "held": None, "off": "it is switched off"}

@@ -53,11 +53,11 @@ def test_a_more_important_pod_lands_by_evicting_and_its_victims_wait_again() -> 
     text = report.tables(result)
     assert "default/urgent lands on n0 by evicting default/low-1 (recreated, pending)" in text
     assert "1 evicted for more important pods, 1 of them recreated." in text
-    told = report.structured(result)
-    assert told["evictions"] == [
+    document = report.structured(result)
+    assert document["evictions"] == [
         {"pod": "default/low-1", "node": "n0", "for": "default/urgent", "recreated": True}
     ]
-    assert [one["evictedFor"] for one in told["pods"]] == [None, "default/urgent"]
+    assert [one["evictedFor"] for one in document["pods"]] == [None, "default/urgent"]
     assert [(one.arrived, one.waiting) for one in result.curve][-1] == (2, 1)
 
 
@@ -129,9 +129,9 @@ def test_a_budget_allows_one_after_the_other_no_more_than_it_has() -> None:
 
 
 def test_a_pod_pending_because_of_a_budget_gets_that_reason() -> None:
-    told = whys(ran(there(low(2, 7)), budget({"minAvailable": 2}), pod("urgent", 8, priority=1000)))
-    assert told["urgent"].startswith("0/1 nodes are available: 1 no single GPU has 8 GiB free")
-    assert told["urgent"].endswith(
+    reasons = whys(ran(there(low(2, 7)), budget({"minAvailable": 2}), pod("urgent", 8, priority=1000)))
+    assert reasons["urgent"].startswith("0/1 nodes are available: 1 no single GPU has 8 GiB free")
+    assert reasons["urgent"].endswith(
         "). Room could be made only by ending pods that a PodDisruptionBudget protects now."
     )
 

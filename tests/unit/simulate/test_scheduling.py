@@ -235,15 +235,15 @@ def test_what_is_not_looked_at_is_named_from_a_saved_state_too() -> None:
     }
     there[3]["spec"] |= {"resourceClaims": [{"name": "r", "resourceClaimName": "secret"}]}
     state = ClusterState((node("a", T4),), tuple(there))
-    told = (
+    expected = (
         "persistentVolumeClaim",
         "resourceClaims",
         "affinity.podAntiAffinity of 1 pod with a node already",
     )
-    assert ran(state).unheeded == told
+    assert ran(state).unheeded == expected
     saved = snapshot_of(state)
     assert b"secret" not in saved
-    assert ran(read_snapshot(saved, "saved")).unheeded == told
+    assert ran(read_snapshot(saved, "saved")).unheeded == expected
 
 
 def test_a_name_that_is_taken_is_refused() -> None:

@@ -188,7 +188,7 @@ def enough_table(results: Iterable[Enough]) -> str:
         )
         still = Counter(f"{fate.workload}: {fate.why}" for fate in result.still_waiting)
         pending = "; ".join(f"{count} × {reason}" for reason, count in still.items()) or "none"
-        lines.append([result.shape.told, str(result.count), allocated, pending])
+        lines.append([result.shape.text, str(result.count), allocated, pending])
     return "\n".join(aligned(lines)) + "\n"
 
 
@@ -228,7 +228,7 @@ def structured(
         ],
         "minNodes": [
             {
-                "shape": one.shape.told,
+                "shape": one.shape.text,
                 "moreNodes": one.count,
                 "stillPending": [fate.pod for fate in one.still_waiting],
                 "allocatedMiB": one.result.curve[-1].given_mib,

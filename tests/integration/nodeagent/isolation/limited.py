@@ -43,5 +43,5 @@ def directory_of(world: World, admitted: Admitted, container_id: str = CONTAINER
 def tell_containers(world: World, name: str, **ids: str) -> None:
     """The kubelet writes into the pod's status that these containers run."""
     made: dict[str, Any] = world.api.objects["pods", f"default/{name}"]
-    told = [{"name": one, "containerID": f"containerd://{its_id}"} for one, its_id in ids.items()]
-    world.api.put_pod({**made, "status": {"phase": "Running", "containerStatuses": told}})
+    statuses = [{"name": one, "containerID": f"containerd://{its_id}"} for one, its_id in ids.items()]
+    world.api.put_pod({**made, "status": {"phase": "Running", "containerStatuses": statuses}})

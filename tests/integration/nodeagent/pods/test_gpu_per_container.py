@@ -23,12 +23,12 @@ async def test_each_container_gets_its_own_gpu_and_its_own_limits(world: World) 
     await start(world, mode="core_mem")
     containers = (container("first", 10, 30), {"name": "web"}, container("second", 10, 30))
     admitted = await world.kubelet.admit(world.bind("a", *containers, on=(1, 3), labels=APART))
-    told = {name: admitted.envs[name] for name in ("first", "second")}
-    assert {name: envs[names.ENV_VISIBLE_DEVICES] for name, envs in told.items()} == {
+    environment = {name: admitted.envs[name] for name in ("first", "second")}
+    assert {name: envs[names.ENV_VISIBLE_DEVICES] for name, envs in environment.items()} == {
         "first": gpu(1).uuid,
         "second": gpu(3).uuid,
     }
-    for envs, index in zip(told.values(), ("1", "3"), strict=True):
+    for envs, index in zip(environment.values(), ("1", "3"), strict=True):
         assert envs[names.ENV_MEM_INDEX] == index
         assert (envs[names.ENV_MEM_CONTAINER], envs[names.ENV_MEM_DEVICE]) == ("10", "16")
         assert envs[names.ENV_MEM_LIMIT] == "10240"

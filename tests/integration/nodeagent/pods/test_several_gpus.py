@@ -48,8 +48,8 @@ async def test_all_containers_of_a_pod_are_on_its_gpus(world: World) -> None:
         labels=TWO,
     )
     admitted = await world.kubelet.admit(made)
-    assert {told[names.ENV_MEM_INDEX] for told in admitted.envs.values()} == {"1,3"}
-    assert {name: told[names.ENV_MEM_CONTAINER] for name, told in admitted.envs.items()} == {
+    assert {envs[names.ENV_MEM_INDEX] for envs in admitted.envs.values()} == {"1,3"}
+    assert {name: envs[names.ENV_MEM_CONTAINER] for name, envs in admitted.envs.items()} == {
         "i": "4",
         "s": "1",
         "first": "2",
@@ -63,8 +63,10 @@ async def test_a_whole_gpu_for_fewer_units_is_announced_as_whole(world: World) -
     await start(world, gpus=2)
     admitted = await world.kubelet.admit(world.bind("a", container("c", 3), on=1, labels=WHOLE))
     envs = admitted.envs["c"]
-    told = {name: envs[name] for name in (names.ENV_MEM_INDEX, names.ENV_MEM_POD, names.ENV_MEM_CONTAINER)}
-    assert told == {names.ENV_MEM_INDEX: "1", names.ENV_MEM_POD: "16", names.ENV_MEM_CONTAINER: "16"}
+    announced = {
+        name: envs[name] for name in (names.ENV_MEM_INDEX, names.ENV_MEM_POD, names.ENV_MEM_CONTAINER)
+    }
+    assert announced == {names.ENV_MEM_INDEX: "1", names.ENV_MEM_POD: "16", names.ENV_MEM_CONTAINER: "16"}
     assert envs[names.ENV_MEM_LIMIT] == "16384"
     assert len(admitted.devices["c"][names.GPU_MEM]) == 3
     await world.until_assigned("a")

@@ -75,13 +75,13 @@ async def test_a_node_is_described_until_its_whole_gpus_are_released(world: Worl
     await world.kubelet.admit(world.bind("a", wants(1), on=1))
     world.api.label_node(NODE, {})
 
-    def told() -> NodeMode | None:
+    def mode() -> NodeMode | None:
         found = description_of(decode_node(world.api.objects["nodes", NODE]))
         return None if found is None else found.mode
 
-    await world.changes.until(lambda: told() is NodeMode.DEFAULT, "described still")
+    await world.changes.until(lambda: mode() is NodeMode.DEFAULT, "described still")
     world.end_pod("a")
-    await world.changes.until(lambda: told() is None, "not described any more")
+    await world.changes.until(lambda: mode() is None, "not described any more")
 
 
 async def test_a_gpu_that_does_not_answer_any_more_is_as_near_as_it_was(world: World) -> None:
@@ -91,18 +91,18 @@ async def test_a_gpu_that_does_not_answer_any_more_is_as_near_as_it_was(world: W
     world.nvml.near |= {(one.uuid, three.uuid): 1}
     await world.start(mode="topology")
 
-    def told() -> tuple[list[bool], TopologyLevels] | None:
+    def health_and_links() -> tuple[list[bool], TopologyLevels] | None:
         found = description_of(decode_node(world.api.objects["nodes", NODE]))
         return None if found is None else ([device.healthy for device in found.devices], found.near)
 
     near = ((0, 100, 1), (100, 0, 50), (1, 50, 0))
-    await world.changes.until(lambda: told() == ([True] * 3, near), "described")
+    await world.changes.until(lambda: health_and_links() == ([True] * 3, near), "described")
     world.nvml.gpus[:] = [one, three]
     world.nvml.near = {(one.uuid, three.uuid): 2}
     world.nvml.exchanged = True
     changed = ((0, 100, 2), (100, 0, 50), (2, 50, 0))
     await world.changes.until(
-        lambda: told() == ([True, False, True], changed), "one is gone, the rest is read anew"
+        lambda: health_and_links() == ([True, False, True], changed), "one is gone, the rest is read anew"
     )
 
 

@@ -173,11 +173,11 @@ async def test_an_earlier_control_planes_folder_is_refused(tmp_path: Path):
 
 
 async def test_a_component_that_keeps_ending_is_reported_with_its_last_output(tmp_path: Path):
-    told: list[str] = []
-    plane = ControlPlane(_binaries(tmp_path / "bin"), tmp_path / "state", report=told.append)
+    lines: list[str] = []
+    plane = ControlPlane(_binaries(tmp_path / "bin"), tmp_path / "state", report=lines.append)
     with pytest.raises(ControlPlaneError, match=r"(?s)etcd does not get ready.*its last words"):
         await plane.__aenter__()
-    assert any("etcd ended (with exit code 1); starting it again" in line for line in told)
+    assert any("etcd ended (with exit code 1); starting it again" in line for line in lines)
     assert plane.parts["etcd"].pid == 0
 
 

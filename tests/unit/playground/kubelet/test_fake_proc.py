@@ -39,7 +39,7 @@ def test_the_node_agent_finds_pod_and_container(tmp_path):
 
 
 def test_files_come_and_go_with_processes(tmp_path):
-    told = FakeProc(tmp_path / "proc")
+    proc = FakeProc(tmp_path / "proc")
     (tmp_path / "proc" / "4711").mkdir(parents=True)
     waits = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
     with subprocess.Popen(
@@ -47,14 +47,14 @@ def test_files_come_and_go_with_processes(tmp_path):
     ) as program:
         assert program.stdout is not None
         program.stdout.readline()
-        told.write({program.pid: "whose\n"})
+        proc.write({program.pid: "whose\n"})
         [child] = [pid for pid, parent in parents().items() if parent == program.pid]
         seen = {path.name: (path / "cgroup").read_text() for path in (tmp_path / "proc").iterdir()}
         assert seen == {str(program.pid): "whose\n", str(child): "whose\n"}
         named = (tmp_path / "proc" / str(child) / "comm").read_text()
         assert named == (Path("/proc") / str(child) / "comm").read_text()
-        told.write({program.pid: "another's\n"})
+        proc.write({program.pid: "another's\n"})
         assert (tmp_path / "proc" / str(child) / "cgroup").read_text() == "another's\n"
         program.communicate(b"\n")
-    told.write({})
+    proc.write({})
     assert list((tmp_path / "proc").iterdir()) == []

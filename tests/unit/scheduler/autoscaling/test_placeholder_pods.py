@@ -196,8 +196,8 @@ async def test_only_the_one_whose_kube_scheduler_leads_writes_and_the_next_goes_
     successor.read = True
     await successor.look(WAIT_S)
     assert successor.there() == {"large": BOTH}
-    (told,) = successor.placeholders._existing.values()
-    assert told.told, "what the last one did not come to is done"
+    (placeholder,) = successor.placeholders._existing.values()
+    assert placeholder.unschedulable, "what the last one did not come to is done"
     assert not successor.ask("large", "n1")
     for _ in range(3):
         await successor.look(WAIT_S)

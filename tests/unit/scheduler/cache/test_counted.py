@@ -101,8 +101,8 @@ def test_what_counts_nodes_says_so_plainly() -> None:
     assert on_nodes(2, "other reasons") == "2 nodes for other reasons"
 
     alone = Group("node", head, True, 2, (Example("n1", text),))
-    told = reason_text(Summary(2, 0, 0, 2, (alone,), ()))
-    assert told.startswith("none of 2 nodes takes it: each gives out no compute (it is in mode cgpu; ")
+    line = reason_text(Summary(2, 0, 0, 2, (alone,), ()))
+    assert line.startswith("none of 2 nodes takes it: each gives out no compute (it is in mode cgpu; ")
     size = Group("size", "asks for 9 GiB, the largest GPU has 8 GiB", True, 1, (Example("n3", "x"),))
     assert reason_text(Summary(3, 0, 0, 3, (alone, size), ())) == (
         "none of 3 nodes takes it; 2 nodes: each gives out no compute; 1 node: asks for 9 GiB, the largest GPU has 8 GiB"

@@ -42,10 +42,12 @@ def see_node(world: World, devices: NodeDevices, allocatable: dict[str, Any] | N
 
 def asked(world: World, pod: dict[str, Any], *nodes: str) -> tuple[list[str], dict[str, str], dict[str, str]]:
     """The filter's answer: nodes that take the pod, that refuse it, and that do so whoever ends."""
-    told: list[str] = []
+    refused_on: list[str] = []
     body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": list(nodes)}).encode()
     answer = filter_nodes(
-        world.view, Bodies().read(body), world.framework(refused=lambda uid, refused: told.extend(refused))
+        world.view,
+        Bodies().read(body),
+        world.framework(refused=lambda uid, refused: refused_on.extend(refused)),
     )
     read = json.loads(answer)
     return read["NodeNames"], read["FailedNodes"], read["FailedAndUnresolvableNodes"]

@@ -120,15 +120,15 @@ def test_each_mistake_on_a_node_is_one_event_with_the_same_name_from_every_compo
     def shown(labels: dict[str, str]) -> list[tuple[str, str]]:
         before = len(world.events.notes)
         world.view.upsert_node(reader.read(node_object(labels)))
-        told = world.events.told[before:]
-        return [(reason, telling) for reason, _, telling in told]
+        recorded = world.events.recorded[before:]
+        return [(reason, telling) for reason, _, telling in recorded]
 
     assert shown(slips) == [("UnknownGPUMode", "standing"), ("InvalidGPULabel", "standing")]
     assert shown(slips) == []
     # One is mended; that the other is told still is no news.
     assert shown({names.LABEL_PLACEMENT: "sprad"}) == []
     assert shown(slips) == [("UnknownGPUMode", "come")]
-    causes = [cause for _, cause, _ in world.events.told]
+    causes = [cause for _, cause, _ in world.events.recorded]
     assert (
         causes[0]
         == causes[2]
@@ -143,4 +143,4 @@ def test_an_event_is_named_by_what_is_written_wrong_on_the_node(world: World) ->
     node = node_object({names.LABEL_MODE: "share", names.LABEL_MAX_PODS: "many"})
     node.metadata.annotations = {**(node.metadata.annotations or {}), names.ANN_CORDONED: "first"}
     world.view.upsert_node(reader.read(node))
-    assert [reason for reason, _, _ in world.events.told] == ["InvalidGPULabel", "InvalidGPUCordon"]
+    assert [reason for reason, _, _ in world.events.recorded] == ["InvalidGPULabel", "InvalidGPUCordon"]

@@ -23,7 +23,7 @@ async def test_who_moves_has_a_place_and_who_waited_gets_the_room(moving: Moving
     assert not moving.ask("wide")
     await moving.look(INTERVAL_S)
     assert moving.api.evicted == ["a"]
-    assert moving.told == ["made"]
+    assert moving.outcomes == ["made"]
     assert {note[:2] for note in moving.events.notes} == {
         ("a", "EvictedForDefragmentation"),
         ("wide", "DefragmentationSucceeded"),
@@ -134,7 +134,7 @@ async def test_a_protected_pod_stays_and_another_moves_or_none_does(moving: Movi
     assert not moving.ask("wide", "n")
     await moving.look(INTERVAL_S)
     assert not moving.api.evicted
-    assert moving.told == ["protected"]
+    assert moving.outcomes == ["protected"]
     assert moving.events.notes[-1][:2] == ("wide", "DefragmentationRefused")
     assert not moving.api.annotated
 
@@ -150,7 +150,7 @@ async def test_more_important_leaving_and_ownerless_pods_stay() -> None:
     assert not moving.ask("wide", "n")
     await moving.look(INTERVAL_S)
     assert not moving.api.evicted
-    assert not moving.told
+    assert not moving.outcomes
 
 
 async def test_what_the_target_does_not_take_stays(moving: Moving) -> None:
@@ -182,7 +182,7 @@ async def test_a_budget_that_forbids_it_meanwhile_gives_everything_back(moving: 
     moving.api.before += [nothing, forbidden]
     await moving.look(INTERVAL_S)
     assert not moving.api.evicted
-    assert moving.told == ["protected"]
+    assert moving.outcomes == ["protected"]
     assert moving.ledger.nominations.node_of("uid-wide") == ""
     assert not moving.mover._places
     moving.made("other", 16, "")
@@ -199,11 +199,11 @@ async def test_an_api_server_that_fails_gives_everything_back_too(moving: Moving
 
     moving.api.before.append(broken)
     await moving.look(INTERVAL_S)
-    assert moving.told == ["failed"]
+    assert moving.outcomes == ["failed"]
     assert moving.ledger.nominations.node_of("uid-wide") == ""
     moving.api.reading.append(broken)
     await moving.look(INTERVAL_S)
-    assert moving.told == ["failed", "failed"]
+    assert moving.outcomes == ["failed", "failed"]
     assert not moving.api.evicted
 
 
@@ -227,7 +227,7 @@ async def test_a_pod_that_vanishes_at_the_last_moment_is_as_good_as_evicted(movi
 
     moving.api.before += [lambda: None, vanished]
     await moving.look(INTERVAL_S)
-    assert moving.told == ["made"]
+    assert moving.outcomes == ["made"]
     assert moving.ledger.nominations.node_of("uid-wide") == "n"
 
 

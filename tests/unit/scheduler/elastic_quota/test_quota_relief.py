@@ -50,10 +50,10 @@ async def test_for_a_max_above_others_end_on_whatever_nodes_and_the_pod_goes_whe
     assert world.events.notes[-1][2].endswith(
         "elastic quota root/a takes back within its min what root/b had borrowed"
     )
-    told = world.decisions.of("uid-asks")
-    assert told is not None
-    assert told.preemption is not None
-    (found,) = told.preemption.room
+    decision = world.decisions.of("uid-asks")
+    assert decision is not None
+    assert decision.preemption is not None
+    (found,) = decision.preemption.room
     assert (found.count, {one.pod for one in found.victims}) == (2, {"z/b-0", "z/b-1"})
     assert not ask(world, "x", "asks", "n1", "n2", "n3", "large")[0], "they are there still"
     for name in ("b-0", "b-1"):

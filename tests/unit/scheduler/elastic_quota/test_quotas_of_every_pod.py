@@ -55,8 +55,8 @@ def come(world: World, pod: dict[str, Any]) -> None:
 
 def used(world: World, name: str) -> dict[str, str]:
     """What the tree's status says of a quota."""
-    told = status_of(world.quotas, world.quotas.trees["tree"])
-    return next(one["used"] for one in told["quotas"] if one["name"] == name)
+    status = status_of(world.quotas, world.quotas.trees["tree"])
+    return next(one["used"] for one in status["quotas"] if one["name"] == name)
 
 
 # --- who counts ---------------------------------------------------------------------------------------
@@ -365,8 +365,8 @@ async def test_pods_that_no_quota_counts_are_bound_without_a_promise(world: Worl
 
 def left_of(world: World, namespace: str, name: str, *victims: str) -> bool:
     """Whether kube-scheduler may end ``victims`` on n1 for a pod."""
-    told = {"Pods": [{"UID": f"uid-{one}"} for one in victims], "NumPDBViolations": 0}
-    body = {"Pod": world.api.pods[f"{namespace}/{name}"], "NodeNameToMetaVictims": {"n1": told}}
+    meta_victims = {"Pods": [{"UID": f"uid-{one}"} for one in victims], "NumPDBViolations": 0}
+    body = {"Pod": world.api.pods[f"{namespace}/{name}"], "NodeNameToMetaVictims": {"n1": meta_victims}}
     args = read_preemption(json.dumps(body).encode())
     answer = preempt_pods(world.view, args, world.preemptor.left_to_scheduler, quotas=world.quotas)
     return "n1" in json.loads(answer)["NodeNameToMetaVictims"]

@@ -48,7 +48,7 @@ def _info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "gpushare.scheduler")
 
 
-def told(caplog: pytest.LogCaptureFixture, name: str) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture, name: str) -> list[str]:
     """What a search for the pod's UID finds."""
     found = []
     for record in caplog.records:
@@ -85,7 +85,7 @@ async def test_a_pending_pod_is_logged_once_and_its_end_too(
     for _ in range(2):
         watched.see("a")
     watched.lose("a")
-    assert told(caplog, "a") == [
+    assert logged(caplog, "a") == [
         "pod default/a: waits for ack-co-scheduler, asks for aliyun.com/gpu-mem: 4",
         "pod default/a: has succeeded",
     ]
@@ -101,7 +101,7 @@ async def test_a_deleted_pod_is_logged_as_gone(
         await bind(world, "a")
         watched.see("a")
     watched.lose("a")
-    assert told(caplog, "a")[1:] == ["pod default/a: is gone"]
+    assert logged(caplog, "a")[1:] == ["pod default/a: is gone"]
 
 
 async def test_what_admission_counted_is_logged_when_a_pod_is_first_seen(
@@ -113,7 +113,7 @@ async def test_what_admission_counted_is_logged_when_a_pod_is_first_seen(
     pod["metadata"]["annotations"] = {names.ANN_REQUESTED: note}
     world.api.create(pod)
     watched.see("counted")
-    (line,) = told(caplog, "counted")
+    (line,) = logged(caplog, "counted")
     assert line.endswith(
         f"asks for gpushare.dev/gpu-memory: 6 GiB (gpushare.dev/requested: {container} 6144Mi)"
     )
@@ -128,7 +128,7 @@ async def test_gates_and_unreadable_requests_are_logged_when_a_pod_is_first_seen
     world.api.create(pod_object("wrong", 4, core=7))
     for name in ("gated", "wrong"):
         watched.see(name)
-    (gated_line,), (first, second) = told(caplog, "gated"), told(caplog, "wrong")
+    (gated_line,), (first, second) = logged(caplog, "gated"), logged(caplog, "wrong")
     assert gated_line.endswith("asks for aliyun.com/gpu-mem: 4, held back by quota")
     assert first.endswith("asks for what cannot be read")
     assert second.startswith("pod default/wrong cannot be placed: ")
@@ -142,10 +142,10 @@ async def test_a_binding_without_an_answer_is_logged_when_the_watch_shows_it(
     world.api.after.append(fail(LOST))
     world.api.reading.append(fail(LOST))
     await bind(world, "a")
-    assert told(caplog, "a")[1:] == [f"pod default/a may or may not be bound to node n1: {LOST}"]
+    assert logged(caplog, "a")[1:] == [f"pod default/a may or may not be bound to node n1: {LOST}"]
     watched.see("a")
     watched.see("a")
-    assert told(caplog, "a")[2:] == ["pod default/a: is seen on node n1"]
+    assert logged(caplog, "a")[2:] == ["pod default/a: is seen on node n1"]
 
 
 async def test_a_binding_by_another_scheduler_is_logged(
@@ -156,7 +156,7 @@ async def test_a_binding_by_another_scheduler_is_logged(
     watched.see("a")
     pod["spec"]["nodeName"] = "n1"
     watched.see("a")
-    assert told(caplog, "a")[1:] == ["pod default/a: is seen on node n1"]
+    assert logged(caplog, "a")[1:] == ["pod default/a: is seen on node n1"]
 
 
 async def test_a_binding_seen_before_its_answer_is_not_logged_twice(
@@ -167,7 +167,7 @@ async def test_a_binding_seen_before_its_answer_is_not_logged_twice(
     world.api.after.append(lambda: watched.see("a"))
     await bind(world, "a")
     watched.see("a")
-    assert len(told(caplog, "a")) == 1
+    assert len(logged(caplog, "a")) == 1
 
 
 async def test_existing_pods_and_those_of_others_are_not_logged(
@@ -194,8 +194,8 @@ async def test_who_ends_for_another_is_found_by_its_own_uid_too(
     world.create("high", 8, priority=9)
     ask(world, "high")
     await look(world)
-    assert told(caplog, "low") == ["pod default/low: its end is asked for, room for pod default/high"]
-    (line,) = told(caplog, "high")
+    assert logged(caplog, "low") == ["pod default/low: its end is asked for, room for pod default/high"]
+    (line,) = logged(caplog, "high")
     assert line.endswith("room is made on node n1 by ending default/low (priority 1)")
 
 
@@ -208,5 +208,5 @@ async def test_who_moves_for_another_is_found_by_either_uid(
     moving.ask("wide")
     await moving.look(INTERVAL_S)
     (moved,) = moving.api.evicted
-    assert any(line.startswith(f"pod default/{moved} leaves ") for line in told(caplog, moved))
-    assert any(f": pod default/{moved} leaves " in line for line in told(caplog, "wide"))
+    assert any(line.startswith(f"pod default/{moved} leaves ") for line in logged(caplog, moved))
+    assert any(f": pod default/{moved} leaves " in line for line in logged(caplog, "wide"))

@@ -252,10 +252,10 @@ async def test_for_more_gangs_than_are_tried_at_a_time_less_is_said(
         world.create(name, 8, labels=gang(name[0], 2))
         await ask_again(browser, world, name, "n1")
 
-    told = [suggestion(world, name) for name in ("a1", "b1")]
+    texts = [suggestion(world, name) for name in ("a1", "b1")]
 
-    assert [one.partition(", or ")[0] for one in told] == [
+    assert [one.partition(", or ")[0] for one in texts] == [
         "room for 2 pods of gang default/a at once",
         "room for 2 pods of gang default/b at once",
     ]
-    assert told[1] == "room for 2 pods of gang default/b at once"
+    assert texts[1] == "room for 2 pods of gang default/b at once"

@@ -45,7 +45,7 @@ async def test_the_node_without_pods_is_labelled_for_a_selector_and_what_mps_nee
 
 
 @pytest.mark.parametrize(
-    ("mode", "told"),
+    ("mode", "expected"),
     [
         (
             "mps",
@@ -55,12 +55,12 @@ async def test_the_node_without_pods_is_labelled_for_a_selector_and_what_mps_nee
     ],
 )
 async def test_pods_that_are_held_to_their_share_end_before_their_nodes_mode_is_another(
-    browser: Browser, world: World, mode: str, told: str
+    browser: Browser, world: World, mode: str, expected: str
 ) -> None:
     world.add_node(gpu_node("a", 8 * GIB, mode=NodeMode.CGPU))
     await give(browser, world, "there", "a", 2)
 
-    assert told in selects(world, mode).suggestion
+    assert expected in selects(world, mode).suggestion
 
 
 async def test_a_node_whose_pods_lose_nothing_is_labelled_under_them(browser: Browser, world: World) -> None:

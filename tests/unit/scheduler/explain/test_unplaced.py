@@ -354,9 +354,9 @@ async def test_each_reason_is_one_event_on_the_pod(world: World) -> None:
         # The number of nodes in the text is another one; the kind of reason is not.
         see(world, "selects", says=SELECTOR.replace("0/2", "0/3"))
 
-    told = {name: note for name, reason, note in world.events.notes if reason == "GPUSchedulingPending"}
-    assert len(world.events.notes) == len(told) == 3
-    assert told["gated"].startswith(
+    notes = {name: note for name, reason, note in world.events.notes if reason == "GPUSchedulingPending"}
+    assert len(world.events.notes) == len(notes) == 3
+    assert notes["gated"].startswith(
         "waits for aliyun.com/gpu-mem: 2: scheduling gates keep every scheduler from it: g. What "
     )
     assert {kind: news.by_reason[kind] for kind in ("rules", "gates", "unserved")} == dict.fromkeys(
@@ -419,5 +419,5 @@ def test_a_resource_that_is_nearly_ours_is_helped_by_its_right_name() -> None:
 async def test_an_unreadable_request_gets_only_a_reason(world: World) -> None:
     see(world, "pod", "-3")
     await PendingPodEvents(FromDecisions(world.decisions), world.events, world.clock, Leads()).look()
-    (told,) = [note for _, reason, note in world.events.notes if reason == "GPUSchedulingPending"]
-    assert told.startswith("waits: ")
+    (note,) = [note for _, reason, note in world.events.notes if reason == "GPUSchedulingPending"]
+    assert note.startswith("waits: ")

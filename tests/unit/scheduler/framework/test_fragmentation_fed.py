@@ -189,8 +189,8 @@ def test_a_pod_that_asks_for_more_processors_than_there_are_anywhere_is_placed_a
 )
 @settings(max_examples=100, deadline=None)
 def test_free_processors_are_what_the_pods_of_a_node_leave(steps: list[tuple[str, str, str, int]]) -> None:
-    told: dict[str, int] = {}
-    processors = CpuUsage(told.__setitem__)
+    free_cpu: dict[str, int] = {}
+    processors = CpuUsage(free_cpu.__setitem__)
     nodes: dict[str, int] = {}
     pods: dict[str, tuple[str, int]] = {}
     for what, uid, name, milli in steps:
@@ -208,4 +208,4 @@ def test_free_processors_are_what_the_pods_of_a_node_leave(steps: list[tuple[str
             nodes.pop(name, None)
         for known, allocatable in nodes.items():
             taken = sum(amount for node, amount in pods.values() if node == known)
-            assert told[known] == max(allocatable - taken, 0)
+            assert free_cpu[known] == max(allocatable - taken, 0)

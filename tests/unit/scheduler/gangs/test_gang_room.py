@@ -131,12 +131,12 @@ async def test_of_very_many_nodes_some_are_looked_at(
 async def test_a_reservation_is_listed_with_members_and_deadline(browser: Browser, world: World) -> None:
     assert (await get(browser, "/kept"))["kept"] == []
     await keep(browser, world, mem=8)
-    (told,) = (await get(browser, "/kept"))["kept"]
+    (reserved,) = (await get(browser, "/kept"))["kept"]
     now_s = world.clock.now_s
 
     node = world.gangs.planned_node("uid-ga")
     share = {"node": node, "gpu": 0, "uuid": f"GPU-{node}-0", "units": 16, "MiB": 16384, "corePercent": 0}
-    assert told == {
+    assert reserved == {
         "gang": "tenant/g",
         "come": 0,
         "least": 2,
@@ -144,8 +144,8 @@ async def test_a_reservation_is_listed_with_members_and_deadline(browser: Browse
         "shares": [share],
     }
     await ask_again_of(browser, world, "gb")
-    (told,) = (await get(browser, "/kept"))["kept"]
-    assert told["until"] == now_s + KEPT_S + world.reservations.ttl_s
+    (reserved,) = (await get(browser, "/kept"))["kept"]
+    assert reserved["until"] == now_s + KEPT_S + world.reservations.ttl_s
     assert (await get(browser, "/kept"))["scheduler"]["leads"] is None
 
 
@@ -178,9 +178,10 @@ async def test_the_line_of_those_who_wait_says_what_is_kept_for_gangs_and_for_si
     world.create("waits", 3)
     record = world.view.waiting["uid-waits"]
     world.ledger.nominations.add("uid-waits", record.request, Plan("n3", (0,), (), ()))
-    told = (await get(browser, ""))["kept"]
+    reserved = (await get(browser, ""))["kept"]
     assert {
-        one["whom"]: [(share["node"], share["gpu"], share["MiB"]) for share in one["shares"]] for one in told
+        one["whom"]: [(share["node"], share["gpu"], share["MiB"]) for share in one["shares"]]
+        for one in reserved
     } == {
         "gang tenant/g": [("n1", 0, 15 * GIB), ("n2", 0, 15 * GIB)],
         "pod default/waits": [("n3", 0, 3 * GIB)],

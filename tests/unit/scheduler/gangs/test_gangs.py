@@ -142,9 +142,9 @@ async def test_who_gave_up_waiting_counts_as_come_and_follows_when_the_last_has_
         return [str(one) for one in done if one is not None]
 
     for first in (0, 100):
-        told = await come(pods[first : first + 100])
-        assert len(told) == 100
-        assert told[-1].startswith(f"gang default/g: {first + 100} of 300 pods have come to be bound, ")
+        errors = await come(pods[first : first + 100])
+        assert len(errors) == 100
+        assert errors[-1].startswith(f"gang default/g: {first + 100} of 300 pods have come to be bound, ")
     assert not two.api.bindings
     two.gangs._patience_s = 60.0
     assert await come(pods[200:]) == []

@@ -254,9 +254,9 @@ async def test_no_pod_is_evicted_by_what_was_known_before_the_lease_came_back(
 async def test_a_new_leader_notifies_its_subscribers_once_everything_was_read(
     takeover: LeaderResync, lease: Lease, watched: Watched
 ) -> None:
-    told: list[int] = []
-    takeover.resynced.subscribe(lambda: told.append(watched.reads))
+    reads: list[int] = []
+    takeover.resynced.subscribe(lambda: reads.append(watched.reads))
     lease.holder = "ours_1"
     assert await takeover.wait()
     assert await takeover.wait()
-    assert told == [2]
+    assert reads == [2]

@@ -154,7 +154,7 @@ class Replica:
         self.tell_trees(1000)
         now = {record.uid: (record, last) for record, last in self.feed.pods}
         self.feed.pods.clear()
-        self.feed.pods.extend(sorted(now.values(), key=lambda told: not told[1]))
+        self.feed.pods.extend(sorted(now.values(), key=lambda pair: not pair[1]))
         self.tell_pods(1000)
         self.tell_policies(1000)
         self._read_under = held

@@ -132,19 +132,19 @@ class Cluster:
     def set_policy(self, policy: ResourcePolicy | None) -> None:
         """Another policy, or with ``None`` none any more."""
         self.api.changes += 1
-        told = policy or self.policy
-        for replica in self.replicas if told is not None else ():
-            assert told is not None
-            replica.feed.policies.append((told, policy is None))
+        changed = policy or self.policy
+        for replica in self.replicas if changed is not None else ():
+            assert changed is not None
+            replica.feed.policies.append((changed, policy is None))
         self.policy = policy
 
     def set_tree(self, tree: QuotaTreeRecord | None) -> None:
         """Another tree, or with ``None`` none any more."""
         self.api.changes += 1
-        told = tree or self.tree
-        for replica in self.replicas if told is not None else ():
-            assert told is not None
-            replica.feed.trees.append((f"{names.QUOTA_NAMESPACE}/{told.name}", told, tree is None))
+        changed = tree or self.tree
+        for replica in self.replicas if changed is not None else ():
+            assert changed is not None
+            replica.feed.trees.append((f"{names.QUOTA_NAMESPACE}/{changed.name}", changed, tree is None))
         self.tree = tree
 
     def set_node(self, devices: NodeDevices) -> None:
@@ -221,12 +221,12 @@ class Cluster:
             quotas=self.world.quotas,
         )
         name_of = {pod["metadata"]["uid"]: key.partition("/")[2] for key, pod in pods.items()}
-        told = msgspec.json.decode(answer)["NodeNameToMetaVictims"].get(node)
-        if told is None:
+        answered = msgspec.json.decode(answer)["NodeNameToMetaVictims"].get(node)
+        if answered is None:
             return []
-        found = [one["UID"] for one in told["Pods"]]
+        found = [one["UID"] for one in answered["Pods"]]
         assert set(uids) <= set(found), "whom kube-scheduler chose it ends"
-        assert told["NumPDBViolations"] == len(self._against(found)), "whom budgets protect is counted"
+        assert answered["NumPDBViolations"] == len(self._against(found)), "whom budgets protect is counted"
         return [name_of[uid] for uid in found if uid in name_of]
 
     def _against(self, uids: Collection[str]) -> set[str]:

@@ -132,11 +132,11 @@ class WatchedApi(Api):
         elif name in self._known:
             news = self._known.pop(name), True
         pod = decode_pod(self.pods[self.key(name)])
-        told = policy_pod_of(pod), last or pod.finished
+        update = policy_pod_of(pod), last or pod.finished
         for feed in self.feeds:
             if news is not None:
                 feed.pods.append(news)
-            feed.policy_pods.append(told)
+            feed.policy_pods.append(update)
 
     def remove(self, name: str) -> None:
         self._tell(name, last=True)

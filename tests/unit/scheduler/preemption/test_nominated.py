@@ -152,8 +152,8 @@ async def test_where_kube_scheduler_evicts_more_pods_the_reservation_is_the_pree
     answer = preempt_pods(
         world.view, read_preemption(msgspec.json.encode(body)), lambda uid: None, quotas=world.quotas
     )
-    told = msgspec.json.decode(answer)["NodeNameToMetaVictims"]
-    assert told == {"n1": victims}, "a stays"
+    answered = msgspec.json.decode(answer)["NodeNameToMetaVictims"]
+    assert answered == {"n1": victims}, "a stays"
     assert world.ledger.nominations.node_of("uid-high") == "n1"
 
 

@@ -39,10 +39,10 @@ async def asked(
         BudgetReading(world.view, world.api),
         quotas=world.quotas,
     )
-    told: dict[str, Any] = msgspec.json.decode(answer)["NodeNameToMetaVictims"]
+    answered: dict[str, Any] = msgspec.json.decode(answer)["NodeNameToMetaVictims"]
     return {
         node: ([each["UID"].removeprefix("uid-") for each in one["Pods"]], one["NumPDBViolations"])
-        for node, one in told.items()
+        for node, one in answered.items()
     }
 
 

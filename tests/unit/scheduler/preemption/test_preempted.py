@@ -124,15 +124,15 @@ def test_nodes_of_another_unit_and_unexamined_nodes_are_counted(world: World) ->
     found = {"n0": Victims(tuple(f"uid-{number}" for number in range(50)), 0)}
     vain = {f"n{number}": BELOW_MIN if number > 6 else NOT_ENOUGH for number in range(1, 11)}
 
-    told = of_verb(world.view, 1.0, some, left, found, vain, ended_early=True)
+    preemption = of_verb(world.view, 1.0, some, left, found, vain, ended_early=True)
 
-    assert {one.reason: (one.nodes, one.examples) for one in told.refused} == {
+    assert {one.reason: (one.nodes, one.examples) for one in preemption.refused} == {
         NOT_LOOKED_AT: (69, ()),
         "its ResourcePolicy has another node for it": (20, ()),
         NOT_ENOUGH: (6, ("n1", "n2", "n3")),
         BELOW_MIN: (4, ("n7", "n8", "n9")),
     }
-    assert (told.room[0].count, len(told.room[0].victims)) == (50, MOST_VICTIMS)
+    assert (preemption.room[0].count, len(preemption.room[0].victims)) == (50, MOST_VICTIMS)
 
 
 async def test_an_answer_about_very_many_nodes_says_that_not_all_were_looked_at(
@@ -145,10 +145,10 @@ async def test_an_answer_about_very_many_nodes_says_that_not_all_were_looked_at(
     await ask(browser, world, "high", *many, mem=16, priority=9)
     await browser.post("preempt", preempt_body(world, "high", **many))
 
-    told = (await get(browser, "/default/high"))["preemption"]
+    preemption = (await get(browser, "/default/high"))["preemption"]
 
-    assert len(told["room"]) == 8
-    assert told["refused"] == [{"reason": NOT_LOOKED_AT, "nodes": 4, "examples": []}]
+    assert len(preemption["room"]) == 8
+    assert preemption["refused"] == [{"reason": NOT_LOOKED_AT, "nodes": 4, "examples": []}]
 
 
 async def test_our_victims_are_shown_for_both_pods_until_they_are_gone(
@@ -255,10 +255,10 @@ async def test_nodes_that_a_policy_has_for_others_are_counted() -> None:
     world.make("high", 16, priority=9)
     await browser.post("preempt", preempt_body(world, "high", a1=["uid-low"], n1=[]))
 
-    told = (await get(browser, "/default/high"))["preemption"]
+    preemption = (await get(browser, "/default/high"))["preemption"]
 
-    assert [one["node"] for one in told["room"]] == ["a1"]
-    assert told["refused"] == [
+    assert [one["node"] for one in preemption["room"]] == ["a1"]
+    assert preemption["refused"] == [
         {"reason": "its ResourcePolicy has another node for it", "nodes": 1, "examples": []}
     ]
 

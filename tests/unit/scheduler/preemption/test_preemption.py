@@ -237,9 +237,9 @@ async def test_the_verb_adds_further_victims_and_leaves_out_nodes_where_nothing_
             for node, some in victims.items()
         }
         body = {"Pod": world.api.pods["default/high"], "NodeNameToVictims": said}
-    told: list[str] = []
+    refused: list[str] = []
     answer = preempt_pods(
-        world.view, read_preemption(msgspec.json.encode(body)), told.append, quotas=world.quotas
+        world.view, read_preemption(msgspec.json.encode(body)), refused.append, quotas=world.quotas
     )
     assert msgspec.json.decode(answer) == {
         "NodeNameToMetaVictims": {
@@ -247,7 +247,7 @@ async def test_the_verb_adds_further_victims_and_leaves_out_nodes_where_nothing_
             "n2": {"Pods": [{"UID": "uid-c"}], "NumPDBViolations": 1},
         }
     }
-    assert told == ["uid-high"]
+    assert refused == ["uid-high"]
 
 
 async def test_kube_scheduler_gets_victims_only_where_capacity_is_reserved(world: World) -> None:
@@ -257,18 +257,18 @@ async def test_kube_scheduler_gets_victims_only_where_capacity_is_reserved(world
         await bound(world, f"on-{name}", 16, name)
     world.create("urgent", 16, priority=1000)
     body = {"Pod": world.api.pods["default/urgent"], "NodeNames": ["n1", "n2", "n3"]}
-    told: list[str] = []
+    refused_on: list[str] = []
 
     def asked() -> tuple[set[str], set[str]]:
-        told.clear()
+        refused_on.clear()
         raw = filter_nodes(
             world.view,
             Bodies().read(msgspec.json.encode(body)),
-            world.framework(refused=lambda uid, where: told.extend(where)),
+            world.framework(refused=lambda uid, where: refused_on.extend(where)),
         )
         answer = msgspec.json.decode(raw)
         assert answer["NodeNames"] == []
-        assert set(told) == {"n1", "n2", "n3"}, "room can be made on any of them, by us"
+        assert set(refused_on) == {"n1", "n2", "n3"}, "room can be made on any of them, by us"
         return set(answer["FailedNodes"]), set(answer["FailedAndUnresolvableNodes"])
 
     assert asked() == (set(), {"n1", "n2", "n3"})

@@ -119,12 +119,12 @@ async def test_pods_of_other_schedulers_are_in_the_status_until_none_is_left(des
     desk.see("bound", "a1", strays=True)
     desk.see("waits", "", strays=True)
     await desk.writer.write_due()
-    ((_, told),) = desk.api.statuses
-    assert told["message"] == (
+    ((_, status),) = desk.api.statuses
+    assert status["message"] == (
         "2 pods that it selects name another scheduler, to which neither its order nor its max is known"
     )
     (book,) = desk.policies.census.books()
-    book.policy = msgspec.structs.replace(book.policy, status=told)
+    book.policy = msgspec.structs.replace(book.policy, status=status)
     desk.policies.remove_pod(pod("waits", strays=True))
     desk.see("bound", "a1", strays=True, labels={"app": "other"})
     await desk.writer.write_due()
