@@ -74,14 +74,14 @@ def test_programs_with_the_same_module_and_flags_are_built_by_one_command(go: Pa
 def test_programs_that_exist_are_used_and_the_rest_is_built(
     go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = tmp_path / "given"
-    given.mkdir()
-    (given / "etcd").write_text("given")
+    existing = tmp_path / "given"
+    existing.mkdir()
+    (existing / "etcd").write_text("given")
     for way in ("argument", "environment"):
         if way == "environment":
-            monkeypatch.setenv("KUBEBUILDER_ASSETS", str(given))
+            monkeypatch.setenv("KUBEBUILDER_ASSETS", str(existing))
         folder = build(
-            names=["etcd", "helm"], ready=given if way == "argument" else None, report=lambda _: None
+            names=["etcd", "helm"], ready=existing if way == "argument" else None, report=lambda _: None
         )
         assert (folder / "etcd").read_text() == "given"
         assert (folder / "helm").read_text() == "made helm\n"

@@ -261,7 +261,7 @@ def test_a_rotation_is_never_noticed(api: Api, webhook: Webhook) -> None:
     # Renewed after 3.6 of 36 seconds; trusted 1 s before and after.
     webhook.start("--valid-for", "0.01", "--renew-before", "0.009", "--overlap", "1", "--period", "0.2")
     wait_for("ready again", webhook.ready)
-    make_anew(api, webhook)
+    recreate(api, webhook)
     begun = webhook.log().count("certificates: promote")
     asked = 0
     seen: set[int] = set()
@@ -280,10 +280,10 @@ def test_a_rotation_is_never_noticed(api: Api, webhook: Webhook) -> None:
     webhook.start("--period", "0.5")
     wait_for("ready again", webhook.ready)
     # What was made last ends in the midst of the tests after this, and not on all replicas at once.
-    make_anew(api, webhook)
+    recreate(api, webhook)
 
 
-def make_anew(api: Api, webhook: Webhook) -> None:
+def recreate(api: Api, webhook: Webhook) -> None:
     """Have another certificate made at once, whenever the one that is served ends: such a one is not announced before."""
     made = webhook.certificate()
     assert api.ask("PATCH", f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}", {"data": None}).taken

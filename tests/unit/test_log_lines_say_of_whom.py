@@ -94,8 +94,8 @@ def lines_of(module: str, source: str) -> list[Line]:
         for call in _own_calls(scope):
             called = call.func
             if isinstance(called, ast.Attribute) and called.attr in LEVELS and _root(called.value) in loggers:
-                given = {one.arg: one.value for one in call.keywords}
-                says = _says(given.get("extra"), scope, tree)
+                keywords = {one.arg: one.value for one in call.keywords}
+                says = _says(keywords.get("extra"), scope, tree)
                 words = _words(call)
                 of_a_pod = knows or not OF_PODS.isdisjoint(_split(words))
                 found.append(Line(module, call.lineno, words, says, of_a_pod))

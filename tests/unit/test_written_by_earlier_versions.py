@@ -153,8 +153,8 @@ def test_what_kubelets_allocated_is_on_the_gpus_of_the_records(cluster: Path) ->
         devices = view.ledger.node(node)
         assert devices is not None
         ids = DeviceIds(devices.devices)
-        for given in resources.values():
-            for pod, containers in given.items():
+        for by_pod in resources.values():
+            for pod, containers in by_pod.items():
                 on = {ids.gpu_of(one) for its in containers.values() for one in its}
                 assert on == {one["uuid"] for one in expected[pod]["gpus"]}, pod
                 checked += 1
@@ -170,8 +170,8 @@ def test_what_agents_keep_of_containers_is_found_by_what_the_kubelet_gave(cluste
             assert claim is not None
             if claim.pod not in kubelets[node][names.GPU_MEM]:
                 continue  # its pod is gone, and it is kept for a while
-            given = kubelets[node][names.GPU_MEM][claim.pod][claim.container]
-            assert claim.ids == fingerprint(given)
+            ids = kubelets[node][names.GPU_MEM][claim.pod][claim.container]
+            assert claim.ids == fingerprint(ids)
             (share,) = [
                 one
                 for one in expected[claim.pod.removeprefix("default/")]["gpus"]

@@ -5,7 +5,7 @@ import time
 
 import torch
 import torch.multiprocessing
-from saying import MIB, UNLIMITED, holds, is_told, main
+from saying import MIB, UNLIMITED, holds, main, reported
 from torch.utils.data import DataLoader, TensorDataset
 
 PIECE = 100 * MIB
@@ -15,7 +15,7 @@ def memory(limit: int) -> str:
     """Takes pieces until it is refused, gives them back, and goes on."""
     total = torch.cuda.get_device_properties(0).total_memory
     before, _ = torch.cuda.mem_get_info()
-    got = is_told(before, total, limit)
+    got = reported(before, total, limit)
     pieces: list[torch.Tensor] = []
     refused = False
     try:

@@ -119,11 +119,11 @@ class Pods:
         extender += ["--kubeconfig", str(self._kubeconfig)]
         with (
             log.open("wb") as scheduler_log,
-            (self._folder / f"extender-{number}.log").open("wb") as told_too,
+            (self._folder / f"extender-{number}.log").open("wb") as extender_log,
         ):
             replica = Replica(
                 subprocess.Popen(scheduler, stderr=scheduler_log, cwd=self._folder),
-                subprocess.Popen(extender, stderr=told_too, env={**os.environ, "PYTHONPATH": "src"}),
+                subprocess.Popen(extender, stderr=extender_log, env={**os.environ, "PYTHONPATH": "src"}),
                 {"kube-scheduler": f"https://127.0.0.1:{own}", "extender": f"http://127.0.0.1:{probes}"},
                 log,
                 self._folder / f"extender-{number}.log",

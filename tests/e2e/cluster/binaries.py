@@ -36,8 +36,8 @@ def build(
     if assets and not assets.is_dir():
         raise CannotBuild(f"{assets}: no such folder of binaries")
     wanted = chosen(k8s, names)
-    given = {p.name: assets / p.name for p in wanted if assets and (assets / p.name).is_file()}
-    found = {INIT: _init(report)} | given | built([p for p in wanted if p.name not in given], report)
+    existing = {p.name: assets / p.name for p in wanted if assets and (assets / p.name).is_file()}
+    found = {INIT: _init(report)} | existing | built([p for p in wanted if p.name not in existing], report)
     return _gathered(k8s, found)
 
 

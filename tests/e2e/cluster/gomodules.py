@@ -14,7 +14,7 @@ from typing import Final
 from tests.e2e.cluster.kept import CannotBuild, alone, cache, digest, making
 from tests.e2e.cluster.programs import Program, arguments
 
-_TOLD_EVERY_S: Final = 30.0
+_REPORT_EVERY_S: Final = 30.0
 
 _MEMORY: Final = {"GOGC": "off", "GOMEMLIMIT": "3GiB"}
 """Go's compiler and linker live for seconds: collecting their garbage costs a tenth of the build and more."""
@@ -89,7 +89,7 @@ def _run(argv: list[str], like: Program, waiting: Callable[[], None]) -> str:
     ) as process:
         while True:
             try:
-                _, said = process.communicate(timeout=_TOLD_EVERY_S)
+                _, said = process.communicate(timeout=_REPORT_EVERY_S)
             except subprocess.TimeoutExpired:
                 waiting()
                 continue

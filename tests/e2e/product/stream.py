@@ -163,31 +163,31 @@ def disagreements(cluster: Cluster) -> list[str]:
         annotations = cluster.get(f"/api/v1/nodes/{node.name}")["metadata"].get("annotations") or {}
         gpus = json.loads(annotations.get(names.ANN_DEVICES, '{"gpus": []}'))["gpus"]
         ids = DeviceIds([Device(gpu["index"], gpu["uuid"], gpu["mib"]) for gpu in gpus])
-        for key, given in _given(node.machine.init.pid).items():
+        for key, ids_of_pod in _allocated(node.machine.init.pid).items():
             pod = pods.get(key)
             if pod is None or pod["metadata"].get("deletionTimestamp"):
                 continue
             recorded = {gpu["uuid"] for gpu in _record(pod).get("gpus", ())}
-            really = {ids.gpu_of(one) for one in given}
+            really = {ids.gpu_of(one) for one in ids_of_pod}
             if recorded != really:
                 found.append(f"{key[1]} on {node.name}: recorded {recorded}, given {really}")
     return found
 
 
-def _given(machine: int) -> dict[tuple[str, str], list[str]]:
+def _allocated(machine: int) -> dict[tuple[str, str], list[str]]:
     """(namespace, pod) → IDs of GPU memory that the kubelet of this machine has given, by its pod resources."""
     address = f"unix:///proc/{machine}/root/{_SOCKET}"
     with grpc.insecure_channel(
         address, options=[("grpc.max_receive_message_length", _MOST_BYTES)]
     ) as channel:
         answer = PodResourcesListerStub(channel).List(ListPodResourcesRequest(), timeout=10)
-    given: dict[tuple[str, str], list[str]] = defaultdict(list)
+    allocated: dict[tuple[str, str], list[str]] = defaultdict(list)
     for pod in answer.pod_resources:
         for container in pod.containers:
             for devices in container.devices:
                 if devices.resource_name == names.GPU_MEM:
-                    given[pod.namespace, pod.name] += devices.device_ids
-    return given
+                    allocated[pod.namespace, pod.name] += devices.device_ids
+    return allocated
 
 
 def _record(pod: Json) -> Json:

@@ -68,10 +68,10 @@ def test_a_stand_in_and_a_startup_taint_come_and_go_with_the_rights_of_the_chart
         scaled.running("app=wide")
         wait_for("none is left", lambda: not scaled.pods("", NAMESPACE), timeout=60)
     roles = [role for kind in ("clusterroles", "roles") for role in scaled.json("get", kind, "-A")["items"]]
-    given = set(granted((role for role in roles if role["metadata"]["name"] in ROLES), (SCHEDULER,)))
-    assert len(given) == 3
+    rights = set(granted((role for role in roles if role["metadata"]["name"] in ROLES), (SCHEDULER,)))
+    assert len(rights) == 3
     used = {call.right for call in calls(cluster, (SCHEDULER,)) if call.of_ours and not call.forbidden}
-    assert given <= used, f"rights that were not used: {given - used}"
+    assert rights <= used, f"rights that were not used: {rights - used}"
 
 
 def tainted(product: Product, node: str) -> list[str]:

@@ -23,11 +23,11 @@ def test_a_pod_gets_an_equal_part_of_each_of_several_gpus(product: Product) -> N
     labels = {"app": "wide", names.LABEL_POD_GPU_COUNT: "2"}
     product.apply(gpu_pod("wide", 8, labels=labels, node=NODE))
     (pod,) = product.running("app=wide")
-    given = json.loads(pod["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
-    assert [share["units"] for share in given] == [4, 4]
+    shares = json.loads(pod["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
+    assert [share["units"] for share in shares] == [4, 4]
     seen = product.environment("wide")
     visible = seen[names.ENV_VISIBLE_DEVICES].split(",")
-    assert {UUIDS.index(one) for one in visible} == {share["index"] for share in given}
+    assert {UUIDS.index(one) for one in visible} == {share["index"] for share in shares}
     assert (seen[names.ENV_MEM_CONTAINER], seen[names.ENV_MEM_DEVICE]) == ("4", "15")
     assert sorted(cell for cell in product.row(NODE) if cell.endswith("/15")) == [
         "0/15",
@@ -67,8 +67,8 @@ def test_whole_gpus_are_exclusive_to_their_pod(cluster: Cluster, product: Produc
     assert not product.node_of("after")
     product.kubectl("delete", "pod", "alone", "--grace-period=1")
     (after,) = product.running("app=after")
-    (given,) = json.loads(after["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
-    assert given["uuid"] == share["uuid"]
+    (moved,) = json.loads(after["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
+    assert moved["uuid"] == share["uuid"]
     assert not disagreements(cluster)
 
 
@@ -79,15 +79,15 @@ def test_containers_with_a_gpu_each_see_their_own(cluster: Cluster, product: Pro
     pod["spec"]["containers"].append({**main, "name": "other"})
     product.apply(pod)
     (running,) = product.running("app=apart")
-    given = json.loads(running["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
-    assert [share["units"] for share in given] == [10, 10]
+    shares = json.loads(running["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
+    assert [share["units"] for share in shares] == [10, 10]
     visible = set()
     for container in ("main", "other"):
         seen = product.environment("apart", container)
         assert (seen[names.ENV_MEM_CONTAINER], seen[names.ENV_MEM_DEVICE]) == ("10", "15")
         assert seen[names.ENV_MEM_POD] == "20"
         visible.add(seen[names.ENV_VISIBLE_DEVICES])
-    assert visible == {share["uuid"] for share in given}
+    assert visible == {share["uuid"] for share in shares}
     assert len(visible) == 2, "a GPU each"
     assert not disagreements(cluster)
 

@@ -53,14 +53,14 @@ def test_a_gpu_that_falls_off_the_bus_takes_nothing_new_and_a_waiting_pod_goes_i
         product.apply(gpu_pod("waits", 3, labels={"app": "waits"}, node=CGPU))
         wait_for("a reason", lambda: product.events("waits"), timeout=20)
         assert not product.node_of("waits")
-        events, restarts = told_unhealthy(product), restarted(product)
+        events, restarts = unhealthy_events(product), restarted(product)
         kill(cluster, CGPU, "node-agent")
         wait_for("another agent is ready", lambda: restarted(product) > restarts, timeout=90)
     finally:
         gpus.write(node.gpu_file, whole)
     product.running("app=waits", timeout_s=90)
     wait_for("its pod hears of that too", lambda: has_event(product, "holds", "PodGPURecovered"), timeout=60)
-    assert told_unhealthy(product) == events, "the agent that came after tells what was told"
+    assert unhealthy_events(product) == events, "the agent that came after tells what was told"
 
 
 def test_an_unknown_label_value_is_reported_each_time_and_changes_nothing(product: Product) -> None:
@@ -69,7 +69,7 @@ def test_an_unknown_label_value_is_reported_each_time_and_changes_nothing(produc
         product.kubectl("label", "node", CGPU, f"{label}=sideways", "--overwrite")
         wait_for(
             f"an event that names the value {times} times",
-            lambda times=times: times_told(product, CGPU, "sideways") >= times,
+            lambda times=times: event_count(product, CGPU, "sideways") >= times,
             timeout=60,
         )
         product.kubectl("label", "node", CGPU, f"{label}-")
@@ -81,11 +81,11 @@ def test_cdi_that_is_required_and_missing_is_reported_and_used_once_it_appears(
     product: Product, node: Node
 ) -> None:
     product.upgrade(INSTALLER, "--set", "nodeAgent.containerRuntime=cdi")
-    before = times_told(product, CGPU, "CDI")
+    before = event_count(product, CGPU, "CDI")
     try:
         node.run("mv", driver.CDI_FILE, "/root/nvidia.yaml")
         try:
-            wait_for("an event that says so", lambda: times_told(product, CGPU, "CDI") > before, timeout=120)
+            wait_for("an event that says so", lambda: event_count(product, CGPU, "CDI") > before, timeout=120)
             wait_for("no GPU is offered", lambda: not described(product)["healthy"], timeout=120)
             product.apply(gpu_pod("waits", 2, labels={"app": "waits"}, node=CGPU))
             wait_for("the pod says why it waits", lambda: product.events("waits"), timeout=120)
@@ -117,7 +117,7 @@ def has_event(product: Product, about: str, word: str) -> bool:
     return any(word in text for text in product.events(about, "default"))
 
 
-def times_told(product: Product, node: str, word: str) -> int:
+def event_count(product: Product, node: str, word: str) -> int:
     """How often events about the node with the word were told; a series counts."""
     events = product.json("get", "events.v1.events.k8s.io", "-A")["items"]
     return sum(
@@ -127,7 +127,7 @@ def times_told(product: Product, node: str, word: str) -> int:
     )
 
 
-def told_unhealthy(product: Product) -> list[str]:
+def unhealthy_events(product: Product) -> list[str]:
     """Names of the events that tell of a GPU of the node, to it and to pods, and how often each was told."""
     events = product.json("get", "events.v1.events.k8s.io", "-A")["items"]
     return sorted(

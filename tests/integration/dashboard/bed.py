@@ -257,7 +257,7 @@ class Look:
         self.asked: list[str] = []
         self._listeners: dict[Any, Callable[[Any], None]] = {
             "pageerror": lambda error: self.bad.append(str(error)),
-            "console": lambda message: self._heard(message.text),
+            "console": lambda message: self._on_line(message.text),
             "request": lambda request: self._asks(request.url, url),
         }
         for event, listener in self._listeners.items():
@@ -274,7 +274,7 @@ class Look:
         await self.page.mouse.move(0, 0)
         await self.page.context.clear_cookies()
 
-    def _heard(self, text: str) -> None:
+    def _on_line(self, text: str) -> None:
         if "Content Security Policy" in text or "Uncaught" in text:
             self.bad.append(text)
 

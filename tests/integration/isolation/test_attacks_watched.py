@@ -24,7 +24,15 @@ from gpushare.nodeagent.isolation.watchdog.watchdog import REASON_KILLED, REASON
 from gpushare.nodeagent.observability.metrics import Metrics
 from gpushare_playground import gpus
 from tests.integration.isolation.containers import driver_used_mib
-from tests.integration.isolation.placed import AS_TENANT, SLICE_MIB, Way, compiled, given, needs_root, running
+from tests.integration.isolation.placed import (
+    AS_TENANT,
+    SLICE_MIB,
+    Way,
+    allocated_container,
+    compiled,
+    needs_root,
+    running,
+)
 from tests.integration.isolation.test_ways_to_the_driver import NAMED, PLACED, REACH
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation.building import MIB, Container
@@ -231,7 +239,7 @@ async def test_who_gets_past_the_limit_is_seen_and_ended_and_a_neighbour_is_not(
     name: str, node: Node, gpu: gpus.GpuNode, tmp_path: Path
 ) -> None:
     attack = ATTACKS[name]
-    here, beside = given(tmp_path, gpu), given(tmp_path, gpu)
+    here, beside = allocated_container(tmp_path, gpu), allocated_container(tmp_path, gpu)
     tenant = Way(attack.way, as_tenant=True)
     with ExitStack() as both:
         environment = prepared(attack, tmp_path)
@@ -284,7 +292,7 @@ async def test_who_gets_past_the_limit_is_seen_and_ended_and_a_neighbour_is_not(
 
 def test_what_is_taken_past_the_library_is_in_the_drivers_count(gpu: gpus.GpuNode, tmp_path: Path) -> None:
     """All of it: nothing that a process allocates escapes whoever asks the driver."""
-    here: Container = given(tmp_path, gpu)
+    here: Container = allocated_container(tmp_path, gpu)
     attack = ATTACKS["the driver's library where ours needs it (in place)"]
     tenant = Way(attack.way, as_tenant=True)
     with running(here, tenant, tmp_path, *attack.command(tmp_path), **attack.environment) as (_, said):

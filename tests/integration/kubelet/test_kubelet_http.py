@@ -42,25 +42,25 @@ class Exec:
 
     def __init__(self, socket):
         self.socket = socket
-        self.heard = {STDOUT: b"", STDERR: b"", ERROR: b""}
+        self.received = {STDOUT: b"", STDERR: b"", ERROR: b""}
 
     async def send(self, channel, payload):
         await self.socket.send_bytes(bytes([channel]) + payload)
 
     async def until_hears(self, text):
-        while text not in self.heard[STDOUT]:
+        while text not in self.received[STDOUT]:
             await self._receive()
 
     async def end(self):
         """The closing ``Status``."""
-        while not self.heard[ERROR]:
+        while not self.received[ERROR]:
             await self._receive()
-        return json.loads(self.heard[ERROR])
+        return json.loads(self.received[ERROR])
 
     async def _receive(self):
         message = await self.socket.receive(timeout=60)
-        assert message.type is aiohttp.WSMsgType.BINARY, (message, self.heard)
-        self.heard[message.data[0]] += message.data[1:]
+        assert message.type is aiohttp.WSMsgType.BINARY, (message, self.received)
+        self.received[message.data[0]] += message.data[1:]
 
 
 @pytest.fixture
@@ -87,10 +87,10 @@ async def test_a_command_runs_in_the_containers_environment_and_folder(pod, exec
     session = await execute("sh", "-c", "echo $WHO; pwd; echo oops >&2")
     assert (await session.end())["status"] == "Success"
     assert session.socket.protocol == "v5.channel.k8s.io"
-    out = session.heard[STDOUT].decode().split()
+    out = session.received[STDOUT].decode().split()
     assert out[0] == "me"
     assert out[1].endswith("/c/rootfs")
-    assert session.heard[STDERR] == b"oops\n"
+    assert session.received[STDERR] == b"oops\n"
 
 
 async def test_the_exit_code_is_sent_as_kubectl_reads_it(pod, execute):
@@ -111,7 +111,7 @@ async def test_standard_input_reaches_the_command_and_its_end_too(pod, execute):
     await session.send(STDIN, b"a\n")
     await session.send(CLOSE, bytes([STDIN]))
     assert (await session.end())["status"] == "Success"
-    assert session.heard[STDOUT] == b"a\nb\n"
+    assert session.received[STDOUT] == b"a\nb\n"
 
 
 async def test_a_terminal_has_a_size_and_passes_keys(pod, execute):
@@ -189,10 +189,10 @@ async def test_a_command_for_a_container_that_waits_says_why_it_waits(cluster, e
 
 
 async def test_the_token_is_needed_for_everything_but_health(cluster, pod):
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{cluster.kubelet.port}") as nobody:
-        assert (await nobody.get("/healthz")).status == 200
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{cluster.kubelet.port}") as anonymous:
+        assert (await anonymous.get("/healthz")).status == 200
         for path in ("/pods", "/containerLogs/default/p/c", "/exec/default/p/c?command=ls"):
-            assert (await nobody.get(path)).status == 401
+            assert (await anonymous.get(path)).status == 401
 
 
 async def test_pods_are_listed_with_what_they_do(client, pod):

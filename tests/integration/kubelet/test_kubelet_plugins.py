@@ -90,9 +90,9 @@ async def test_a_preference_for_devices_that_are_not_free_is_not_followed(cluste
     await plugin.start()
     await cluster.create("p", waiting(**limits(2)))
     await cluster.running("p")
-    [given] = plugin.allocations
-    assert "c" in given
-    assert len(set(given) & {"a", "b"}) == 1
+    [devices] = plugin.allocations
+    assert "c" in devices
+    assert len(set(devices) & {"a", "b"}) == 1
 
 
 async def test_allocate_is_called_for_all_containers_before_any_starts_and_init_devices_are_reused(
@@ -234,8 +234,8 @@ async def test_pod_resources_list_each_device_alone_and_no_init_containers(clust
     pods = {one.name: one for one in listed.pod_resources}
     assert set(pods) == {"p", "q"}
     assert [one.name for one in pods["p"].containers] == ["side", "a"]
-    given = [(one.resource_name, list(one.device_ids)) for one in pods["p"].containers[1].devices]
-    assert given == [(RESOURCE, [device]) for device in sorted(plugin.allocations[-1])]
+    devices = [(one.resource_name, list(one.device_ids)) for one in pods["p"].containers[1].devices]
+    assert devices == [(RESOURCE, [device]) for device in sorted(plugin.allocations[-1])]
     got = await ask(
         cluster, "Get", resources_pb.GetPodResourcesRequest(pod_name="p", pod_namespace="default")
     )

@@ -82,10 +82,10 @@ async def test_a_crashing_container_is_restarted_with_back_off_and_its_last_end_
     await cluster.pod_where("p", lambda pod: container_of(pod)["restartCount"] >= 3, "goes on trying")
     assert await cluster.log("p", previous="true") == "once\n"
 
-    async def told_of():
+    async def backed_off():
         return "BackOff" in await events(cluster, "p")
 
-    await until(told_of, "the back-off is told of")
+    await until(backed_off, "the back-off is told of")
 
 
 async def test_init_containers_run_in_order_and_a_sidecar_ends_with_the_pod(cluster, tmp_path):

@@ -13,8 +13,8 @@ class Hanging(ScriptedPlugin):
 
     hangs = ""
 
-    def __init__(self, *given, **options):
-        super().__init__(*given, **options)
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
         self.asked = asyncio.Event()
         self.end_list = asyncio.Event()
 

@@ -52,16 +52,16 @@ async def test_a_huge_amount_waits_with_a_reason(seen: World, number: int, units
 
 
 async def test_a_mistake_is_a_warning_in_kubectl_and_blocks_nothing(seen: World) -> None:
-    slip = gpu_pod("slip", None, limits={"aliyun.com/gpu-memory": 3})
-    slip["metadata"]["labels"] = {**slip["metadata"].get("labels", {}), names.LABEL_MODE: "share"}
+    mistaken = gpu_pod("slip", None, limits={"aliyun.com/gpu-memory": 3})
+    mistaken["metadata"]["labels"] = {**mistaken["metadata"].get("labels", {}), names.LABEL_MODE: "share"}
     template = {
         "metadata": {"labels": {"app": "slip", names.LABEL_MODE: "share"}},
-        "spec": dict(slip["spec"]),
+        "spec": dict(mistaken["spec"]),
     }
     template["spec"]["restartPolicy"] = "Always"
     spec = {"replicas": 0, "selector": {"matchLabels": {"app": "slip"}}, "template": template}
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "slip"}, "spec": spec}
-    for manifest in (slip, deployment):
+    for manifest in (mistaken, deployment):
         ran = await seen.apply(manifest)
         assert ran.code == 0, ran.err
         assert (

@@ -112,7 +112,7 @@ def fits(seen: World) -> bool:
     return all(mib <= seen.total_mib[uuid] for uuid, mib in held.items())
 
 
-async def no_device_is_given_twice(seen: World) -> None:
+async def no_device_is_allocated_twice(seen: World) -> None:
     """Until cancelled, after each change of a pod: each kubelet lists every device ID once."""
     while True:
         await seen.pods.changed()
@@ -271,7 +271,7 @@ async def test_killing_extender_and_agents_during_a_stream_of_pods_loses_and_lea
     chance = random.Random(seed)
     async with world(*NODES, unit=MemoryUnit.GIB, check=never_above_capacity) as seen:
         stream = Stream(seen, chance)
-        async with beside(no_device_is_given_twice(seen)):
+        async with beside(no_device_is_allocated_twice(seen)):
             async with beside(kill_at_random(stream, random.Random(seed + 1))) as [killing]:
                 await stream.run()
                 killed = await killing
@@ -328,11 +328,11 @@ async def records_are_what_the_kubelets_gave(seen: World) -> None:
 async def disagreements(seen: World) -> list[str]:
     found = []
     for node in NODES:
-        given = await seen.devices(node.name)
+        devices = await seen.devices(node.name)
         for key, pod in seen.pods.items.items():
             if node_of(pod) != node.name or not is_running(pod):
                 continue
-            ids = given.get((key, "main"), frozenset())
+            ids = devices.get((key, "main"), frozenset())
             on = {one.partition("-")[0] for one in ids}
             wanted = [
                 (one["units"], one["uuid"].removeprefix("GPU-").partition("-")[0]) for one in record_of(pod)
@@ -347,8 +347,8 @@ async def everything_is_free_again(seen: World) -> None:
 
     async def nothing_held() -> bool:
         figures = await seen.metrics()
-        given = [await seen.devices(node.name) for node in NODES]
-        return not any(given) and [
+        devices = [await seen.devices(node.name) for node in NODES]
+        return not any(devices) and [
             figures.get(name)
             for name in ("memory_allocated_bytes", "reservations", "allocated_pods", "pending_pods")
         ] == [0, 0, 0, 0]

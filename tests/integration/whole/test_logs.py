@@ -42,11 +42,11 @@ async def test_one_search_shows_a_pods_way_in_order(monkeypatch: pytest.MonkeyPa
             f"pod {key} is running",
         ]
 
-        async def all_told() -> list[str]:
+        async def all_logged() -> list[str]:
             logged = lines_of(seen, made["uid"])
             return logged if len(logged) >= len(wanted) else []
 
-        logged = await until(all_told, "the whole way is logged", tell=lambda: lines_of(seen, made["uid"]))
+        logged = await until(all_logged, "the whole way is logged", tell=lambda: lines_of(seen, made["uid"]))
         assert len(logged) == len(wanted), logged
         # The API server binds before its answer is here: a quick agent may be done before the bind is told.
         at = [next((i for i, line in enumerate(logged) if words in line), -1) for words in wanted]

@@ -117,11 +117,11 @@ async def test_metrics_of_containers_agree_with_allocation_and_use(
 ) -> None:
     seen, prometheus = busy
     idle = 'namespace="default", pod="idle", container="main"'
-    (given,) = await prometheus.until(
+    (sample,) = await prometheus.until(
         f"gpushare_container_memory_allocated_bytes{{{idle}}}", "what idle was given"
     )
     (record,) = record_of(seen.pod("idle"))
-    assert int(given["value"][1]) == record["mib"] << 20
+    assert int(sample["value"][1]) == record["mib"] << 20
     (core,) = await prometheus.query(f"gpushare_container_compute_allocated_ratio{{{idle}}}")
     assert core["value"][1] == "0.1"
     for family in ("gpushare_container_memory_used_bytes", "gpushare_container_compute_used_ratio"):

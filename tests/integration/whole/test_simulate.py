@@ -123,9 +123,9 @@ async def test_what_is_simulated_is_what_comes(seen: World, tmp_path: Path) -> N
 
     # Workloads that are applied once more have all their pods, and these are as their templates have them.
     made = [one for one in MANIFESTS if one["kind"] != "Pod"]
-    anew = await simulated(seen, "-f", "-", stdin=json.dumps({"kind": "List", "items": made}), code=3)
-    assert not [one for one in anew["pods"] if one["new"]]
-    assert [(one["pods"], one["coming"], one["differs"]) for one in anew["existing"]] == [
+    repeated = await simulated(seen, "-f", "-", stdin=json.dumps({"kind": "List", "items": made}), code=3)
+    assert not [one for one in repeated["pods"] if one["new"]]
+    assert [(one["pods"], one["coming"], one["differs"]) for one in repeated["existing"]] == [
         (4, 0, []),
         (1, 0, []),
         (2, 0, []),

@@ -293,14 +293,14 @@ class World:
         """
         prefix = f"{uuid.removeprefix('GPU-')[:8]}-"
 
-        async def given() -> bool:
+        async def offered() -> bool:
             async with self._kubelet(node) as stub:
                 answer = await stub.GetAllocatableResources(
                     AllocatableResourcesRequest(), timeout=_KUBELET_S, wait_for_ready=True
                 )
             return any(one.startswith(prefix) for had in answer.devices for one in had.device_ids)
 
-        await until(given, f"the kubelet of {node} can give of {uuid}")
+        await until(offered, f"the kubelet of {node} can give of {uuid}")
 
     @contextlib.asynccontextmanager
     async def _kubelet(self, node: str) -> AsyncIterator[Any]:
@@ -311,15 +311,15 @@ class World:
 
     async def account(self, node: str) -> str:
         """Who holds what there, by the records and by the kubelet, for a message."""
-        given = await self.devices(node)
+        devices = await self.devices(node)
         lines = []
         for key, pod in self.pods.items.items():
-            if node_of(pod) == node and (record_of(pod) or (key, "main") in given):
+            if node_of(pod) == node and (record_of(pod) or (key, "main") in devices):
                 meta = pod["metadata"]
                 says = [
                     f"{one['units']} on GPU {one['index']} ({one['uuid'][4:12]})" for one in record_of(pod)
                 ]
-                ids = sorted(given.get((key, "main"), ()))
+                ids = sorted(devices.get((key, "main"), ()))
                 lines.append(
                     f"{key} {phase_of(pod)}{' deleted' if meta.get('deletionTimestamp') else ''}: record {says}, "
                     f"has {ids}, version {meta['resourceVersion']}"

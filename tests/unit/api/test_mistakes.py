@@ -59,7 +59,7 @@ def test_a_label_meant_for_nodes_is_a_mistake_on_a_pod() -> None:
             assert text.endswith(f"{key} (it belongs on nodes)")
 
 
-def slipped(word: str) -> set[str]:
+def misspellings(word: str) -> set[str]:
     """What comes of ``word`` by one letter too many, too few or wrong, or by two that are swapped."""
     found = {word[:at] + word[at + 1 :] for at in range(len(word))}
     found |= {word[:at] + word[at + 1] + word[at] + word[at + 2 :] for at in range(len(word) - 1)}
@@ -71,17 +71,17 @@ def slipped(word: str) -> set[str]:
 
 def test_every_one_letter_mistake_in_a_label_is_reported_with_the_label_that_is_meant() -> None:
     """A swap of two counts as one; only what is before the word may be another's name."""
-    for one in slipped("count"):
+    for one in misspellings("count"):
         (text,) = reported(labels={f"aliyun.com/gpu-{one}": "2"})
         assert text.endswith(f"(write label {names.LABEL_POD_GPU_COUNT})"), one
     for key in (names.LABEL_POD_APART, names.LABEL_POD_COMPUTE_CLASS, names.LABEL_ADMISSION):
         domain, _, name = key.partition("/")
-        for one in slipped(name):
+        for one in misspellings(name):
             assert len(reported(labels={f"{domain}/{one}": "x"})) == 1, one
-    for one in slipped("class"):
+    for one in misspellings("class"):
         (text,) = reported(labels={f"gpushare.dev/compute-{one}": "batch"})
         assert text.endswith(f"(write label {names.LABEL_POD_COMPUTE_CLASS})"), one
-    for one in slipped("placement"):
+    for one in misspellings("placement"):
         (text,) = reported(labels={f"ack.gpushare.{one}": "x"})
         assert text.endswith(f"(write label {names.LABEL_POD_PLACEMENT})"), one
 

@@ -194,13 +194,13 @@ def test_containers_shares_never_add_up_to_more_than_their_pods(
     assert request.memory_units == Kubernetes.effective(init, apps)
     if request.memory_units > device_units:
         return
-    given_to = [
+    units_of = [
         (one.kind, request.allocated_units(request.part_of(one), device_units)) for one in request.containers
     ]
-    assert all(units > 0 for _, units in given_to)
+    assert all(units > 0 for _, units in units_of)
     most = device_units if whole else request.memory_units
     assert request.allocated_units(request.memory_units, device_units) == most
-    assert effective_amount(given_to) <= most
+    assert effective_amount(units_of) <= most
 
 
 class Kubernetes:

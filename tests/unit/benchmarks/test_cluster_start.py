@@ -93,9 +93,9 @@ async def test_a_wait_for_pods_says_how_many_there_are(log: Path) -> None:
     bound.note("one")
     bound.note("one")
     await bound.reaches(1, ())
-    nobody: list[Program] = []
+    no_programs: list[Program] = []
     with pytest.raises(TimeoutError, match="1 of 2 pods have a node"):
-        await bound.reaches(2, nobody, deadline_s=0.0)
+        await bound.reaches(2, no_programs, deadline_s=0.0)
     bound.failed = ValueError("gone")
     with pytest.raises(RuntimeError, match="cannot be watched"):
-        await bound.reaches(2, nobody)
+        await bound.reaches(2, no_programs)

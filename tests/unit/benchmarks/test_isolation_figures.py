@@ -42,10 +42,10 @@ def test_hami_core_is_described_by_the_folder_of_its_library(tmp_path: Path) -> 
         Peer.hami_core(tmp_path)
     library = tmp_path / "libvgpu.so"
     library.touch()
-    given = Peer.hami_core(tmp_path).environment(Path("/c"), memory_mib=2048, percent=30)
-    assert given["LD_PRELOAD"] == given["CUDA_REDIRECT"] == str(library)
-    assert (given["CUDA_DEVICE_MEMORY_LIMIT"], given["CUDA_DEVICE_SM_LIMIT"]) == ("2048m", "30")
-    assert given["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/c/cache"
+    environment = Peer.hami_core(tmp_path).environment(Path("/c"), memory_mib=2048, percent=30)
+    assert environment["LD_PRELOAD"] == environment["CUDA_REDIRECT"] == str(library)
+    assert (environment["CUDA_DEVICE_MEMORY_LIMIT"], environment["CUDA_DEVICE_SM_LIMIT"]) == ("2048m", "30")
+    assert environment["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/c/cache"
 
 
 def test_a_peers_environment_gets_each_containers_limits() -> None:

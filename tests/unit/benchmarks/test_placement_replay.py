@@ -130,14 +130,16 @@ def test_processors_memory_and_models_are_kept_to(policy: Placement) -> None:
     nodes = [TraceNode("a", 4000, 4000, 4, "T4")]
     anywhere: frozenset[str] = frozenset()
 
-    def given(*arriving: TracePod) -> float:
+    def percent_allocated(*arriving: TracePod) -> float:
         return replay(nodes, arriving, policy, 1).percent
 
-    assert given(TracePod(4000, 0, 1, 1000, anywhere), TracePod(1, 0, 1, 1000, anywhere)) == 25
-    assert given(TracePod(0, 4000, 1, 1000, anywhere), TracePod(0, 1, 1, 1000, anywhere)) == 25
-    assert given(TracePod(0, 0, 1, 1000, frozenset({"V100"}))) == 0
-    assert given(TracePod(4000, 0, 0, 0, anywhere), TracePod(1, 0, 1, 1000, anywhere)) == 0
-    assert given(*[TracePod(0, 0, 3, 1000, anywhere)] * 2, TracePod(0, 0, 1, 500, anywhere)) == 87.5
+    assert percent_allocated(TracePod(4000, 0, 1, 1000, anywhere), TracePod(1, 0, 1, 1000, anywhere)) == 25
+    assert percent_allocated(TracePod(0, 4000, 1, 1000, anywhere), TracePod(0, 1, 1, 1000, anywhere)) == 25
+    assert percent_allocated(TracePod(0, 0, 1, 1000, frozenset({"V100"}))) == 0
+    assert percent_allocated(TracePod(4000, 0, 0, 0, anywhere), TracePod(1, 0, 1, 1000, anywhere)) == 0
+    assert (
+        percent_allocated(*[TracePod(0, 0, 3, 1000, anywhere)] * 2, TracePod(0, 0, 1, 500, anywhere)) == 87.5
+    )
 
 
 def test_why_a_pod_was_dropped_is_counted_by_the_first_reason_of_each_node() -> None:

@@ -29,8 +29,8 @@ async def test_who_comes_back_hears_what_was_missed_and_nothing_twice() -> None:
     stream = Stream("e")
     for number in range(5):
         stream.send("delta", b"%d" % number)
-    heard = await received(stream.listen("e-3"))
-    assert heard == b"id: e-4\nevent: delta\ndata: 3\n\nid: e-5\nevent: delta\ndata: 4\n\n"
+    missed = await received(stream.listen("e-3"))
+    assert missed == b"id: e-4\nevent: delta\ndata: 3\n\nid: e-5\nevent: delta\ndata: 4\n\n"
 
 
 @pytest.mark.parametrize("last_id", ["", "other-3", "e-", "e-9", "e-x", "e-²", "garbage"])

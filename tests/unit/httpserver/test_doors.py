@@ -2,7 +2,7 @@
 
 from gpushare.httpserver.listeners import ALL, METRICS, PROBES, REST, Door, doors, elsewhere, kind_of
 
-HERE, THERE, BESIDES = (("127.0.0.1", port) for port in (1, 2, 3))
+HERE, THERE, MORE = (("127.0.0.1", port) for port in (1, 2, 3))
 
 
 def test_every_page_is_of_one_kind() -> None:
@@ -20,10 +20,10 @@ def test_one_address_serves_everything_where_no_other_is_configured() -> None:
 
 
 def test_what_has_an_address_of_its_own_is_answered_there_alone() -> None:
-    assert doors(HERE, {PROBES: THERE, REST: BESIDES}) == [
+    assert doors(HERE, {PROBES: THERE, REST: MORE}) == [
         Door(HERE, frozenset({METRICS})),
         Door(THERE, frozenset({PROBES})),
-        Door(BESIDES, frozenset({REST})),
+        Door(MORE, frozenset({REST})),
     ]
     assert doors(None, {PROBES: THERE, REST: None}) == [Door(THERE, frozenset({PROBES}))]
 

@@ -204,11 +204,11 @@ def test_alone_a_container_gets_its_share(simulation: Ask, percent: int, kernel:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.integers(5, 45), KERNELS, st.sampled_from(Class)), min_size=2, max_size=4))
-def test_together_each_gets_its_share(simulation: Ask, given_: list[tuple[int, int, Class]]) -> None:
-    total = sum(percent for percent, *_ in given_)
+def test_together_each_gets_its_share(simulation: Ask, wanted: list[tuple[int, int, Class]]) -> None:
+    total = sum(percent for percent, *_ in wanted)
     tenants = [
         Tenant(percent * 90 // max(total, 90), kernel=kernel, class_=class_)
-        for percent, kernel, class_ in given_
+        for percent, kernel, class_ in wanted
     ]
     for tenant, share in zip(tenants, shares(simulation, *tenants), strict=True):
         assert share == pytest.approx(tenant.percent, abs=5)

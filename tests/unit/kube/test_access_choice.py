@@ -38,8 +38,8 @@ def test_the_order_is_file_environment_service_account_home(
     for name in ("given", "named"):
         (tmp_path / name).write_text(FILE.replace("NAME", name))
     environ = {**INSIDE, "HOME": str(home), "KUBECONFIG": str(tmp_path / "named")}
-    given = load_access(str(tmp_path / "given"), environ=environ, service_account=account)
-    assert given.server == "https://given"
+    access = load_access(str(tmp_path / "given"), environ=environ, service_account=account)
+    assert access.server == "https://given"
     assert load_access(environ=environ, service_account=account).server == "https://named"
     del environ["KUBECONFIG"]
     inside = load_access(environ=environ, service_account=account)

@@ -23,11 +23,11 @@ class Ears:
 
     def __init__(self, *faults: KubeError | None) -> None:
         self.faults = deque(faults)
-        self.heard: list[tuple[str, str, Any]] = []
+        self.requests: list[tuple[str, str, Any]] = []
 
     async def request(self, method: str, path: str, *, body: bytes, **options: object) -> bytes:
         await asyncio.sleep(0)
-        self.heard.append((method, path, msgspec.json.decode(body)))
+        self.requests.append((method, path, msgspec.json.decode(body)))
         if self.faults and (fault := self.faults.popleft()) is not None:
             raise fault
         return b"{}"
@@ -72,16 +72,16 @@ class Talk:
 
     @property
     def names(self) -> list[str]:
-        return [body["note"] for method, _, body in self.ears.heard if method == "POST"]
+        return [body["note"] for method, _, body in self.ears.requests if method == "POST"]
 
 
 async def test_an_event_carries_all_that_the_api_demands() -> None:
     talk = Talk()
     talk.say()
     assert talk.recorder.waiting == 1
-    assert talk.ears.heard == [], "nothing is sent by record itself"
+    assert talk.ears.requests == [], "nothing is sent by record itself"
     await talk.settle()
-    ((method, path, body),) = talk.ears.heard
+    ((method, path, body),) = talk.ears.requests
     assert (method, path) == ("POST", PATH)
     name = body["metadata"].pop("name")
     assert name.startswith("a.")
@@ -105,7 +105,7 @@ async def test_an_event_about_a_node_lies_in_the_default_namespace() -> None:
     talk = Talk()
     talk.say(regarding=node_reference("n1"))
     await talk.settle()
-    assert talk.ears.heard[0][1] == "/apis/events.k8s.io/v1/namespaces/default/events"
+    assert talk.ears.requests[0][1] == "/apis/events.k8s.io/v1/namespaces/default/events"
 
 
 async def test_news_of_one_cause_are_one_event_whatever_their_figures() -> None:
@@ -116,7 +116,7 @@ async def test_news_of_one_cause_are_one_event_whatever_their_figures() -> None:
     await talk.settle()
     # The note of a written event cannot be changed: the first one stays.
     assert talk.names == ["largest free: 0 GiB", "quota is used up"]
-    ((_, _, patch),) = [one for one in talk.ears.heard if one[0] == "PATCH"]
+    ((_, _, patch),) = [one for one in talk.ears.requests if one[0] == "PATCH"]
     assert patch["series"]["count"] == 4
 
 
@@ -125,19 +125,19 @@ async def test_repeated_news_become_a_series_written_at_growing_distances() -> N
     for _ in range(3):
         talk.say()
     await talk.settle()
-    (_, _, created), (method, path, patch) = talk.ears.heard
+    (_, _, created), (method, path, patch) = talk.ears.requests
     assert (method, path) == ("PATCH", f"{PATH}/{created['metadata']['name']}")
     assert patch == {"series": {"count": 3, "lastObservedTime": "2023-11-14T22:30:00.000000Z"}}
-    talk.ears.heard.clear()
+    talk.ears.requests.clear()
     for _ in range(100):
         talk.say()
         talk.clock.now_s += 1.0
         if talk.recorder._next_due() is not None:
             await talk.recorder.flush()
-    counts = [body["series"]["count"] for _, _, body in talk.ears.heard]
+    counts = [body["series"]["count"] for _, _, body in talk.ears.requests]
     assert counts == [4, 6, 10, 18, 34, 66], "pauses of 1, 2, 4, 8, 16 and 32 s"
     await talk.settle()
-    assert talk.ears.heard[-1][2]["series"]["count"] == 103
+    assert talk.ears.requests[-1][2]["series"]["count"] == 103
 
 
 async def test_other_news_of_the_same_object_are_events_of_their_own_whose_names_are_in_their_order() -> None:
@@ -149,7 +149,7 @@ async def test_other_news_of_the_same_object_are_events_of_their_own_whose_names
         talk.say(**more)
     talk.say("no GPU", regarding=ObjectReference("Pod", "a", "ml", "uid-of-another"))
     await talk.settle()
-    named = [body["metadata"]["name"] for _, _, body in talk.ears.heard]
+    named = [body["metadata"]["name"] for _, _, body in talk.ears.requests]
     assert len(set(named)) == len(named) == 6
     assert sorted(named[:5]) == named[:5]
 
@@ -181,15 +181,15 @@ async def test_repeated_events_are_counted_while_the_server_is_away_for_long() -
     talk.clock.now_s += SERIES_END_S
     talk.say()
     await talk.settle()
-    assert [method for method, _, _ in talk.ears.heard] == ["POST", "PATCH"]
-    assert talk.ears.heard[1][2]["series"]["count"] == 2
+    assert [method for method, _, _ in talk.ears.requests] == ["POST", "PATCH"]
+    assert talk.ears.requests[1][2]["series"]["count"] == 2
 
 
 async def test_a_creation_whose_answer_was_lost_is_not_doubled() -> None:
     talk = Talk(Unreachable(PATH, "cut", sent=None), refusal(409))
     talk.say()
     await talk.settle()
-    first, second = (body["metadata"]["name"] for _, _, body in talk.ears.heard)
+    first, second = (body["metadata"]["name"] for _, _, body in talk.ears.requests)
     assert first == second
     assert talk.recorder.written == 1
 
@@ -199,7 +199,7 @@ async def test_a_series_whose_count_was_not_taken_is_counted_later() -> None:
     talk.say()
     talk.say()
     await talk.settle()
-    assert [method for method, _, _ in talk.ears.heard] == ["POST", "PATCH", "PATCH"]
+    assert [method for method, _, _ in talk.ears.requests] == ["POST", "PATCH", "PATCH"]
 
 
 async def test_an_event_that_the_server_refuses_for_good_is_dropped_and_logged(caplog: Any) -> None:
@@ -216,7 +216,7 @@ async def test_a_namespace_that_can_be_none_is_dropped() -> None:
     talk = Talk()
     talk.say(regarding=ObjectReference("Pod", "a", "../x", "u"))
     await talk.settle()
-    assert (talk.ears.heard, talk.recorder.dropped) == ([], 1)
+    assert (talk.ears.requests, talk.recorder.dropped) == ([], 1)
 
 
 async def test_a_series_whose_event_has_expired_becomes_a_new_event_with_the_current_text() -> None:
@@ -227,7 +227,7 @@ async def test_a_series_whose_event_has_expired_becomes_a_new_event_with_the_cur
     talk.clock.now_s += 100.0
     talk.say("3 GiB free", cause="memory")
     await talk.settle()
-    (_, _, old), (lost, _, _), (again, _, new) = talk.ears.heard
+    (_, _, old), (lost, _, _), (again, _, new) = talk.ears.requests
     assert (lost, again) == ("PATCH", "POST")
     assert old["metadata"]["name"] != new["metadata"]["name"]
     assert new["eventTime"] > old["eventTime"]
@@ -283,7 +283,7 @@ async def test_a_long_name_leaves_room_for_the_suffix_that_distinguishes_events(
     talk = Talk()
     talk.say(regarding=ObjectReference("Pod", "p" * 253, "ml", "u"))
     await talk.settle()
-    assert len(talk.ears.heard[0][2]["metadata"]["name"]) == 253
+    assert len(talk.ears.requests[0][2]["metadata"]["name"]) == 253
 
 
 async def test_flush_writes_what_is_left_trying_each_once() -> None:
@@ -484,8 +484,8 @@ async def test_there_is_an_end_to_looking_for_a_name() -> None:
     talk = Talk(*[refusal(409), None] * 100)
     talk.recorder.record(NODE, kind="Warning", reason="Lost", action="W", note="n", telling="come")
     await talk.settle()
-    assert len(talk.ears.heard) == 2 * 64
-    assert len({body["metadata"]["name"] for method, _, body in talk.ears.heard if method == "POST"}) == 64
+    assert len(talk.ears.requests) == 2 * 64
+    assert len({body["metadata"]["name"] for method, _, body in talk.ears.requests if method == "POST"}) == 64
 
 
 async def test_a_fault_that_outlasts_its_event_gets_a_new_event_under_another_name() -> None:

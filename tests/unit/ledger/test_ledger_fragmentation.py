@@ -174,14 +174,14 @@ def test_cached_values_equal_newly_computed_ones(steps: list[tuple[str, object]]
     for number, (what, with_what) in enumerate(steps):
         play(ledger, number, what, with_what)
         kept = ledger._growth.of(request)
-        anew = Growth(ledger._books.columns, ledger._books.near)
-        anew._weighed = ledger._growth._weighed
-        found = anew.of(request)
+        fresh = Growth(ledger._books.columns, ledger._books.near)
+        fresh._weighed = ledger._growth._weighed
+        found = fresh.of(request)
         assert np.array_equal(kept.grown, found.grown)
         assert np.array_equal(kept.left, found.left)
         for column in range(kept.left.size):
             # In the order in which the product asks: by GPU right after the columns were brought up to date.
-            assert ledger._growth.by_gpu(request, column) == anew.by_gpu(request, column)
+            assert ledger._growth.by_gpu(request, column) == fresh.by_gpu(request, column)
 
 
 @given(steps=steps, request=questions)

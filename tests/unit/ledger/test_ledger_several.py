@@ -11,7 +11,7 @@ from gpushare.ledger import Ledger, Refused
 from tests.unit.ledger.ledger_samples import A100, T4, V100, asks, node
 
 
-def given(ledger: Ledger, uid: str, request: Request, on: str = "n1") -> list[int]:
+def indices(ledger: Ledger, uid: str, request: Request, on: str = "n1") -> list[int]:
     """The indices of the GPUs that the pod is given."""
     return [share.index for share in ledger.reserve(uid, f"default/{uid}", request, on).gpus]
 
@@ -180,4 +180,4 @@ def test_a_refusal_says_which_gpus_would_do(
 
 def test_a_mode_in_which_pods_get_one_gpu_still_gives_a_whole_one() -> None:
     ledger = ledger_with(node("n1", T4, mode=NodeMode.MPS))
-    assert given(ledger, "a", asks(4, whole=True)) == [0]
+    assert indices(ledger, "a", asks(4, whole=True)) == [0]

@@ -86,12 +86,12 @@ def test_a_new_policy_chooses_gpus_and_nodes_from_the_option_on(fewest: Placemen
             if name != "idle":
                 ledger.hold(f"{name}-{uid}", "p", name, holding(share(f"{name}-gpu{gpu}", mib)))
     assert ledger.score(asks(2), ["busy", "idle"]) == [0, 10]
-    assert [_given(ledger, uid, asks(2), "idle") for uid in ("u", "v", "w")] == [[0], [1], [0]]
-    assert _given(ledger, "x", asks(2), "busy") == [1]
-    assert _given(ledger, "y", asks(2), "labelled") == [0], "its own label says otherwise"
+    assert [_indices(ledger, uid, asks(2), "idle") for uid in ("u", "v", "w")] == [[0], [1], [0]]
+    assert _indices(ledger, "x", asks(2), "busy") == [1]
+    assert _indices(ledger, "y", asks(2), "labelled") == [0], "its own label says otherwise"
 
 
-def _given(ledger: Ledger, uid: str, request: Request, on: str) -> list[int]:
+def _indices(ledger: Ledger, uid: str, request: Request, on: str) -> list[int]:
     return [one.index for one in ledger.reserve(uid, f"default/{uid}", request, on).gpus]
 
 

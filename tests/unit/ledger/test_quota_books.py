@@ -164,13 +164,13 @@ def test_against_a_naive_count_no_max_is_passed_and_sums_hold(tree: QuotaTree, d
                 namespace, {MEM: amount}, data.draw(st.booleans()), bound=data.draw(st.booleans())
             )
             books.charge(uid, naive[uid])
-    anew = QuotaBooks()
-    anew.set_tree(tree)
+    fresh = QuotaBooks()
+    fresh.set_tree(tree)
     for uid, charge in reversed(naive.items()):
-        anew.charge(uid, charge)
-    assert anew.usage() == books.usage()
+        fresh.charge(uid, charge)
+    assert fresh.usage() == books.usage()
     for place, quota in enumerate(tree.quotas):
-        assert books.held(place, MEM) == anew.held(place, MEM) == sum_of(place)
+        assert books.held(place, MEM) == fresh.held(place, MEM) == sum_of(place)
         assert books.staying(place, MEM) == sum(
             one.amounts[MEM]
             for one in naive.values()

@@ -64,12 +64,12 @@ def test_show_separates_variables_of_other_roles_from_unknown_ones(
     monkeypatch.setenv("GPUSHARE_PAGE_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("GPUSHARE_PAGE_PORT_443_TCP_ADDR", "10.0.0.1")
     assert main(["config", "show", "scheduler"]) == 0
-    *_, others, nobodys = capsys.readouterr().out.splitlines()
+    *_, others, unknown = capsys.readouterr().out.splitlines()
     assert (
         others
         == "not read by this role: GPUSHARE_PAGE_PORT_443_TCP_ADDR, GPUSHARE_PAGE_SERVICE_HOST, GPUSHARE_XID_RECOVERY"
     )
-    assert nobodys == "read by nobody: GPUSHARE_QQQ, GPUSHARE_UNITT (did you mean GPUSHARE_UNIT?)"
+    assert unknown == "read by nobody: GPUSHARE_QQQ, GPUSHARE_UNITT (did you mean GPUSHARE_UNIT?)"
 
 
 def test_a_role_that_is_not_installed_is_refused_by_name_and_unchecked_in_the_schema(

@@ -57,14 +57,14 @@ def test_tables_say_where_pods_land_and_why_others_wait(
 def test_mistakes_are_reported_once_a_workload_in_the_words_of_admission(
     tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    slipped = template(1, labels={"aliyun.com/gpu-counts": "2"})
-    slipped["spec"]["containers"][0]["resources"]["limits"]["aliyun.com/gpu-memory"] = 4
+    mistaken = template(1, labels={"aliyun.com/gpu-counts": "2"})
+    mistaken["spec"]["containers"][0]["resources"]["limits"]["aliyun.com/gpu-memory"] = 4
     read = decode_pod(
-        {**slipped, "metadata": {**slipped["metadata"], "name": "web-0", "namespace": "default"}}
+        {**mistaken, "metadata": {**mistaken["metadata"], "name": "web-0", "namespace": "default"}}
     )
     warned = [f"default/Deployment web: {text}" for text in mistakes_of(read, MemoryUnit.GIB)]
     assert len(warned) == 2
-    file = manifests(tmp_path, workload("Deployment", "web", 2, slipped), pod("well", 1))
+    file = manifests(tmp_path, workload("Deployment", "web", 2, mistaken), pod("well", 1))
     assert main(["--snapshot", snapshot, "-f", file, "-o", "json"]) == 3
     out, err = capsys.readouterr()
     assert json.loads(out)["warnings"] == warned

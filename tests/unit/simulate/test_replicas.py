@@ -14,7 +14,7 @@ from gpushare.simulate.snapshot import ClusterState, counting_of, read_snapshot,
 from tests.unit.simulate.making import node, placed, pod, ran, template, workload
 
 T4 = 15360
-GIVEN: list[Json] = [
+MANIFEST: list[Json] = [
     {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
     {"key": names.GPU_MEM, "operator": "Exists"},
 ]
@@ -22,7 +22,7 @@ GIVEN: list[Json] = [
 
 def running(name: str, owner: str, mem: int = 4, labels: Json | None = None, **more: Any) -> Json:
     """A pod as it runs on a cluster; ``owner`` is ``Kind NAME``."""
-    spec = {"tolerations": GIVEN, "schedulerName": names.SCHEDULER_NAME, "priority": 0, "nodeName": "a"}
+    spec = {"tolerations": MANIFEST, "schedulerName": names.SCHEDULER_NAME, "priority": 0, "nodeName": "a"}
     made = pod(name, mem, **(spec | more))
     kind, _, owner_name = owner.partition(" ")
     made["metadata"] |= {

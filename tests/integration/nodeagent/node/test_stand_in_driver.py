@@ -184,7 +184,7 @@ async def test_probes_and_metrics_are_served(world: World) -> None:
         await world.changes.until(lambda: world.kubelet.is_served(names.GPU_MEM), "served", 30.0)
         assert (await asked(port, "/healthz"))[0] == 200
         # The kubelet has its list before its answer to the registration has come.
-        await until_told(port, "/readyz", 200, "")
+        await until_answered(port, "/readyz", 200, "")
         assert (await asked(port, "/nowhere"))[0] == 404
         status, text = await asked(port, "/metrics")
         families = {one.name: one for one in text_string_to_metric_families(text)}
@@ -202,10 +202,10 @@ async def test_probes_and_metrics_are_served(world: World) -> None:
         world.api.refusing = True
         world.changes.tell()
         # The watch of the node ends beside it, maybe sooner.
-        await until_told(port, "/readyz", 503, "pods of this node not watched: /api/v1/pods: ")
+        await until_answered(port, "/readyz", 503, "pods of this node not watched: /api/v1/pods: ")
 
 
-async def until_told(port: int, path: str, status: int, words: str) -> None:
+async def until_answered(port: int, path: str, status: int, words: str) -> None:
     answer = (0, "")
     try:
         async with asyncio.timeout(30):

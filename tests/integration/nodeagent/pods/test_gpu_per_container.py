@@ -78,11 +78,11 @@ async def test_beside_an_ordinary_pod_with_the_same_wish_no_container_leaves_its
     agent = world.agent
     await world.changes.until(lambda: len(agent._pods.uids()) == 2, "the agent knows both")
     world.kubelet.lists_admitting = listed
-    given = {}
+    announced = {}
     for pod in pods:
         admitted = await world.kubelet.admit(pod)
         for name, envs in admitted.envs.items():
-            given[name] = (envs[names.ENV_MEM_INDEX], envs[names.ENV_MEM_POD])
-    assert given == {"x": ("0", "10"), "y": ("1", "10"), "z": ("2", "5")}
+            announced[name] = (envs[names.ENV_MEM_INDEX], envs[names.ENV_MEM_POD])
+    assert announced == {"x": ("0", "10"), "y": ("1", "10"), "z": ("2", "5")}
     await world.until_assigned("apart", "ordinary")
     assert world.api.reported("GPUAllocationReconciled") == []

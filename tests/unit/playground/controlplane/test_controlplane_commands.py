@@ -148,13 +148,13 @@ class TestSchedulerConfiguration:
         assert "managedResources" not in config["extenders"][0]
 
     def test_what_the_user_gave_stays(self):
-        given = {
+        profile = {
             "kind": "KubeSchedulerConfiguration",
             "clientConnection": {"kubeconfig": "/mine", "qps": 7},
             "leaderElection": {"leaderElect": True},
         }
-        config = yaml.safe_load(completed(yaml.safe_dump(given), "/kubeconfig", "test"))
-        assert config == given
+        config = yaml.safe_load(completed(yaml.safe_dump(profile), "/kubeconfig", "test"))
+        assert config == profile
 
     def test_the_plain_one_has_no_extender(self):
         assert "extenders" not in yaml.safe_load(plain("/kubeconfig"))

@@ -189,9 +189,11 @@ def test_a_missing_nvidia_smi_is_reported_clearly(tmp_path, monkeypatch):
 
 def test_what_others_patched_into_the_capacity_is_copied_to_allocatable():
     before = {"aliyun.com/gpu-count": "8", "cpu": "1", "gone.example/x": "5"}
-    capacity, given = merged_resources(before, {"cpu": "8"}, {"a.b/c": 4}, {"a.b/c": 3}, ["gone.example/x"])
+    capacity, allocatable = merged_resources(
+        before, {"cpu": "8"}, {"a.b/c": 4}, {"a.b/c": 3}, ["gone.example/x"]
+    )
     assert capacity == {"aliyun.com/gpu-count": "8", "cpu": "8", "a.b/c": "4", "gone.example/x": "0"}
-    assert given == {**capacity, "a.b/c": "3"}
+    assert allocatable == {**capacity, "a.b/c": "3"}
 
 
 def asking(**cpu):

@@ -119,16 +119,16 @@ async def test_an_extender_that_is_down_is_named_as_go_names_it() -> None:
 
 
 async def test_an_extender_that_does_not_answer_times_out() -> None:
-    given_up = asyncio.Event()
+    cancelled = asyncio.Event()
 
     async def answer(request: web.Request) -> web.Response:
-        await given_up.wait()
+        await cancelled.wait()
         return web.Response()
 
     async with serving(answer, timeout_s=0.05) as extender:
         with pytest.raises(ExtenderError, match="context deadline exceeded"):
             await extender.filter(GPU_POD, ["n1"])
-        given_up.set()
+        cancelled.set()
 
 
 async def test_a_connection_that_is_cut_is_the_end_of_the_answer() -> None:

@@ -115,7 +115,7 @@ def test_each_mistake_on_a_node_is_one_event_with_the_same_name_from_every_compo
     world: World,
 ) -> None:
     reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16)
-    slips = {names.LABEL_MODE: "shared", names.LABEL_PLACEMENT: "sprad"}
+    mistakes = {names.LABEL_MODE: "shared", names.LABEL_PLACEMENT: "sprad"}
 
     def shown(labels: dict[str, str]) -> list[tuple[str, str]]:
         before = len(world.events.notes)
@@ -123,11 +123,11 @@ def test_each_mistake_on_a_node_is_one_event_with_the_same_name_from_every_compo
         recorded = world.events.recorded[before:]
         return [(reason, telling) for reason, _, telling in recorded]
 
-    assert shown(slips) == [("UnknownGPUMode", "standing"), ("InvalidGPULabel", "standing")]
-    assert shown(slips) == []
+    assert shown(mistakes) == [("UnknownGPUMode", "standing"), ("InvalidGPULabel", "standing")]
+    assert shown(mistakes) == []
     # One is mended; that the other is told still is no news.
     assert shown({names.LABEL_PLACEMENT: "sprad"}) == []
-    assert shown(slips) == [("UnknownGPUMode", "come")]
+    assert shown(mistakes) == [("UnknownGPUMode", "come")]
     causes = [cause for _, cause, _ in world.events.recorded]
     assert (
         causes[0]

@@ -101,17 +101,17 @@ async def test_compute_in_mode_cgpu_is_suggested_once_its_memory_pods_have_ended
 
 
 @pytest.mark.parametrize(
-    ("slip", "helps"),
+    ("mistake", "helps"),
     [
         ("label ack.node.gpu.schedule=shrae is unknown; use one of default, share", True),
         ("label gpushare.dev/max-pods=many is not a number from 1; correct or remove it", False),
     ],
 )
 async def test_a_correction_is_advised_where_the_node_would_take_the_pod_then(
-    browser: Browser, world: World, slip: str, helps: bool
+    browser: Browser, world: World, mistake: str, helps: bool
 ) -> None:
     shut = gpu_node("a", 8 * GIB, mode=NodeMode.TOPOLOGY)
-    world.add_node(structs.replace(shut, refusal=slip, problem=slip))
+    world.add_node(structs.replace(shut, refusal=mistake, problem=mistake))
     await ask(browser, world, "waits", "a", mem=2)
 
     assert waits(world).suggestion.startswith("node a, once what is written on it is corrected") is helps

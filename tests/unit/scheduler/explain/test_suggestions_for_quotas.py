@@ -151,9 +151,9 @@ async def test_neither_a_label_nor_a_division_is_advised_for_gpus_that_the_quota
     assert suggestion(world).startswith("node n1 is in mode topology: `kubectl label node n1 ")
     limit(world, root=30, leaf=12, generation=2)
     assert suggestion(world).startswith("a node with the label ack.node.gpu.schedule=share ")
-    slip = "label gpushare.dev/max-pods=many is not a number from 1; correct or remove it"
+    mistake = "label gpushare.dev/max-pods=many is not a number from 1; correct or remove it"
     shut = gpu_node("n1", 16 * GIB, 16 * GIB)
-    world.add_node(msgspec.structs.replace(shut, refusal=slip, problem=slip))
+    world.add_node(msgspec.structs.replace(shut, refusal=mistake, problem=mistake))
     assert suggestion(world).startswith("a node with the label ack.node.gpu.schedule=share ")
     limit(world, root=30, leaf=30, generation=3)
     assert suggestion(world).startswith("node n1, once what is written on it is corrected")

@@ -383,30 +383,30 @@ def test_only_the_condition_that_it_was_not_scheduled_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "slip",
+    "mistake",
     [
         "label ack.node.gpu.schedule=cgppu is unknown; use one of default, share, cgpu, core_mem, mps, topology, dra",
         "annotation gpushare.dev/cordoned-gpus names no GPU with 'gpu-1': write indices or UUIDs, with commas",
     ],
 )
 async def test_a_mistake_on_a_node_is_no_rule_of_the_schedulers_and_its_correction_is_suggested(
-    browser: Browser, world: World, slip: str
+    browser: Browser, world: World, mistake: str
 ) -> None:
-    wrong = msgspec.structs.replace(gpu_node("n1", 8 * GIB), refusal=slip, problem=slip)
+    wrong = msgspec.structs.replace(gpu_node("n1", 8 * GIB), refusal=mistake, problem=mistake)
     world.add_node(wrong)
     world.add_node(gpu_node("n2", 8 * GIB))
     see(
         world,
         "pod",
-        says=f"0/2 nodes are available: 1 {slip}, 1 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate",
+        says=f"0/2 nodes are available: 1 {mistake}, 1 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate",
     )
     await browser.post("filter", filter_body(world.api.pods["default/pod"], "n1"))
     await world.clock.turn(5)
 
     one = only(world)
 
-    assert (one.category, one.reason) == ("node", slip)
-    assert one.suggestion == f"node n1, once what is written on it is corrected: {slip}"
+    assert (one.category, one.reason) == ("node", mistake)
+    assert one.suggestion == f"node n1, once what is written on it is corrected: {mistake}"
 
 
 def test_a_resource_that_is_nearly_ours_is_helped_by_its_right_name() -> None:

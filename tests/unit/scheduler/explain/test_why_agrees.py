@@ -228,9 +228,9 @@ class Tried(Scene):
     def takes_when_empty(self, request: Request, node: str) -> bool:
         """Whether any end of pods, and of what else holds its GPUs, could make room there."""
         kept, full = self.naive.holdings, self.naive.nodes[node]
-        nobody = tuple(msgspec.structs.replace(one, foreign_mib=0) for one in full.devices)
+        devices = tuple(msgspec.structs.replace(one, foreign_mib=0) for one in full.devices)
         self.naive.holdings = {}
-        self.naive.nodes[node] = msgspec.structs.replace(full, devices=nobody)
+        self.naive.nodes[node] = msgspec.structs.replace(full, devices=devices)
         try:
             return self.naive.reason(request, node) is None
         finally:

@@ -9,7 +9,7 @@ from gpushare.api.crd.elastic_quota_tree import QuotaTree, QuotaTreeRecord
 from gpushare.api.request.amounts import Amounts
 from gpushare.ledger.quota.accounting import below
 from tests.unit.scheduler.elastic_quota.test_quotas import root, tree
-from tests.unit.scheduler.machine.watched import Cluster, given
+from tests.unit.scheduler.machine.watched import Cluster, allocation_of
 
 MEM, CORE, CPU = names.GPU_MEM, names.GPU_CORE, "cpu"
 
@@ -92,7 +92,7 @@ class QuotaTruth:
         if record.bystander:
             return record.amounts
         if record.node:
-            gpus = given(self._pod(name)).gpus
+            gpus = allocation_of(self._pod(name)).gpus
         else:
             held = self._cluster.world.ledger.held(record.uid)
             gpus = () if held is None else held.allocation.gpus

@@ -56,7 +56,7 @@ class Governed(World):
 
 
 class Replica:
-    """``on_room_made`` and ``on_moved`` are told of each act of its defragmenter, ``on_told`` of what came of each plan, ``on_tree`` when it counts by another tree."""
+    """``on_room_made`` and ``on_moved`` are told of each act of its defragmenter, ``on_result`` of what came of each plan, ``on_tree`` when it counts by another tree."""
 
     def __init__(self, number: int, api: WatchedApi, clock: TurnedClock) -> None:
         self.number = number
@@ -70,7 +70,7 @@ class Replica:
         )
         self.on_room_made: Callable[[Replica, str], None] = lambda replica, name: None
         self.on_moved: Callable[[Replica, str], None] = lambda replica, name: None
-        self.on_told: Callable[[str], None] = lambda result: None
+        self.on_result: Callable[[str], None] = lambda result: None
         self.on_tree: Callable[[], None] = lambda: None
         self.may_bind = number == 0
         self.acted_s = 0.0
@@ -105,7 +105,7 @@ class Replica:
             quotas=world.quotas,
             must_lead=self.takeover.must_lead,
             retry=world.retries.hurry,
-            count=self.on_told,
+            count=self.on_result,
         )
         for record in (*world.view.waiting.values(), *world.view.bound.values()):
             self._note(record)

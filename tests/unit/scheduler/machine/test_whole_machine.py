@@ -34,7 +34,7 @@ from tests.unit.scheduler.machine.machine_owners import Owning
 from tests.unit.scheduler.machine.machine_preempting import Preempting
 from tests.unit.scheduler.machine.policy_truth import POLICIES, PolicyTruth, some_policy
 from tests.unit.scheduler.machine.quota_truth import TREES, QuotaTruth, some_tree
-from tests.unit.scheduler.machine.watched import Cluster, given
+from tests.unit.scheduler.machine.watched import Cluster, allocation_of
 from tests.unit.scheduler.some_pods import GANGS, SPACE_OF, made_pod, some_pod
 
 NODES = ("n0", "n1", "n2")
@@ -311,7 +311,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
         WholeMachine.steps += 1
 
     @invariant()
-    def no_gpu_is_given_twice(self) -> None:
+    def no_gpu_is_allocated_twice(self) -> None:
         mib: Counter[str] = Counter()
         core: Counter[str] = Counter()
         whole: dict[str, str] = {}
@@ -319,7 +319,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
         for name, pod in self.cluster.running().items():
             if not _asks(pod):
                 continue
-            for share in given(pod).gpus:
+            for share in allocation_of(pod).gpus:
                 mib[share.uuid] += share.mib
                 core[share.uuid] += share.core_percent
                 holders[share.uuid].append(name)
@@ -345,7 +345,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
             for uid, pod in truth.items():
                 held = ledger.held(uid)
                 assert held is not None, f"{uid} is lost"
-                assert (held.node, held.allocation) == (pod["spec"]["nodeName"], given(pod))
+                assert (held.node, held.allocation) == (pod["spec"]["nodeName"], allocation_of(pod))
             assert ledger.totals().pods == len(truth), "nobody else holds anything"
             assert ledger.totals().reserved == 0
             assert again.quotas.books.usage() == replica.world.quotas.books.usage()
@@ -372,7 +372,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
             assert gang in self.disturbed or not self._half_placed(gang), f"gang {gang} runs in part"
 
     @rule()
-    def room_that_nobody_comes_for_is_free_in_the_end(self) -> None:
+    def unused_reservations_are_released_in_the_end(self) -> None:
         """No pod is asked about for longer than room is kept for a gang: nothing is reserved any more."""
         for _ in range(4):
             self.the_watches_tell_all(2)

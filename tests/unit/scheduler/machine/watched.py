@@ -254,7 +254,7 @@ class Cluster:
         ]
 
 
-def given(pod: dict[str, Any]) -> Allocation:
+def allocation_of(pod: dict[str, Any]) -> Allocation:
     """What a bound pod's record says that it holds."""
     allocation = read_allocation(pod["metadata"].get("annotations") or {}, None)
     assert allocation is not None

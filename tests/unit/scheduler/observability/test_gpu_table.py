@@ -18,7 +18,7 @@ from gpushare.ledger.errors import Refused
 from gpushare.scheduler.observability.gpu_metrics import COLUMNS, GpuTable, snapshot, written
 from gpushare.scheduler.observability.metrics import Metrics
 
-GIVEN, COMPUTE = (one.name for one in COLUMNS)
+ALLOCATED, COMPUTE = (one.name for one in COLUMNS)
 Series = dict[tuple[str, str, str], float]
 
 
@@ -36,7 +36,7 @@ def parsed(text: bytes) -> Series:
         (sample.name, sample.labels["node"], sample.labels["gpu"]): sample.value
         for family in text_string_to_metric_families(text.decode())
         for sample in family.samples
-        if sample.name in (GIVEN, COMPUTE)
+        if sample.name in (ALLOCATED, COMPUTE)
     }
 
 
@@ -44,7 +44,7 @@ def by_the_ledger(ledger: Ledger, *nodes: str) -> Series:
     found: Series = {}
     for name in nodes:
         for gpu in ledger.usage(name).gpus:
-            found[GIVEN, name, str(gpu.index)] = gpu.used_mib * 2.0**20
+            found[ALLOCATED, name, str(gpu.index)] = gpu.used_mib * 2.0**20
             found[COMPUTE, name, str(gpu.index)] = gpu.used_core / 100
     return found
 

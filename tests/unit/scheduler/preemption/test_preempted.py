@@ -122,9 +122,9 @@ def test_nodes_of_another_unit_and_unexamined_nodes_are_counted(world: World) ->
     some = {f"n{number}": Victims((), 0) for number in range(100)}
     left = {name: some[name] for name in list(some)[:80]}
     found = {"n0": Victims(tuple(f"uid-{number}" for number in range(50)), 0)}
-    vain = {f"n{number}": BELOW_MIN if number > 6 else NOT_ENOUGH for number in range(1, 11)}
+    refused_nodes = {f"n{number}": BELOW_MIN if number > 6 else NOT_ENOUGH for number in range(1, 11)}
 
-    preemption = of_verb(world.view, 1.0, some, left, found, vain, ended_early=True)
+    preemption = of_verb(world.view, 1.0, some, left, found, refused_nodes, ended_early=True)
 
     assert {one.reason: (one.nodes, one.examples) for one in preemption.refused} == {
         NOT_LOOKED_AT: (69, ()),
