@@ -172,12 +172,12 @@ async def test_a_limit_that_the_driver_refuses_is_one_event_on_the_pod_and_count
     tell_containers(world, "a", c=CONTAINER)
     await world.changes.until(lambda: world.api.reported("FailedSettingGPULimit"), "told")
     await looked(world)
-    [told] = world.api.reported("FailedSettingGPULimit")
-    assert told["note"] == (
+    [event] = world.api.reported("FailedSettingGPULimit")
+    assert event["note"] == (
         "container c: the driver does not hold it to 2048 MiB of GPU 0: Operating System call failed "
         f"({where})"
     )
-    assert (told["regarding"]["kind"], told["regarding"]["name"]) == ("Pod", "a")
+    assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Pod", "a")
     agent = world.agent
     assert agent.metrics.driver_limit_failures.value() == 1.0
     assert agent.metrics.driver_limit_bytes.value("default", "a", "c", gpu(0).uuid) == 0.0

@@ -351,7 +351,9 @@ async def test_a_cluster_without_shared_devices_is_an_event_on_the_node_and_gets
     world.api.shares_devices = False
     await world.start(mode="dra", ready=False)
     await world.changes.until(lambda: world.api.reported("ClaimsUnavailable"), "an event")
-    assert "node mode dra needs Kubernetes 1.36 or newer" in world.api.reported("ClaimsUnavailable")[0]["note"]
+    assert (
+        "node mode dra needs Kubernetes 1.36 or newer" in world.api.reported("ClaimsUnavailable")[0]["note"]
+    )
     await world.changes.until(lambda: not slices(world), "no slice")
 
 
