@@ -1,4 +1,4 @@
-"""What of the table of admission is taken with a warning: slips, and names beside them that are none."""
+"""Pods of the admission table that are admitted with a warning: likely mistakes, and similar names that are none."""
 
 from gpushare.api import names
 from tests.admission_words import CORE, COUNT, MEM, MEMORY, OURS, PERCENT, WHOLE, PodCase, box
@@ -95,7 +95,7 @@ _MODES = "write default, share, cgpu, core_mem, mps, topology or dra"
 
 
 def unread_words(*keys: tuple[str, str]) -> str:
-    """The sentence on labels and annotations that nobody reads, of ``(label KEY, what to do)``."""
+    """The sentence on unknown labels and annotations, of ``(label KEY, what to do)``."""
     return f"nobody reads these of a pod: {', '.join(f'{key} ({advice})' for key, advice in keys)}"
 
 

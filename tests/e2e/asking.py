@@ -65,7 +65,7 @@ class Api:
         user: User | None = None,
         dry: bool = False,
     ) -> Answer:
-        """One request, as ``user`` where one is given (impersonated); a PATCH merges; ``dry`` keeps nothing."""
+        """One request, impersonating ``user`` if there is one; a PATCH merges; ``dry`` is a dry run."""
         text = b"" if body is None else json.dumps(body).encode()
         merging = "application/merge-patch+json"
         headers = [("Content-Type", merging if method == "PATCH" else "application/json")]

@@ -490,7 +490,7 @@ def test_a_namespaces_quota_counts_units_of_memory_and_compute(commands: Command
         metadata = {"name": name, "namespace": team}
         return api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, dry=dry)
 
-    # Who admits goes by what a watch has told: a quota that is not counted there yet refuses every pod, or none.
+    # Admission goes by its watch: a quota that it has not counted yet refuses every pod, or none.
     wait_for("the quota is in force", lambda: "exceeded quota" in ask("huge", 17, 50, dry=True).message)
     assert ask("a", 12, 50).taken
     refused = ask("b", 8, 50)

@@ -74,16 +74,16 @@ def test_programs_with_the_same_module_and_flags_are_built_by_one_command(go: Pa
 def test_programs_that_exist_are_used_and_the_rest_is_built(
     go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    existing = tmp_path / "given"
+    existing = tmp_path / "existing"
     existing.mkdir()
-    (existing / "etcd").write_text("given")
+    (existing / "etcd").write_text("existing")
     for way in ("argument", "environment"):
         if way == "environment":
             monkeypatch.setenv("KUBEBUILDER_ASSETS", str(existing))
         folder = build(
             names=["etcd", "helm"], ready=existing if way == "argument" else None, report=lambda _: None
         )
-        assert (folder / "etcd").read_text() == "given"
+        assert (folder / "etcd").read_text() == "existing"
         assert (folder / "helm").read_text() == "made helm\n"
     with pytest.raises(CannotBuild, match="no such folder"):
         build(ready=tmp_path / "nowhere")

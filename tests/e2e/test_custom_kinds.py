@@ -60,7 +60,7 @@ def _leaf(name: str, **more: Any) -> dict[str, Any]:
 
 CASES = (
     Case(
-        "groups-of-pods-that-nobody-counts",
+        "uncounted-groups-of-pods",
         POLICY,
         GROUPS,
         "spec",

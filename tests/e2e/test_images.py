@@ -82,7 +82,7 @@ def test_a_build_from_nothing_elsewhere_gives_the_same_bytes(
         shutil.copytree(PROJECT / name, elsewhere / name, ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(PROJECT / name, elsewhere)
-    # Somebody may have edited a file since the first test.
+    # A file may have been edited since the first test.
     store = Store(archives["gpushare"].parent)
     with store.alone():
         product.build(store)

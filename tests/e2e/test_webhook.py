@@ -297,7 +297,7 @@ def test_the_doctor_names_a_certificate_that_has_expired(
     def found() -> set[tuple[str, str]]:
         ran = product.run(sys.executable, "-m", "gpushare", "doctor", "-o", "json")
         findings = json.loads(ran.out)["findings"]
-        # No chart is installed whole here: that is told, too.
+        # No chart is completely installed here: that is reported, too.
         return {(one["state"], one["subject"]) for one in findings if one["check"] == "certificate"}
 
     assert found() == {("ok", "")}
@@ -357,7 +357,7 @@ def test_two_replicas_share_one_certificate_and_one_of_them_renews_it(
 
 def test_killed_at_any_moment_it_goes_on(api: Api, webhook: Webhook, product: Product) -> None:
     for moment in ("", "certificates: begin", "trusts"):
-        # It may be told before kubectl has ended.
+        # It may be logged before kubectl has ended.
         count = webhook.log().count(moment)
         product.kubectl("patch", "secret", NAME, "-n", NAMESPACE, "--type=merge", '-p={"data":null}')
         if moment:
@@ -430,7 +430,7 @@ def test_what_happens_without_it(api: Api, webhook: Webhook, product: Product) -
         assert api.ask("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, dry=True).taken
         mark = {"metadata": {"annotations": {names.ANN_MEM_ASSIGNED: "true"}}}
         assert api.ask("PATCH", path, mark, user=SCHEDULER, dry=True).taken
-        # The scheduler's own writes ask nobody.
+        # The scheduler's own writes are not reviewed.
         for write in OF_THE_SCHEDULER:
             assert write.says or api.attempt(write).taken, write.id
         assert 'failed calling webhook "scheduler-pods.gpushare.dev"' in api.attempt(IMAGE).message

@@ -83,5 +83,5 @@ def unpack(archive: Path, root: Path) -> Unpacked:
 
 
 def arguments(image: Unpacked, more: Sequence[str] = ()) -> list[str]:
-    """What a container of the image runs with ``args: given``."""
+    """What a container of the image runs with ``args: more``."""
     return [*image.config.get("Entrypoint", ()), *(more or image.config.get("Cmd", ()))]

@@ -77,4 +77,4 @@ def test_the_long_lists_that_were_asked_for_last_are_looked_up_once() -> None:
         places = found.places(others)
         assert found.places(list(others)) is places
         assert found.places(names) is first, "asked for again and again"
-    assert found.places(names[1:]).tolist() == list(range(1, 500)), "forgotten, and looked up anew"
+    assert found.places(names[1:]).tolist() == list(range(1, 500)), "forgotten, and looked up again"

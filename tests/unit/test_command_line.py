@@ -1,4 +1,4 @@
-"""``gpushare`` itself: roles, slips, and readers of its output that leave."""
+"""``gpushare`` itself: roles, misspelt names, and readers of its output that leave."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ def test_a_misspelt_role_is_reported_with_the_nearest_one(
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
-    """As ``gpushare config show scheduler | head -1``: with a pipe that nobody reads any more."""
+    """As ``gpushare config show scheduler | head -1``: with a pipe whose reader is gone."""
     with subprocess.Popen(
         [sys.executable, "-m", "gpushare", "config", "schema"],
         stdout=subprocess.PIPE,

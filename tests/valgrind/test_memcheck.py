@@ -201,7 +201,7 @@ def test_the_management_library_while_its_file_is_replaced(memcheck: list[str], 
     (tmp_path / "good").write_text(gpus.render(described))
     (tmp_path / "lost").write_text(gpus.render(lost))
     environment = {**os.environ, "FAKEGPU_NODE": str(tmp_path / "live")}
-    # What is broken is told on stderr, each time.
+    # What is broken is reported on stderr, each time.
     hammer = [*memcheck, fakegpu.BUILT / "hammer", "good", "lost", "good", "6"]
     assert clean(hammer, environment, folder=tmp_path).endswith(" calls\n")
 

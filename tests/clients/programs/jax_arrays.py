@@ -21,9 +21,9 @@ def memory(limit: int) -> str:
     except jax.errors.JaxRuntimeError as refusal:
         holds(bool(limit) and "RESOURCE_EXHAUSTED" in str(refusal), f"{got}: {refusal}")
         got_bytes = 0
-    holds(got_bytes == (0 if limit else asked), f"{got_bytes} bytes were given, {got}")
+    holds(got_bytes == (0 if limit else asked), f"{got_bytes} bytes were allocated, {got}")
     kernels()
-    return f"{got}; {'more is refused, and it goes on' if limit else 'given what it asks for'}"
+    return f"{got}; {'more is refused, and it goes on' if limit else 'it gets what it requests'}"
 
 
 def kernels() -> None:

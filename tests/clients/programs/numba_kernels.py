@@ -14,7 +14,7 @@ def _increment(numbers):  # Numba's own language
 
 
 def memory(limit: int) -> str:
-    """It is told its share, and refused more."""
+    """It sees its share, and more is refused."""
     free, total = cuda.current_context().get_memory_info()
     got = reported(free, total, limit)
     try:
@@ -22,9 +22,9 @@ def memory(limit: int) -> str:
     except CudaAPIError as refusal:
         holds(bool(limit) and "OUT_OF_MEMORY" in str(refusal), f"with {got}: {refusal}")
         got_bytes = 0
-    holds(got_bytes == (0 if limit else UNLIMITED), f"{got_bytes} bytes were given, with {got}")
+    holds(got_bytes == (0 if limit else UNLIMITED), f"{got_bytes} bytes were allocated, with {got}")
     kernels()
-    return f"{got}; {'more is refused, and it goes on' if limit else 'given what it asks for'}"
+    return f"{got}; {'more is refused, and it goes on' if limit else 'it gets what it requests'}"
 
 
 def kernels() -> None:

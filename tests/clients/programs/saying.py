@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 MIB = 1 << 20
-#: With no limit: enough to see that allocations are given.
+#: Without a limit: enough to see that allocations succeed.
 UNLIMITED = 8192 * MIB
 
 

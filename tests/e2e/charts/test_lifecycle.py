@@ -29,7 +29,7 @@ KEPT = {
     "APIService//v1alpha1.scheduling.alibabacloud.com",
     "APIService//v1beta1.scheduling.sigs.k8s.io",
 }
-#: Nodes that nobody runs; the first two were described by agents, the last by somebody else's.
+#: Nodes without a kubelet; the first two were described by our agents, the last by another program.
 NODES = {
     "shared": ({names.LABEL_MODE: "core_mem", names.LABEL_DESCRIBED: "true"}, {names.GPU_MEM: "60", names.GPU_CORE: "400", names.GPU_COUNT: "4"}),
     "unlabelled": ({names.LABEL_DESCRIBED: "true"}, {names.GPU_MEM: "15", names.GPU_COUNT: "1"}),
@@ -101,7 +101,7 @@ def collected(found: set[str]) -> set[str]:
 
 
 def argument(commands: Commands, option: str) -> str:
-    """What the agent's container is given for an option."""
+    """The value of an option in the arguments of the agent's container."""
     found: dict[str, Any] = commands.json("get", *DAEMON_SET, "-n", NAMESPACE)
     args = found["spec"]["template"]["spec"]["containers"][0]["args"]
     return next(str(one).partition("=")[2] for one in args if one.startswith(f"{option}="))

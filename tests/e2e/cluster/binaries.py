@@ -1,4 +1,4 @@
-"""The programs of a cluster in one folder: given ones, and the rest built once."""
+"""The programs of a cluster in one folder: existing ones are used, the rest is built once."""
 
 import os
 import shutil

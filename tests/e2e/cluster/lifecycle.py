@@ -78,7 +78,7 @@ def up(
 def down(state: Path) -> bool:
     """End everything of the cluster in ``state`` and remove the folder; false when there was none.
 
-    Works whoever made it, however far it had come. Raises ``RuntimeError`` when something of it cannot be removed.
+    Works for a cluster of another process, and for one that is not complete. Raises ``RuntimeError`` when something of it cannot be removed.
     """
     state = state.absolute()
     if not state.is_dir():

@@ -112,10 +112,10 @@ class Bed:
         self.relay = Relay()
         self.line: list[dict[str, Any]] | None = []
         self.kept: list[dict[str, Any]] = []
-        """What the scheduler tells that it keeps, and for whom."""
+        """The reservations that the scheduler reports, and for which pods."""
         self.figures = ""
         self.agents: Mapping[str, Callable[[], str]] = {node_name(0): lambda: self.figures}
-        """What each node's agent tells, by the node's name."""
+        """The metrics of each node's agent, by node name."""
         self._folder = folder
 
     async def start(self) -> None:
@@ -264,7 +264,7 @@ class Look:
             page.on(event, listener)
 
     async def leave(self) -> None:
-        """Make the page as if nobody had looked through it: nothing is stored, and the mouse is where it was in the beginning."""
+        """Reset the page: nothing is stored, and the mouse is where it was at the start."""
         for event, listener in self._listeners.items():
             self.page.remove_listener(event, listener)
         # By origin, and the next server may have this one's port.

@@ -353,7 +353,7 @@ async def test_nodes_are_sorted_by_allocation_and_only_changed_rows_are_redrawn(
         await page.evaluate("for (const one of document.querySelectorAll('main td')) one.drawn = 'before'")
         made.bind("pod-60", 19)
         await expect(rows.first).to_contain_text(node_name(19))
-        # What it gives and its pods are drawn anew.
+        # Its capacity and its pods are redrawn.
         assert await page.evaluate(KEPT) == [6, *[8] * 19]
         await expect(rows.nth(1)).to_contain_text(node_name(0))
         await page.get_by_role("button", name="Node").click()

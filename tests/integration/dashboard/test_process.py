@@ -74,7 +74,7 @@ def test_an_address_that_is_taken_is_named(tmp_path: Path, capsys: pytest.Captur
 
 
 async def test_who_waits_is_asked_of_the_scheduler_that_leads(tmp_path: Path) -> None:
-    """One leads first, then one that cannot be asked, then nobody."""
+    """A first leader, then one that cannot be asked, then none."""
     asked: list[str] = []
     holder = "leader_0000-uuid"
 

@@ -141,7 +141,7 @@ def test_zsh_completes(environment: dict[str, str]) -> None:
 
 
 def _type(terminal: int, text: str, until: str) -> None:
-    """Type, and wait for what the shell shows then; it draws a line anew in pieces."""
+    """Type, and wait for what the shell shows then; it redraws a line in pieces."""
     os.write(terminal, text.encode())
     seen = b""
     deadline_s = time.monotonic() + DEADLINE_S

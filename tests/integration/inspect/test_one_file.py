@@ -88,7 +88,7 @@ SOME = ("", "--pending -o yaml", "--recommend -o json")
 def answers(
     command: list[str], kubectl: ScriptedKubectl, some: Sequence[str] = ()
 ) -> dict[str, tuple[int, str, str]]:
-    """Exit code, output and complaints by flags; by ``some`` of them alone, where they are given."""
+    """Exit code, output and complaints by flags; only of ``some``, if there are any."""
     found = {}
     for flags in some or (
         "",
@@ -161,7 +161,7 @@ def test_every_module_in_it_is_what_python_3_9_understands(file: Path) -> None:
                 else []
             )
         }
-        # Asked for by a file in YAML alone, and its absence is told.
+        # Only a YAML file needs it, and its absence is reported.
         beside = {"yaml"} if name == "gpushare/options/yaml_text.py" else set()
         assert imported <= sys.stdlib_module_names | {"gpushare", "msgspec"} | beside, name
 

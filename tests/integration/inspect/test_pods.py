@@ -1,4 +1,4 @@
-"""Real use beside what was given, through a kubectl proxy; and the same, live, on a terminal."""
+"""Use next to allocation, through a kubectl proxy; and the same, live, on a terminal."""
 
 import json
 import os
@@ -98,7 +98,7 @@ def agents(kubectl: ScriptedKubectl, tmp_path: Path) -> Agents:
 
 
 def two_nodes(kubectl: ScriptedKubectl, folder: Path, *, listens_after_s: float = 0.0) -> Agents:
-    """Two nodes with pods; on one of them an agent runs, which tells what they use. The guide's sample, too.
+    """Two nodes with pods; on one of them an agent runs, which reports their use. The guide's sample, too.
 
     ``listens_after_s``: how long the proxy's socket has its name before anybody listens at it.
     """
@@ -272,7 +272,7 @@ class Screen:
                 try:
                     self.seen += os.read(self.terminal, 1 << 16).decode(errors="replace")
                 except OSError:
-                    # Nobody has the terminal open any more.
+                    # The terminal is closed.
                     return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
@@ -290,7 +290,7 @@ def test_top_is_live_sorted_by_what_is_asked_for_and_fits_the_screen(screen: Scr
     screen.until("5000")
     screen.press("c")
     screen.until("by compute.*serve.*train.*far")
-    assert "\x1b[31m" in screen.seen  # serve computes more than it was given
+    assert "\x1b[31m" in screen.seen  # serve uses more compute than its share
     screen.resize(4, 40)
     # What was drawn before may still come; of four lines three end.
     screen.until(r"\x1b\[H[^\n]*by compute(?:[^\n]*\n){1,3}[^\n]*GIVEN  USED  GIVEN%  USED%[^\n]*\x1b\[J")

@@ -21,7 +21,7 @@ PODS = [pod(f"app-3g-v1-{number}", NAME, 4, first_generation(0, 4)) for number i
 
 
 class ApiServer(ThreadingHTTPServer):
-    """Two lists and a node, over HTTP, for whoever brings the token. ``asked`` holds the requests."""
+    """Two lists and a node, over HTTP, for requests with the token. ``asked`` holds the requests."""
 
     daemon_threads = True
 
@@ -77,7 +77,7 @@ def server() -> Iterator[ApiServer]:
 
 @pytest.fixture
 def kubeconfig(server: ApiServer, tmp_path: Path) -> Path:
-    """Context ``here`` leads to the server, context ``nowhere``, the current one, to nobody."""
+    """Context ``here`` leads to the server, context ``nowhere``, the current one, to no server."""
     clusters = {"here": server.url, "nowhere": "http://127.0.0.1:1"}
     file = tmp_path / "config"
     file.write_bytes(

@@ -32,7 +32,7 @@ def run_tenant(
 
 @contextmanager
 def running_tenant(container: Container, lines: str, **more: str) -> Iterator[Callable[[], str]]:
-    """A program that goes on while the block runs; what is given reads its next line of output. It may read stdin, which
+    """A program that runs while the block does; the yielded function reads its next line of output. It may read stdin, which
     ends when the block does."""
     program = subprocess.Popen(
         [

@@ -1,6 +1,6 @@
 """What gets past the libraries: the node agent's watchdog sees it by the driver's own count, and ends it.
 
-Time is the test's own: the watchdog looks when it is told to, and its clock goes on when it is told to.
+The test controls time: when the watchdog looks, and when its clock advances.
 """
 
 import asyncio
@@ -134,7 +134,7 @@ ATTACKS: Final = {
 
 
 class Clock:
-    """Stands still until it is told to go on."""
+    """Stands still until the test advances it."""
 
     now_s = 1000.0
 
@@ -149,7 +149,7 @@ class Clock:
 
 
 class Events:
-    """What pods are told, by pod."""
+    """Recorded events: pod, reason, note."""
 
     def __init__(self) -> None:
         self.recorded: list[tuple[str, str, str]] = []
@@ -188,7 +188,7 @@ class Node:
         )
 
     def runs(self, pod: str, pid: int) -> None:
-        """A pod with 2 of the GPU's 15 units, and its process, as the kernel tells whose it is."""
+        """A pod with 2 of the GPU's 15 units, and its process, attributed by its cgroup."""
         made = allocated(self.book.node, pod, 0, request((APP, 2)))
         self.book.put(made)
         process = self.folder / "proc" / str(pid)
@@ -291,7 +291,7 @@ async def test_who_gets_past_the_limit_is_seen_and_ended_and_a_neighbour_is_not(
 
 
 def test_what_is_taken_past_the_library_is_in_the_drivers_count(gpu: gpus.GpuNode, tmp_path: Path) -> None:
-    """All of it: nothing that a process allocates escapes whoever asks the driver."""
+    """All of it: no allocation of a process is invisible to the driver's accounting."""
     here: Container = allocated_container(tmp_path, gpu)
     attack = ATTACKS["the driver's library where ours needs it (in place)"]
     tenant = Way(attack.way, as_tenant=True)

@@ -1,4 +1,4 @@
-"""Memory that graphs allocate themselves: charged when a graph is instantiated, given back when the driver has given it back."""
+"""Memory that graphs allocate themselves: charged when a graph is instantiated, until the driver has freed it."""
 
 from tests.integration.isolation.conftest import LimitedContainer
 from tests.integration.isolation.containers import run_tenant

@@ -1,4 +1,4 @@
-"""With less than a page, or a chunk, left of the limit: what surely fits into what is paid for is given out, all else is refused
+"""With less than a page, or a chunk, left of the limit: what surely fits into memory that is charged already is allocated, all else is refused
 before the driver is asked, which would take more first. (That it never has more, test_races.py sees.)"""
 
 from tests.integration.isolation.conftest import LimitedContainer

@@ -61,8 +61,8 @@ context()
 base = used()
 assert take("plain", 1024 * MIB)[0] == 0
 os.close(os.open({str(here.usage)!r}, os.O_RDWR))
-told = subprocess.run([sys.executable, "-c", sibling], capture_output=True, text=True, check=True)
-assert int(told.stdout) == base, told.stdout
+ran = subprocess.run([sys.executable, "-c", sibling], capture_output=True, text=True, check=True)
+assert int(ran.stdout) == base, ran.stdout
 result, _ = take("plain", 1024 * MIB)
 assert result == OUT_OF_MEMORY, result
 assert used() == base + 1024, used()

@@ -1,4 +1,4 @@
-"""How busy the GPU is: each container is told of its own work."""
+"""How busy the GPU is: each container sees only its own work."""
 
 import subprocess
 

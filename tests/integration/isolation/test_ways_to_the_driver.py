@@ -27,7 +27,7 @@ from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation.building import Container
 
 REACH = Path(__file__).with_name("reach.c")
-#: Refused, by a library that tells of the slice; granted.
+#: Refused, by a library that reports the slice; granted.
 REFUSED, GRANTED = f"2 {SLICE_MIB}\n", f"0 {SLICE_MIB}\n"
 #: A launcher without a loader, as programs in Go and the like are: it begins the program of its arguments.
 LAUNCHER = """

@@ -1,4 +1,4 @@
-"""Small POSTs take a shorter way than others: over real connections nobody may tell the two apart."""
+"""Small POSTs take a shorter way than others: over real connections the two must look the same."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The session over real HTTP: what it sends, what it repeats, how it tells what went wrong."""
+"""The session over real HTTP: what it sends, what it repeats, how it reports errors."""
 
 import asyncio
 import socket

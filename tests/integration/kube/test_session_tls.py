@@ -98,7 +98,7 @@ async def test_a_server_that_speaks_no_tls_is_reported() -> None:
 
 @asynccontextmanager
 async def tunnelling() -> AsyncIterator[tuple[str, list[bytes]]]:
-    """A proxy that joins whoever says CONNECT with whom it names; its port, and the heads that it got."""
+    """A proxy that answers CONNECT by joining the client to the named server; its port, and the heads that it got."""
     heads: list[bytes] = []
 
     async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:

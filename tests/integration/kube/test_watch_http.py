@@ -122,7 +122,7 @@ async def test_a_watch_lives_through_everything_that_can_befall_it() -> None:
             listed(10, item("c", 7)),
             # Cut after a bookmark: resumed from there.
             begins(line("MODIFIED", item("a", 11, 1)), bookmark(20), b'{"type":'),
-            # Forgotten, by status; b vanished in the gap, c was made anew.
+            # Forgotten, by status; b vanished in the gap, c was recreated.
             refuses(410, "Expired"),
             listed(30, item("a", 11, 1), item("c", 29, 0, "uid-c2")),
             # Forgotten, in the stream.
@@ -130,7 +130,7 @@ async def test_a_watch_lives_through_everything_that_can_befall_it() -> None:
             listed(40, item("c", 29, 0, "uid-c2"), item("d", 31)),
             # Silent: resumed.
             begins(bookmark(41), then=hold.wait),
-            # A broken line: listed anew.
+            # A broken line: listed again.
             streams(b"{nonsense\n"),
             listed(50, item("d", 45, 2)),
             hangs_up,

@@ -131,7 +131,7 @@ async def test_a_command_ends_with_its_container(cluster, pod, execute):
 
 
 async def test_a_command_that_is_only_being_started_ends_with_its_container_too(tmp_path):
-    """A session ends its command whenever it is told to: before there is a process, as well as after."""
+    """A session can end its command at any time: before there is a process, as well as after."""
 
     class Connection:
         def __init__(self):

@@ -186,7 +186,7 @@ async def test_one_allocate_at_a_time(cluster, plugin):
 async def test_a_plugin_that_requests_it_is_called_before_every_start(cluster, plugins):
     plugin = await plugins(pre_start=True).start()
     await cluster.create("p", script("exit 1", **limits(1)))
-    await until(lambda: len(plugin.pre_started) >= 3, "two restarts were told")
+    await until(lambda: len(plugin.pre_started) >= 3, "two restarts were announced")
     assert {tuple(ids) for ids in plugin.pre_started} == {tuple(plugin.allocations[0])}
     await plugin.die()
     pod = await cluster.pod_where(

@@ -1,4 +1,4 @@
-"""Pods on the playground's kubelet: starting, restarting, ending, being told of."""
+"""Pods on the playground's kubelet: starting, restarting, ending, and their events."""
 
 import os
 import signal
@@ -85,7 +85,7 @@ async def test_a_crashing_container_is_restarted_with_back_off_and_its_last_end_
     async def backed_off():
         return "BackOff" in await events(cluster, "p")
 
-    await until(backed_off, "the back-off is told of")
+    await until(backed_off, "an event of the back-off")
 
 
 async def test_init_containers_run_in_order_and_a_sidecar_ends_with_the_pod(cluster, tmp_path):

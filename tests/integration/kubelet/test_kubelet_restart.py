@@ -65,7 +65,7 @@ async def test_a_container_killed_with_its_shim_is_started_again(cluster):
     pod = await cluster.pod_where(
         "p",
         lambda pod: container_of(pod)["restartCount"] == 1 and "running" in container_of(pod)["state"],
-        "runs anew",
+        "runs again",
     )
     last = container_of(pod)["lastState"]["terminated"]
     assert (last["exitCode"], last["reason"]) == (137, "ContainerStatusUnknown")

@@ -9,7 +9,7 @@ from tests.integration.kubelet.small_cluster import RESOURCE, limits, until, wai
 
 
 class Hanging(ScriptedPlugin):
-    """Answers nothing any more once ``hangs`` names the call, and then ends its device list when told to."""
+    """Stops answering once ``hangs`` names the call, and then ends its device list on request."""
 
     hangs = ""
 

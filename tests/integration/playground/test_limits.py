@@ -1,4 +1,4 @@
-"""Containers of a whole playground are held to what they were given, by the product's own parts."""
+"""Containers of a whole playground are held to their shares by the product's own parts."""
 
 import re
 import subprocess

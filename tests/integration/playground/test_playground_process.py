@@ -17,7 +17,7 @@ from tests.integration.playground.running_playground import Playground, a_pod, s
 
 @pytest.fixture
 def apart() -> Iterator[Path]:
-    """Where playgrounds keep what is theirs: in the folder of all, whoever starts next tidies up, which may be another test."""
+    """Where playgrounds keep what is theirs: in a shared folder, the next playground to start tidies up, which may be another test's."""
     with tempfile.TemporaryDirectory(prefix="gs", dir="/tmp") as folder:
         yield Path(folder)
 

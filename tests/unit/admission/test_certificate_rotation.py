@@ -1,4 +1,4 @@
-"""Certificates over months, jumps, kills and two replicas: whoever serves is trusted, and valid."""
+"""Certificates over months, jumps, kills and two replicas: the certificate that is served is always trusted and valid."""
 
 import ssl
 from dataclasses import replace
@@ -60,7 +60,7 @@ async def test_renewal_announces_waits_promotes_and_forgets() -> None:
     assert store.trusts(new)
     clock.turn(PACE.overlap_s - 1)
     await settle(one)
-    assert served(one) == old, "not every API server may have heard of it yet"
+    assert served(one) == old, "not every API server may have seen it yet"
     clock.turn(2)
     await settle(one)
     assert served(one) == new

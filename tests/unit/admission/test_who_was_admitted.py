@@ -1,4 +1,4 @@
-"""What the webhook logs of pods that it lets in: with their UID where the API server has given it."""
+"""What the webhook logs of admitted pods: with their UID once the API server has assigned it."""
 
 import json
 import logging

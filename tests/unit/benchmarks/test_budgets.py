@@ -46,7 +46,7 @@ def test_what_was_not_measured_in_a_run_of_all_parts_fails_by_name(
     assert run(monkeypatch, tmp_path, budgets) == 1
     assert "MISSING: gone_ms was not measured" in capsys.readouterr().out
     assert run(monkeypatch, tmp_path, budgets, "other", "part") == 1
-    assert run(monkeypatch, tmp_path, budgets, "part") == 0, "nobody asked for all"
+    assert run(monkeypatch, tmp_path, budgets, "part") == 0, "not all were requested"
 
 
 def test_a_quick_run_compares_nothing_but_has_every_figure_of_whatever_size(

@@ -1,4 +1,4 @@
-"""Programs that ``make gpu-check`` starts: however they end, it is told in words."""
+"""Programs that ``make gpu-check`` starts: however they end, the report says how."""
 
 import os
 import sys

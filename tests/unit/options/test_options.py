@@ -1,4 +1,4 @@
-"""Options from flags, environment and file: who wins, what is refused, and what is told of it."""
+"""Options from flags, environment and file: which wins, what is refused, and with which message."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""A misspelt variable is told of when a process starts, and what may be anybody's is not."""
+"""A misspelt variable is reported when a process starts, and one that may belong to other software is not."""
 
 import importlib
 from types import ModuleType, SimpleNamespace
@@ -53,7 +53,7 @@ def test_what_kubernetes_gives_of_a_service_is_passed_over(caplog: pytest.LogCap
     assert warned(caplog, **LINKS) == []
     assert unread(LINKS) == {}
     alone = {"GPUSHARE_UNITS_PORT": "x"}
-    assert unread(alone) == {"GPUSHARE_UNITS_PORT": ""}, "without a Service it is nobody's"
+    assert unread(alone) == {"GPUSHARE_UNITS_PORT": ""}, "without a Service it is unknown"
 
 
 def test_each_role_s_variables_are_known() -> None:
@@ -105,7 +105,7 @@ def test_every_process_says_so_when_it_starts(
     )
 
 
-SLIP = "variable GPUSHARE_{} is read by nobody: did you mean GPUSHARE_{}?\n"
+MISTAKE = "variable GPUSHARE_{} is read by nobody: did you mean GPUSHARE_{}?\n"
 
 
 @pytest.mark.parametrize(
@@ -127,11 +127,11 @@ def test_a_command_says_so_on_stderr(
     monkeypatch.setenv(f"GPUSHARE_{mistake}", "1")
     main = importlib.import_module(ROLES[process][0]).main
     assert main(argv) != 0, "there is nothing to work on"
-    assert f"gpushare {process}: {SLIP.format(mistake, meant)}" in capsys.readouterr().err
+    assert f"gpushare {process}: {MISTAKE.format(mistake, meant)}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("mistake", ["INSPECT_INTERVALL", "INPSECT_INTERVAL"])
 def test_the_plugin_says_so_on_stderr_and_goes_on(mistake: str, capsys: pytest.CaptureFixture[str]) -> None:
     options = parse([], {f"GPUSHARE_{mistake}": "3", "GPUSHARE_ISOLATION": "none", "GPUSHARE_UNIT": "1GiB"})
     assert options.interval_s == INTERVAL_S
-    assert capsys.readouterr().err == f"warning: {SLIP.format(mistake, 'INSPECT_INTERVAL')}"
+    assert capsys.readouterr().err == f"warning: {MISTAKE.format(mistake, 'INSPECT_INTERVAL')}"

@@ -123,7 +123,7 @@ def test_asked_for_a_tag_it_commits_what_it_changed_and_tags_that(
     assert git(checkout, "tag", "--points-at", "HEAD") == f"v{NEW}\n"
     assert git(checkout, "log", "-1", "--format=%s") == f"Release {NEW}\n"
     assert f"tests/fixtures/written/{NEW}/nodes.json" in git(checkout, "show", "--stat=200", "HEAD")
-    # On the tag it can be built again, by whoever publishes it.
+    # On the tag it can be built again, by the publisher.
     assert __main__.main([]) == 0
     assert (checkout / "build" / "release" / NEW / "NOTES.md").read_text() == "### Added\n- A thing.\n"
     assert asked == ["", ""]

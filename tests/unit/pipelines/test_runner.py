@@ -110,7 +110,7 @@ def test_a_need_that_no_earlier_step_is_is_refused(pipeline: Pipeline) -> None:
 
 @pytest.fixture
 def held(pipeline: Pipeline) -> Iterator[Callable[[], bool]]:
-    """A fifo ``held``; whether in the end nobody has it open for writing."""
+    """A fifo ``held``; whether in the end no process has it open for writing."""
     path = pipeline.folder / "held"
     os.mkfifo(path)
     reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
