@@ -1,4 +1,4 @@
-"""Somebody sets the nodes' clocks: agents and extenders go on, or say what is wrong and go on when it is put right."""
+"""The nodes' clocks are set: agents and extenders go on, or report what is wrong and recover once it is corrected."""
 
 import json
 import subprocess

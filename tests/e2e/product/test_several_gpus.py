@@ -60,7 +60,7 @@ def test_whole_gpus_are_exclusive_to_their_pod(cluster: Cluster, product: Produc
     assert sorted(cell for cell in product.row(NODE) if cell.endswith("/15")) == ["15/15"] * 3 + ["3/15"]
     product.apply(gpu_pod("after", 13, labels={"app": "after"}, node=NODE))
     wait_for(
-        "it is told that its node has no room",
+        "an event says that its node has no room",
         lambda: any("FailedScheduling" in one and "GPU" in one for one in product.events("after")),
         timeout=60,
     )

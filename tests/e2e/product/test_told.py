@@ -1,4 +1,4 @@
-"""What people are told by Kubernetes' own means: a condition on each node, an event on each pod that waits."""
+"""What Kubernetes itself shows: a condition on each node, an event on each pending pod."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def test_a_pod_that_waits_says_why_and_what_would_help_in_one_line(product: Prod
         gpu_pod("wide", 20, 5, labels={"app": "wide"}, node=CORE_MEM),
         gpu_pod("selects", 3, nodeSelector={"disk": "fast"}),
         gpu_pod("gated", 3, schedulingGates=[{"name": "example.com/later"}]),
-        gpu_pod("lost", 3, schedulerName="nobody"),
+        gpu_pod("lost", 3, schedulerName="absent"),
         gpu_pod("claims", 3, volumes=[claim]),
     )
     text = wait_for("the event", lambda: event_of(product, "wide"), timeout=60)
@@ -56,7 +56,7 @@ def test_a_pod_that_waits_says_why_and_what_would_help_in_one_line(product: Prod
             "a node with what its nodeSelector wants, disk=fast: ",
         ),
         ("gated", "scheduling gates keep every scheduler from it: example.com/later", "their removal"),
-        ("lost", "none seems to run for schedulerName nobody", "schedulerName ack-co-scheduler"),
+        ("lost", "none seems to run for schedulerName absent", "schedulerName ack-co-scheduler"),
         (
             "claims",
             'persistentvolumeclaim "missing" not found',

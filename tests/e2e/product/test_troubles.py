@@ -1,4 +1,4 @@
-"""What goes wrong on a node or in its labels is told once and clearly, and mends itself when its cause goes."""
+"""Faults of a node or its labels are reported once and clearly, and clear by themselves when their cause is gone."""
 
 import json
 
@@ -47,7 +47,7 @@ def test_a_gpu_that_falls_off_the_bus_takes_nothing_new_and_a_waiting_pod_goes_i
     object.__setattr__(gpu, "fault", "lost")
     gpus.write(node.gpu_file, broken)
     try:
-        wait_for("the GPU is told as unhealthy", lambda: not described(product)["healthy"], timeout=120)
+        wait_for("the GPU is reported as unhealthy", lambda: not described(product)["healthy"], timeout=120)
         wait_for("an event that says so", lambda: has_event(product, CGPU, "GPUUnhealthy"), timeout=120)
         wait_for("its pod hears of it", lambda: has_event(product, "holds", "PodGPUUnhealthy"), timeout=60)
         product.apply(gpu_pod("waits", 3, labels={"app": "waits"}, node=CGPU))
@@ -60,7 +60,7 @@ def test_a_gpu_that_falls_off_the_bus_takes_nothing_new_and_a_waiting_pod_goes_i
         gpus.write(node.gpu_file, whole)
     product.running("app=waits", timeout_s=90)
     wait_for("its pod hears of that too", lambda: has_event(product, "holds", "PodGPURecovered"), timeout=60)
-    assert unhealthy_events(product) == events, "the agent that came after tells what was told"
+    assert unhealthy_events(product) == events, "the next agent repeated an event"
 
 
 def test_an_unknown_label_value_is_reported_each_time_and_changes_nothing(product: Product) -> None:
@@ -118,7 +118,7 @@ def has_event(product: Product, about: str, word: str) -> bool:
 
 
 def event_count(product: Product, node: str, word: str) -> int:
-    """How often events about the node with the word were told; a series counts."""
+    """How often events about the node with the word occurred, by their series."""
     events = product.json("get", "events.v1.events.k8s.io", "-A")["items"]
     return sum(
         (event.get("series") or {}).get("count", 1)
@@ -128,7 +128,7 @@ def event_count(product: Product, node: str, word: str) -> int:
 
 
 def unhealthy_events(product: Product) -> list[str]:
-    """Names of the events that tell of a GPU of the node, to it and to pods, and how often each was told."""
+    """Events about a GPU of the node, on it and on pods: name → how often it occurred."""
     events = product.json("get", "events.v1.events.k8s.io", "-A")["items"]
     return sorted(
         f"{event['metadata']['name']} {(event.get('series') or {}).get('count', 1)}"

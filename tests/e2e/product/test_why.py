@@ -52,5 +52,5 @@ def test_use_of_pods_is_shown_next_to_their_allocation(product: Product) -> None
         document = json.loads(product.inspect("--pods", "-o", "json"))
         return [one["usedMiB"] is not None for one in document["pods"] if one["name"] == "uses"] == [True]
 
-    wait_for("its node's agent tells", known, timeout=60)
+    wait_for("its node's agent reports", known, timeout=60)
     product.delete_all()

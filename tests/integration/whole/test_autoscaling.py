@@ -1,4 +1,4 @@
-"""What autoscalers are told of nodes to come is what nodes advertise, and pods wait in the form that they look for.
+"""Node templates match what nodes advertise, and pods are pending in the form that autoscalers look for.
 
 Where they would not see that a node is needed a placeholder pod asks for it.
 """

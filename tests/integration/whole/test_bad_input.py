@@ -81,7 +81,7 @@ async def test_a_record_broken_under_a_running_pod_is_an_event_on_the_pod(seen: 
     annotate = ("annotate", "pod", "scribbled", "--overwrite")
     refused = await seen.kubectl(*annotate, f"{names.ANN_SHARE}={{nonsense")
     assert f"annotations that only gpushare itself writes: {names.ANN_SHARE}" in refused.err
-    # Only a component can break it, or whoever has taken the rules away.
+    # Only a component can break it, or a user who removed the policies.
     written = await seen.kubectl(*annotate, f"{names.ANN_SHARE}={{nonsense", user="extender")
     assert written.code == 0, written.err
     await seen.event("scribbled", "MalformedGPUAllocation", f"annotation {names.ANN_SHARE} cannot be read")

@@ -132,13 +132,13 @@ async def test_what_one_team_borrowed_goes_back_to_the_other_up_to_its_min(share
     def evictions() -> list[str]:
         return [note for number in range(4) for note in shared.seen.events_of(f"a-{number}") if why in note]
 
-    await shared.seen.events.until(lambda: bool(evictions()), "one was told why it ended")
+    await shared.seen.events.until(lambda: bool(evictions()), "an event says why one was evicted")
     assert len(evictions()) == 1
     await shared.create("team-b", "b-1", "b-2")
     await shared.run("team-b", 2)
     await shared.run("team-a", 2)
     await shared.status(used={"root": 60, "team-a": 30, "team-b": 30})
-    # Both have what they are sure of: nobody ends for a third, nor for what replaces those that ended.
+    # Both have their min: nothing is evicted for a third, nor for the successors of the evicted.
     waiting = next(name for name in ("b-1", "b-2") if not is_running(shared.pod("team-b", name)))
     await shared.waits("team-b", waiting, f"elastic quota root: 60 of 60 {names.GPU_MEM} used (max)")
     await shared.create("team-a", "again")

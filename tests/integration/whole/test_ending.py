@@ -22,7 +22,7 @@ STARTS_WITHIN_S = 60.0
 
 
 def of_playground(supervisor: int) -> dict[int, str]:
-    """The processes that belong to this supervisor: its sessions' descendants, and whoever names its state."""
+    """The processes that belong to this supervisor: descendants of its sessions, and those that name its state folder."""
     found = {}
     states = {str(owner.parent) for owner in _owners() if _owned(owner, supervisor)}
     for folder in Path("/proc").iterdir():

@@ -1,4 +1,4 @@
-"""One fault is one event, whoever sees it and however often it starts anew, as ``kubectl get events`` shows them."""
+"""One fault is one event, whichever component sees it and however often that restarts, in ``kubectl get events``."""
 
 import signal
 from collections import Counter
@@ -78,7 +78,7 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
     await events_are(seen, "four", "GPUUnhealthy")
     assert (await says(seen, "four", "True", "SomeGPUsUnhealthy")).startswith("GPU 1: GPU is lost; mode ")
     await seen.offers("four", 45)
-    # A pod that waits is told so at the pod.
+    # A pending pod gets its own event.
     await seen.event("waits", "GPUSchedulingPending")
 
     for _ in range(2):
@@ -89,7 +89,7 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
         await says(seen, "four", "True", "SomeGPUsUnhealthy")
     await events_are(seen, "four", "GPUUnhealthy")
 
-    # Mended while no agent looks: the next one tells. One that looks might be killed between seeing and telling it.
+    # Recovered while no agent runs: the next one reports it. A running one might be killed before it reports.
     seen.cluster.parts["node-agent four"].kill(signal.SIGSTOP)
     gpus.write(file, good)
     await killed(seen, "four", 60)

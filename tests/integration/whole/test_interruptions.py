@@ -72,7 +72,7 @@ async def stopped(seen: World, part: str) -> AsyncIterator[None]:
 
 
 async def test_equal_pods_that_the_kubelet_serves_in_another_order_end_with_true_records(seen: World) -> None:
-    # While the node's kubelet stands still, 16 equal pods are bound, four to each GPU. Started anew it begins with the
+    # While the node's kubelet stands still, 16 equal pods are bound, four to each GPU. Restarted it begins with the
     # oldest by creation (whole seconds) in no certain order, which is not the order of the decisions.
     # (A first pod makes the restarted kubelet wait for its plugin: with pods that have devices it does.)
     await seen.create(gpu_pod("first", 2, node="four"))
@@ -167,7 +167,7 @@ async def test_nothing_is_lost_while_the_api_server_does_not_answer(seen: World)
 
     [api_server] = seen.cluster.control.last
     async with stopped(seen, api_server):
-        # Asked for while nobody answers; answered once it goes on.
+        # Requested while nothing answers; answered once it goes on.
         asked = asyncio.create_task(seen.create(*(gpu_pod(f"late-{n}", 2, node="four") for n in range(6))))
         gone = asyncio.create_task(seen.delete("fills"))
         with pytest.raises(TimeoutError):

@@ -1,7 +1,7 @@
 """Extender and node agents are killed at random moments of a stream of pods, and nothing goes wrong.
 
 A pod whose kubelet wants devices while the node agent is dead is refused by every kubelet (reason
-UnexpectedAdmissionError, phase Failed, for good), and whoever owns the pod makes another. So the stream does what
+UnexpectedAdmissionError, phase Failed, for good), and the pod's owner creates another. So the stream does what
 a Job would: for a pod that ended so it makes another (docs/decisions/0003). A decision that is under way while the
 agent moves a twin's record to that GPU may find it full; such pods are few (docs/decisions/0008).
 """
@@ -61,9 +61,9 @@ def never_above_capacity(seen: World) -> CheckFn:
     """After each event: what the bound and unfinished pods hold of each GPU, as their annotations say.
 
     Two equal pods that the kubelet served in the other order swap their records, one write after the other; a decision
-    may be under way meanwhile (docs/decisions/0008), and the kubelet gives again what a pod had before it tells that the
+    may be under way meanwhile (docs/decisions/0008), and the kubelet allocates again what a pod had before it reports that the
     pod has ended. So the records of a GPU may be too much by those that were moved there, until the others move away or
-    end. (What containers have is never too much: no device is given twice.)
+    end. (What containers have is never too much: no device is allocated twice.)
     """
     place: dict[str, str] = {}
     moved_ever: set[str] = set()
@@ -104,7 +104,7 @@ def state(key: str, pod: Json) -> str:
 
 
 def fits(seen: World) -> bool:
-    """Whether no GPU is given more than once.
+    """Whether no GPU is allocated more than once.
 
     Not at every moment: records of equal pods that the kubelet served in the other order are swapped one after the other.
     """
@@ -285,7 +285,7 @@ async def test_killing_extender_and_agents_during_a_stream_of_pods_loses_and_lea
             )
             assert stream.overtaken <= MOST_OVERTAKEN, stream.again
             await records_are_what_the_kubelets_gave(seen)
-            await seen.pods.until(lambda: fits(seen), "no GPU is given more than once")
+            await seen.pods.until(lambda: fits(seen), "no GPU is allocated more than once")
             await everything_is_free_again(seen)
         seen.assert_sound()
 

@@ -1,4 +1,4 @@
-"""A more important pod gets room on one GPU, whoever has to make it, and nobody ends for nothing."""
+"""A more important pod preempts on one GPU, by us or by kube-scheduler, and no pod is evicted needlessly."""
 
 import asyncio
 import json
@@ -104,7 +104,7 @@ async def test_what_kube_schedulers_victims_leave_goes_to_the_pod_that_it_has_no
     await seen.create(high)
     await seen.pods.until(lambda: "Insufficient cpu" in waits_because(seen.pod("high")), "it waits")
     if isinstance(seen.cluster.control, EmbeddedControl):
-        # The playground's preempts nobody: what the real one writes.
+        # The playground's kube-scheduler does not preempt: what the real one writes.
         named = json.dumps({"status": {"nominatedNodeName": "single"}})
         patched = await seen.kubectl(
             "patch", "pod", "high", "--subresource=status", "--type=merge", "-p", named
@@ -115,4 +115,4 @@ async def test_what_kube_schedulers_victims_leave_goes_to_the_pod_that_it_has_no
     # One that asks for no processors, and is as important as those that end, would fit where the first of them was.
     await seen.create(pod("thief", 8, "low", "single"))
     await seen.run_all("high")
-    await seen.pods.until(lambda: waits_because(seen.pod("thief")), "nobody had to end it again")
+    await seen.pods.until(lambda: waits_because(seen.pod("thief")), "no second eviction was needed")

@@ -118,7 +118,7 @@ async def test_metrics_of_containers_agree_with_allocation_and_use(
     seen, prometheus = busy
     idle = 'namespace="default", pod="idle", container="main"'
     (sample,) = await prometheus.until(
-        f"gpushare_container_memory_allocated_bytes{{{idle}}}", "what idle was given"
+        f"gpushare_container_memory_allocated_bytes{{{idle}}}", "the allocation of idle"
     )
     (record,) = record_of(seen.pod("idle"))
     assert int(sample["value"][1]) == record["mib"] << 20

@@ -1,4 +1,4 @@
-"""A pod that uses a third of what it was given: the advice says so, and once it is followed a pod that waited fits."""
+"""A pod that uses a third of its allocation: the advice says so, and once it is followed a pending pod fits."""
 
 import json
 
@@ -88,7 +88,7 @@ async def _advised_and_followed(seen: World) -> None:
     (same,) = [one for one in windowed["workloads"] if one["name"] == "third"]
     assert same["memory"] == third["memory"]
 
-    # The same command has what is in use at this moment beside what was given.
+    # The same command shows current use next to the allocation.
     async def seen_now() -> list[Json]:
         ran = await seen.kubectl("inspect", "cgpu", "--pods", "-o", "json")
         assert (ran.code, ran.err) == (0, "")

@@ -110,7 +110,7 @@ async def test_pods_that_kube_scheduler_never_sends_get_an_event_and_an_explanat
     selects, gated, lost = (gpu_pod(name, 2) for name in ("selects", "gated", "lost"))
     selects["spec"]["nodeSelector"] = {"disk": "fast"}
     gated["spec"]["schedulingGates"] = [{"name": "example.com/later"}]
-    lost["spec"]["schedulerName"] = "nobody"
+    lost["spec"]["schedulerName"] = "absent"
     # One that goes: since then the scheduler knows who asks.
     await seen.create(gpu_pod("goes", 2), selects, gated, lost)
     await seen.run_all("goes")
@@ -121,7 +121,7 @@ async def test_pods_that_kube_scheduler_never_sends_get_an_event_and_an_explanat
             "a node with what its nodeSelector wants, disk=fast: ",
         ),
         "gated": ("scheduling gates keep every scheduler from it: example.com/later", "their removal"),
-        "lost": ("none seems to run for schedulerName nobody", "the pod recreated with schedulerName "),
+        "lost": ("none seems to run for schedulerName absent", "the pod recreated with schedulerName "),
     }
     notes = {
         name: await seen.event(name, "GPUSchedulingPending: waits for aliyun.com/gpu-mem: 2: ", *said)

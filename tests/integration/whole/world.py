@@ -53,7 +53,7 @@ CHECKOUT: Final = Path(__file__).parents[3]
 ISOLATION: Final = CHECKOUT / "build" / "isolation"
 BIN: Final = Path(sys.executable).parent
 PODS: Final = "/api/v1/namespaces/default/pods"
-#: Longer than the minute that kubectl is told to wait.
+#: Longer than the minute that kubectl waits.
 _COMMAND_S: Final = 90.0
 _KUBELET_S: Final = 30.0
 
@@ -191,7 +191,7 @@ class World:
     async def settled(self, *pod_names: str) -> None:
         """Wait until the record of each of these pods (none: of all that run) names the GPUs that the kubelet gave it.
 
-        Pods that ask alike and are served in the same moment may be given each other's. The node agent then corrects their
+        Equal pods that are admitted at the same moment may get each other's. The node agent then corrects their
         records, one after the other.
         """
         shown: list[str] = []
@@ -228,7 +228,7 @@ class World:
             return not (await self.metrics()).get("allocated_pods")
 
         await until(let_go, "the extender holds nothing", within_s)
-        # Whoever comes under the same name has not been told of yet.
+        # A pod of the same name has not been delivered yet.
         self._past.update(key for key, one in self.events.items.items() if _about(one).get("kind") == "Pod")
 
     def events_of(self, name: str) -> list[str]:
@@ -289,7 +289,7 @@ class World:
     async def can_give(self, node: str, uuid: str) -> None:
         """Wait until the node's kubelet has devices of this GPU, in service, to give.
 
-        What the node offers says so only where it was something else before: while its kubelet is started anew it stays as it was.
+        The node's allocatable shows that only if it changes: while its kubelet restarts it stays as it was.
         """
         prefix = f"{uuid.removeprefix('GPU-')[:8]}-"
 
@@ -466,7 +466,7 @@ def gpu_pod(
     limits: Mapping[str, Any] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Json:
-    """A pod of one container that asks for GPU memory and, unless told otherwise, sleeps."""
+    """A pod of one container that requests GPU memory and, by default, sleeps."""
     asked = {**({} if units is None else {names.GPU_MEM: units}), **(limits or {})}
     spec: Json = {
         "restartPolicy": "Never",

@@ -63,7 +63,7 @@ def test_what_is_held_to_less_than_a_context_is_named_with_what_would_do() -> No
         (node(H200, isolation="none: --isolation none switches it off"), 0),
         (node(H200), 1),
     ],
-    ids=["not measured", "share", "MPS", "not given", "switched off", "held"],
+    ids=["not measured", "share", "MPS", "not mounted", "switched off", "held"],
 )
 def test_without_isolation_or_a_measurement_there_is_no_remark(which: NodeDevices, expected: int) -> None:
     assert len(there(which, asking(2))) == expected

@@ -1,4 +1,4 @@
-"""Slips: what is ours is none, what is documented has none, and the chart knows the same patterns."""
+"""Likely mistakes in manifests: our own names and the documentation have none, and the chart knows the same patterns."""
 
 import re
 from pathlib import Path
@@ -31,7 +31,7 @@ LABELS = {
 
 
 def reported(**said: Any) -> list[str]:
-    """What is told of a pod with those ``labels``, ``annotations`` and ``limits``."""
+    """The mistakes reported for a pod with those ``labels``, ``annotations`` and ``limits``."""
     limits = said.pop("limits", {})
     spec = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
     return mistakes_of(msgspec.convert({"metadata": said, "spec": spec}, Pod), MemoryUnit.GIB)

@@ -1,4 +1,4 @@
-"""A mode is one object: one that nobody has thought of is read, counted, given out and refused from its entry alone."""
+"""A mode is one object: a made-up one is read, counted, allocated and refused from its entry alone."""
 
 from collections.abc import Iterator
 

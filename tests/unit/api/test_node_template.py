@@ -1,4 +1,4 @@
-"""What autoscalers are told of nodes that are not there yet is what these will advertise."""
+"""Node templates for autoscalers match what the new nodes will advertise."""
 
 import io
 import json

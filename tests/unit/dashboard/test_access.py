@@ -1,4 +1,4 @@
-"""Who is let in: the token, the cookie, and nobody else."""
+"""Access: by token or cookie only."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What node agents tell: read, asked for in bounds, and forgotten where nobody tells."""
+"""Metrics of node agents: read with bounds, and forgotten when an agent stops answering."""
 
 import asyncio
 
@@ -107,7 +107,7 @@ async def test_a_node_that_stops_answering_has_no_figures_and_says_why() -> None
     await shown.clock.turn(60)
     figures, why = await shown.agents.look("a")
     assert figures is None
-    assert "nobody is there" in why
+    assert "no such server" in why
     assert shown.cluster.board.plane("used_mib")[0, 0] == UNKNOWN
     shown.addresses.clear()
     await shown.clock.turn(60)
@@ -162,7 +162,7 @@ async def test_while_no_page_is_open_use_is_unknown_and_no_history_is_made_of_ol
         return shown.history.samples()[-1]
 
     assert (await turn(asking_agents.ROUND_S)).used_mib == 300
-    # Somebody who comes back at once finds what was there.
+    # A page that is reopened at once still finds the metrics.
     shown.stream.leave(page)
     assert (await turn(asking_agents.ROUND_S)).used_mib == 300
     for _ in range(3):

@@ -93,7 +93,7 @@ async def test_a_large_change_is_sent_in_parts_with_the_sums_in_the_last() -> No
     await shown.live.tick()
     parts = [data for event, data in await sent(shown, last) if event == "delta"]
     rows = [sum(len(part.get(kind, ())) for kind in ("gone", "nodes", "real")) for part in parts]
-    # The new node may have the row of the one that is gone, of which nothing is to be told then.
+    # The new node may take the slot of the removed one, which is then not sent as gone.
     assert rows in ([MAX_ROWS, MAX_ROWS, MAX_ROWS - 1], [MAX_ROWS, MAX_ROWS, MAX_ROWS - 2])
     assert ["more" in part for part in parts] == [True, True, False]
     assert ["totals" in part for part in parts] == [False, False, True]
@@ -263,7 +263,7 @@ async def test_a_pending_pod_is_sent_with_reason_and_suggestion() -> None:
     shown.asks.answers[f"{url}/default/big"] = b"{"
     assert "does not understand" in (await why())[2]
     del shown.asks.answers[f"{url}/default/big"]
-    assert "nobody is there" in (await why())[2]
+    assert "no such server" in (await why())[2]
 
 
 async def test_a_pod_of_the_same_name_takes_the_place_of_the_one_before() -> None:

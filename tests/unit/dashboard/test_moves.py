@@ -1,4 +1,4 @@
-"""Who would have to move for those who wait, as the page tells it: of the same cluster the same as ``kubectl inspect cgpu --fragmentation``."""
+"""Moves that would help pending pods: the page shows the same as ``kubectl inspect cgpu --fragmentation``."""
 
 import json
 from collections.abc import Sequence

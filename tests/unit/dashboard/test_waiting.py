@@ -1,4 +1,4 @@
-"""Who waits: asked of the scheduler that leads, or said plainly that nobody can tell."""
+"""Pending pods: read from the leading scheduler, or a clear statement that none answers."""
 
 import msgspec
 import pytest
@@ -34,7 +34,7 @@ class Replicas:
 
     async def leader(self) -> str:
         if self.leads == "?":
-            raise Unreachable("/lease", "nobody answers", sent=False)
+            raise Unreachable("/lease", "no answer", sent=False)
         return self.leads
 
 
@@ -115,7 +115,7 @@ async def test_a_token_to_read_with_is_shown_and_renewed_before_it_ends() -> Non
     async def token() -> str:
         made.append(f"token-{len(made)}")
         if len(made) == 3:
-            raise Unreachable("/token", "nobody answers", sent=False)
+            raise Unreachable("/token", "no answer", sent=False)
         return made[-1]
 
     asks.answers[ALONE] = msgspec.json.encode([ONE])
@@ -125,7 +125,7 @@ async def test_a_token_to_read_with_is_shown_and_renewed_before_it_ends() -> Non
         assert asks.tokens[-1] == shown
         await clock.turn(pending.TOKEN_S / 2 - pending.FRESH_S)
     await clock.turn(pending.TOKEN_S)
-    assert "no token to read with can be had: /token: nobody answers" in (await source.line()).problem
+    assert "no token to read with can be had: /token: no answer" in (await source.line()).problem
 
 
 async def test_reserved_capacity_comes_with_the_pending_pods_and_an_older_scheduler_has_none() -> None:

@@ -81,7 +81,7 @@ class Gpu:
         return ctypes.c_float.from_buffer_copy(written.to_bytes(8, "little")[:4]).value * MS
 
     def timed(self, nanoseconds: int, count: int = 1) -> float:
-        """How long kernels of that length take on the GPU's own clock, given to it all at once."""
+        """How long kernels of that length take on the GPU's own clock, launched all at once."""
         cuda = self.process
         start, end = self.event(), self.event()
         cuda.good("cuStreamBeginCapture_v2", self.stream, 0)

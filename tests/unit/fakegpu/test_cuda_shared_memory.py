@@ -30,7 +30,7 @@ def processes(described: Callable[..., None], tmp_path: Path) -> Iterator[Proces
 
 
 def listed() -> dict[int, int]:
-    """MiB besides a context, by process."""
+    """MiB in addition to the context, by process."""
     found = pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(0))
     return {process.pid: process.usedGpuMemory // MIB - CONTEXT for process in found}
 

@@ -128,7 +128,7 @@ def test_memory_goes_round_among_processes_that_race_for_it_and_never_passes_the
             assert code in ("SUCCESS", "OUT_OF_MEMORY")
             if code == "SUCCESS":
                 held[racer].append(address)
-        # Nobody gave anything back meanwhile: what was left is all taken.
+        # Nothing was freed meanwhile: all that was left is taken.
         assert sum(map(len, held.values())) == 15
         assert used() == 15000 * MIB + 8 * CONTEXT
         for racer in random.Random(1).sample(racers, 4):

@@ -349,7 +349,7 @@ def test_a_graph_made_by_hand_runs_in_its_order(cuda: CudaProcess, module: int) 
     host = cuda.good("cuMemAllocHost_v2", OUT, 16)
     cuda.good("cuMemcpyDtoH_v2", host, device, 16)
     assert cuda.ask("read", host, 16) == pack("4i", 3, 3, 3, 3)
-    # An executable graph is another graph's copy, and takes its changes when told.
+    # An executable graph is another graph's copy, and takes its changes on request.
     cuda.good("cuGraphMemsetNodeSetParams", last, pack("QQIIQQ", device, 0, 9, 4, 4, 1))
     cuda.good("cuGraphExecUpdate_v2", ready, graph, Out(24))
     cuda.good("cuGraphLaunch", ready, None)

@@ -1,4 +1,4 @@
-"""What the library tells of described GPUs, asked through nvidia-ml-py."""
+"""What the library reports of described GPUs, queried through nvidia-ml-py."""
 
 from collections.abc import Callable
 from dataclasses import replace

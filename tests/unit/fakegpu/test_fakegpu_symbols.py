@@ -26,7 +26,7 @@ nvmlDeviceGetTotalEccErrors nvmlDeviceGetUUID nvmlDeviceGetUtilizationRates nvml
 nvmlErrorString nvmlInitWithFlags nvmlInit_v2 nvmlShutdown nvmlSystemGetCudaDriverVersion nvmlSystemGetDriverVersion
 """
 
-#: Besides, what the node agent and nvidia-smi 535 need.
+#: Also needed, by the node agent and nvidia-smi 535.
 ALSO_NEEDED = """
 nvmlInternalGetExportTable nvmlDeviceGetHandleByUUID nvmlEventSetCreate nvmlEventSetFree nvmlEventSetWait_v2
 nvmlDeviceRegisterEvents nvmlDeviceGetSupportedEventTypes nvmlDeviceGetFieldValues nvmlDeviceGetTopologyCommonAncestor

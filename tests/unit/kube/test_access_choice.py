@@ -35,11 +35,11 @@ def home(tmp_path: Path) -> Path:
 def test_the_order_is_file_environment_service_account_home(
     tmp_path: Path, account: Path, home: Path
 ) -> None:
-    for name in ("given", "named"):
+    for name in ("chosen", "named"):
         (tmp_path / name).write_text(FILE.replace("NAME", name))
     environ = {**INSIDE, "HOME": str(home), "KUBECONFIG": str(tmp_path / "named")}
-    access = load_access(str(tmp_path / "given"), environ=environ, service_account=account)
-    assert access.server == "https://given"
+    access = load_access(str(tmp_path / "chosen"), environ=environ, service_account=account)
+    assert access.server == "https://chosen"
     assert load_access(environ=environ, service_account=account).server == "https://named"
     del environ["KUBECONFIG"]
     inside = load_access(environ=environ, service_account=account)

@@ -19,7 +19,7 @@ PATH = "/apis/events.k8s.io/v1/namespaces/ml/events"
 
 
 class Ears:
-    """Takes a ``Session``'s place; keeps what is written, and fails as told (``None``: succeeds)."""
+    """Stands in for a ``Session``; keeps what is written, and fails as scripted (``None``: succeeds)."""
 
     def __init__(self, *faults: KubeError | None) -> None:
         self.faults = deque(faults)
@@ -321,7 +321,7 @@ class Store(Ears):
 
     @property
     def counts(self) -> list[int]:
-        """How often each was told, in the order in which they came."""
+        """How often each was reported, in the order in which they came."""
         return [one.get("series", {}).get("count", 1) for one in self.there.values()]
 
 
@@ -477,7 +477,7 @@ async def test_an_unreadable_event_of_our_name_does_not_prevent_a_report() -> No
     assert len(store.there) == 2
     there |= {"series": None, "eventTime": "?"}
     await Teller(store, clock).tell("found")
-    assert len(store.there) == 2, "the other one was told just now"
+    assert len(store.there) == 2, "the other one was reported just now"
 
 
 async def test_there_is_an_end_to_looking_for_a_name() -> None:

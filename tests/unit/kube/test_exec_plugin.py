@@ -50,8 +50,8 @@ async def test_the_program_gets_its_arguments_environment_and_the_cluster(
 ) -> None:
     script = """
 info = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
-told = [sys.argv[1:], os.environ["PROFILE"], info["spec"], sys.stdin.read()]
-print(json.dumps({"apiVersion": info["apiVersion"], "kind": info["kind"], "status": {"token": json.dumps(told)}}))
+received = [sys.argv[1:], os.environ["PROFILE"], info["spec"], sys.stdin.read()]
+print(json.dumps({"apiVersion": info["apiVersion"], "kind": info["kind"], "status": {"token": json.dumps(received)}}))
 """
     cluster = {"server": "https://lab", "config": {"audience": "x"}}
     fields: dict[str, Any] = {"args": ("get", "token"), "env": (("PROFILE", "gpu"),), "api_version": version}

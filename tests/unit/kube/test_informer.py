@@ -1,4 +1,4 @@
-"""The informer against a server without a wire: scripted gaps, and what the handler is told."""
+"""The informer against a server without a wire: scripted gaps, and the handler's calls."""
 
 import asyncio
 import logging
@@ -127,7 +127,7 @@ async def test_a_list_is_read_again_on_request() -> None:
         server.create(name)
     async with following(server, view) as informer:
         lists = len([asked for asked in server.asked if "limit" in asked])
-        server.modify("a", 1)  # which the watch has not told yet
+        server.modify("a", 1)  # which the watch has not delivered yet
         await asyncio.gather(informer.relist(), informer.relist())
         assert agrees(server, view)
         assert len([asked for asked in server.asked if "limit" in asked]) == lists + 1
@@ -141,7 +141,7 @@ async def test_a_list_is_read_again_on_request() -> None:
         assert informer.figures.relists == 2
         waits = asyncio.create_task(informer.relist())
         await asyncio.sleep(0)
-    await waits  # nobody follows any more, so nobody is to wait
+    await waits  # the informer has ended, so nothing may wait for it
 
 
 async def test_a_resource_version_compacted_while_disconnected_leads_to_a_new_list() -> None:
@@ -205,7 +205,7 @@ async def test_a_list_whose_pages_expire_is_begun_again() -> None:
     task_view: list[list[str]] = []
     async with following(server, view, page_size=2) as informer:
         task_view.append(list(view.changes))
-        assert task_view[0] == ["+a=0", "+b=0", "+c=0", "+d=0"], "the first page is not told twice"
+        assert task_view[0] == ["+a=0", "+b=0", "+c=0", "+d=0"], "the first page is not delivered twice"
         assert (server.lists, view.syncs, informer.figures.reconnects) == (2, 1, 1)
 
 

@@ -1,4 +1,4 @@
-"""Kubeconfigs as people have them: what is read from them, and how each breakage is told."""
+"""Kubeconfigs as people have them: what is read from them, and how each error is reported."""
 
 import base64
 from pathlib import Path
@@ -323,7 +323,7 @@ BREAKAGES: dict[str, tuple[object, str, str]] = {
         "users[me].user.as-groups",
         "must be a list of texts",
     ),
-    "has groups of nobody": (config(user={"as-groups": ["b"]}), "users[me].user.as", "name the user"),
+    "has groups without a user": (config(user={"as-groups": ["b"]}), "users[me].user.as", "name the user"),
     "has a plugin without a command": (
         config(user=plugin(command=None)),
         "users[me].user.exec.command",

@@ -1,4 +1,4 @@
-"""Requests in people's units, which admission has counted in a unit, are given on nodes that count alike."""
+"""Requests in MiB or percent, which admission has converted to a unit, fit only on nodes with the same unit."""
 
 import pytest
 from msgspec import structs

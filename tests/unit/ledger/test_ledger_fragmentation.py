@@ -46,7 +46,7 @@ def test_before_anything_has_arrived_the_tightest_gpu_is_taken() -> None:
 
 
 def test_a_gpu_is_left_in_a_size_that_arrives() -> None:
-    """Of 9 and 14 free, binpack would leave 9 - 4 = 5, of use to nobody: where 10 and 4 arrive 14 - 4 = 10 is."""
+    """Of 9 and 14 free, binpack would leave 9 - 4 = 5, of no use: where 10 and 4 arrive 14 - 4 = 10 is."""
     for placement, index in ((Placement.BINPACK, 0), (FRAGMENTATION, 1)):
         ledger = ledger_of(node("n1", 9 * 1024, 14 * 1024, placement=placement))
         arrive(ledger, *[asks(10)] * 8, *[asks(8)] * 8)
@@ -258,7 +258,7 @@ def test_the_mix_counts_each_arrival_by_what_it_asks() -> None:
 
 
 def test_where_whole_gpus_are_asked_for_a_share_goes_to_one_that_is_begun() -> None:
-    """By size alone it would go to the one that is tighter, which nobody uses yet."""
+    """By size alone it would go to the tighter one, which is empty."""
     for whole, index in ((False, 0), (True, 1)):
         ledger = ledger_of(node("n1", 8 * 1024, 16 * 1024, placement=FRAGMENTATION))
         ledger.hold("begun", "p", "n1", holding(share("n1-gpu1", 2048)))

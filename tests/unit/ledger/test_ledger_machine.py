@@ -122,7 +122,7 @@ small_requests = st.builds(asks, st.integers(1, 2), st.sampled_from((0, 0, 5, 30
 
 @st.composite
 def _allocations(draw: st.DrawFn, name: str) -> Allocation:
-    """What somebody else might have written, on one GPU or more, there or not, fitting or not."""
+    """A record that another scheduler might have written: on one GPU or more, existing or not, fitting or not."""
     slots = draw(st.lists(st.sampled_from(range(5)), min_size=1, max_size=2))
     core = draw(st.sampled_from((0, 0, 20, 60)))
     by_index = draw(st.integers(0, 4)) == 0
@@ -147,7 +147,7 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.ledger = Ledger()
         self.naive = NaiveLedger()
-        # For whom room is kept, by UID: what was asked for, and who ends for it. Nobody answers for what others do to a node.
+        # Pods with reserved capacity, by UID: the request and the victims. What others do to a node is not our fault.
         self.promised: dict[str, tuple[Request, set[str]]] = {}
 
     # --- nodes ---
@@ -211,7 +211,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.ledger.reserve(uid, uid, request, name)
             assert (refused.value.reason, refused.value.hopeless) == reason
             return
-        # A reservation on another node is no hindrance: it is moved. (Room that was kept for it anywhere is given up before.)
+        # A reservation on another node does not prevent it: it is moved. (Its nomination anywhere was dropped before.)
         expected = self.naive.reserve(uid, uid, request, name)
         assert self.ledger.reserve(uid, uid, request, name) == expected
         self._check_place(name, expected, request)

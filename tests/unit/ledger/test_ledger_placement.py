@@ -1,4 +1,4 @@
-"""Which GPU of a node, and which node, a pod is given."""
+"""Which node, and which of its GPUs, a pod gets."""
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ from tests.unit.ledger.ledger_samples import A100, T4, V100, asks, node
 
 
 def placed(ledger: Ledger, uid: str, request: Request, on: str = "n1") -> int:
-    """The index of the GPU that the pod is given."""
+    """The index of the pod's GPU."""
     return ledger.reserve(uid, f"default/{uid}", request, on).gpus[0].index
 
 

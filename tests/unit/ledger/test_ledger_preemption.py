@@ -1,4 +1,4 @@
-"""Victims are enough, none is one too many, and the cheapest are chosen; what is kept goes to nobody else."""
+"""Victims are enough, none is one too many, and the cheapest are chosen; reserved capacity goes to no other pod."""
 
 from itertools import combinations
 
@@ -266,7 +266,7 @@ def test_what_is_kept_on_a_gpu_stays_kept_whatever_is_lost_beside_it(change: str
     ledger.set_node(after)
     assert ledger.nominations.node_of("new") == "n"
     ledger.release("a")
-    assert ledger.filter(asks(13), ["n"]).fits == [], "nobody else gets it"
+    assert ledger.filter(asks(13), ["n"]).fits == [], "no other pod gets it"
     assert ledger.filter_for("new", asks(16), ["n"]).fits == ["n"]
     ledger.nominations.remove("new")
     assert ledger.reserve("x", "default/x", asks(16), "n").gpus[0].index == 0
@@ -336,6 +336,6 @@ def test_a_node_that_takes_nothing_new_is_no_place_to_make_room() -> None:
     cluster.ledger.set_node(node("n", 16, 16, mode=NodeMode.MPS))
     assert cluster.plan(4, 5, gpus=2) is None, "on MPS nodes a pod has one GPU"
     assert cluster.plan(4, 5) is not None
-    # Compute is given on other nodes: nobody ends for it here.
+    # Compute is offered on other nodes: no pod is evicted for it here.
     cluster.ledger.set_node(node("n", 16, 16))
     assert cluster.plan(4, 5, core=30) is None

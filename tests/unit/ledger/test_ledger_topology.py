@@ -116,7 +116,7 @@ REFUSED: dict[str, tuple[NodeDevices, Request, str, bool]] = {
         "node already has 1 pod on its GPUs, the most allowed",
         False,
     ),
-    "too few that nobody uses": (
+    "too few that are free": (
         topology(sizes=(T4, T4)),
         counts(2),
         "needs 2 GPUs that nobody uses, only GPU 1 is free",

@@ -1,4 +1,4 @@
-"""A policy is added in one place: labels, options, GPUs, nodes and what people are told follow from it."""
+"""A policy is added in one place: labels, options, GPUs, nodes and messages follow from it."""
 
 import importlib.util
 import json
@@ -32,7 +32,7 @@ def fewest_pods(candidate: Candidate) -> tuple[int, ...]:
 
 @pytest.fixture
 def fewest() -> Iterator[Placement]:
-    """A policy that nobody else knows of."""
+    """A policy that is registered only here."""
     made = object.__new__(Placement)
     made._name_, made._value_ = "FEWEST", "fewest"
     Placement._member_map_["FEWEST"] = made
@@ -47,7 +47,7 @@ def fewest() -> Iterator[Placement]:
 
 
 def role_of(part: str) -> Role:
-    """What can be set of a part, declared anew."""
+    """The options of a role, declared again."""
     spec = importlib.util.spec_from_file_location(f"anew_{part}", PACKAGE / part / "options.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""Who holds what of which quota: never above a max, sums that agree, and the same when built anew."""
+"""Charges to quotas: never above a max, consistent sums, and the same when rebuilt."""
 
 import json
 from typing import Any
@@ -176,5 +176,5 @@ def test_against_a_naive_count_no_max_is_passed_and_sums_hold(tree: QuotaTree, d
             for one in naive.values()
             if not one.leaving and place in tree.path(tree.leaf_of[one.namespace])
         )
-        # Whoever is at zero may always be: pods that ask for nothing pass no limit.
+        # A request for nothing never exceeds a limit.
         assert sum_of(place) <= quota.max.get(MEM, sum_of(place))

@@ -172,7 +172,7 @@ def test_all_that_a_claim_reaches_are_those_that_it_may_end(
     lesser, others = map(set, found)
     for uid, charge in charges.items():
         if charge.namespace == "elsewhere" and charge.leaving:
-            continue  # nobody counts these here, and who leaves is gone in any case
+            continue  # uncounted pods, and those that terminate anyway
         assert (uid in others) is claim.may_evict(uid, lesser=False)
         assert (uid in lesser | others) is claim.may_evict(uid, lesser=True)
 

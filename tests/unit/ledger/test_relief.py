@@ -1,4 +1,4 @@
-"""Who ends so that a pod's quotas let it in, wherever they run: enough, allowed together, and nobody without need."""
+"""Victims that make a pod's quotas admit it, on any node: enough, evictable together, and none needlessly."""
 
 from itertools import combinations
 

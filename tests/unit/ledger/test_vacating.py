@@ -1,4 +1,4 @@
-"""What the planner of moves is told of nodes is what the ledger has, and the nodes it looks at are the right ones."""
+"""The planner of moves sees nodes as the ledger has them, and looks at the right ones."""
 
 from contextlib import suppress
 
@@ -116,7 +116,7 @@ def test_what_is_kept_counts_as_taken() -> None:
 
 
 def test_caps_of_pods_hold_for_who_comes_and_for_who_waited() -> None:
-    """Two GPUs, one pod each of at most two on the node: whoever moves within it leaves no place for another."""
+    """Two GPUs, one pod each of at most two on the node: a move within the node frees no place for another pod."""
     made = ledger(node("n", 16, 16, max_node_pods=2), node("m", 16, max_node_pods=1))
     made.reserve("a", "default/a", asks(9), "n")
     made.hold("b", "default/b", "n", holding(share("GPU-n-1", 4096, 4, 16)))

@@ -161,13 +161,13 @@ def test_priorities_come_from_their_classes() -> None:
         pod("high", 1, priorityClassName="high"),
         pod("usual", 1),
         pod("set", 1, priority=9),
-        pod("none", 1, priorityClassName="nobody"),
+        pod("none", 1, priorityClassName="unknown"),
         pod("node", 1, priorityClassName="system-node-critical"),
     )
     specs = [one.pod["spec"] for one in found.pods]
     assert [spec.get("priority") for spec in specs] == [7, 3, 9, None, 2_000_001_000]
     assert specs[0]["preemptionPolicy"] == "Never"
-    assert found.pods[3].refused == "no PriorityClass with name nobody was found"
+    assert found.pods[3].refused == "no PriorityClass with name unknown was found"
 
 
 def test_objects_of_manifests_take_the_place_of_the_clusters() -> None:

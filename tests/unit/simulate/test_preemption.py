@@ -170,7 +170,7 @@ def test_the_extender_gets_kube_schedulers_victims_and_adds_others() -> None:
     result = ran(state, cpu_pod("urgent", "6", 8, priority=1000))
     assert sorted(victims(result)) == [("low-1", "n0", "urgent"), ("low-2", "n0", "urgent")]
     assert placed(result)["urgent"] == "n0"
-    # Where no room on one GPU comes of it nobody goes.
+    # Where that would free too little on one GPU, no pod is evicted.
     hopeless = ran(state, cpu_pod("urgent", "6", 15, priority=1000, nodeSelector={"no": "where"}))
     assert not hopeless.evictions
 

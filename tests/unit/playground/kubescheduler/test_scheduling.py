@@ -21,7 +21,7 @@ GPU = {"aliyun.com/gpu-mem": "8"}
 
 
 class ScriptedExtender(Extender):
-    """Does what it is told, and remembers what it was asked."""
+    """An extender with scripted answers that records its requests."""
 
     def __init__(self, api: MemoryApi) -> None:
         self.api = api

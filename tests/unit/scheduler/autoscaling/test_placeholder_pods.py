@@ -1,4 +1,4 @@
-"""A pod that a node's sum holds and no GPU does gets one placeholder pod, of the right kind, for as long as it needs it; nobody else does."""
+"""A pod that a node's sum holds and no GPU does gets one placeholder pod, of the right kind, for as long as it needs it; no other pod does."""
 
 import asyncio
 from typing import Any
@@ -182,7 +182,7 @@ async def test_only_the_one_whose_kube_scheduler_leads_writes_and_the_next_goes_
     scaling.scaling_api.holder = "here_1"
     await scaling.look(1)
     assert scaling.there()
-    # A process that was started anew knows what it reads, and nothing of refusals.
+    # A restarted process knows what it reads, and nothing of refusals.
     successor = Scaling(scaling.scaling_api)
     successor.read = False
     successor.watch()
@@ -281,7 +281,7 @@ async def test_a_failed_request_is_retried_and_a_forbidden_one_reported(scaling:
     assert not scaling.there(), "not at once"
     await scaling.look(4 * SETTLE_S)
     assert scaling.there()
-    # One that is there already, which the watch has not told of: the same name, so nothing is doubled.
+    # One exists already that the watch has not shown: the name is the same, so none is created twice.
     scaling.placeholders._existing.clear()
     await scaling.placeholders.look()
     scaling.clock.now_s += 600
@@ -315,7 +315,7 @@ async def test_a_pod_that_is_gone_or_another_or_bound_when_it_is_read_gets_none(
         await scaling.look(WAIT_S)
         assert not scaling.there()
         scaling.api.pods["default/large"] = pod
-    await scaling.placeholders._make("uid-nobody", 0.0)
+    await scaling.placeholders._make("uid-unknown", 0.0)
     assert not scaling.there()
 
 

@@ -85,7 +85,7 @@ def test_each_reason_of_a_node_reads_right_for_one_node_and_for_several(count: i
         right(on_nodes(count, head))
         one = Group("node", head, True, count, (Example("n1", text),))
         right(reason_text(Summary(count, 0, 0, count, (one,), ())))
-        # More than one reason, more than are told, and some that stand for all.
+        # More than one reason, more than are shown, and some that stand for all.
         groups = (one,) + (
             Group("size", "asks for 8 GiB", True, count, (Example("n2", "asks for 8 GiB"),)),
         ) * 4

@@ -41,7 +41,7 @@ def see_node(world: World, devices: NodeDevices, allocatable: dict[str, Any] | N
 
 
 def asked(world: World, pod: dict[str, Any], *nodes: str) -> tuple[list[str], dict[str, str], dict[str, str]]:
-    """The filter's answer: nodes that take the pod, that refuse it, and that do so whoever ends."""
+    """The filter's answer: nodes that take the pod, that refuse it, and that refuse it whatever is evicted."""
     refused_on: list[str] = []
     body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": list(nodes)}).encode()
     answer = filter_nodes(
@@ -82,7 +82,7 @@ async def test_what_pods_hold_without_a_record_is_not_allocated_to_others(world:
     assert world.used_mib("n2") == [0, 0]
     await world.binder.bind(args("fits"))
     world.create("one", 1)
-    assert asked(world, pod_object("one", 1), "n2")[0] == [], "what was given since counts, too"
+    assert asked(world, pod_object("one", 1), "n2")[0] == [], "what was allocated since counts, too"
     assert asked(world, pod_object("fits", 12), "n2")[0] == ["n2"], "its own binding may still arrive"
     freed: list[str] = []
     world.view.capacity_freed.subscribe(lambda: freed.append("freed"))

@@ -125,7 +125,7 @@ def test_each_mistake_on_a_node_is_one_event_with_the_same_name_from_every_compo
 
     assert shown(mistakes) == [("UnknownGPUMode", "standing"), ("InvalidGPULabel", "standing")]
     assert shown(mistakes) == []
-    # One is mended; that the other is told still is no news.
+    # One is corrected; the other is not reported as new.
     assert shown({names.LABEL_PLACEMENT: "sprad"}) == []
     assert shown(mistakes) == [("UnknownGPUMode", "come")]
     causes = [cause for _, cause, _ in world.events.recorded]

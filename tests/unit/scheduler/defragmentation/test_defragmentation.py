@@ -40,7 +40,7 @@ async def test_who_moves_has_a_place_and_who_waited_gets_the_room(moving: Moving
     await moving.look()
     assert moving.hurried == ["uid-wide"]
     assert moving.ask("wide") == ["n"]
-    # kube-scheduler may ask about the successor before our watch tells of it.
+    # kube-scheduler may try the successor before our watch shows it.
     moving.api.create(
         pod_object("a2", 10)
         | {"metadata": {**pod_object("a2", 10)["metadata"], "ownerReferences": owner_of("rs")}}
@@ -287,7 +287,7 @@ async def test_preemption_and_defragmentation_never_act_for_one_pod_at_once(movi
         await asyncio.sleep(0)
     running.cancel()
     assert moving.api.evicted == ["a"]
-    # And the other way round: what preemption keeps room for is nobody's to move others for.
+    # And the other way round: no pods are moved for a pod with a nomination.
     assert not moving.ask("wide", "n")
     await moving.look(INTERVAL_S)
     assert moving.api.evicted == ["a"]
@@ -345,7 +345,7 @@ async def test_who_waits_for_several_gpus_or_with_a_gang_or_politely_is_not_help
 
 
 async def test_who_is_never_seen_is_forgotten_and_many_are_not_remembered(moving: Moving) -> None:
-    moving.mover.post_filter("uid-nobody", [])
+    moving.mover.post_filter("uid-unknown", [])
     assert not moving.mover._refused
     for number in range(300):
         moving.mover.post_filter(f"uid-{number}", ["n"])

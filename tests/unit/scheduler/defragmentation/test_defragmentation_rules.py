@@ -1,4 +1,4 @@
-"""Nobody is moved to a place that the policy or the quota of what replaces it does not let it have; and the place counts there."""
+"""No pod is moved to a place that its successor's policy or quota forbids; and the place counts there."""
 
 from typing import Any
 
@@ -107,11 +107,11 @@ async def test_the_place_of_who_moves_is_charged_to_its_quota(moving: Moving) ->
     assert moving.api.evicted == ["a"]
     moving.see("a")
     moving.end("a")
-    # Of 36 the other has 10, 12 are kept for who waits and 10 for what comes anew.
+    # Of 36 the other has 10, 12 are reserved for the pending pod and 10 for the successor.
     moving.made("thief", 5, "")
     assert "32 of 36" in moving.quotas.refusal("uid-thief")
     moving.quotas.upsert(tree(quota_of(35), generation=2))
-    assert "32 of 35" in moving.quotas.refusal("uid-thief"), "another tree forgets nobody's place"
+    assert "32 of 35" in moving.quotas.refusal("uid-thief"), "another tree forgets no place"
     moving.made("a2", 10)
     assert moving.quotas.refusal("uid-a2") == ""
     await moving.look(RESERVED_S + 1)
@@ -132,7 +132,7 @@ async def test_no_pod_is_moved_that_its_quota_would_not_admit_again(moving: Movi
 
 
 async def test_a_pod_whose_owner_has_just_forbidden_it_is_not_moved() -> None:
-    """Its watch has not told of that yet; it is read before it moves."""
+    """Its watch has not shown that yet; it is read before it moves."""
     moving = Moving()
     moving.node("n", 16, 16)
     moving.node("m", 16)

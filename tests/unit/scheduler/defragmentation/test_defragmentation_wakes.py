@@ -1,4 +1,4 @@
-"""Nobody but us wakes a pod whose room is there: it is asked for again until somebody tries it."""
+"""Only we wake a pod whose capacity was freed: it is retried until kube-scheduler tries it."""
 
 from gpushare.api import names
 from gpushare.scheduler.plugins.defragmentation.plugin import RESERVED_S, RETRY_S

@@ -1,4 +1,4 @@
-"""For a sum that a quota may not pass others end wherever they are, and nobody ends in vain: for whole GPUs all of their units count."""
+"""For a quota's max, pods are evicted on any node, and none needlessly; of whole GPUs all units count."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ async def test_for_a_max_above_others_end_on_whatever_nodes_and_the_pod_goes_whe
 async def test_no_pod_is_evicted_for_a_whole_gpu_with_more_units_than_the_quota_may_have(
     world: World,
 ) -> None:
-    """Of a GPU that is given whole all units count, however few were asked for."""
+    """Of a GPU that is allocated whole all units count, however few were requested."""
     world.add_node(gpu_node("small", 8192))
     world.quotas.upsert(tree(root(a={"min": 8, "max": 12}, b={"min": 2}, whole=16)))
     await bound(world, "z", "on-large", 4, "n1")
@@ -248,7 +248,7 @@ async def test_a_pod_without_a_gpu_takes_back_within_its_min_and_keeps_what_come
     world.see("mine")
     assert not world.quotas.keeps("uid-mine")
     await look(world)
-    assert world.api.evicted == ["q"], "within its min nobody has a claim on it"
+    assert world.api.evicted == ["q"], "nothing can be reclaimed within its min"
 
 
 async def test_a_sum_that_a_pod_without_a_gpu_does_not_come_for_is_free_in_the_end(world: World) -> None:

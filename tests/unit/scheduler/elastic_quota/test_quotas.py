@@ -1,4 +1,4 @@
-"""Elastic quotas in the scheduler: who is let in, who gives back, what a tree's change does, and what is told."""
+"""Elastic quotas in the scheduler: admission, reclaim, changes of the tree, and messages."""
 
 import asyncio
 import json
@@ -148,7 +148,7 @@ async def test_a_pod_that_the_informer_has_not_shown_yet_is_held_to_its_quota_to
         await bind(world, "x", "q")
     for number in range(_MOST_OBSERVED + 1):
         world.quotas.observe(f"uid-{number}", "x/p", {})
-    assert world.quotas.refusal("uid-q") == "", "the oldest that nobody showed was forgotten"
+    assert world.quotas.refusal("uid-q") == "", "the oldest that no watch showed was forgotten"
 
 
 async def test_a_gang_that_passes_the_max_is_refused_whole(world: World) -> None:
@@ -211,7 +211,7 @@ async def test_what_was_borrowed_is_taken_back_and_the_room_is_the_claimants(wor
     see(world, "x", "mine")
     ask(world, "z", "again")
     await look(world)
-    assert world.api.evicted == ["low"], "both are at their min now: nobody owes anybody"
+    assert world.api.evicted == ["low"], "both are at their min now: nothing is borrowed"
 
 
 async def test_two_claims_at_once_take_no_more_than_was_borrowed(world: World) -> None:
@@ -291,8 +291,8 @@ async def test_a_gang_reclaims_for_all_its_pods_or_for_none(world: World, least:
 
 async def test_the_end_of_an_unknown_pod_changes_nothing(world: World) -> None:
     world.quotas.upsert(tree(HALVES))
-    world.quotas.ended("uid-nobody")
-    await bound(world, "x", "nobody", 4)
+    world.quotas.ended("uid-unknown")
+    await bound(world, "x", "unknown", 4)
     assert world.quotas.books.staying(1, MEM) == 4000
 
 
@@ -369,7 +369,7 @@ def test_of_two_trees_the_older_counts_and_the_other_is_reported(world: World) -
     assert quotas.books.usage()[1].min == {}
     assert [(name, reason) for name, reason, _ in world.events.notes] == [("young", REASON_NOT_IN_FORCE)]
     assert [telling for _, _, telling in world.events.recorded] == ["standing"], (
-        "another replica may have told it"
+        "another replica may have reported it"
     )
     status = status_of(quotas, quotas.trees["young"])
     assert status["state"] == "NotInForce"

@@ -173,7 +173,7 @@ async def test_no_pod_is_admitted_before_the_pods_of_a_new_namespace_were_read(w
     running = asyncio.create_task(reading.run())
     begun = asyncio.create_task(reading.begin())
     await turns()
-    assert not begun.done(), "nobody knows yet which pods are to be followed"
+    assert not begun.done(), "it is not known yet which pods are to be watched"
     world.quotas.upsert(tree(processors(a=4, b=4)))
     read.set()
     await begun
@@ -344,7 +344,7 @@ async def test_a_tree_that_counts_the_pod_no_more_ends_its_promise(world: World)
     await bind(world, "x", "p")
     world.quotas.upsert(tree(HALVES, generation=2))
     await world.binder.settle("uid-p", "x/p")
-    assert not world.reservations.deadlines, "nobody would ever show it bound"
+    assert not world.reservations.deadlines, "no watch would ever show it bound"
 
 
 async def test_pods_that_no_quota_counts_are_bound_without_a_promise(world: World) -> None:

@@ -214,7 +214,7 @@ async def test_a_mode_that_is_of_no_help_is_not_blamed(browser: Browser, world: 
     world.add_node(gpu_node("bare"))
     world.add_node(gpu_node("whole", 8 * GIB, mode=NodeMode.TOPOLOGY))
     await ask(browser, world, "several", "mps", mem=4, labels={LABEL_POD_GPU_COUNT: "2"})
-    await ask(browser, world, "none", "bare", "nobody", mem=2)
+    await ask(browser, world, "none", "bare", "unknown", mem=2)
     whole = pod_object("gpus")
     whole["spec"]["containers"][0]["resources"]["limits"] = {"aliyun.com/gpu": 1}
     world.api.create(whole)
@@ -367,7 +367,7 @@ async def test_a_new_leader_says_that_the_pod_was_bound_before_its_time(
 
 
 async def test_what_is_not_there_is_said_plainly(browser: Browser, world: World) -> None:
-    assert (await get(browser, "/default/nobody"))["state"] == "unknown"
+    assert (await get(browser, "/default/unknown"))["state"] == "unknown"
     for path in ("/default", "/default/x/y", "x", "//x"):
         status, body = await browser.call("GET", f"/gpushare/decisions{path}")
         assert status == 404

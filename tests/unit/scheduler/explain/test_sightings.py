@@ -20,7 +20,7 @@ LogContext = tuple[str, str, str, str]
 
 
 class Watched:
-    """Tells what the watch would tell of the pods of ``world``, as the process hears it."""
+    """Delivers the pods of ``world`` as the watch would."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -92,7 +92,7 @@ async def test_for_whole_gpus_a_node_that_holds_pods_to_their_share_comes_after_
 async def test_compute_in_mode_cgpu_is_suggested_once_its_memory_pods_have_ended(
     browser: Browser, world: World
 ) -> None:
-    """Nobody loses anything by it; the two kinds are kept apart for all that."""
+    """It would take nothing from other pods, but the two kinds are kept apart all the same."""
     world.add_node(gpu_node("a", 8 * GIB, mode=NodeMode.CGPU))
     await give(browser, world, "there", "a", 2)
     await ask(browser, world, "waits", "a", mem=2, core=20)

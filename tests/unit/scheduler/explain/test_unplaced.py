@@ -1,4 +1,4 @@
-"""Pods that nobody asks about: what keeps them is told in their scheduler's own words, with what would help."""
+"""Pods that kube-scheduler never sends: their reason is quoted from their scheduler, with what would help."""
 
 from typing import Any
 
@@ -212,7 +212,7 @@ async def test_a_pod_whose_scheduler_does_not_run_is_reported_after_a_while(
     world.add_node(gpu_node("n1", 8 * GIB))
     world.clock.now_s = 1_800_000_000.0
     pod = pod_object("pod", 2)
-    pod["spec"]["schedulerName"] = "nobody"
+    pod["spec"]["schedulerName"] = "absent"
     pod["metadata"]["creationTimestamp"] = "2027-01-15T08:00:00Z"
     world.api.create(pod)
     world.see("pod")
@@ -221,15 +221,15 @@ async def test_a_pod_whose_scheduler_does_not_run_is_reported_after_a_while(
     await world.clock.turn(11)
     one = only(world)
     assert one.category == "unserved"
-    assert one.reason == "no scheduler has looked at it: none seems to run for schedulerName nobody"
+    assert one.reason == "no scheduler has looked at it: none seems to run for schedulerName absent"
     assert (
         one.suggestion
-        == "the pod recreated with schedulerName ack-co-scheduler, or a scheduler that runs for nobody"
+        == "the pod recreated with schedulerName ack-co-scheduler, or a scheduler that runs for absent"
     )
 
-    # Somebody asks for pods of that name: the pod's turn is still to come.
+    # A scheduler of that name sends pods: this pod's turn is still to come.
     other = pod_object("other", 2)
-    other["spec"]["schedulerName"] = "nobody"
+    other["spec"]["schedulerName"] = "absent"
     world.api.create(other)
     await browser.post("filter", filter_body(other, "n1"))
     assert only(world).category == "unasked"
@@ -346,7 +346,7 @@ async def test_each_reason_is_one_event_on_the_pod(world: World) -> None:
     world.clock.now_s = 2_000_000_000.0
     see(world, "selects", says=SELECTOR)
     see(world, "gated", gates=[{"name": "g"}])
-    see(world, "lost", scheduler="nobody")
+    see(world, "lost", scheduler="absent")
     news = PendingPodEvents(FromDecisions(world.decisions), world.events, world.clock, Leads())
 
     for _ in range(3):

@@ -130,7 +130,7 @@ class Tried(Scene):
                 ends_for = self.says(uid.removeprefix("uid-"))["endsFor"]
                 assert f"default/{name}" in [one["pod"] for one in ends_for]
         if not self.units:
-            # Nobody is left out on whose node ends would help.
+            # No node is left out on which evictions would help.
             could = {node for node, uids in lesser.items() if self._without(uids, request, node)}
             assert could == set(answer)
         return "would end" if answer else "waits"
@@ -169,7 +169,7 @@ class Tried(Scene):
             )["endsFor"]
             self.end(gone)
         assert self.says(name)["awaited"] == []
-        # What it would take now is given back: the pods that follow meet the cluster that the naive ledger knows.
+        # What it would take now is released: the pods that follow meet the cluster that the naive ledger knows.
         self.leave(name)
         return "ended"
 

@@ -1,4 +1,4 @@
-"""Pods without a GPU that a ResourcePolicy or an elastic quota keeps: why they wait is told of them, too."""
+"""Pods without a GPU that a ResourcePolicy or an elastic quota keeps: their reasons are reported, too."""
 
 import json
 from typing import Any

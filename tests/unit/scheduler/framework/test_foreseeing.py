@@ -72,7 +72,7 @@ def test_each_request_is_worked_out_once_however_many_pods_ask_for_it() -> None:
     seen(scene, pod("d", 4, node="n1"))
     while foreseeing.work_out_one():
         pass
-    assert len(done) == 2, "3 and 5: about who has a node already nobody asks"
+    assert len(done) == 2, "3 and 5: a pod with a node is not filtered again"
 
 
 def test_more_requests_than_are_remembered_are_left_to_their_questions() -> None:

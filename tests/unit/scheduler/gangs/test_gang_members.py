@@ -120,7 +120,7 @@ async def test_a_waiting_pod_that_is_being_deleted_is_none_of_its_gang(two: Worl
     standing = two.gangs.standing("uid-a")
     assert standing is not None
     assert standing.there == 3
-    assert two.gangs.standing("uid-nobody") is None
+    assert two.gangs.standing("uid-unknown") is None
     await run(two, "a", "b", "d")
 
 

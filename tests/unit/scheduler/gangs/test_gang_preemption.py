@@ -1,4 +1,4 @@
-"""A more important gang gets room for all of its pods or ends nobody, and room kept for lesser pods gives way."""
+"""A more important gang evicts for all of its pods or evicts none, and reservations of lesser pods give way."""
 
 import asyncio
 from collections.abc import Callable
@@ -47,7 +47,7 @@ async def test_a_gang_ends_as_few_as_let_all_of_it_in_and_each_once(world: World
     await look(world)
     assert sorted(world.api.evicted) == ["low-0", "low-1"]
     assert sorted(name for name, _ in world.api.nominated) == ["g-0", "g-1"]
-    # Asked again meanwhile, nobody else ends, and a stranger gets nothing of the room.
+    # Asked again meanwhile, no more pods are evicted, and another pod gets nothing of the capacity.
     assert ask_both(world, "g-0", "g-1") == [[], []]
     end(world, "low-0")
     world.create("thief", 8)
@@ -159,14 +159,14 @@ async def test_gangs_that_wait_for_something_else_evict_no_pod(world: World) -> 
     member(world, "g-0", 8, priority=9)
     ask_both(world, "g-0")
     await look(world)
-    assert world.gangs.wanting("uid-nobody", ["n1"]) == []
-    assert world.gangs.together_with("uid-nobody") == ["uid-nobody"]
+    assert world.gangs.wanting("uid-unknown", ["n1"]) == []
+    assert world.gangs.together_with("uid-unknown") == ["uid-unknown"]
     member(world, "g-1", 8, priority=9)
     group = world.gangs._groups["default/g"]
     group.rests_until_s = world.clock.now_s + 1000
     assert world.gangs.wanting("uid-g-0", ["n1", "n2"]) == []
     group.rests_until_s = 0.0
-    assert world.gangs.wanting("uid-g-0", ["n1", "n2"]) == [], "nobody has asked about g-1"
+    assert world.gangs.wanting("uid-g-0", ["n1", "n2"]) == [], "g-1 was never tried"
     ask_both(world, "g-1")
     assert len(world.gangs.wanting("uid-g-0", ["n1", "n2"])) == 2
     # One that cannot be read leaves too few.
@@ -354,7 +354,7 @@ def _member_is_less_important(world: World) -> None:
 
 
 def _stranger_comes(world: World) -> None:
-    """Another scheduler binds a pod to each of the GPUs, which nobody can forbid."""
+    """Another scheduler binds a pod to each of the GPUs, which cannot be prevented."""
     for node, gpu in (("n1", 0), ("n2", 0), ("n2", 1)):
         device = world.ledger.node(node).devices[gpu]  # type: ignore[union-attr]
         allocation = Allocation((share_of(device, 16, 4, 0),), {})

@@ -1,4 +1,4 @@
-"""Gangs that never come together keep room from nobody for long, however many of them somebody makes."""
+"""Gangs that never come together hold capacity only briefly, however many there are."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""For whom gangs keep room is said to those who wait for it, and to whoever asks."""
+"""Reservations of gangs are named in the reasons of the pods that they keep pending, and in the decisions API."""
 
 import asyncio
 from typing import Any

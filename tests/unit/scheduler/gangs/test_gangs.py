@@ -166,7 +166,7 @@ async def test_who_has_come_does_not_count_for_a_plan_that_was_made_since(two: W
         with pytest.raises(BindRefused, match=r"ha(ve|s) come"):
             await two.binder.bind(args(name, nodes[name]))
     other = "n2" if nodes["a"] == "n1" else "n1"
-    nodes["a"] = ask(two, "a", other)[0][0]  # its node is not its own any more: all is planned anew
+    nodes["a"] = ask(two, "a", other)[0][0]  # its node is taken by now: all is planned again
     with pytest.raises(BindRefused, match="1 of 3 pods has come"):
         await two.binder.bind(args("a", nodes["a"]))
     assert not two.api.bindings
@@ -186,7 +186,7 @@ async def test_a_member_that_gave_up_is_placed_again_when_it_is_retried(two: Wor
     await two.clock.turn(KEPT_S + 20)
     for uid, key in two.reservations.due(two.clock.monotonic()):
         await two.binder.settle(uid, key)
-    assert used(two) == 2 * 4096, "room is kept for nobody who does not come"
+    assert used(two) == 2 * 4096, "nothing is reserved for a pod that does not come"
     await two.clock.turn(REST_S)
     (node,), _ = ask(two, "a")
     await two.binder.bind(args("a", node))
@@ -459,7 +459,7 @@ async def test_where_policies_let_pods_in_a_gang_waits_for_those_of_its_own_with
 
 
 async def test_who_is_just_being_bound_keeps_its_share_when_another_of_its_gang_goes(two: World) -> None:
-    """Its Binding is on its way: what is let go of now would be given to another as well."""
+    """Its Binding is under way: what is released now would be allocated twice."""
     for name in "ab":
         two.create(name, 8, labels=gang("g", 2))
     at = {name: ask(two, name)[0][0] for name in "ab"}

@@ -1,4 +1,4 @@
-"""What a scheduler that nobody has asked says of that: whether it leads, as far as it knows."""
+"""A scheduler that was never asked says so, and whether it leads, as far as it knows."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A replica that begins to lead reads everything anew before its first answer."""
+"""A new leader lists everything again before its first answer."""
 
 import asyncio
 import json
@@ -125,7 +125,7 @@ async def test_a_lease_that_went_to_another_and_came_back_is_noticed_by_the_firs
     assert await takeover.wait()
     assert (takeover.at_once(), watched.reads) == (True, 1)
     now_s += QUIET_S + 0.1
-    lease.holder = "ours_2"  # and another's meanwhile, at which nobody looked
+    lease.holder = "ours_2"  # and another's meanwhile, which was not seen
     assert not takeover.at_once()
     assert await takeover.wait()
     assert watched.reads == 2

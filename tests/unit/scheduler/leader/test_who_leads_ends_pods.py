@@ -1,4 +1,4 @@
-"""A replica that does not lead any more ends nobody, neither for pods that it was asked about before nor in the midst of it."""
+"""A replica that no longer leads evicts no pods, neither for pods refused before nor in the middle of an eviction."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Of the machine that does everything: pods are moved for others, and their controllers make them anew."""
+"""Part of the whole machine: pods are moved for others, and their controllers recreate them."""
 
 import copy
 from typing import Any
@@ -160,8 +160,8 @@ class Moving(RuleBasedStateMachine):
         )
         if replica.feed.late:
             return  # it cannot know what has happened since
-        assert owners, f"{name} would not be made anew"
-        assert owners != ["DaemonSet"], f"{name} would be made anew where it was"
+        assert owners, f"{name} would not be recreated"
+        assert owners != ["DaemonSet"], f"{name} would be recreated where it was"
         assert wish == "true" or owners[0] in RECREATED, f"{name} is of a {owners[0]}"
         assert "deletionTimestamp" not in meta, f"{name} leaves already"
         claimant = self._pod(wants)
@@ -174,7 +174,7 @@ class Moving(RuleBasedStateMachine):
         """On a GPU of the pod's there is room for the waiting one once those have left that are moved, and is none while they are there."""
         where = self._pod(name)["spec"]["nodeName"]
         assert replica.world.ledger.nominations.node_of(uid) == where, (
-            "room is kept for it where somebody leaves"
+            "capacity is reserved for it where a pod leaves"
         )
         request = replica.world.view.waiting[uid].request
         assert request is not None

@@ -18,7 +18,7 @@ SPACES = ("x", "z")
 
 
 def _nested() -> dict[str, Any]:
-    """A tree of three levels, with compute besides."""
+    """A tree of three levels, with compute as well."""
     leaves = [
         {"name": "a", "namespaces": ["x"], "min": {MEM: 10, CORE: 50}, "max": {MEM: 30}},
         {"name": "b", "namespaces": ["z"], "min": {MEM: 6}, "max": {MEM: 40, CORE: 200}},
@@ -85,7 +85,7 @@ class QuotaTruth:
         return str(self._pod(name)["metadata"]["uid"])
 
     def _amounts(self, name: str) -> Amounts:
-        """What the pod asks for, or was given of GPU memory where that is more."""
+        """The pod's request, or its allocation of GPU memory if that is more."""
         record = self._cluster.api.record(name)
         if record is None:
             return {}

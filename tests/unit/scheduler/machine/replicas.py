@@ -1,4 +1,4 @@
-"""One replica of a scheduler: everything of its extender but the sockets, what its watches have told it, and its loops."""
+"""One replica of a scheduler: everything of its extender but the sockets, what its watches have delivered, and its loops."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -56,7 +56,7 @@ class Governed(World):
 
 
 class Replica:
-    """``on_room_made`` and ``on_moved`` are told of each act of its defragmenter, ``on_result`` of what came of each plan, ``on_tree`` when it counts by another tree."""
+    """``on_room_made`` and ``on_moved`` are called for each act of its defragmenter, ``on_result`` with the result of each plan, ``on_tree`` when another tree is in force."""
 
     def __init__(self, number: int, api: WatchedApi, clock: TurnedClock) -> None:
         self.number = number
@@ -137,7 +137,7 @@ class Replica:
         return True
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
-        """What filter tells of a pod that no node took."""
+        """Filter has refused a pod on all nodes."""
         self.world.refused(uid, nodes)
         self.mover.post_filter(uid, nodes)
 
@@ -207,7 +207,7 @@ class Replica:
                 continue
             policies.upsert_policy(policy)
             if policies.unread:
-                # Its pods are listed anew, and watched from there.
+                # Its pods are listed again, and watched from there.
                 self.feed.policy_pods.clear()
                 list_pods(self.api, policies)
 

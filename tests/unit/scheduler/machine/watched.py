@@ -127,7 +127,7 @@ class Cluster:
             await self.clock.turn(seconds / min(int(seconds), 4))
             await self.settle()
 
-    # --- what changes, and is told --------------------------------------------------------------
+    # --- what changes, and is delivered ---------------------------------------------------------
 
     def set_policy(self, policy: ResourcePolicy | None) -> None:
         """Another policy, or with ``None`` none any more."""
@@ -202,7 +202,7 @@ class Cluster:
         await self.settle()
 
     def preempt(self, name: str, node: str, victims: list[str]) -> list[str]:
-        """Whom kube-scheduler ends on ``node`` for the pod, having asked; nobody where that is of no use."""
+        """The pods that kube-scheduler evicts on ``node`` for the pod, having asked; none where that is of no use."""
         pods = self.api.pods
         uids = {pods[self.api.key(victim)]["metadata"]["uid"]: victim for victim in victims}
         already = len(self._against(uids))

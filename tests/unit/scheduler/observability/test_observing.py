@@ -131,7 +131,7 @@ async def test_a_pod_that_waits_says_once_why_and_what_would_help_and_again_when
     await watched.look()
     await watched.look()
     assert [note for _, note in pending_notes(events)][1:] == ["waits for 8 GiB: quota team-a is used up"]
-    # Each may have been told by who led before.
+    # Each may have been reported by the previous leader.
     assert [one.telling for one in events.recorded] == ["standing", "standing"]
 
 

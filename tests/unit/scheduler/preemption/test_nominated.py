@@ -43,7 +43,7 @@ async def test_while_victims_end_one_by_one_no_other_pod_takes_what_the_first_fr
     await filled(world)
     world.create("high", 16, priority=9)
     nominates(world, "high")
-    assert world.ledger.nominations.node_of("uid-high") == "", "nobody leaves yet"
+    assert world.ledger.nominations.node_of("uid-high") == "", "no pod terminates yet"
     leaves(world, "a")
     assert world.ledger.nominations.node_of("uid-high") == ""
     leaves(world, "b")
@@ -146,7 +146,7 @@ async def test_where_kube_scheduler_evicts_more_pods_the_reservation_is_the_pree
     await look(world)
     assert world.api.evicted == ["b"]
     world.see("b")
-    # By its sums of processors somebody without a GPU has to go, too.
+    # By its sums of CPU a non-GPU pod has to be evicted, too.
     victims = {"Pods": [{"UID": "uid-of-no-gpu"}], "NumPDBViolations": 0}
     body = {"Pod": world.api.pods["default/high"], "NodeNameToMetaVictims": {"n1": victims}}
     answer = preempt_pods(

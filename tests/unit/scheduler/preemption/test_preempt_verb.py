@@ -1,4 +1,4 @@
-"""The verb preempt adds nobody whom a budget protects where another node has room, and counts whom it has to add."""
+"""The verb preempt adds no protected pod if another node has room, and counts those that it has to add."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ DB = {"app": "db"}
 async def asked(
     world: World, victims: dict[str, list[str]], violations: dict[str, int] | None = None
 ) -> dict[str, tuple[list[str], int]]:
-    """Whom kube-scheduler is told to end on each node, and how many violations that is."""
+    """The victims returned to kube-scheduler for each node, and the number of PDB violations."""
     named = {
         node: {
             "Pods": [{"UID": f"uid-{name}"} for name in names],
@@ -48,7 +48,7 @@ async def asked(
 
 @pytest.fixture
 async def two(world: World) -> World:
-    """On each of two nodes a pod that kube-scheduler would end for its processors, and one that has to go besides: on n1 of a database."""
+    """On each of two nodes a pod that kube-scheduler would evict for its CPU, and a further victim: on n1 of a database."""
     world.add_node(gpu_node("n2", 16384))
     await bound(world, "hog-1", 4, "n1", priority=1)
     await bound(world, "db-1", 12, "n1", priority=1, labels=DB)

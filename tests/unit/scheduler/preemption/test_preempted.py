@@ -70,7 +70,7 @@ async def test_kube_schedulers_victims_are_shown_with_the_additional_ones(
             "examples": [],
         }
     ]
-    # Until kube-scheduler has chosen a node nobody is known to have to end.
+    # Until kube-scheduler has chosen a node, no victim is known.
     assert record["awaited"] == []
     low = await get(browser, "/default/low")
     assert low["endsFor"] == [{"pod": "default/high", "by": "kube-scheduler", "node": "n1"}]

@@ -1,4 +1,4 @@
-"""Room is made where only we refused: on one GPU, by the fewest, for nobody else, and never in vain."""
+"""Preemption where only we refused: on one GPU, with the fewest victims, for that pod alone, and never needlessly."""
 
 import asyncio
 from collections.abc import Callable
@@ -47,7 +47,7 @@ async def look(world: World) -> None:
 
 
 def end(world: World, name: str) -> None:
-    """A pod's end, as the informer tells it."""
+    """A pod's deletion, as the informer delivers it."""
     record = world.view.bound[f"uid-{name}"]
     del world.api.pods[f"default/{name}"]
     world.view.remove_pod(record)
@@ -200,7 +200,7 @@ async def test_an_unused_reservation_is_released(world: World) -> None:
     world.preemptor.retry_wanted.subscribe(hurried.extend)
     await world.clock.turn(RESERVED_S)
     await look(world)
-    assert set(hurried) == {"uid-high", "uid-other"}, "nothing in the cluster tells kube-scheduler of it"
+    assert set(hurried) == {"uid-high", "uid-other"}, "no event in the cluster makes kube-scheduler retry it"
     assert ask(world, "other") == ["n1"]
 
 
@@ -251,7 +251,7 @@ async def test_the_verb_adds_further_victims_and_leaves_out_nodes_where_nothing_
 
 
 async def test_kube_scheduler_gets_victims_only_where_capacity_is_reserved(world: World) -> None:
-    """It would try every node that it may, find nobody to end, and put a text for each into the pod's condition."""
+    """It would try every candidate node, find no victim, and put a text for each into the pod's condition."""
     for name in ("n1", "n2", "n3"):
         world.add_node(gpu_node(name, 16384))
         await bound(world, f"on-{name}", 16, name)

@@ -1,4 +1,4 @@
-"""A pod that was refused just before room came free is tried again, and nobody else is touched."""
+"""A pod that was refused just before capacity came free is retried, and no other is touched."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def _args(name: str) -> BindingArgs:
 
 
 def end(world: World, name: str) -> None:
-    """The pod is gone, and the watch tells."""
+    """The pod is gone, and the watch delivers that."""
     record = record_of(decode_pod(world.api.pods.pop(f"default/{name}")))
     assert record is not None
     world.view.remove_pod(record)

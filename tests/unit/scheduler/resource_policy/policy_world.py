@@ -83,7 +83,7 @@ class PolicyWorld(World):
         await self.binder.bind(BindingArgs("default", name, f"uid-{name}", node))
 
     def victims(self, name: str, *nodes: str) -> list[str]:
-        """On which nodes kube-scheduler may end somebody for the pod."""
+        """On which nodes kube-scheduler may evict for the pod."""
         offered = {node: {"Pods": [{"UID": "v"}], "NumPDBViolations": 0} for node in nodes}
         body = {"Pod": self.api.pods[f"default/{name}"], "NodeNameToMetaVictims": offered}
         args = protocol.read_preemption(json.dumps(body).encode())

@@ -124,7 +124,7 @@ async def test_the_time_that_a_pod_waits_is_that_of_its_condition_and_it_is_aske
     await rules.clock.turn(10.1)
     rules.policies.hurry()
     assert rules.again == ["uid-p"]
-    # Until it was asked about it is told again.
+    # Until kube-scheduler has tried it, it is retried.
     await rules.clock.turn(LOOK_AGAIN_S)
     rules.policies.hurry()
     assert rules.again == ["uid-p", "uid-p"]
@@ -329,7 +329,7 @@ async def test_what_is_remembered_of_waiting_pods_has_a_bound(
         rules.make(name)
         rules.ask(name, "b1")
     assert len(rules.policies._tried) == 2
-    # When those that wait are to be tried again is remembered of each; of others, which nobody has told of yet, of some.
+    # The retry time of each pending pod is remembered; of pods that no watch has shown yet, only of some.
     for name in "stu":
         rules.api.create(pod_object(name, labels={"app": "x"}))
         rules.ask(name, "b1")

@@ -1,4 +1,4 @@
-"""However many pods wait for their policies' sake, and however late the watch tells of one, each is tried again in time."""
+"""However many pods their policies keep pending, and however late the watch shows one, each is retried in time."""
 
 import pytest
 

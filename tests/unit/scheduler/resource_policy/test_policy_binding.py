@@ -39,7 +39,7 @@ async def test_a_pod_being_bound_counts_in_the_next_policy_before_its_watch_show
     rules.rules({"max": 1})
     rules.api.create(pod_object("p", labels={"app": "x"}))
     rules.make("q")
-    await rules.bind("p", "a1")  # told by no watch, neither before nor after
+    await rules.bind("p", "a1")  # shown by no watch, neither before nor after
     rules.rules({"max": 1}, generation=2)
     with pytest.raises(BindRefused, match="no unit has room for the pod on node a1"):
         await rules.bind("q", "a1")
