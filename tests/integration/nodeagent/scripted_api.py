@@ -101,7 +101,7 @@ class ScriptedApi:
         self.changes.tell()
 
     def forget(self) -> None:
-        """As one that was started anew: who watches has to list anew."""
+        """As after a restart: watchers have to list again."""
         self._version += 1
         self._oldest = self._version
         for log in self._log.values():

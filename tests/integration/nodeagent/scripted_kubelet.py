@@ -124,7 +124,7 @@ class ScriptedKubelet:
         endpoint = Endpoint(request.endpoint, channel, stub, options)
         old = self.endpoints.get(request.resource_name)
         if old is not None:
-            # Nobody hangs up on it: its list is followed as before, and counts for the resource.
+            # It stays connected: its list is followed as before, and counts for the resource.
             endpoint.devices = old.devices
             self.replaced.append(old)
         self.endpoints[request.resource_name] = endpoint
@@ -301,7 +301,7 @@ class _PodResources(resources_rpc.PodResourcesListerServicer):
 
     async def List(self, request: Any, context: Any) -> resources_pb.ListPodResourcesResponse:  # noqa: N802
         if not self._kubelet.listing_works:
-            self._kubelet.calls.append("List in vain")
+            self._kubelet.calls.append("failed List")
             self._kubelet.changes.tell()
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no pod resources here")
         self._kubelet.calls.append("List")

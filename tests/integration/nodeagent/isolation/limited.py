@@ -12,7 +12,7 @@ CONTAINER = "0a1b2c3d" * 8
 
 
 def with_cgroups(world: World, policy: WatchPolicy = "report", *, version: int = 2) -> Path:
-    """The root of the node's cgroups, and where its processes are told of."""
+    """The root of the node's cgroups, and of its ``/proc``."""
     root, proc = world.folder / "cgroup", world.folder / "proc"
     for folder in (root, proc):
         folder.mkdir(exist_ok=True)

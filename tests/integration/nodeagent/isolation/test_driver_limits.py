@@ -152,7 +152,7 @@ async def test_only_containers_with_a_share_are_limited_in_their_own_cgroups(wor
     run_process(world, 50, f"{cgroup_of(a, ids['c'])}/inner.service")
     run_process(world, 51, "/system.slice/sshd.service")
     await looked(world)
-    assert not world.nvml.limits  # until the kubelet tells which is which
+    assert not world.nvml.limits  # until the kubelet reports which is which
     tell_containers(world, "a", **ids)
     await world.changes.until(lambda: len(world.nvml.limits) == 2, "limited")
     await looked(world)
@@ -170,7 +170,7 @@ async def test_a_limit_that_the_driver_refuses_is_one_event_on_the_pod_and_count
     world.nvml.refused[where] = "Operating System call failed"
     run_process(world, 41, cgroup_of(a))
     tell_containers(world, "a", c=CONTAINER)
-    await world.changes.until(lambda: world.api.reported("FailedSettingGPULimit"), "told")
+    await world.changes.until(lambda: world.api.reported("FailedSettingGPULimit"), "reported")
     await looked(world)
     [event] = world.api.reported("FailedSettingGPULimit")
     assert event["note"] == (
@@ -218,7 +218,7 @@ async def test_a_node_set_to_driver_limits_that_has_none_offers_nothing_and_says
         offer(world)
     why = f"{root} has no cgroups of version 2" if lacking == "cgroup v1" else world.nvml.no_limits
     await world.start(mode="cgpu")
-    await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "told")
+    await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
     assert why in world.api.reported("IsolationUnavailable")[0]["note"]
     assert (world.kubelet.allocatable(names.GPU_MEM), world.kubelet.capacity(names.GPU_MEM)) == (0, 30)
     assert why in world.agent.missing()[0]
@@ -226,7 +226,7 @@ async def test_a_node_set_to_driver_limits_that_has_none_offers_nothing_and_says
     offer(world)
     (root / "cgroup.controllers").touch()
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
-    await world.changes.until(lambda: world.api.reported("IsolationAvailable"), "told")
+    await world.changes.until(lambda: world.api.reported("IsolationAvailable"), "reported")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Containers of isolated nodes: what they are given, and what is kept of it."""
+"""Containers of isolated nodes: what is mounted into them, and what stays of it."""
 
 import json
 import shutil
@@ -154,7 +154,7 @@ async def test_what_another_agent_makes_beside_it_is_kept_and_removed_as_well(wo
     await world.start(mode="cgpu")
     await world.run_pod("a", 3, on=0)
     other = Directories(world.settings.isolation.folder)
-    made = other.make(Claimed("default/gone", "nobody", "c", gpu(0).uuid, 1, "0"), "hard")
+    made = other.make(Claimed("default/gone", "unknown", "c", gpu(0).uuid, 1, "0"), "hard")
     await world.changes.until(lambda: not made.exists(), "removed")
     assert len(directories(world)) == 1
 
@@ -170,7 +170,7 @@ async def test_lost_files_are_recreated_while_a_pod_uses_them(world: World) -> N
     shutil.rmtree(libraries)
     await world.changes.until(
         lambda: limits.is_file() and usage.is_file() and (libraries / "libcuda.so.1").is_file(),
-        "made anew",
+        "recreated",
     )
     assert limits.read_bytes() == before
     assert usage.stat().st_size == USAGE_BYTES

@@ -33,7 +33,7 @@ async def test_a_node_that_isolates_as_it_can_and_cannot_gives_shares_without_an
     install(world)
     why = breaking(world)
     await world.start(mode="core_mem")
-    await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "told")
+    await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
     note = world.api.reported("IsolationUnavailable")[0]["note"]
     assert why in note
     assert "containers are told their share and not held to it" in note
@@ -55,7 +55,7 @@ async def test_a_node_that_isolates_as_it_can_and_cannot_gives_shares_without_an
     if breaking is without_folder:
         world.settings.isolation.folder.unlink()
     install(world)
-    await world.changes.until(lambda: world.api.reported("IsolationAvailable"), "told")
+    await world.changes.until(lambda: world.api.reported("IsolationAvailable"), "reported")
     assert "/run/gpushare/limits" in mounted(await world.run_pod("b", 3, on=0))
     assert agent.metrics.degraded.value("IsolationUnavailable") == 0.0
 
@@ -67,7 +67,7 @@ async def test_a_node_that_could_isolate_once_offers_nothing_rather_than_unenfor
     await world.start(mode="cgpu")
     assert "/run/gpushare/limits" in mounted(await world.run_pod("a", 3, on=0))
     without_library(world)
-    await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "told")
+    await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
     assert "so no pod gets a GPU of this node" in world.api.reported("IsolationUnavailable")[0]["note"]
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 0, "nothing is offered")
     # The next agent finds that containers were held here, and does not let go either.
@@ -87,7 +87,7 @@ async def test_libraries_that_fail_with_the_driver_are_mounted_into_no_container
     monkeypatch.setattr(selftest, "try_libraries", breaks)
     install(world, asked=asked)
     await world.start(mode="cgpu")
-    await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "told")
+    await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
     note = world.api.reported("IsolationUnavailable")[0]["note"]
     assert "do not work with this node's driver: cuInit answers 999, and 0 without them" in note
     assert world.agent.metrics.selftest.value("failed") == 1.0
@@ -107,7 +107,7 @@ async def test_a_node_with_a_configured_backend_that_is_unavailable_offers_nothi
     install(world, asked=AskedIsolation.PRELOAD)
     why = breaking(world)
     await world.start(mode=mode)
-    await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "told")
+    await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
     note = world.api.reported("IsolationUnavailable")[0]["note"]
     assert why in note
     assert f"Mode {mode} promises isolation" in note
@@ -123,7 +123,7 @@ async def test_a_node_with_a_configured_backend_that_is_unavailable_offers_nothi
         world.settings.isolation.folder.unlink()
     install(world, asked=AskedIsolation.PRELOAD)
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
-    await world.changes.until(lambda: world.api.reported("IsolationAvailable"), "told")
+    await world.changes.until(lambda: world.api.reported("IsolationAvailable"), "reported")
     assert len(world.api.reported("IsolationUnavailable")) == 1
     assert agent.missing() == []
     assert "/run/gpushare/limits" in mounted(await world.run_pod("b", 3, on=0))
@@ -162,7 +162,7 @@ async def test_a_driver_removed_file_by_file_is_reported_as_that_and_holds_up_no
     )
     without_driver(world)
     world.nvml.driver, world.nvml.exchanged = False, True
-    await world.changes.until(lambda: world.api.reported("DriverNotFound"), "told")
+    await world.changes.until(lambda: world.api.reported("DriverNotFound"), "reported")
     missed.clear()
     await world.changes.until(lambda: len(missed) > 2, "the libraries are missed")
     await world.changes.until(lambda: agent.missing() == [], "the pod is ready")

@@ -1,4 +1,4 @@
-"""Kubelets and node agents that are started anew, with pods running."""
+"""Restarts of kubelets and node agents with pods running."""
 
 import asyncio
 from dataclasses import replace
@@ -112,9 +112,9 @@ async def test_no_pod_is_refused_before_a_kubelet_that_allocates_early_has_liste
     world.kubelet.listing_works = False
     await world.kubelet.start()
     await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 30)
-    before = world.kubelet.calls.count("List in vain")
+    before = world.kubelet.calls.count("failed List")
     admission = asyncio.create_task(world.kubelet.admit(made))
-    await world.changes.until(lambda: world.kubelet.calls.count("List in vain") > before + 1, "asked in vain")
+    await world.changes.until(lambda: world.kubelet.calls.count("failed List") > before + 1, "failed lists")
     world.kubelet.listing_works = True
     assert (await admission).envs["c"][names.ENV_MEM_INDEX] == "1"
 
@@ -150,14 +150,14 @@ async def test_an_agent_is_not_ready_until_the_kubelet_asks_for_its_devices(
         )
     )
     await world.ready()
-    # More on a machine where the kubelet takes longer to ask than it is given.
+    # More on a machine where the kubelet takes longer to ask than the timeout.
     assert len(world.kubelet.registrations) >= 4
 
 
 async def test_a_kubelet_that_died_before_it_noted_an_init_container_may_ask_for_it_again_at_once(
     world: World,
 ) -> None:
-    """It lists nothing of init containers: whether it has the answer can be told by its restart alone."""
+    """It lists nothing of init containers: only its restart shows whether it has the answer."""
     await world.start()
     made = world.bind("a", container("c", 3), on=0, init=(container("i", 2),))
     await world.kubelet._allocate(Admitted(made), made["spec"]["initContainers"][0], {}, ())

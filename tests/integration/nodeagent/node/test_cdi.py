@@ -101,7 +101,7 @@ async def test_a_description_that_comes_later_and_goes_is_followed(world: World)
     (world.settings.cdi_folders[0] / "nvidia.json").unlink()
     agent = world.agent
     await world.changes.until(lambda: agent.metrics.runtime.value("nvidia", "auto") == 1.0, "back")
-    # Containers that were given a name from it may be started again.
+    # Containers with a device name from it may be started again.
     assert ours(world).exists()
 
 
@@ -109,7 +109,7 @@ async def test_without_a_description_nothing_is_offered_where_cdi_was_asked_for(
     world.use(container_runtime=Asked.CDI)
     on_containerd(world)
     await world.start(ready=False)
-    await world.changes.until(lambda: world.api.reported("CDIUnavailable"), "told")
+    await world.changes.until(lambda: world.api.reported("CDIUnavailable"), "reported")
     note = world.api.reported("CDIUnavailable")[0]["note"]
     assert "nvidia-ctk cdi generate" in note
     await world.ready()
@@ -122,7 +122,7 @@ async def test_without_a_description_nothing_is_offered_where_cdi_was_asked_for(
         await world.kubelet.admit(world.bind("a", container("c", 3), on=0))
     describe(world, 0, 1)
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
-    await world.changes.until(lambda: world.api.reported("CDIAvailable"), "told")
+    await world.changes.until(lambda: world.api.reported("CDIAvailable"), "reported")
     assert agent.missing() == []
     assert (await world.run_pod("b", 3, on=0)).answers["c"].cdi_devices
     assert len(world.api.reported("CDIUnavailable")) == 1
@@ -135,7 +135,7 @@ async def test_a_gpu_that_is_lost_changes_nothing_for_the_others(world: World) -
     world.nvml.faults[gpu(1).uuid] = "GPU is lost"
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15)
     describe(world, 0)
-    await world.changes.until(lambda: gpu(1).uuid not in ours(world).read_text(), "derived anew")
+    await world.changes.until(lambda: gpu(1).uuid not in ours(world).read_text(), "derived again")
     assert (await world.run_pod("a", 3, on=0)).answers["c"].cdi_devices
 
 
@@ -198,6 +198,6 @@ async def test_a_folder_that_cannot_be_written(world: World, asked: Asked) -> No
         assert agent.missing() == []
         assert not (await world.run_pod("a", 3, on=0)).answers["c"].cdi_devices
     else:
-        await world.changes.until(lambda: world.api.reported("CDIUnavailable"), "told")
+        await world.changes.until(lambda: world.api.reported("CDIUnavailable"), "reported")
         assert "cannot be written" in agent.missing()[0]
         assert world.kubelet.allocatable(names.GPU_MEM) == 0

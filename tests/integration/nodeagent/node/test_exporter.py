@@ -67,7 +67,7 @@ async def until(world: World, said: Any, what: str) -> dict[str, dict[tuple[str,
     return scraped(world)
 
 
-#: Of a node in no pool that is nobody's instance.
+#: Of a node without a node pool and instance.
 NOWHERE = (NODE, "", "")
 DRIVER = "580.95.05"
 
@@ -136,14 +136,14 @@ async def test_a_driver_that_has_gone_leaves_no_old_figures_behind(world: World)
         "DCGM_FI_DEV_FB_USED",
         "DCGM_CUSTOM_PROCESS_MEM_USED",
     )
-    await until(world, lambda said: said.keys() >= set(of_the_driver), "all is told")
+    await until(world, lambda said: said.keys() >= set(of_the_driver), "all metrics")
     world.nvml.driver, world.nvml.exchanged = False, True
     await until(world, lambda said: said["gpushare_gpu_healthy"][NODE, "0", G0] == 0.0, "out of service")
     series = scraped(world)
     assert not series.keys() & set(of_the_driver)
     assert series["gpushare_gpu_memory_allocated_bytes"][NODE, "0", G0] > 0
     world.nvml.driver = True
-    await until(world, lambda said: said.keys() >= set(of_the_driver), "all is told again")
+    await until(world, lambda said: said.keys() >= set(of_the_driver), "all metrics again")
 
 
 async def test_without_the_watchdog_no_process_is_reported_as_unmanaged(world: World) -> None:
@@ -230,7 +230,9 @@ async def test_what_a_process_has_the_other_engines_do(world: World) -> None:
         (*its, "encoder"): 0.3,
         (*its, "decoder"): 0.0,
     }
-    assert series["gpushare_process_compute_used_ratio"] == {its: 0.0}, "idle is told, and is not unknown"
+    assert series["gpushare_process_compute_used_ratio"] == {its: 0.0}, (
+        "idle is reported as 0, and is not unknown"
+    )
     labels = ("none", "", "", "", *NOWHERE, G0, "nvidia0", "0", "Tesla T4", "77", "python3", "C+G")
     for name, value in (("MEM_COPY", 4.0), ("ENCODE", 30.0), ("DECODE", 0.0)):
         assert series[f"DCGM_CUSTOM_ILLEGAL_PROCESS_{name}_UTIL"] == {labels: value}
@@ -270,7 +272,7 @@ async def test_the_pool_and_the_kind_of_instance_are_those_of_the_nodes_labels(w
 
 
 async def test_what_those_use_that_have_whole_gpus(world: World) -> None:
-    """By container as soon as the kubelet has told which is which, before by pod; one that was given another GPU is a stranger."""
+    """By container as soon as the kubelet reports which is which, before that by pod; on a GPU of others it is unmanaged."""
     watch(world)
     await world.start(mode="topology")
     admitted = await world.kubelet.admit(world.bind("w", wants(1), on=1))

@@ -1,4 +1,4 @@
-"""One fault of a node is one event: also when its agent starts anew, and when the fault comes back."""
+"""One fault of a node is one event, also over restarts of its agent; a fault that comes back is another."""
 
 import msgspec
 
@@ -45,7 +45,7 @@ def mend(world: World) -> None:
 
 
 async def again(world: World) -> None:
-    """The agent ends without a word, and another starts; what it finds has been told, if anything is."""
+    """The agent is killed, and another starts; faults that it finds have been reported already, if any."""
     await world.stop()
     await world.start(ready=False)
     agent = world.agent
@@ -56,9 +56,11 @@ async def again(world: World) -> None:
 async def test_a_lost_gpu_is_one_event_however_often_nvml_and_the_agent_restart(world: World) -> None:
     await world.start()
     lose(world, 1)
-    await world.changes.until(lambda: node_events(world) and reasons(world) == ["", "GPU is lost"], "told")
+    await world.changes.until(
+        lambda: node_events(world) and reasons(world) == ["", "GPU is lost"], "reported"
+    )
     opened = world.nvml.opened
-    await world.changes.until(lambda: world.nvml.opened > opened + 1, "NVML is opened anew")
+    await world.changes.until(lambda: world.nvml.opened > opened + 1, "NVML is opened again")
     assert reasons(world) == ["", "GPU is lost"]
     for _ in range(2):
         await again(world)
@@ -67,7 +69,7 @@ async def test_a_lost_gpu_is_one_event_however_often_nvml_and_the_agent_restart(
         assert ready(world)[1] == "SomeGPUsUnhealthy"
     assert node_events(world) == ["GPUUnhealthy"]
     mend(world)
-    await world.changes.until(lambda: len(node_events(world)) == 2, "told that it is back")
+    await world.changes.until(lambda: len(node_events(world)) == 2, "its recovery is reported")
     lose(world, 1)
     await world.changes.until(lambda: len(node_events(world)) == 3, "it went and came back")
     assert node_events(world) == ["GPUUnhealthy", "GPURecovered", "GPUUnhealthy"]
@@ -81,7 +83,7 @@ async def test_a_driver_that_fails_is_one_event_and_so_it_is_to_the_next_agent(w
         await again(world)
     assert node_events(world) == ["DriverFailed"]
     world.nvml.refuses = ""
-    await world.changes.until(lambda: len(node_events(world)) == 2, "told")
+    await world.changes.until(lambda: len(node_events(world)) == 2, "reported")
     assert node_events(world) == ["DriverFailed", "DriverReady"]
 
 
@@ -129,7 +131,7 @@ async def test_ongoing_overuse_and_unmanaged_use_are_one_event_across_agent_rest
     uses(world, (41, 3200, 0), (42, 1500, 0))
     await world.changes.until(
         lambda: world.api.reported("GPUMemoryExceeded") and world.api.reported("UnmanagedGPUUsage"),
-        "both are told",
+        "both are reported",
     )
     # 1500 MiB, and 128 MiB above the share.
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 1664, "described")

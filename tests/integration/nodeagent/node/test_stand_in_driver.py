@@ -21,7 +21,7 @@ from tests.integration.nodeagent.scripted_nvml import gpu
 
 ROOT = Path(__file__).parents[4]
 LIBRARY = ROOT / "build" / "fakegpu"
-#: What a GPU tells of itself, but the energy that it drew: the stand-in does not count that.
+#: What a GPU reports, except the energy that it drew: the stand-in does not count that.
 READINGS = {
     f"DCGM_FI_DEV_{name}"
     for name in (
@@ -124,7 +124,7 @@ async def test_an_xid_of_the_stand_in_driver_takes_its_gpu_out(world: World) -> 
     async with command(world, path, "--xid-recovery", "0.2"):
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 60, "served", 30.0)
         write(path, replace(what, gpus=(replace(what.gpus[0], xids={48: 1}), *what.gpus[1:])))
-        await world.changes.until(lambda: world.api.reported("GPUUnhealthy"), "the XID is told")
+        await world.changes.until(lambda: world.api.reported("GPUUnhealthy"), "the XID is reported")
         assert what.gpus[0].uuid in world.api.reported("GPUUnhealthy")[0]["note"]
         await world.changes.until(lambda: world.api.reported("GPURecovered"), "it was quiet")
 
@@ -147,15 +147,15 @@ async def test_a_driver_under_the_nodes_root_is_found_later_lost_and_found_again
         assert 'gpushare_nodeagent_degraded{reason="DriverNotFound"} 1' in (await asked(port, "/metrics"))[1]
         shutil.copy(there, installed)
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15, "served", 40.0)
-        await world.changes.until(lambda: world.api.reported("DriverReady"), "told")
+        await world.changes.until(lambda: world.api.reported("DriverReady"), "reported")
         installed.unlink()
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 0, "removed")
         assert world.kubelet.capacity(names.GPU_MEM) == 15
         shutil.copy(there, folder / "newer")
         (folder / "newer").rename(installed)
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15, "back", 40.0)
-        await world.changes.until(lambda: len(world.api.reported("DriverReady")) == 2, "told again")
-        # It went and came back; of its GPU nothing is told as well.
+        await world.changes.until(lambda: len(world.api.reported("DriverReady")) == 2, "reported again")
+        # It went and came back; nothing is reported about its GPU in addition.
         assert len(world.api.reported("DriverNotFound")) == 2
         assert not world.api.reported("GPUUnhealthy")
 
@@ -171,7 +171,9 @@ async def test_a_driver_that_fails_under_a_running_agent_is_one_event_and_not_on
         await world.changes.until(lambda: world.kubelet.is_served(names.GPU_MEM), "served", 30.0)
         for times in (1, 2):
             write(file, replace(whole, fault=fault))
-            await world.changes.until(lambda: len(world.api.reported("DriverFailed")) == times, "told", 30.0)  # noqa: B023
+            await world.changes.until(
+                lambda: len(world.api.reported("DriverFailed")) == times, "reported", 30.0
+            )  # noqa: B023
             write(file, whole)
             await world.changes.until(lambda: len(world.api.reported("DriverReady")) == times, "works", 30.0)  # noqa: B023
         assert not world.api.reported("GPUUnhealthy")

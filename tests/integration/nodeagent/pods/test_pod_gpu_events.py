@@ -1,4 +1,4 @@
-"""Who owns a pod seldom may look at nodes: a pod is told that a GPU which it holds is out of service, and that it is back."""
+"""Users seldom may read nodes: a pod gets an event when its GPU goes out of service, and when it is back."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ async def test_pods_of_a_lost_gpu_get_one_event_and_another_when_it_is_back(worl
     await admit(world, "b", container("c", 3), 1)
     await admit(world, "elsewhere", container("c", 4), 0)
     lose(world, 1)
-    await world.changes.until(lambda: len(pod_events(world)) == 2, "both are told")
+    await world.changes.until(lambda: len(pod_events(world)) == 2, "both have an event")
     assert sorted(pod_events(world)) == [("a", OUT), ("b", OUT)]
     note = world.api.reported(OUT)[0]["note"]
     assert note == (
@@ -40,9 +40,9 @@ async def test_pods_of_a_lost_gpu_get_one_event_and_another_when_it_is_back(worl
         "has failed, delete the pod"
     )
     await again(world)
-    assert len(pod_events(world)) == 2, "an agent that starts anew says nothing twice"
+    assert len(pod_events(world)) == 2, "a restarted agent repeats nothing"
     mend(world)
-    await world.changes.until(lambda: len(pod_events(world)) == 4, "told that it is back")
+    await world.changes.until(lambda: len(pod_events(world)) == 4, "its recovery is reported")
     assert sorted(pod_events(world)[2:]) == [("a", BACK), ("b", BACK)]
     lose(world, 1)
     await world.changes.until(lambda: len(pod_events(world)) == 6, "it went again")
@@ -53,7 +53,7 @@ async def test_a_pod_with_whole_gpus_gets_an_event_for_each(world: World, gpus: 
     await world.start(mode="topology")
     await admit(world, "whole", wants(gpus), tuple(range(gpus)))
     lose(world, 0)
-    await world.changes.until(lambda: pod_events(world) == [("whole", OUT)], "told of the one that is lost")
+    await world.changes.until(lambda: pod_events(world) == [("whole", OUT)], "the lost one is reported")
     assert gpu(0).uuid in world.api.reported(OUT)[0]["note"]
 
 
@@ -62,6 +62,6 @@ async def test_a_driver_that_fails_is_one_event_of_the_node_and_one_of_each_pod(
     await admit(world, "a", container("c", 3), 1)
     world.nvml.driver = False
     world.nvml.faults = {gpu(index).uuid: "the driver does not answer" for index in range(2)}
-    await world.changes.until(lambda: pod_events(world) == [("a", OUT)], "told")
+    await world.changes.until(lambda: pod_events(world) == [("a", OUT)], "reported")
     world.nvml.driver, world.nvml.faults = True, {}
     await world.changes.until(lambda: pod_events(world) == [("a", OUT), ("a", BACK)], "and of its end")

@@ -43,10 +43,10 @@ async def test_a_pod_gets_the_gpus_that_the_scheduler_decided_for(world: World) 
     assert admitted.envs["c"][names.ENV_VISIBLE_DEVICES].split(",") == [gpu(1).uuid, gpu(3).uuid]
     other = await world.kubelet.admit(world.bind("b", wants(1), on=None))
     assert other.envs["c"][names.ENV_VISIBLE_DEVICES] == gpu(0).uuid
-    # Nobody had decided for that one: what it was given is recorded, so that the scheduler counts it.
+    # That pod had no decision: its allocation is recorded, so that the scheduler counts it.
     await world.changes.until(lambda: indices(record(world, "b")) == [0], "recorded")
     assert indices(record(world, "a")) == [1, 3]
-    await world.changes.until(lambda: world.api.reported("GPUAllocationReconciled"), "told")
+    await world.changes.until(lambda: world.api.reported("GPUAllocationReconciled"), "reported")
     assert (
         world.api.reported("GPUAllocationReconciled")[0]["note"]
         == "the kubelet allocated GPU 0, which is recorded now"
@@ -102,7 +102,7 @@ async def test_a_gpu_that_does_not_answer_any_more_is_as_near_as_it_was(world: W
     world.nvml.exchanged = True
     changed = ((0, 100, 2), (100, 0, 50), (2, 50, 0))
     await world.changes.until(
-        lambda: health_and_links() == ([True, False, True], changed), "one is gone, the rest is read anew"
+        lambda: health_and_links() == ([True, False, True], changed), "one is gone, the rest is read again"
     )
 
 
@@ -119,7 +119,7 @@ async def test_the_fake_drivers_topology_is_written_on_the_node(world: World) ->
         links = {(a, b): found.near[a][b] for a in range(8) for b in range(8) if a != b}
         assert {links[a, b] for a, b in links if a // 4 == b // 4} == {100}
         assert {links[a, b] for a, b in links if a // 4 != b // 4} == {1}
-        # Nobody decided for it, and the kubelet offers the GPUs in any order: an island is found.
+        # It has no decision, and the kubelet offers the GPUs in any order: an island is found.
         admitted = await world.kubelet.admit(world.bind("a", wants(4), on=None))
         uuids = admitted.envs["c"][names.ENV_VISIBLE_DEVICES].split(",")
         assert len({index // 4 for index, one in enumerate(found.devices) if one.uuid in uuids}) == 1
