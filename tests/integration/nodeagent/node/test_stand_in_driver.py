@@ -172,8 +172,10 @@ async def test_a_driver_that_fails_under_a_running_agent_is_one_event_and_not_on
         for times in (1, 2):
             write(file, replace(whole, fault=fault))
             await world.changes.until(
-                lambda: len(world.api.reported("DriverFailed")) == times, "reported", 30.0
-            )  # noqa: B023
+                lambda: len(world.api.reported("DriverFailed")) == times,  # noqa: B023
+                "failed",
+                30.0,
+            )
             write(file, whole)
             await world.changes.until(lambda: len(world.api.reported("DriverReady")) == times, "works", 30.0)  # noqa: B023
         assert not world.api.reported("GPUUnhealthy")
